@@ -29,6 +29,7 @@ class Side:
     """An endless iterator of batches, and the time that each measurement of it took.
 
     Attributes:
+        iterator: the batches.
         prefetch: batches that may be made before they are requested.
         batches: minimum number of batches in a measurement.
         seconds: minimum duration of a measurement, which repeats the batches until then. In a short measurement, a
@@ -38,7 +39,7 @@ class Side:
     """
 
     def __init__(self, iterator: Iterator[Any], *, prefetch: int, batches: int, seconds: float) -> None:
-        self._iterator, self.prefetch, self.batches, self.seconds = iterator, prefetch, batches, seconds
+        self.iterator, self.prefetch, self.batches, self.seconds = iterator, prefetch, batches, seconds
         self.timing = Timing()
 
     def take(self, count: int) -> Any:
@@ -61,7 +62,7 @@ class Side:
 
     def _next(self, count: int) -> Any:
         last = None
-        for batch in itertools.islice(self._iterator, count):
+        for batch in itertools.islice(self.iterator, count):
             last = batch
         return last
 
@@ -202,7 +203,9 @@ def best_torchvision(src: Path, args: argparse.Namespace) -> Side:
     return torchvision_side(src, args, workers, size)
 
 
-def by_hand(dataset: Path, args: argparse.Namespace, options: Any, until: str | None = None) -> Side:
+def by_hand(
+    dataset: Path, args: argparse.Namespace, options: Any, until: str | None = None, layout: str = "CHW"
+) -> Side:
     """Load as NVIDIA's ImageNet examples do, with the options of our loader; with `until`, end after that stage."""
     from nvidia.dali import fn, pipeline_def, tfrecord, types
 
@@ -253,7 +256,7 @@ def by_hand(dataset: Path, args: argparse.Namespace, options: Any, until: str | 
             mean=[255 * value for value in MEAN],
             std=[255 * value for value in STD],
             dtype=types.FLOAT16 if gpu else types.FLOAT,
-            output_layout="CHW",
+            output_layout=layout,
         )
         return images, label.gpu() if gpu and args.fmt == "tfrecord" else label
 

@@ -7,7 +7,8 @@
 
 PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized to 256 pixels, and
 as raw pixels. A step is forward, backward and SGD in bfloat16 with channels last. The cached batch is the limit of the
-model on this machine. All sides take steps in turn; each first returns the batches that it has prefetched meanwhile.
+model on this machine. Each side takes steps in turn with it, while no other side is open, and first returns the batches
+that it has prefetched meanwhile.
 With `torchrun`, the model is trained with DistributedDataParallel, and the rates are those of one GPU. `--cuda-graphs`
 launches all kernels of a step at once, from a CUDA graph that reads a copy of the batch at a fixed address.
 """
@@ -15,23 +16,21 @@ launches all kernels of a step at once, from a CUDA graph that reads a copy of t
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from load_data import STORES, prepare_store
-from load_sides import MEAN, STD, endless, synchronize
+from load_sides import synchronize
 from report import Report, make_parser
 from torch import distributed, nn
-
-import loaders
+from train_feeds import Feed, make_sides
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -44,36 +43,34 @@ TARGETS = {
 
 
 @dataclass
-class Feed:
-    """Where batches come from.
+class Measured:
+    """What was measured of a feed, in each round.
 
     Attributes:
-        batches: an endless iterator of images, NCHW or its channels-last view, and labels.
-        prefetched: batches that may be ready before they are requested.
-        rates: images per second in each round.
-        waits: milliseconds per step that the training thread spent in `next`, in each round.
+        rates: images per second.
+        limits: images per second with the cached batch, just before.
+        waits: milliseconds per step that the training thread spent in `next`.
 
     """
 
-    batches: Iterator[Any]
-    prefetched: int = 0
     rates: list[float] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
 
-    def train(self, step: Callable[[Any, Any], None], steps: int, batch_size: int) -> None:
-        """Measure some steps."""
-        for _ in range(self.prefetched + 2 if self.prefetched else 0):
-            next(self.batches)
-        synchronize()
-        start, waited = time.perf_counter(), 0.0
-        for _ in range(steps):
-            before = time.perf_counter()
-            images, labels = next(self.batches)
-            waited += time.perf_counter() - before
-            step(images, labels)
-        synchronize()
-        self.rates.append(steps * batch_size / (time.perf_counter() - start))
-        self.waits.append(1000 * waited / steps)
+
+def train(feed: Feed, step: Callable[[Any, Any], None], steps: int, batch_size: int) -> tuple[float, float]:
+    """Take some steps, and return images per second and milliseconds per step in `next`."""
+    for _ in range(feed.prefetched + 2 if feed.prefetched else 0):
+        next(feed.batches)
+    synchronize()
+    start, waited = time.perf_counter(), 0.0
+    for _ in range(steps):
+        before = time.perf_counter()
+        images, labels = next(feed.batches)
+        waited += time.perf_counter() - before
+        step(images, labels)
+    synchronize()
+    return steps * batch_size / (time.perf_counter() - start), 1000 * waited / steps
 
 
 def main() -> None:
@@ -92,9 +89,9 @@ def main() -> None:
             if args.cuda_graphs:
                 step = captured(step)
             with_batch_size = argparse.Namespace(**{**vars(args), "batch_size": batch_size})
-            feeds = measure(step, datasets, with_batch_size, device)
+            measured = measure(step, datasets, with_batch_size, device)
             if RANK == 0:
-                report_feeds(report, f"{model}, batches of {batch_size}", model, feeds)
+                report_feeds(report, f"{model}, batches of {batch_size}", model, measured)
 
 
 def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
@@ -111,60 +108,29 @@ def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
 
 def measure(
     step: Callable[[Any, Any], None], datasets: dict[str, Path], args: argparse.Namespace, device: torch.device
-) -> dict[str, Feed]:
-    """Take steps with every feed in turn, `--rounds` times after one round of warm-up."""
-    feeds: dict[str, Feed] = {}
-    opened = []
-    for store in args.stores:
-        loader = loaders.build(
-            datasets[store], transforms="imagenet-train", batch_size=args.batch_size, device=args.device,
-            layout="NHWC", last_batch="drop", **args.options,
-        )  # fmt: skip
-        opened.append(loader)
-        channels_last = ((images.permute(0, 3, 1, 2), labels) for images, labels in endless(loader))
-        feeds[f"loaders, {store}"] = Feed(channels_last, loader.options.prefetch)
-    batch = next(next(iter(feeds.values())).batches)
-    cached = Feed(itertools.repeat(tuple(each.clone(memory_format=torch.preserve_format) for each in batch)))
-    feeds = {"cached batch": cached, **feeds}
-    for version in args.torchvision:
-        feeds[f"torchvision {version}"] = torchvision_feed(datasets["folder"], version, args, device)
-    cached.train(step, 5, args.batch_size)
-    cached.train(step, 5, args.batch_size)
-    steps = torch.tensor(max(5, round(args.seconds * cached.rates[-1] / args.batch_size)), device=device)
+) -> dict[str, Measured]:
+    """Measure one feed after the other, each in turn with the cached batch. Only one is open at a time."""
+    sides = make_sides(datasets, args, device)
+    with sides[f"loaders, {args.stores[0]}"]() as feed:
+        batch = next(feed.batches)
+        cached = Feed(itertools.repeat(tuple(each.clone(memory_format=torch.preserve_format) for each in batch)))
+    train(cached, step, 5, args.batch_size)
+    limit, _ = train(cached, step, 5, args.batch_size)
+    steps = torch.tensor(max(5, round(args.seconds * limit / args.batch_size)), device=device)
     if distributed.is_initialized():
         distributed.broadcast(steps, 0)
-    for feed in feeds.values():
-        feed.train(step, 5, args.batch_size)
-        feed.rates.clear()
-        feed.waits.clear()
-    for _, feed in itertools.product(range(args.rounds), feeds.values()):
-        # Worker processes return their batches in bursts: at least as many steps as they have batches in progress.
-        feed.train(step, max(int(steps), feed.prefetched), args.batch_size)
-    for loader in opened:
-        loader.close()
-    return feeds
-
-
-def torchvision_feed(folder: Path, version: str, args: argparse.Namespace, device: torch.device) -> Feed:
-    """Load an ImageFolder with torchvision's transforms, version v1 or v2, in worker processes."""
-    from torch.utils.data import DataLoader, RandomSampler
-    from torchvision.datasets import ImageFolder
-
-    transforms: Any = importlib.import_module("torchvision.transforms" + (".v2" if version == "v2" else ""))
-    crop = [transforms.RandomResizedCrop(224, antialias=True), transforms.RandomHorizontalFlip()]
-    convert = (
-        [transforms.ToImage(), transforms.ToDtype(torch.float32, scale=True)]
-        if version == "v2"
-        else [transforms.ToTensor()]
-    )
-    data = ImageFolder(str(folder), transforms.Compose([*crop, *convert, transforms.Normalize(MEAN, STD)]))
-    sampler = RandomSampler(data, num_samples=len(data) * 10_000)
-    loader = DataLoader(
-        data, args.batch_size, sampler=sampler, num_workers=args.workers, pin_memory=device.type == "cuda",
-        multiprocessing_context="forkserver" if args.workers else None,
-    )  # fmt: skip
-    batches = (tuple(each.to(device, non_blocking=True) for each in batch) for batch in loader)
-    return Feed(batches, 2 * args.workers)
+    measured: dict[str, Measured] = {name: Measured() for name in sides}
+    for name, side in sides.items():
+        with side() as feed:
+            train(feed, step, 5, args.batch_size)
+            for _ in range(args.rounds):
+                limit, _ = train(cached, step, int(steps), args.batch_size)
+                # Worker processes return their batches in bursts: at least as many steps as they have in progress.
+                rate, wait = train(feed, step, max(int(steps), feed.prefetched), args.batch_size)
+                measured[name].rates.append(rate)
+                measured[name].limits.append(limit)
+                measured[name].waits.append(wait)
+    return measured
 
 
 def make_step(name: str, device: torch.device) -> Callable[[Any, Any], None]:
@@ -220,12 +186,15 @@ def make_model(name: str) -> nn.Module:
     return net
 
 
-def report_feeds(report: Report, title: str, model: str, feeds: dict[str, Feed]) -> None:
-    """Print the rate of each feed, its share of the cached batch's rate, and ours over torchvision's."""
-    cached = feeds["cached batch"]
-    rows = []
-    for name, feed in feeds.items():
-        shares = [rate / limit for rate, limit in zip(feed.rates, cached.rates, strict=True)]
+def report_feeds(report: Report, title: str, model: str, measured: dict[str, Measured]) -> None:
+    """Print the rate of each feed, its share of the cached batch's rate, and ours over the others'."""
+    limits = [limit for each in measured.values() for limit in each.limits]
+    rows: list[dict[str, Any]] = [{
+        "fed by": "cached batch", "images/s": statistics.median(limits), "lowest": min(limits), "highest": max(limits),
+        "of the cached batch": 1.0, "lowest share": 1.0, "highest share": 1.0, "ms in next": 0.0,
+    }]  # fmt: skip
+    for name, feed in measured.items():
+        shares = [rate / limit for rate, limit in zip(feed.rates, feed.limits, strict=True)]
         rows.append({
             "fed by": name, "images/s": statistics.median(feed.rates), "lowest": min(feed.rates),
             "highest": max(feed.rates), "of the cached batch": statistics.median(shares), "lowest share": min(shares),
@@ -233,15 +202,16 @@ def report_feeds(report: Report, title: str, model: str, feeds: dict[str, Feed])
         })  # fmt: skip
     gpus = distributed.get_world_size() if distributed.is_initialized() else 1
     report.table(title + (f", each of {gpus} GPUs" if gpus > 1 else ""), rows)
-    for row in rows:
-        name = row["fed by"]
+    by_name = {row["fed by"]: row for row in rows}
+    for name, row in by_name.items():
         if not name.startswith("loaders"):
             continue
-        target = TARGETS.get((model, name.removeprefix("loaders, ")))
+        store = name.removeprefix("loaders, ")
+        target = TARGETS.get((model, store))
         report.check(f"{title}: {name} / cached batch", row["of the cached batch"], target)
-        for other in (other for other in feeds if other.startswith("torchvision")):
-            ratio = row["images/s"] / statistics.median(feeds[other].rates)
-            report.check(f"{title}: {name} / {other}", ratio, None)
+        for other in (f"DALI by hand, {store}", "torchvision v1", "torchvision v2"):
+            if other in by_name:
+                report.check(f"{title}: {name} / {other}", row["images/s"] / by_name[other]["images/s"], None)
 
 
 def parse() -> argparse.Namespace:
@@ -254,6 +224,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", default=["resnet50", "resnet18", "vit_s"], help="of torchvision; vit_s")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[256])
     parser.add_argument("--torchvision", nargs="*", choices=["v1", "v2"], default=[], help="also measure its loaders")
+    parser.add_argument("--hand", action="store_true", help="also measure DALI pipelines written by hand")
     parser.add_argument("--cuda-graphs", action="store_true", help="capture each model's step in a CUDA graph")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="of torchvision's DataLoader")
     parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "NUMBER"), help="of build")

@@ -347,10 +347,11 @@ def test_plan_scale(tmp_path, results_of):
 def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, results_of):
     results, _ = results_of(
         "train_speed", "--images", photos, "--count", 8, "--models", "tiny", "--batch-sizes", 4, "--stores", "full",
-        "--device", "cpu", "--rounds", 1, "--seconds", 0, "--work", tmp_path,
+        "--device", "cpu", "--rounds", 1, "--seconds", 0, "--hand", "--work", tmp_path,
     )  # fmt: skip
-    assert rows_of(results) == ["cached batch", "loaders, full"]
-    assert checks_of(results) == ["tiny, batches of 4: loaders, full / cached batch"]
+    assert rows_of(results) == ["cached batch", "loaders, full", "DALI by hand, full"]
+    ratios = ["loaders, full / cached batch", "loaders, full / DALI by hand, full"]
+    assert checks_of(results) == [f"tiny, batches of 4: {ratio}" for ratio in ratios]
 
 
 def test_pipelines_are_compared_alone_and_beside_a_model(photos, tmp_path, results_of):
