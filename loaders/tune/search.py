@@ -17,7 +17,7 @@ PREFETCH = (1, 2, 3, 5, 8)
 #: How often the search goes through all options.
 _MAX_ROUNDS = 3
 #: Points that are measured again at the end, besides the start and where the climb ended; and how often.
-_FINALISTS, _LAST_ROUNDS = 2, 3
+_FINALISTS, _LAST_ROUNDS = 2, 5
 
 #: Measures a point: images per second.
 Measure = Callable[[Tuning], Rate]
@@ -42,7 +42,7 @@ class Found:
     """The result of a search.
 
     Attributes:
-        best: the fastest of the finalists; the start, unless another one is faster in most of the last rounds.
+        best: the fastest of the finalists; the start, unless another one is faster in all of the last rounds but one.
         start: the start, measured with the finalists.
         trials: every point in the order in which it was measured.
 
@@ -109,7 +109,7 @@ def search(measure: Measure, axes: Mapping[str, Sequence[Any]], start: Tuning) -
     fastest = max(final, key=lambda point: final[point].median)
     gain = final[fastest].median / final[start].median - 1
     wins = sum(each[fastest].median > each[start].median for each in rounds)
-    chosen = fastest if gain > LEAST_NOISE and wins > _LAST_ROUNDS / 2 else start
+    chosen = fastest if gain > LEAST_NOISE and wins >= _LAST_ROUNDS - 1 else start
     every = tuple(Trial(point, rate) for point, rate in trials.items())
     return Found(Trial(chosen, final[chosen]), Trial(start, final[start]), every)
 
