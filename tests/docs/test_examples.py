@@ -137,7 +137,7 @@ def make_shards(folder: Path, arguments: list[str]) -> None:
     """Write shards of another tool, as the arguments of `dataprep index` expect them."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    images = [encode(photo(number)) for number in range(3)]
+    images = [encode(photo(number)) for number in range(8)]
     if "image_raw" in arguments:
         features = [{"image_raw": image, "image/label": 1 + label} for label, image in enumerate(images)]
         oracles.write_tfrecord(folder / "a.tfrecord", map(oracles.make_example, features))

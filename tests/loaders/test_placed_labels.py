@@ -142,7 +142,7 @@ def test_words_are_refused_by_name(datasets):
     rand = [*RAW, "RandAugment"]
     with pytest.raises(CallError, match=r"transforms\[1\]: RandAugment\(\) cannot keep masks right"):
         build(datasets["mask", "tfrecord"], ("image", "mask"), "stored", rand)
-    # Without the field, any word may be used.
+    # Without the field, any transform may be used.
     build(datasets["mask", "tfrecord"], ("image",), "stored", rand).close()
 
 
