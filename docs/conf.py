@@ -6,7 +6,7 @@ from pathlib import Path
 from sphinx.pycode import ModuleAnalyzer
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+sys.path.insert(0, str(ROOT))
 
 project = "dataprep & loaders"
 html_title = project
@@ -17,7 +17,6 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_click",
     "sphinx_copybutton",
-    "transform_directive",
 ]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]

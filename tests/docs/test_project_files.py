@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import loaders
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
@@ -88,3 +90,10 @@ def test_the_map_of_a_package_names_its_modules(package):
     modules = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__", "__main__"}
     packages = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
     assert (modules | packages) - named == set()
+
+
+def test_the_reference_has_every_sampler():
+    named = re.findall(
+        r"^\.\. autoclass:: loaders\.(\w+Sampler)$", (ROOT / "docs/reference/samplers.md").read_text(), re.M
+    )
+    assert sorted(named) == [name for name in sorted(loaders.__all__) if name.endswith("Sampler")]

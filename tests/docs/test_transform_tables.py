@@ -1,0 +1,36 @@
+"""The tables of docs/transforms.md say what the code does."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+from pathlib import Path
+
+from loaders.transforms.parse import known_transforms, read_recipe
+from loaders.transforms.presets import PRESETS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/transforms.md").read_text("utf-8")
+
+
+def test_the_tables_are_current():
+    updated = runpy.run_path(str(ROOT / "docs/transform_tables.py"))["updated"]
+    assert updated(PAGE) == PAGE, "run: python docs/transform_tables.py"
+
+
+def test_every_preset_is_shown_as_the_list_that_it_is():
+    rows = re.findall(r'^\| `"([\w-]+)"` \| `(\[.+\])` \| (\d+) x (\d+) \|$', PAGE, re.M)
+    assert [name for name, *_ in rows] == list(PRESETS)
+    for name, text, height, width in rows:
+        images, batch = PRESETS[name]
+        expected = read_recipe(images, batch=batch, num_classes=4)
+        copied = read_recipe(ast.literal_eval(text), num_classes=4)
+        assert copied.text == expected.text
+        assert copied.size == (int(height), int(width))
+
+
+def test_every_name_has_a_row():
+    assert re.findall(r"^\| `(\w+)` \| (?:torchvision|PaddleClas|timm|loaders)\b", PAGE, re.M) == list(
+        known_transforms()
+    )
