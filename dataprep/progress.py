@@ -5,7 +5,8 @@ Everything is counted in images, because shards differ in size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 
@@ -24,6 +25,72 @@ class Progress(Protocol):
             resumed: whether it took no time, because an earlier run or another process finished it.
 
         """
+
+
+@contextmanager
+def divide(progress: Progress | None, shares: Sequence[int]) -> Iterator[tuple[Progress, ...]]:
+    """Show several parts of a step as one: as many images as all shares together.
+
+    The parts follow each other in this order. Each can count other images than its share, and can start again, which
+    divides the rest of its share.
+
+    Args:
+        progress: receives the progress of the step; `None` if nobody does.
+        shares: for each part, the images by which it advances the step.
+
+    Yields:
+        What receives the progress of each part.
+
+    """
+    step = _Step(progress)
+    step.start(sum(shares))
+    ends = [sum(shares[: number + 1]) for number in range(len(shares))]
+    yield tuple(_Part(step, end - share, end) for end, share in zip(ends, shares, strict=True))
+    step.skip_to(sum(shares))
+
+
+class _Step:
+    """A step whose parts `divide` shows as one."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.done = 0
+
+    def start(self, images: int) -> None:
+        if self._progress:
+            self._progress.start(images, 1)
+
+    def advance_to(self, done: int) -> None:
+        self._move_to(done, resumed=False)
+
+    def skip_to(self, done: int) -> None:
+        """Leave out what takes no time, so that it does not count for the rate."""
+        self._move_to(done, resumed=True)
+
+    def _move_to(self, done: int, *, resumed: bool) -> None:
+        if self._progress and done > self.done:
+            self._progress.advance(f"image {done}", done - self.done, resumed=resumed)
+        self.done = max(self.done, done)
+
+
+class _Part:
+    """Implements `Progress` for one part of a step."""
+
+    def __init__(self, step: _Step, begin: int, end: int) -> None:
+        self._step, self._begin, self._end = step, begin, end
+        self._total: int | None = None
+        self._count = 0
+
+    def start(self, images: int | None, shards: int) -> None:  # noqa: ARG002
+        self._step.skip_to(self._begin)
+        self._begin, self._total, self._count = self._step.done, images, 0
+
+    def advance(self, shard: str, images: int, *, resumed: bool = False) -> None:  # noqa: ARG002
+        self._count += images
+        if self._total:
+            self._step.advance_to(
+                self._begin + (self._end - self._begin) * min(self._count, self._total) // self._total
+            )
 
 
 #: Tasks that read one image after the other report this many at once.

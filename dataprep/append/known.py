@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.append.base import Base, options_members, options_of
 from dataprep.append.contradictions import Splits, check_labels, compare_splits, describe_splits, own_texts
-from dataprep.append.reading import StoredMask, compare_masks, mask_tasks, read_contents, read_tasks
+from dataprep.append.reading import count_tasks, read_contents, read_tasks
 from dataprep.datasets.label_texts import label_columns, label_texts
 from dataprep.datasets.sample_rows import hash_texts
 from dataprep.engines import Engine
 from dataprep.options import Options, library_versions
 from dataprep.plan.assign import fingerprint_of
-from dataprep.progress import Progress
+from dataprep.progress import Progress, divide
 from dataprep.sources import Source
 from manifests.errors import CallError
 from manifests.labels import LABEL_COLUMNS, MASK_TYPES, PLACED_TYPES
@@ -98,9 +98,10 @@ def find_known(base: Base, source: Source, engine: Engine, progress: Progress | 
         pairs = _pairs(own, stored, by_size=is_unchanged and source.location is None)
         if len(pairs):
             pending.append((_comparable(base, part.options, pairs), pairs))
-    for options, pairs in pending:
-        same = _compare(source, options, pairs, known, engine, progress)
-        splits.append(compare_splits(source, options, same))
+    with divide(progress, [len(pc.unique(pairs["row"])) for _, pairs in pending]) as shares:
+        for (options, pairs), share in zip(pending, shares, strict=True):
+            same = _compare(source, options, pairs, known, engine, share)
+            splits.append(compare_splits(source, options, same))
     return Known(known, describe_splits(base.out, source, splits))
 
 
@@ -167,12 +168,7 @@ def _comparable(base: Base, members: Mapping[str, object], pairs: pa.Table) -> O
 
 
 def _compare(  # noqa: PLR0917
-    source: Source,
-    options: Options,
-    pairs: pa.Table,
-    known: NDArray[np.bool_],
-    engine: Engine,
-    progress: Progress | None,
+    source: Source, options: Options, pairs: pa.Table, known: NDArray[np.bool_], engine: Engine, progress: Progress
 ) -> pa.Table:
     """Read the images of pairs of which none is known yet, mark those that are the same, and return their pairs."""
     rows, sizes = np.asarray(pairs["row"]), np.asarray(pairs["size"])
@@ -181,56 +177,28 @@ def _compare(  # noqa: PLR0917
         candidates &= (source.size[rows] == sizes) | (source.size[rows] == UNREADABLE)
     pairs, rows = pairs.filter(pa.array(candidates)), rows[candidates]
     unique = np.unique(rows)
-    tasks = list(read_tasks(source, options, unique))
-    if progress:
-        progress.start(len(unique), len(tasks))
+    tasks, count = read_tasks(source, options, pairs, unique), count_tasks(unique)
+    progress.start(len(unique), count)
     checksums = np.full(len(source), -1, np.int64)
     labels: dict[int, str] = {}
-    with closing(engine.run(read_contents, tasks, len(tasks))) as results:
+    is_equal = np.zeros(len(rows), np.bool_)
+    with closing(engine.run(read_contents, tasks, count)) as results:
         for number, found in enumerate(results):
             checksums[found.rows] = found.checksums
             labels.update(zip(found.rows, found.labels, strict=True))
-            if progress:
-                progress.advance(f"part {number}", len(found.rows))
+            is_equal[found.equal] = True
+            progress.advance(f"part {number}", len(found.rows))
     same = checksums[rows] == np.asarray(pairs["crc32c"].cast(pa.int64()).fill_null(-2))
-    pairs, rows = pairs.filter(pa.array(same)), rows[same]
+    pairs, rows, is_equal = pairs.filter(pa.array(same)), rows[same], is_equal[same]
     if source.label_type in PLACED_TYPES:
         own = pa.array([labels[row] for row in rows.tolist()], pa.large_string())
     else:
         own = own_texts(source, rows)
-    is_equal = np.asarray(pc.equal(own, pairs["label"].combine_chunks()))
-    if source.label_type in MASK_TYPES:
-        is_equal |= _same_masks(source, rows, options, pairs, ~is_equal, engine, progress)
+    if source.label_type not in MASK_TYPES:
+        is_equal = np.asarray(pc.equal(own, pairs["label"].combine_chunks()))
     check_labels(source, rows, pairs["label"].combine_chunks(), own, is_equal)
     known[rows] = True
     return pairs
-
-
-def _same_masks(  # noqa: PLR0917
-    source: Source,
-    rows: NDArray[np.int64],
-    options: Options,
-    pairs: pa.Table,
-    others: NDArray[np.bool_],
-    engine: Engine,
-    progress: Progress | None,
-) -> NDArray[np.bool_]:
-    """Return which masks with other bytes have the same pixels, bool [n]."""
-    result = np.zeros(len(rows), np.bool_)
-    numbers = np.flatnonzero(others)
-    columns = ("shard", "mask_offset", "mask_size", "mask_crc32c")
-    stored = [StoredMask(*(row[name] for name in columns)) for row in pairs.take(pa.array(numbers)).to_pylist()]
-    tasks = list(mask_tasks(source, options, rows[numbers], numbers, stored))
-    if not tasks:
-        return result
-    if progress:
-        progress.start(len(numbers), len(tasks))
-    with closing(engine.run(compare_masks, tasks, len(tasks))) as results:
-        for number, (compared, is_same) in enumerate(results):
-            result[compared] = is_same
-            if progress:
-                progress.advance(f"masks {number}", len(compared))
-    return result
 
 
 def _with_texts(table: pa.Table, manifest: Manifest, split: str, shard: str) -> pa.Table:

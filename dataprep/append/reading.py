@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
@@ -43,6 +44,7 @@ class ReadTask(NamedTuple):
         label_type: what the labels are.
         classes: class names in label order.
         labels: the columns of the labels, if these refer to places in the image.
+        stored: for each image, the masks or depth maps in the dataset that its own is compared with.
 
     """
 
@@ -55,6 +57,28 @@ class ReadTask(NamedTuple):
     label_type: LabelType
     classes: tuple[str, ...]
     labels: list[dict[str, Any]] | None
+    stored: list[list[StoredMask]]
+
+
+class StoredMask(NamedTuple):
+    """A mask or depth map in a shard.
+
+    Attributes:
+        number: number of the comparison.
+        image_crc32c: checksum of the image that it belongs to.
+        shard: path of the shard.
+        offset: its first byte.
+        size: its length in bytes.
+        crc32c: its checksum.
+
+    """
+
+    number: int
+    image_crc32c: int | None
+    shard: str
+    offset: int
+    size: int
+    crc32c: int
 
 
 class Contents(NamedTuple):
@@ -65,21 +89,39 @@ class Contents(NamedTuple):
         checksums: CRC-32C of each image as it is stored; -1 for one that would be rejected.
         labels: labels as text, as they are stored, if they refer to places in the image; else empty texts. A text that
             begins with `REJECTED` says why they would be rejected.
+        equal: numbers of the comparisons in which both images are the same, and both masks have the same pixels.
 
     """
 
     rows: list[int]
     checksums: list[int]
     labels: list[str]
+    equal: list[int]
 
 
-def read_tasks(source: Source, options: Options, rows: NDArray[np.int64]) -> Iterator[ReadTask]:
-    """Yield the tasks that read some rows of a source."""
+def count_tasks(rows: NDArray[np.int64]) -> int:
+    """Return how many tasks `read_tasks` yields."""
+    return -(-len(rows) // _BATCH)
+
+
+def read_tasks(source: Source, options: Options, pairs: pa.Table, rows: NDArray[np.int64]) -> Iterator[ReadTask]:
+    """Yield the tasks that read some rows of a source.
+
+    Args:
+        source: the samples.
+        options: how the dataset stores them.
+        pairs: a row of the source and a sample each, in ascending order of the rows: the columns ``row``, ``crc32c``,
+            and, if there are masks or depth maps, where those of the samples are.
+        rows: the different rows in `pairs`, int64, ascending.
+
+    """
     label_type = source.label_type
     names = [*LABEL_COLUMNS[label_type], *ANNOTATED, MASK_SOURCE] if label_type in PLACED_TYPES else []
     extra = source.extra.select([name for name in names if name in source.extra.column_names])
+    pair_rows = np.asarray(pairs["row"])
     for start in range(0, len(rows), _BATCH):
         some = rows[start : start + _BATCH]
+        first, stop = np.searchsorted(pair_rows, [some[0], some[-1] + 1]).tolist()
         yield ReadTask(
             source.root,
             options,
@@ -90,102 +132,75 @@ def read_tasks(source: Source, options: Options, rows: NDArray[np.int64]) -> Ite
             label_type,
             source.classes if label_type == "boxes" else (),
             extra.take(some).to_pylist() if names else None,
+            _stored_masks(some, pairs, first, stop) if label_type in MASK_TYPES else [[] for _ in some],
         )
+
+
+_MASK_COLUMNS = ("crc32c", "shard", "mask_offset", "mask_size", "mask_crc32c")
+
+
+def _stored_masks(rows: NDArray[np.int64], pairs: pa.Table, first: int, stop: int) -> list[list[StoredMask]]:
+    """Return the masks of the samples in some pairs, for each of the rows."""
+    part = pairs.slice(first, stop - first)
+    result: list[list[StoredMask]] = [[] for _ in rows]
+    places = np.searchsorted(rows, np.asarray(part["row"])).tolist()
+    for number, (place, pair) in enumerate(zip(places, part.select(_MASK_COLUMNS).to_pylist(), strict=True), first):
+        result[place].append(StoredMask(number, *(pair[name] for name in _MASK_COLUMNS)))
+    return result
 
 
 def read_contents(task: ReadTask) -> Contents:
     """Read the images of a task."""
-    checksums, texts = [], []
-    nothing: list[dict[str, Any] | None] = [None] * len(task.rows)
-    extras: Sequence[dict[str, Any] | None] = task.labels or nothing
-    for path, size, location, extra in zip(task.paths, task.sizes, task.locations, extras, strict=True):
-        try:
-            image = load_image(task.root, path, size, task.options, location, placed=extra is not None)
-        except Rejected:
-            checksums.append(-1)
-            texts.append("")
-            continue
-        checksums.append(crc32c(image.data))
-        if extra is None or image.placement is None:
-            texts.append("")
-            continue
-        try:
-            if task.label_type in MASK_TYPES:
-                mask = load_second_image(
-                    task.root, extra, image.placement, task.options, location, label_type=task.label_type
-                )
-                texts.append(mask_text(task.label_type, len(mask), crc32c(mask)))
-            else:
-                texts.append(placed_text(place_boxes(extra, image.placement), task.classes))
-        except Rejected as error:
-            texts.append(f"{REJECTED} ({error.detail})")
-    return Contents(task.rows, checksums, texts)
+    found = Contents(task.rows, [], [], [])
+    for at in range(len(task.rows)):
+        checksum, text, equal = _read(task, at)
+        found.checksums.append(checksum)
+        found.labels.append(text)
+        found.equal.extend(equal)
+    return found
 
 
-class StoredMask(NamedTuple):
-    """A mask or depth map in a shard.
-
-    Attributes:
-        shard: path of the shard.
-        offset: its first byte.
-        size: its length in bytes.
-        crc32c: its checksum.
-
-    """
-
-    shard: str
-    offset: int
-    size: int
-    crc32c: int
-
-
-class MaskTask(NamedTuple):
-    """Masks or depth maps of a source to compare with those of a dataset. The lists have one element for each.
-
-    Attributes:
-        images: the images that they belong to.
-        stored: what they are compared with.
-        numbers: numbers of the comparisons.
-
-    """
-
-    images: ReadTask
-    stored: list[StoredMask]
-    numbers: list[int]
+def _read(task: ReadTask, at: int) -> tuple[int, str, list[int]]:
+    """Read one image: return its part of `Contents`."""
+    location, options, extra = task.locations[at], task.options, task.labels[at] if task.labels else None
+    try:
+        image = load_image(task.root, task.paths[at], task.sizes[at], options, location, placed=extra is not None)
+    except Rejected:
+        return -1, "", []
+    checksum = crc32c(image.data)
+    if extra is None or image.placement is None:
+        return checksum, "", []
+    try:
+        if task.label_type not in MASK_TYPES:
+            return checksum, placed_text(place_boxes(extra, image.placement), task.classes), []
+        same = [each for each in task.stored[at] if each.image_crc32c == checksum]
+        if not same:  # the masks of other images do not matter
+            return checksum, "", []
+        mask = load_second_image(task.root, extra, image.placement, options, location, label_type=task.label_type)
+    except Rejected as error:
+        return checksum, f"{REJECTED} ({error.detail})", []
+    equal = [each.number for each in same if _is_same_mask(mask, each, options.max_pixels)]
+    return checksum, mask_text(task.label_type, len(mask), crc32c(mask)), equal
 
 
-def mask_tasks(
-    source: Source, options: Options, rows: NDArray[np.int64], numbers: NDArray[np.int64], stored: list[StoredMask]
-) -> Iterator[MaskTask]:
-    """Yield the tasks that compare masks of some rows of a source. The last three arguments have the same length."""
-    for number, images in enumerate(read_tasks(source, options, rows)):
-        some = slice(number * _BATCH, (number + 1) * _BATCH)
-        yield MaskTask(images, stored[some], numbers[some].tolist())
+def _is_same_mask(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
+    """Return whether a mask is one in a dataset: the same bytes, or at least the same pixels."""
+    return (len(mask), crc32c(mask)) == (stored.size, stored.crc32c) or _has_same_pixels(mask, stored, max_pixels)
 
 
-def compare_masks(task: MaskTask) -> tuple[list[int], list[bool]]:
-    """Return the numbers of the comparisons, and for each whether both masks have the same pixels."""
-    return task.numbers, [_has_same_pixels(task.images, at, stored) for at, stored in enumerate(task.stored)]
-
-
-def _has_same_pixels(task: ReadTask, at: int, stored: StoredMask) -> bool:
-    """Return whether a mask of the source has the pixels of one in a dataset, if it has other bytes.
+def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
+    """Return whether a mask has the pixels of one in a dataset.
 
     Masks that are not stored as they are were encoded again, and libraries of another version give other bytes.
     """
     from dataprep.images.label_image import label_values  # imports imaging libraries
 
-    options, location, extra = task.options, task.locations[at], (task.labels or [])[at]
     shard = absolute(stored.shard)
     place = Location(shard, "range", stored.offset, stored.size, crc32c=stored.crc32c)
-    unchanged = Options(validate="none", max_pixels=options.max_pixels)
+    unchanged = Options(validate="none", max_pixels=max_pixels)
     try:
-        image = load_image(task.root, task.paths[at], task.sizes[at], options, location, placed=True)
-        if image.placement is None:
-            return False
-        own = load_second_image(task.root, extra, image.placement, options, location, label_type=task.label_type)
         there = load_image(os.path.dirname(shard), shard, stored.size, unchanged, place).data
-        a, b = (label_values(data, inspect(data, "none", options.max_pixels)) for data in (own, there))
+        a, b = (label_values(data, inspect(data, "none", max_pixels)) for data in (mask, there))
     except Rejected:
         return False
     return a.dtype == b.dtype and np.array_equal(a, b)

@@ -184,8 +184,10 @@ def read_inputs(conversion: Conversion, *, append: bool = False, workers: int | 
     from dataprep.sources.merge import Part, merge_sources, read_parts
 
     parts = read_parts(src, conversion.reading.resolve(), conversion.reading.rename_classes)
-    with ProgressBar("hashing") as bar:
-        source = select_samples(merge_sources(parts), options, workers=workers, progress=bar)
+    with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
+        source = select_samples(
+            merge_sources(parts), options, workers=workers, progress=bar, search_progress=search_bar
+        )
     for each in parts if len(parts) > 1 else [Part(src[0], source)]:
         console.info(f"{each.src}: {each.source.layout}, {describe_contents(each.source)}")
         if len(parts) > 1 and out is not None:  # the folder above all sources is not one of them

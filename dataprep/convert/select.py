@@ -8,7 +8,12 @@ from dataprep.sources import Source
 
 
 def select_samples(
-    source: Source, options: Options, *, workers: int | None = None, progress: Progress | None = None
+    source: Source,
+    options: Options,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    search_progress: Progress | None = None,
 ) -> Source:
     """Return the samples of a source that a conversion with these options plans.
 
@@ -17,6 +22,7 @@ def select_samples(
         options: `where`, `duplicates`, `split_by`, `distance` and `hash` apply.
         workers: number of processes that read images to find duplicates; `None` means one per CPU.
         progress: receives the images that are read.
+        search_progress: receives the progress of the search for copies, in images.
 
     Raises:
         CallError: the filter does not fit the source, or there are too many pairs of copies.
@@ -31,5 +37,7 @@ def select_samples(
     if options.finds_duplicates:
         from dataprep.duplicates.resolve import resolve_duplicates
 
-        source = resolve_duplicates(source, options, workers=workers, progress=progress)
+        source = resolve_duplicates(
+            source, options, workers=workers, progress=progress, search_progress=search_progress
+        )
     return source if options.hash else without_hashes(source)

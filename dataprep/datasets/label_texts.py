@@ -41,15 +41,15 @@ def _text(row: dict[str, Any], label_type: LabelType, classes: Sequence[str]) ->
         return ", ".join(f"{value:.9g}" for value in row["values"])
     if label_type in CLASS_COLUMNS:
         if label_type == "multi-label":
-            return ", ".join(classes[label] for label in row["labels"])
+            return ", ".join(sorted(classes[label] for label in row["labels"]))
         return placed_text(row, classes)
     return mask_text(label_type, row["mask_size"], row["mask_crc32c"])
 
 
 def placed_text(row: Mapping[str, Any], classes: Sequence[str]) -> str:
-    """Return the boxes of a sample as text."""
-    pairs = zip(row["box_labels"], row["boxes"], strict=True)
-    return "; ".join(f"{classes[label]} {' '.join(f'{side:.9g}' for side in box)}" for label, box in pairs)
+    """Return the boxes of a sample as text, which does not depend on their order."""
+    boxes = sorted((classes[label], tuple(box)) for label, box in zip(row["box_labels"], row["boxes"], strict=True))
+    return "; ".join(f"{name} {' '.join(f'{side:.9g}' for side in box)}" for name, box in boxes)
 
 
 def mask_text(label_type: LabelType, size: int, checksum: int) -> str:

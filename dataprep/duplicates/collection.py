@@ -14,7 +14,7 @@ from dataprep.duplicates.content import Content, describe, map_images
 from dataprep.duplicates.stored import read_hashes, write_hashes
 from dataprep.duplicates.symmetries import WORDS, parse_hashes
 from dataprep.options import HASH_COLUMN
-from dataprep.progress import Progress
+from dataprep.progress import Progress, divide
 from dataprep.sources import Source
 from manifests.errors import CallError, StoppedError
 from manifests.labels import LABEL_COLUMNS, LabelType
@@ -104,7 +104,11 @@ def collect(sources: Sequence[Source], *, workers: int | None = None, progress: 
             f"the datasets have {len(parts)} splits, but at most {MAX_PARTS} can be compared",
             hint="give fewer datasets, or join splits with `dataprep convert`",
         )
-    columns = [_columns(source, workers, progress) for source in sources]
+    known = [_stated(source) for source in sources]
+    with divide(progress, [int((~each.is_known).sum()) for each in known]) as shares:
+        columns = [
+            _columns(source, each, workers, share) for source, each, share in zip(sources, known, shares, strict=True)
+        ]
     counts = [len(source) for source in sources]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     first_part = np.cumsum([0, *(len(source.splits) for source in sources)])
@@ -172,11 +176,32 @@ class _Columns(NamedTuple):
     read: int
 
 
-def _columns(source: Source, workers: int | None, progress: Progress | None) -> _Columns:
+class _Stated(NamedTuple):
+    """What is known about the images of one source before any of them is read.
+
+    Attributes:
+        arrays: arrays with the names in `_TYPES`.
+        problems: why images do not decode, by row.
+        computed: rows whose hashes are not in the sample tables.
+        is_known: images that need not be read, bool [n].
+
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    problems: dict[int, str]
+    computed: NDArray[np.int64]
+    is_known: NDArray[np.bool_]
+
+
+def _stated(source: Source) -> _Stated:
     arrays, is_known = _known(source)
-    computed, problems = np.flatnonzero(~is_known), {}
-    if source.prepared:
-        problems = _fill_in_stored(source, arrays, is_known)
+    computed = np.flatnonzero(~is_known)
+    problems = _fill_in_stored(source, arrays, is_known) if source.prepared else {}
+    return _Stated(arrays, problems, computed, is_known)
+
+
+def _columns(source: Source, stated: _Stated, workers: int | None, progress: Progress) -> _Columns:
+    arrays, problems, computed, is_known = stated
     rows = np.flatnonzero(~is_known)
     if not len(rows):
         return _Columns(arrays, problems, computed, 0)

@@ -6,6 +6,7 @@ rotations and reflections, are near copies. Small images have few details: see `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from dataprep.duplicates.pixel_check import pixels_agree
 from dataprep.duplicates.search import Pairs, join_pairs
 from dataprep.duplicates.small import SMALL, doubt, search_small
 from dataprep.options import DEFAULT_DISTANCE
-from dataprep.progress import Progress
+from dataprep.progress import Progress, divide
 from manifests.interrupts import cleanup_on_interrupt
 
 
@@ -70,19 +71,32 @@ def find_duplicates(
             small ones in proportion. -1 finds only equal bytes.
         across: compare the hashes of images in different splits or sources only.
         workers: number of processes; `None` means one per CPU.
-        progress: receives the progress of the search and then that of the check of pixels, in images.
+        progress: receives the progress, in images.
 
     Raises:
         CallError: there are too many pairs.
         SourceVanishedError: an image is gone, or its size changed after it was read.
 
     """
-    item, first_image = _items(images, workers)
-    hashed = np.flatnonzero(images.has_hash[first_image]) if distance >= 0 else np.empty(0, np.int64)
-    rows = first_image[hashed]
-    near, symmetry, notes = _near(images, rows, distance, across=across, workers=workers, progress=progress)
+    candidate, repeated = _same_checksums(images)
+    with divide(progress, _shares(images, len(repeated), distance)) as (same, *parts):
+        item, first_image = _items(images, candidate, repeated, workers, same)
+        hashed = np.flatnonzero(images.has_hash[first_image]) if distance >= 0 else np.empty(0, np.int64)
+        rows = first_image[hashed]
+        near, symmetry, notes = _near(images, rows, distance, across=across, workers=workers, parts=parts)
     pairs = Pairs(hashed[near.first].astype(np.int32), hashed[near.second].astype(np.int32), near.distance)
     return Duplicates(item, first_image, pairs, symmetry, distance, notes)
+
+
+def _shares(images: Collection, repeated: int, distance: int) -> tuple[int, int, int, int]:
+    """Divide the images by the work of each part of the search, about.
+
+    The parts are the comparison of bytes, the search among hashes, that among small images, and the check of pixels.
+    """
+    count = len(images)
+    same = count if distance < 0 else repeated // 2
+    small = round((count - same) * float((images.shorter < SMALL).mean())) if count else 0
+    return same, count - same - small, small // 3, small - small // 3
 
 
 def _near(
@@ -92,16 +106,20 @@ def _near(
     *,
     across: bool,
     workers: int | None,
-    progress: Progress | None,
+    parts: Sequence[Progress],
 ) -> tuple[Pairs, NDArray[np.uint8], tuple[str, ...]]:
-    """Find the near copies among some images, as positions in `rows`; return also their symmetries, and notes."""
+    """Find the near copies among some images, as positions in `rows`; return also their symmetries, and notes.
+
+    `parts` receive the progress of the search among hashes, of that among small images, and of the check of pixels.
+    """
+    in_hashes, in_small, in_pixels = parts
     is_small = images.shorter[rows] < SMALL
     side = images.part[rows] if across else None
     found, symmetries, note = [], [np.empty(0, np.uint8)], ""
     if not is_small.all():
         # `search_small` alone finds pairs of two small images, of which there can be too many.
         pairs, symmetry = search_hashes(
-            images.hashes[rows], distance, side, skip=is_small, workers=workers, progress=progress
+            images.hashes[rows], distance, side, skip=is_small, workers=workers, progress=in_hashes
         )
         found.append(pairs)
         symmetries.append(symmetry)
@@ -109,7 +127,7 @@ def _near(
         small = np.flatnonzero(is_small)
         sides = None if side is None else side[small]
         pairs, symmetry, note = search_small(
-            images.hashes[rows[small]], distance, sides, workers=workers, progress=progress
+            images.hashes[rows[small]], distance, sides, workers=workers, progress=in_small
         )
         found.append(Pairs(small[pairs.first].astype(np.int32), small[pairs.second].astype(np.int32), pairs.distance))
         symmetries.append(symmetry)
@@ -117,7 +135,7 @@ def _near(
     keep = np.ones(len(pairs.first), np.bool_)
     check = np.flatnonzero(is_small[pairs.first] | is_small[pairs.second])
     first, second = rows[pairs.first[check]], rows[pairs.second[check]]
-    keep[check] = pixels_agree(images, first, second, symmetry[check], workers=workers, progress=progress)
+    keep[check] = pixels_agree(images, first, second, symmetry[check], workers=workers, progress=in_pixels)
     near = Pairs(pairs.first[keep], pairs.second[keep], pairs.distance[keep])
     return near, symmetry[keep], tuple(each for each in (note, doubt(near, is_small)) if each)
 
@@ -125,21 +143,32 @@ def _near(
 # --- the same bytes -------------------------------------------------------------------------------
 
 
-def _items(images: Collection, workers: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the item of each image, and the first image of each item. Equal checksums are not proof enough."""
+def _same_checksums(images: Collection) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a number for each checksum and length, equal for equal ones, and the images that share theirs."""
     # An image that cannot be read is an item of its own.
     alone = np.where(images.readable, -1, np.arange(len(images)))
     candidate, first = numbered(images.crc32c, images.size, alone)
-    repeated = np.flatnonzero(np.bincount(candidate, minlength=len(first))[candidate] > 1)
+    return candidate, np.flatnonzero(np.bincount(candidate, minlength=len(first))[candidate] > 1)
+
+
+def _items(
+    images: Collection,
+    candidate: NDArray[np.int64],
+    repeated: NDArray[np.int64],
+    workers: int | None,
+    progress: Progress,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the item of each image, and the first image of each item. Equal checksums are not proof enough."""
     digests = np.zeros((2, len(images)), np.uint64)
-    for number, source in enumerate(images.sources):
-        inside = repeated[(repeated >= images.starts[number]) & (repeated < images.starts[number + 1])]
-        if not len(inside):
-            continue
-        start = int(images.starts[number])
-        for row, value in map_images(source, inside - start, digest, workers=workers).items():
-            if isinstance(value, bytes):
-                digests[:, start + row] = np.frombuffer(value, np.uint64)
-            else:  # it was readable before; it is not a copy of anything now
-                digests[:, start + row] = row + 1, number
+    bounds = np.searchsorted(repeated, images.starts).tolist()
+    with divide(progress, np.diff(bounds).tolist()) as shares:
+        for number, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
+            inside, start = repeated[bounds[number] : bounds[number + 1]], int(images.starts[number])
+            if not len(inside):
+                continue
+            for row, value in map_images(source, inside - start, digest, workers=workers, progress=share).items():
+                if isinstance(value, bytes):
+                    digests[:, start + row] = np.frombuffer(value, np.uint64)
+                else:  # it was readable before; it is not a copy of anything now
+                    digests[:, start + row] = row + 1, number
     return numbered(candidate, digests[0], digests[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import combinations_with_replacement
@@ -17,6 +16,7 @@ from dataprep.duplicates.symmetries import SYMMETRIES, Symmetry, transform_hashe
 from dataprep.engines import LocalEngine
 from dataprep.engines.base import Result
 from dataprep.progress import Progress
+from dataprep.storage.temporary import save_array, temporary_folder
 
 #: Fewer comparisons than this are made in this process alone.
 _FEW_COMPARISONS = 1e9
@@ -112,7 +112,7 @@ class Search:
     ) -> Generator[Result, None, None]:
         """Apply a function to each task in several processes, and yield the results as they finish."""
         count, done = len(self._hashes), 0
-        with tempfile.TemporaryDirectory(prefix="dataprep-") as folder, closing(LocalEngine(workers)) as engine:
+        with temporary_folder() as folder, closing(LocalEngine(workers)) as engine:
             tasks = list(self._tasks(folder))
             if progress:
                 progress.start(count, len(tasks))
@@ -129,8 +129,8 @@ class Search:
             for symmetry, name in enumerate(SYMMETRIES):
                 transformed = transform_hashes(self._hashes[side], name)
                 if self._with_hashes:
-                    np.save(_path(folder, "hashes", number, symmetry), transformed)
-                np.save(_path(folder, "bits", number, symmetry), self._bits(transformed))
+                    save_array(_path(folder, "hashes", number, symmetry), transformed)
+                save_array(_path(folder, "bits", number, symmetry), self._bits(transformed))
         bands = range(count_bands(self._bits(self._hashes[:1])))
         for first, second in self._compared():
             for symmetry, name in enumerate(SYMMETRIES):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
@@ -17,7 +16,8 @@ from dataprep.duplicates.pixels import show_the_same
 from dataprep.duplicates.symmetries import SYMMETRIES, transform_pixels
 from dataprep.engines import LocalEngine
 from dataprep.images.perceptual_hash import SIDE
-from dataprep.progress import Progress
+from dataprep.progress import Progress, divide
+from dataprep.storage.temporary import temporary_folder
 
 #: Pairs of one task.
 _TASK_PAIRS = 8192
@@ -59,7 +59,7 @@ def pixels_agree(
         second: the other one.
         symmetry: what turns the second into the first: positions in `SYMMETRIES`.
         workers: number of processes; `None` means one per CPU.
-        progress: receives the images that are read, and then, in proportion to the pairs, those that are compared.
+        progress: receives the images that are read, and then as many again, in proportion to the compared pairs.
 
     """
     result = np.zeros(len(first), np.bool_)
@@ -69,38 +69,34 @@ def pixels_agree(
     order = np.lexsort((second, first))
     at_first, at_second = np.searchsorted(needed, first[order]), np.searchsorted(needed, second[order])
     count = -(-len(order) // _TASK_PAIRS)
-    with tempfile.TemporaryDirectory(prefix="dataprep-") as folder:
+    with temporary_folder() as folder, divide(progress, [len(needed)] * 2) as (reading, comparing):
         path = os.path.join(folder, "pixels")
-        _write_reduced(path, images, needed, workers, progress)
+        _write_reduced(path, images, needed, workers, reading)
 
         def tasks() -> Iterator[CheckTask]:
             for start in range(0, len(order), _TASK_PAIRS):
                 part = slice(start, start + _TASK_PAIRS)
                 yield CheckTask(start, path, at_first[part], at_second[part], symmetry[order[part]])
 
-        if progress:
-            progress.start(len(needed), count)
+        comparing.start(len(order), count)
         with closing(LocalEngine(workers)) as engine:
-            for number, (start, agree) in enumerate(engine.run(check_pairs, tasks(), count), 1):
+            for number, (start, agree) in enumerate(engine.run(check_pairs, tasks(), count)):
                 result[order[start : start + _TASK_PAIRS]] = agree
-                if progress:
-                    done = len(needed) * (number - 1) // count
-                    progress.advance(str(number), len(needed) * number // count - done)
+                comparing.advance(str(number), len(agree))
     return result
 
 
 def _write_reduced(
-    path: str, images: Collection, needed: NDArray[np.int64], workers: int | None, progress: Progress | None
+    path: str, images: Collection, needed: NDArray[np.int64], workers: int | None, progress: Progress
 ) -> None:
     """Write the reduced pixels of some images in ascending order; zeros for one that cannot be read any more."""
-    size = SIDE * SIDE
-    with open(path, "wb") as file:
+    size, firsts = SIDE * SIDE, np.searchsorted(needed, images.starts).tolist()
+    with open(path, "wb") as file, divide(progress, np.diff(firsts).tolist()) as shares:
         file.truncate(size * len(needed))
-        for number, source in enumerate(images.sources):
-            start, stop = images.starts[number : number + 2].tolist()
-            inside = needed[(needed >= start) & (needed < stop)] - start
-            first = int(np.searchsorted(needed, start))
-            for found in iterate_images(source, inside, reduced, workers=workers, progress=progress):
+        for number, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
+            first = firsts[number]
+            inside = needed[first : firsts[number + 1]] - int(images.starts[number])
+            for found in iterate_images(source, inside, reduced, workers=workers, progress=share):
                 rows = np.fromiter(found, np.int64, len(found))
                 for place, value in zip(np.searchsorted(inside, rows).tolist(), found.values(), strict=True):
                     if isinstance(value, np.ndarray):

@@ -20,7 +20,12 @@ from manifests.text import agree, plural
 
 
 def resolve_duplicates(
-    source: Source, options: Options, *, workers: int | None = None, progress: Progress | None = None
+    source: Source,
+    options: Options,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    search_progress: Progress | None = None,
 ) -> Source:
     """Apply `Options.duplicates` to a source, and number the groups of copies if the options need them.
 
@@ -33,6 +38,7 @@ def resolve_duplicates(
         options: options of the conversion.
         workers: number of processes that read images; `None` means one per CPU.
         progress: receives the images that are read.
+        search_progress: receives the progress of the search, in images.
 
     Raises:
         SourceVanishedError: an image is gone, or its size changed after the scan.
@@ -43,7 +49,7 @@ def resolve_duplicates(
     if not options.finds_duplicates or has_column:
         return source
     images = collect([source], workers=workers, progress=progress)
-    found = find_duplicates(images, options.distance, workers=workers, progress=progress)
+    found = find_duplicates(images, options.distance, workers=workers, progress=search_progress)
     source = replace(source, notices=(*source.notices, *(f"duplicates: {note}" for note in found.notes)))
     if options.duplicates == "drop":
         return _drop(source, images, found, is_split=options.split_by == BY_DUPLICATES)
@@ -92,7 +98,9 @@ def _detail(original: str, distance: int, symmetry: int) -> str:
     if distance < 0:
         return f"the same bytes as {original}"
     changed = f", {SYMMETRIES[symmetry]}" if symmetry else ""
-    return f"a copy of {original}: {plural(distance, 'bit')} of the hashes differ{changed}"
+    return (
+        f"a copy of {original}: {plural(distance, 'bit')} of the hashes {agree(distance, 'differs', 'differ')}{changed}"
+    )
 
 
 def choose_originals(

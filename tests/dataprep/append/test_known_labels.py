@@ -109,7 +109,7 @@ def test_masks_that_other_libraries_encoded_are_equal(invoke, monkeypatch, tmp_p
         convert(invoke, "palette", source, out)
     compared = []
     original = reading._has_same_pixels
-    monkeypatch.setattr(reading, "_has_same_pixels", lambda *args: compared.append(args[1]) or original(*args))
+    monkeypatch.setattr(reading, "_has_same_pixels", lambda *args: compared.append(args[1].number) or original(*args))
     assert "nothing to append" in convert(invoke, "palette", source, out, "--append").output
     assert compared == [*range(COUNT)]
 
@@ -136,6 +136,102 @@ def test_a_mask_with_other_bytes_but_equal_values(invoke, tmp_path):
     mask = source / "masks" / "1.png"
     mask.write_bytes(with_text(mask.read_bytes(), b"note"))
     assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
+
+
+def test_no_file_is_read_twice(invoke, monkeypatch, tmp_path):
+    """Not even if masks have other bytes, so that their pixels are compared."""
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out)
+    for number in range(COUNT):
+        mask = source / "masks" / f"{number}.png"
+        mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+    images, masks = [], []
+    load, load_second = reading.load_image, reading.load_second_image
+    monkeypatch.setattr(
+        reading, "load_image", lambda root, path, *args, **kw: images.append(path) or load(root, path, *args, **kw)
+    )
+    monkeypatch.setattr(
+        reading,
+        "load_second_image",
+        lambda root, extra, *args, **kw: masks.append(extra["mask_source"]) or load_second(root, extra, *args, **kw),
+    )
+    assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
+    assert sorted(path for path in images if not path.startswith(str(out))) == [f"images/{n}.jpg" for n in range(COUNT)]
+    assert sorted(masks) == [f"masks/{number}.png" for number in range(COUNT)]
+
+
+def test_masks_of_other_images_are_not_read(invoke, monkeypatch, tmp_path):
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out)
+    write(source, "mask", COUNT + 1)
+    image = source / "images" / "0.jpg"
+    data = bytearray(image.read_bytes())
+    data[-20] ^= 1  # another image of the same length
+    image.write_bytes(data)
+    masks = []
+    load_second = reading.load_second_image
+
+    def load(root, extra, *args, **options):
+        masks.append(extra["mask_source"])
+        return load_second(root, extra, *args, **options)
+
+    monkeypatch.setattr(reading, "load_second_image", load)
+    assert "5 images of the source are in" in convert(invoke, "mask", source, out, "--append").output
+    assert sorted(masks) == [f"masks/{number}.png" for number in range(1, COUNT)]
+
+
+def test_an_image_with_several_masks_in_the_dataset(invoke, tmp_path):
+    """The same image and mask twice: one with equal values is enough, whichever it is."""
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out)
+    other = write(tmp_path / "other", "mask", changed=(2,))
+    merged = tmp_path / "merged"
+    invoke("convert", "--src", source, "--src", other, "--out", merged, "--label-type", "mask")
+    for folder in (source, other):
+        mask = folder / "masks" / "2.png"
+        mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+        assert "nothing to append: all 6 images" in convert(invoke, "mask", folder, merged, "--append").output
+    write(other, "mask", changed=(3,))
+    output = convert(invoke, "mask", other, merged, "--append", status=2).output
+    assert "images/3.jpg: the image is in the dataset with another mask" in output
+
+
+def test_boxes_in_another_order_are_the_same(invoke, tmp_path):
+    """COCO files have no order: each export can write the annotations in another one."""
+    out, source = tmp_path / "out", write(tmp_path / "source", "boxes")
+    path = source / "annotations" / "instances_train2017.json"
+    parts = json.loads(path.read_text())
+    parts["categories"].append({"id": 2, "name": "dog"})
+    for each in list(parts["annotations"]):
+        for category, side in ((2, 12.5), (1, 9), (1, 30)):
+            number = len(parts["annotations"])
+            parts["annotations"].append(each | {"id": number, "category_id": category, "bbox": [1, 2, side, 7]})
+    path.write_text(json.dumps(parts))
+    convert(invoke, "boxes", source, out)
+    parts["annotations"].reverse()
+    path.write_text(json.dumps(parts))
+    assert "nothing to append: all 6 images" in convert(invoke, "boxes", source, out, "--append").output
+    convert(invoke, "boxes", source, tmp_path / "again")
+    assert "the same samples" in invoke("diff", out, tmp_path / "again").output
+    parts["annotations"][0]["bbox"][0] += 5
+    path.write_text(json.dumps(parts))
+    assert "--append only adds images" in convert(invoke, "boxes", source, out, "--append", status=2).output
+    shutil.rmtree(tmp_path / "again")
+    convert(invoke, "boxes", source, tmp_path / "again")
+    assert "relabelled               1" in invoke("diff", out, tmp_path / "again", status=1).output
+
+
+def test_classes_of_an_image_in_another_order_are_the_same(invoke, tmp_path):
+    """Labels are stored in the order of their numbers, which another list of classes changes."""
+    source = write(tmp_path / "source", "multi-label")
+    for name, classes in (("out", "abc"), ("other", "cba")):
+        (tmp_path / name).with_suffix(".txt").write_text("\n".join(classes))
+        convert(invoke, "multi-label", source, tmp_path / name, "--classes", tmp_path / f"{name}.txt")
+    output = invoke("diff", tmp_path / "out", tmp_path / "other", status=1).output
+    assert "same                     6" in output
+    assert "relabelled" not in output
+    append = ("convert", "--src", tmp_path / "other", "--out", tmp_path / "out", "--append")
+    assert "nothing to append: all 6 images" in invoke(*append).output
 
 
 def test_a_mask_that_cannot_be_read_is_another_one(invoke, tmp_path):
