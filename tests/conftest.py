@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers import gate, no_progress, one_worker
+from helpers.examples import RANDOM, examples
 from helpers.object_stores import bucket, server_environment, store
 from helpers.pictures import SUFFIXES, encode, photo
 from helpers.warm_python import WarmPython
@@ -22,7 +23,8 @@ settings.register_profile(
     "suite",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=not os.environ.get("HYPOTHESIS_RANDOM"),
+    derandomize=not RANDOM,
+    max_examples=examples(),
 )
 settings.load_profile("suite")
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from awscrt.checksums import crc32c
+from helpers.examples import examples
 from helpers.records import MANIFEST, METADATA, RAW, ROWS, with_metadata, with_valid_checksum
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,7 +72,7 @@ def error_of(error_type, function, *arguments):
     return ""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_any_manifest_is_read_or_refused(data):
     body = changed(data.draw, json.loads(manifest_bytes(data.draw(st.sampled_from([MANIFEST, RAW])))))
@@ -79,7 +80,7 @@ def test_any_manifest_is_read_or_refused(data):
     assert len(message) < 1000
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_any_metadata_is_read_or_refused(data):
     path = Path(tempfile.gettempdir()) / f"any-metadata-{os.getpid()}.parquet"
@@ -109,7 +110,7 @@ odd_columns = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(odd_columns, st.sampled_from([*TABLE_COLUMNS, "extra"]), st.booleans())
 def test_any_column_is_read_or_refused(make, name, twice):
     path = Path(tempfile.gettempdir()) / f"any-column-{os.getpid()}.parquet"

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -204,7 +205,7 @@ def test_two_columns_of_one_name():
 FILES = [write(TABLE, **options) for options in WRITERS]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.sampled_from(FILES), st.data())
 def test_mutated_files_are_read_or_refused(data, draw):
     changed = bytearray(data)

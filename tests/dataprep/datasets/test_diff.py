@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -175,7 +176,7 @@ def dataset(samples):
 samples = st.lists(st.tuples(*[st.integers(0, 2)] * 4), max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(samples, samples)
 def test_counts_agree_with_multisets(a, b):
     result = compare(dataset(a), dataset(b), limit=100)
@@ -196,7 +197,7 @@ def test_counts_agree_with_multisets(a, b):
     assert back.counts["removed"] == added
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(), deadline=None)
 @given(st.lists(st.text(max_size=6), max_size=30), st.integers(0, 5))
 def test_hashes_are_equal_where_the_texts_are(texts, start):
     hashes = hash_texts(pa.chunked_array([texts, texts[::-1]], pa.large_string())).tolist()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from awscrt.checksums import crc32c
 from helpers import oracles
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -325,7 +326,7 @@ class View:
         return self.data[at : at + n], 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(pending_samples(), min_size=1, max_size=4, unique_by=lambda pair: pair[0].key))
 @pytest.mark.parametrize("fmt", FORMAT_NAMES)
 def test_scan_finds_what_frame_wrote(fmt, pairs):
@@ -348,7 +349,7 @@ def stored_float(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(pending_samples())
 def test_a_framed_record_is_an_example(pair):
     pending, data = pair
@@ -369,7 +370,7 @@ def test_a_framed_record_is_an_example(pair):
     assert example == {}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(pending_samples(), min_size=1, max_size=3, unique_by=lambda pair: pair[0].key))
 def test_a_framed_record_is_in_a_plain_ustar_archive(pairs):
     shard, offsets = build(formats.FORMATS["webdataset"], pairs)

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from helpers.bad_images import IMAGES_TO_MUTATE
+from helpers.examples import examples
 from helpers.mutated_images import not_decoded_by_dali
 from helpers.pictures import encode, photo
 from hypothesis import HealthCheck, given, settings
@@ -43,7 +44,7 @@ MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", *WEBP, b"BM", b"II*\0", b"MM\0*"
 quick = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(st.one_of(st.just(b""), *map(st.just, MAGIC)), st.binary(max_size=200))
 def test_random_bytes(magic, rest):
     for validation in VALIDATIONS:
@@ -70,14 +71,14 @@ def mutated(draw):
     return bytes(data)
 
 
-@settings(quick, max_examples=600)
+@settings(quick, max_examples=examples(600))
 @given(mutated())
 def test_mutated_images(data):
     for validation in VALIDATIONS:
         validate(data, validation, 1 << 22)
 
 
-@settings(quick, max_examples=800)
+@settings(quick, max_examples=examples(800))
 @given(mutated(), st.sampled_from([{"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}, {"raw": Raw(30, "pad")}]))
 def test_mutated_images_through_prepare(data, change):
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from unittest import mock
 
+from helpers.examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def valid(content):
     return all(isinstance(content[name], list) for name in ("images", "annotations") if name in content)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(FILES.filter(valid), st.integers(1, 40), st.sampled_from([None, 1]), st.booleans())
 @example({"images": [0.0, 1e-7, -1.5e300, 12], "x": [0.5]}, 1, None, True)
 def test_the_items_are_those_of_pythons_parser(tmp_path_factory, content, read, indent, ascii_only):
@@ -46,7 +47,7 @@ def test_the_items_are_those_of_pythons_parser(tmp_path_factory, content, read, 
     assert repr(found) == repr(expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(FILES.filter(valid), st.data())
 def test_damaged_files_are_refused_or_read_as_python_reads_them(tmp_path_factory, content, data):
     text = bytearray(json.dumps(content).encode())

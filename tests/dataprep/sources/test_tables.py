@@ -8,6 +8,7 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.examples import examples
 from helpers.sources import read, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -249,7 +250,7 @@ def test_missing_images_are_counted_up_to_a_limit(make_tree, monkeypatch):
             read(root / "l.csv")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from(["a.jpg", "b", ".", "..", "", "a..b", ".a", "日本"]), max_size=5).map("/".join))
 def test_paths_are_normalized_as_by_os_path(path):
     normal = columns.normalize_paths(pa.array([path, "x"], pa.large_string()), lambda row: ("table", row))

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ def test_rows_in_any_order(make_dataset, mixed, fmt):
     records = open_records(open_split(make_dataset(fmt, mixed), "train"))
     stored = [data for start in range(3) for _, data, _ in mixed[start::3]]
 
-    @settings(max_examples=50)
+    @settings(max_examples=examples(50))
     @given(st.lists(st.integers(0, 22), min_size=1, max_size=40))
     def check(rows):
         images = records.images(np.array(rows))

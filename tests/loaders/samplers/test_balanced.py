@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -134,7 +135,7 @@ def test_epochs_draw_different_samples_of_large_classes():
     assert len(set.union(*seen)) > 280
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.integers(1, 30) | st.sampled_from([300, 1000, 10_000]), min_size=1, max_size=12),
     st.sampled_from([{"alpha": 0.0}, {"alpha": 0.3}, {}, {"beta": 0.9}, {"threshold": 1e-3}, {"threshold": 1.0}]),

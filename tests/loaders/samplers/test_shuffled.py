@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ def spread_plan(widths, batch_size, world_size=1, seed=0):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(), deadline=None)
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5))
 def test_spread_has_each_sample_once(widths, batch, seed):
     plan = spread_plan(widths, batch, seed=seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.examples import examples
 from helpers.parsing import named_parameters, recipe_error, required_parameters, valid_arguments, valid_value
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -267,7 +268,7 @@ items = st.one_of(
 )
 
 
-@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(800), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(items, max_size=4), st.booleans(), st.lists(items, max_size=1))
 def test_any_list_parses_or_gives_an_error_with_its_location(sequence, sized, batch):
     sequence = [CROP, *sequence] if sized else sequence

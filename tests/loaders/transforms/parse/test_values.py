@@ -7,6 +7,7 @@ import math
 import os
 
 import pytest
+from helpers.examples import examples
 from helpers.parsing import recipe_error
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,7 +97,7 @@ def test_one_value_per_channel():
             parse_channels(wrong, "mean")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text() | st.from_regex(r"[-+0-9.e/ ]*", fullmatch=True))
 def test_any_text_is_a_finite_number_or_an_error(text):
     with contextlib.suppress(CallError):
