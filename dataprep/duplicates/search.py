@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,7 +193,7 @@ def _prefix_bits(rows_a: int, rows_b: int, radius: int) -> int:
     """Return the number of bits that makes the search fastest."""
 
     def cost(bits: int) -> float:
-        near = sum(1 for _ in _masks(bits, radius)) / (1 << bits)
+        near = sum(comb(bits, count) for count in range(radius + 1)) / (1 << bits)  # the number of `_masks`
         return (1 << bits) * _BUCKET_COST + near * rows_a * rows_b
 
     return min(range(BAND_BITS + 1), key=cost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import jinja2
 from markupsafe import Markup, escape
@@ -57,6 +58,17 @@ def _first_guess(material: Material, room: int, most: int) -> int:
 
 
 def _render(report: Report, material: Material, per_class: int, max_size: int, quality: int = QUALITIES[0]) -> str:
+    environment = _environment()
+    css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
+    page = Page(report, material, per_class, max_size, quality)
+    return environment.get_template("report.html.j2").render(
+        report=report, page=page, lists=ClassLists(report.classes), css=css, machine=cost.MACHINE
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Return the environment of the templates. It keeps those that it has compiled."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dataprep.report"),
         autoescape=True,
@@ -72,11 +84,7 @@ def _render(report: Report, material: Material, per_class: int, max_size: int, q
         "breakable": lambda text: Markup("/<wbr>").join(str(text).split("/")),
     }
     environment.filters["code"] = _mark_code
-    css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
-    page = Page(report, material, per_class, max_size, quality)
-    return environment.get_template("report.html.j2").render(
-        report=report, page=page, lists=ClassLists(report.classes), css=css, machine=cost.MACHINE
-    )
+    return environment
 
 
 def _mark_code(text: str) -> Markup:

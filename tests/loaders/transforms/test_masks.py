@@ -39,6 +39,11 @@ def photographs(uint8: bool = True) -> list[np.ndarray]:
     return images if uint8 else [((each - 127.7) / 60).astype(np.float32) for each in images]
 
 
+def in_every_channel(found: np.ndarray) -> np.ndarray:
+    """Return where all three channels are true. It is `all(-1)`, ten times as fast."""
+    return found[..., 0] & found[..., 1] & found[..., 2]
+
+
 def noise_image(height: int, width: int, uint8: bool = False) -> np.ndarray:
     """Return an image in which no value equals a fill value."""
     values = np.random.default_rng(0).integers(1, 255, (height, width, 3))
@@ -94,8 +99,8 @@ def check_parts(gpu: bool = False) -> None:
     for operation, height, width in PARTS:
         image = noise_image(height, width)
         found = run_stacked(operation, image, 2000, gpu=gpu)
-        hidden = (found == np.array(FILL, np.float32)).all(-1)
-        assert ((found == image).all(-1) | hidden).all()
+        hidden = in_every_channel(found == np.array(FILL, np.float32))
+        assert (in_every_channel(found == image) | hidden).all()
         hidden = hidden[hidden.any((1, 2))]
         expected = np.array([each for each in drawn_parts(operation, height, width, 4000) if each])
         assert abs(len(hidden) / 2000 - len(expected) / 4000) < 0.02
@@ -124,14 +129,14 @@ def check_erasing_probability(gpu: bool = False) -> None:
 def check_erasing_with_noise(gpu: bool = False) -> None:
     image = noise_image(24, 30)
     colors = run_stacked(RandomErasing(1.0, mode="color"), image, 1000, gpu=gpu)
-    hidden = (colors != image).all(-1)
+    hidden = in_every_channel(colors != image)
     places = boxes(hidden)
     values = colors[np.arange(1000), places[:, 0], places[:, 1]]
     assert (colors == np.where(hidden[..., None], values[:, None, None], image)).all()
     pixels = run_stacked(RandomErasing(1.0, mode="pixels"), image, 300, gpu=gpu)
-    hidden = (pixels != image).all(-1)
+    hidden = in_every_channel(pixels != image)
     assert (boxes(hidden)[:, 2:] > 0).all()
-    assert (pixels[~hidden] == np.broadcast_to(image, pixels.shape)[~hidden]).all()
+    assert (in_every_channel(pixels == image) | hidden).all()
     noise = pixels[hidden]
     assert len(np.unique(noise)) > 0.95 * noise.size
     for each in (*values.T, *noise[:20000].T):
@@ -140,7 +145,7 @@ def check_erasing_with_noise(gpu: bool = False) -> None:
     # uint8 images keep only the few noise values above 0.
     image = noise_image(24, 30, uint8=True)
     masked = run_stacked(RandomErasing(1.0, mode="pixels"), np.maximum(image, 20), 100, gpu=gpu)
-    hidden = (masked < 20).all(-1)
+    hidden = in_every_channel(masked < 20)
     assert (boxes(hidden)[:, 2:] > 0).all()
     assert masked[hidden].max() <= 6
 
@@ -159,8 +164,8 @@ def check_holes(gpu: bool = False) -> None:
     down, right = covered(40, 11), covered(56, 11)
     for holes in (1, 3):
         found = run_stacked(Cutout(holes, 22, FILL), image, 2000, gpu=gpu)
-        hidden = (found == np.array(FILL, np.float32)).all(-1)
-        assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
+        hidden = in_every_channel(found == np.array(FILL, np.float32))
+        assert (in_every_channel(found == image) | hidden).all()
         expected = 1 - (1 - down.mean(0)[:, None] * right.mean(0)) ** holes
         assert np.abs(hidden.mean(0) - expected).max() < 5 * 0.5 / np.sqrt(2000)
         if holes == 1:
@@ -201,8 +206,8 @@ def check_grids(gpu: bool = False) -> None:
     image = noise_image(64, 80)
     for hide, ratio in (("lines", 0.5), ("squares", 0.5), ("lines", 0.3), ("squares", 0.7)):
         found = run_stacked(GridMask((9, 15), 1, ratio, hide), image, 400, gpu=gpu)
-        hidden = (found == 0).all(-1)
-        assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
+        hidden = in_every_channel(found == 0)
+        assert (in_every_channel(found == image) | hidden).all()
         kept = hidden if hide == "squares" else ~hidden
         rows, columns = ~kept.any(2), ~kept.any(1)
         assert (kept == ~rows[:, :, None] & ~columns[:, None, :]).all()
@@ -242,7 +247,7 @@ def check_rotated_grids(gpu: bool = False) -> None:
         assert abs(direction(reference) - degrees) < 1
     image = np.ones((240, 240, 3), np.uint8)
     found = run_stacked(GridMask((40, 40), 30, 0.5), image, 600, gpu=gpu)
-    assert set(np.unique(found)) == {0, 1}
+    assert (found.min(), found.max()) == (0, 1)
     angles = np.array([direction(each[..., 0] == 0) for each in found])
     assert np.abs(angles - np.rint(angles)).max() < 0.5
     assert_equal_counts(np.histogram(angles, np.arange(-1.5, 31.5, 3))[0][1:])
@@ -263,8 +268,8 @@ def check_cells(gpu: bool = False) -> None:
     sizes = (0, 16, 32, 44, 56)
     found, shown = [], []
     for each in run_stacked(HideAndSeek(), image, 500, gpu=gpu):
-        hidden = (each == 0).all(-1)
-        assert (each[~hidden] == image[~hidden]).all()
+        hidden = in_every_channel(each == 0)
+        assert (in_every_channel(each == image) | hidden).all()
         if not hidden.any():
             found.append(0)
             continue
@@ -309,8 +314,8 @@ def check_kept_parts(gpu: bool = False) -> None:
     image = noise_image(60, 60)
     for operation in (KeepPart(fill=-1), KeepPart((0.2, 0.5), (0.5, 2.0), fill=-1)):
         found = run_stacked(operation, image, 2000, gpu=gpu)
-        kept = (found != -1).any(-1)
-        assert ((found == image).all(-1) | ~kept).all()
+        kept = ~in_every_channel(found == -1)
+        assert (in_every_channel(found == image) | ~kept).all()
         assert_same_distributions(boxes(kept), np.array([*kept_parts(operation, 60, 60, 6000)]))
     image = noise_image(30, 40, uint8=True)
     changed = run_stacked(KeepPart((0.1, 0.5), probability=0.3), image, 1000, gpu=gpu) != image
