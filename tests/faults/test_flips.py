@@ -8,6 +8,7 @@ import random
 import shutil
 import zlib
 from bisect import bisect_right
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -95,40 +96,60 @@ def positions_to_flip(name: str, data: bytes) -> list[int]:
     return sorted({*range(0, len(data), 61), *range(0, 400, 5)})
 
 
+def beside(dataset: Path) -> list[tuple[Path, ...]]:
+    """Return the files to damage together: each file of the first shard with that of the second, and others alone."""
+    groups: dict[str, list[Path]] = {}
+    for path in sorted(dataset.iterdir()):
+        groups.setdefault(path.name.replace("train-00001", "train-00000"), []).append(path)
+    assert sorted(map(len, groups.values())) == [1, 1, 2, 2, 2]
+    return [*map(tuple, groups.values())]
+
+
+def files_with_problems(dataset: Path) -> dict[str, set[int | None]]:
+    """Verify the dataset. Return the records that have a problem by file."""
+    found: dict[str, set[int | None]] = {}
+    for problem in verify_dataset(str(dataset), workers=1).problems:
+        found.setdefault(problem.file, set()).add(problem.record)
+    return found
+
+
 def test_a_flip_in_any_file_is_reported_in_its_place(dataset):
     shard_names, missed, misplaced = shards(dataset), [], []
-    for path in sorted(dataset.iterdir()):
-        data = path.read_bytes()
-        begin = starts(dataset, path.name) if path.name in shard_names else []
-        end = max((at for at, byte in enumerate(data) if byte), default=0)
-        for at in positions_to_flip(path.name, data):
-            flip(path, at)
-            problems = verify_dataset(str(dataset), workers=1).problems
-            flip(path, at)
-            expected = bisect_right(begin, at) - 1 if begin and at <= end else None
-            if not problems:
-                missed.append((path.name, at))
-            elif {problem.file for problem in problems} != {path.name} or (
-                expected is not None and {problem.record for problem in problems} != {expected}
-            ):
-                misplaced.append((path.name, at, expected, [str(problem) for problem in problems]))
-        assert path.read_bytes() == data
+    for paths in beside(dataset):
+        contents = [path.read_bytes() for path in paths]
+        begins = [starts(dataset, path.name) if path.name in shard_names else [] for path in paths]
+        ends = [max((at for at, byte in enumerate(data) if byte), default=0) for data in contents]
+        for positions in zip_longest(*map(positions_to_flip, [path.name for path in paths], contents)):
+            flips = [(path, at) for path, at in zip(paths, positions, strict=True) if at is not None]
+            for path, at in flips:
+                flip(path, at)
+            problems = files_with_problems(dataset)
+            for path, at in flips:
+                flip(path, at)
+            names = {path.name for path, _ in flips}
+            missed += [(name, positions) for name in names - problems.keys()]
+            misplaced += [(name, positions) for name in problems.keys() - names]
+            for path, at, begin, end in zip(paths, positions, begins, ends, strict=True):
+                if at is not None and begin and at <= end:
+                    expected = bisect_right(begin, at) - 1
+                    if problems.get(path.name, {expected}) != {expected}:
+                        misplaced.append((path.name, at, expected, problems[path.name]))
+        assert [path.read_bytes() for path in paths] == contents
     assert not missed, f"{len(missed)} flips were not found: {missed[:9]}"
     assert not misplaced, f"{len(misplaced)} flips were reported in another place: {misplaced[:9]}"
 
 
 def test_any_bits_of_one_byte(dataset):
     """Flip single bits and patterns of bits at the start and in the middle of every file."""
-    for path in sorted(dataset.iterdir()):
-        for at in (0, 9, path.stat().st_size // 2):
+    for paths in beside(dataset):
+        for share in (lambda _: 0, lambda _: 9, lambda size: size // 2):
+            places = [(path, share(path.stat().st_size)) for path in paths]
             for mask in (1, 2, 4, 8, 16, 32, 64, 128, 255, 0x81):
-                flip(path, at, mask=mask)
-                assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {path.name}, (
-                    path,
-                    at,
-                    mask,
-                )
-                flip(path, at, mask=mask)
+                for path, at in places:
+                    flip(path, at, mask=mask)
+                assert files_with_problems(dataset).keys() == {path.name for path in paths}, (places, mask)
+                for path, at in places:
+                    flip(path, at, mask=mask)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -12,6 +12,7 @@ from PIL import Image
 
 from helpers.mutated_images import png_chunk
 from helpers.photographs import photograph
+from helpers.pictures import encode
 
 #: Height and width of the images.
 SIZES = ((120, 160), (97, 131), (150, 110), (80, 200), (101, 101))
@@ -57,7 +58,7 @@ def box_labels() -> list[list[int]]:
 
 def save(path: Path, pixels: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path)
+    path.write_bytes(encode(pixels, path.suffix[1:]))
     return path
 
 
