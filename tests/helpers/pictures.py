@@ -45,17 +45,18 @@ def encode(image: Image.Image | np.ndarray, kind: str = "JPEG", **options: objec
     """
     picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
     kind = {"JPG": "JPEG"}.get(kind.upper(), kind.upper())
-    # Others have a palette, or the metadata of the file that they were read from.
+    # Others are large, have a palette, or have the metadata of the file that they were read from.
     is_plain = picture.mode in ("L", "RGB", "I;16") and not picture.info
-    if not is_plain or not all(isinstance(value, (int, str)) for value in options.values()):
+    if (
+        not is_plain
+        or picture.width * picture.height > 1 << 20
+        or not all(isinstance(value, (int, str)) for value in options.values())
+    ):
         return _encode(picture, kind, **options)
     pixels = hashlib.blake2b(picture.tobytes()).digest()
     key = pixels, picture.mode, picture.size, kind, *sorted(options.items())
     if key not in _ENCODED:
-        data = _encode(picture, kind, **options)
-        if len(data) > 1 << 16:
-            return data
-        _ENCODED[key] = data
+        _ENCODED[key] = _encode(picture, kind, **options)
     return _ENCODED[key]
 
 
