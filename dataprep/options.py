@@ -40,8 +40,8 @@ HASH_RECIPE = "dct256-1"
 #: File in a prepared dataset with hashes that `dataprep duplicates` computed; see `dataprep.duplicates.stored`.
 HASHES_NAME = "perceptual-hashes.parquet"
 
-#: Repairs as the column ``change`` names them, and what each is. Its other words explain themselves.
-REPAIRS = {
+#: Normalizations as the column ``change`` names them, and what each is. Its other values explain themselves.
+NORMALIZATIONS = {
     "turned": "rotated upright",
     "rgb": "converted to RGB",
     "alpha": "transparency removed",

@@ -154,8 +154,8 @@ def build(
         world_size: number of processes that share an epoch.
         seed: 0 or more. The same seed and the same calls return the same batches on the same kind of device.
         num_threads: CPU threads that read and decode. `None` means one per core that this process may use, divided by
-            the number of ranks on the machine. With a GPU at most 12: at most 8 if the transforms compute much on the
-            CPU or the images are small, 4 if the images are large.
+            the number of ranks on the machine. With a GPU at most 12: at most 8 if the transforms use the CPU heavily
+            or the images are small, 4 if the images are large.
         dtype: type of the image values, also as a dtype of torch or NumPy. ``"uint8"`` requires transforms without
             normalization.
         layout: order of the axes of an image batch.
@@ -178,8 +178,8 @@ def build(
             starts as soon as the first batches are there; the images of the coming batches are fetched in advance, in
             the order in which the sampler needs them. What was fetched stays for later runs, and processes may share
             the folder.
-        cache_limit: most bytes that everything in the cache may take on disk, or text such as ``"200GiB"``. If the
-            dataset is larger, the images whose next use is furthest away are evicted. `None` means no limit.
+        cache_limit: maximum size of the cache on disk in bytes, or text such as ``"200GiB"``. If the dataset is
+            larger, the images whose next use is furthest away are evicted. `None` means no limit.
         revision: read an older revision of a dataset that ``dataprep convert --append`` has changed: a number from 0,
             for several datasets a list with one for each. `None` reads the newest one. A state belongs to one revision.
         tuning: file that ``loaders tune`` wrote. Its `num_threads`, `prefetch` and `hw_decoder_load` replace the

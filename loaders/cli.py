@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from loaders.measure_options import add_loader_options, add_method_options
+from loaders.measure_options import add_loader_options, add_method_options, cache_option, require_cache
 from manifests.program import end_of, run_program
 from manifests.text import one_line
 
@@ -122,6 +122,7 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
     show_default=True,
     help="What decodes and transforms the images. auto: a GPU if there is one.",
 )
+@cache_option
 @click.option("--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Seed of all draws.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is not a preview.")
 def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
@@ -132,6 +133,7 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     """
     from loaders.preview.command import check_out, make_preview
 
+    require_cache(dataset, options["cache"])
     check_out(out, overwrite=overwrite)
     made = make_preview(dataset, **options)
     made.save(out)
@@ -162,6 +164,7 @@ def bench(
     from loaders.bench.text import as_text, print_status
     from manifests.outputs import check_output_file, write_output_file
 
+    require_cache(dataset, options["cache"])
     if html is not None:
         check_output_file(html, "page of `loaders bench`", [GENERATOR.encode()], overwrite=overwrite, option="--html")
     results = measure(dataset, method=Method(seconds, repeats), announce=print_status, **options)
@@ -176,8 +179,8 @@ def bench(
 @click.option(
     "--objective",
     type=click.Choice(["images", "model"]),
-    help="images: most images per second of the loader alone. model: most images per second of --model beside it, so "
-    "that the loader disturbs it least.  [default: model with --model, else images]",
+    help="images: highest rate of the loader alone. model: highest training rate of --model.  [default: model with "
+    "--model, else images]",
 )
 @click.option(
     "--out",
@@ -205,6 +208,7 @@ def tune(
     from loaders.tune.file import MARK, with_entry
     from manifests.outputs import check_output_file, write_output_file
 
+    require_cache(dataset, options["cache"])
     check_output_file(out, "file of `loaders tune`", [f'"{MARK}"'.encode()], overwrite=overwrite)
     entries = kept_entries(out, overwrite=overwrite)
     tuned = measure(dataset, method=Method(seconds, repeats), announce=print_status, **options)

@@ -1,10 +1,30 @@
-"""Options that ``loaders bench`` and ``loaders tune`` share."""
+"""Options that ``loaders bench``, ``loaders tune`` and ``loaders preview`` share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import click
+
+cache_option = click.option("--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store.")
+
+
+def require_cache(dataset: str, cache: str | None) -> None:
+    """Check that a dataset in an object store comes with ``--cache``.
+
+    Raises:
+        CallError: it does not.
+
+    """
+    from manifests.errors import CallError
+    from manifests.remote import is_url
+    from manifests.text import printable
+
+    if cache is None and is_url(dataset):
+        raise CallError(
+            f"{printable(dataset)} is in an object store, and --cache is missing",
+            hint="set --cache to a folder on a local disk, for example --cache /nvme/cache",
+        )
 
 
 def add_loader_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -28,7 +48,7 @@ def add_loader_options(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="What decodes and transforms the images. auto: a GPU if there is one.",
         ),
-        click.option("--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."),
+        cache_option,
         click.option(
             "--model",
             metavar="NAME|FILE:FUNCTION",
@@ -59,7 +79,7 @@ def add_method_options(seconds: float, repeats: int) -> Callable[[Callable[..., 
             metavar="S",
             default=seconds,
             show_default=True,
-            help="Least duration of the warm-up and of each repeat.",
+            help="Minimum duration of the warm-up and of each repeat.",
         )(command)
 
     return add

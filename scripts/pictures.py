@@ -90,7 +90,7 @@ def main() -> None:
         photos, dataset, page = Path(work, "photos"), Path(work, "photos-tfrecord"), Path(work, "report.html")
         make_flawed_photos(photos)
         dataprep("convert", "--hash", "--src", photos, "--out", dataset, "--max-rejected", "1")
-        dataprep("report", dataset, "--out", page, "--source", photos)
+        dataprep("report", dataset, "--out", page, "--src", photos)
         with loaders.build(dataset, batch_size=32, transforms="imagenet-train", device="cpu", seed=198) as train:
             train.preview(samples=4, draws=6).save(Path(work, "batch.png"))
         sampler = loaders.PKSampler(4, 4)

@@ -43,9 +43,10 @@ _INPUT = section(
         metavar="SRC",
         help="The images: an ImageFolder, a folder with train/ and val/, a tar or zip archive of class folders, "
         "ImageNet in its archives or as Kaggle or PaddleClas arrange it, Market-1501 and similar re-ID datasets, "
-        "Parquet files with images (Hugging Face), MXNet RecordIO, LMDB of Caffe or LSUN, a prepared dataset, a list, "
-        "or a CSV, TSV, JSON Lines or Parquet table. A path, or a URL: s3://, gs://, az://; https:// for lists, tables "
-        "and archives. Several --src are merged by class name.",
+        "Parquet files with images (Hugging Face), MXNet RecordIO, LMDB of Caffe or LSUN, COCO, Pascal VOC, "
+        "Cityscapes, ADE20K, images/ with masks/ or depth/, a folder without classes (--unlabelled), a prepared "
+        "dataset, a list, or a CSV, TSV, JSON Lines or Parquet table. A path, or a URL: s3://, gs://, az://; https:// "
+        "for lists, tables and archives. Several --src are merged by class name.",
     ),
     option(
         "--out",

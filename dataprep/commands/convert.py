@@ -48,8 +48,9 @@ def convert(
     """Write images into shards.
 
     Each shard gets a DALI index and a sample table. Images are stored byte for byte, unless you resize them or set
-    --store raw. Broken images are never written to a shard; rejected.jsonl lists them with the reason. If the command
-    is interrupted or killed, run it again to resume.
+    --store raw. Images that fail the check are not written; rejected.jsonl lists them with the reason. By
+    default, the header and the end of each image are checked; --validate decode decodes every image. If the command is
+    interrupted or killed, run it again to resume.
     """
     if append:
         refuse_with_append(overwrite=overwrite, check_shards=check_shards)

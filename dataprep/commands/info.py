@@ -24,33 +24,33 @@ def _refuse_batch_size(ctx: click.Context, _: click.Parameter, value: str | None
     if value is not None:
         raise click.UsageError(
             "`dataprep info` has no option --batch-size. "
-            f"Hint: `loaders memory OUT --batch-size {value}` estimates the GPU memory.",
+            f"Hint: `loaders memory DATASET --batch-size {value}` estimates the GPU memory.",
             ctx,
         )
 
 
 @click.command(cls=Command)
-@click.argument("out", type=path_or_url)
+@click.argument("dataset", type=path_or_url)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, including the number of samples of each class.")
 @click.option("--batch-size", hidden=True, expose_value=False, callback=_refuse_batch_size)
-def info(out: str, *, as_json: bool) -> ExitStatus:
+def info(dataset: str, *, as_json: bool) -> ExitStatus:
     """Print what a dataset contains.
 
-    Prints the splits, classes, image sizes and bytes of the dataset OUT, a folder or a URL. OUT/plan is the plan that
-    `dataprep plan` wrote.
+    Prints the splits, classes, image sizes and bytes of DATASET, a folder or a URL, or the plan that `dataprep plan`
+    wrote, if DATASET is OUT/plan.
     """
-    if _is_plan(out):
+    if _is_plan(dataset):
         from dataprep.commands.plan_info import print_plan
 
-        print_plan(out, as_json=as_json)
+        print_plan(dataset, as_json=as_json)
         return ExitStatus.SUCCESS
     from dataprep.datasets.summary import summarize
 
-    summary = summarize(out)
+    summary = summarize(dataset)
     if as_json:
         click.echo(json.dumps(summary.as_json(), indent=1, ensure_ascii=False))
     else:
-        _print_summary(out, summary)
+        _print_summary(dataset, summary)
     return ExitStatus.SUCCESS
 
 

@@ -14,7 +14,7 @@ from manifests.text import plural
 
 
 @click.command(cls=Command)
-@click.argument("out", type=path_or_url)
+@click.argument("dataset", type=path_or_url)
 @click.option(
     "--src",
     type=path_or_url,
@@ -26,7 +26,7 @@ from manifests.text import plural
 @add_source_options
 @workers_option
 def repair(
-    out: str,
+    dataset: str,
     *,
     src: tuple[str, ...],
     dry_run: bool,
@@ -35,7 +35,7 @@ def repair(
 ) -> ExitStatus:
     """Replace damaged and missing files of a dataset.
 
-    Reads all files of the dataset OUT and compares them with the checksums in the manifest. Indexes and tables are
+    Reads all files of DATASET and compares them with the checksums in the manifest. Indexes and tables are
     rebuilt from their shards where a shard determines every byte; with --src, everything else is made again from the
     source, with the options in the manifest. A file is replaced only by one with the right checksum; intact files are
     not changed. Exit status 1: a file could not be repaired. If the command is interrupted or killed, run it again.
@@ -50,7 +50,7 @@ def repair(
     elif reading.given:
         raise CallError("options that say how to read the source require --src", hint="set --src")
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
-        result = repair_dataset(out, source, dry_run=dry_run, workers=workers, progress=bar)
+        result = repair_dataset(dataset, source, dry_run=dry_run, workers=workers, progress=bar)
     for file in result.files:
         if file.repair:
             will = "would be " if dry_run else ""
@@ -60,10 +60,10 @@ def repair(
     broken = sum(not file.repair for file in result.files)
     repaired = len(result.files) - broken
     if not result.files:
-        print_line(f"nothing to repair in {out}: {plural(result.shards, 'shard')} checked")
+        print_line(f"nothing to repair in {dataset}: {plural(result.shards, 'shard')} checked")
     elif repaired:
-        print_line(f"{plural(repaired, 'file')} {'can be ' if dry_run else ''}repaired in {out}")
+        print_line(f"{plural(repaired, 'file')} {'can be ' if dry_run else ''}repaired in {dataset}")
     if not broken:
         return ExitStatus.SUCCESS
-    print_note(f"{plural(broken, 'file')} in {out} cannot be repaired")
+    print_note(f"{plural(broken, 'file')} in {dataset} cannot be repaired")
     return ExitStatus.DATA_PROBLEM

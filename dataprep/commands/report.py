@@ -7,6 +7,7 @@ import click
 from dataprep.commands.base import Command, print_line, workers_option
 from dataprep.commands.param_types import byte_size
 from dataprep.commands.progress_bars import ProgressBar
+from dataprep.commands.sections import RenamedOption
 from manifests.errors import CallError, ExitStatus
 from manifests.text import plural
 
@@ -24,7 +25,10 @@ _PRINTED = 12
     help="The HTML file. A JSON file of the same name is written beside it.",
 )
 @click.option(
+    "--src",
     "--source",
+    "source",
+    cls=RenamedOption,
     metavar="DIR",
     help="Folder that the dataset was converted from, to show the rejected images. Nothing outside of it is opened.",
 )
@@ -34,7 +38,7 @@ _PRINTED = 12
     metavar="N",
     default=20_000,
     show_default=True,
-    help="Decode at most N random images for what concerns pixels. All other numbers come from all images.",
+    help="Number of random images to decode for pixel statistics. All other numbers come from all images.",
 )
 @click.option(
     "--batch-size",
@@ -71,7 +75,7 @@ def report(
     as_json: bool,
     workers: int | None,
 ) -> ExitStatus:
-    """Write one HTML page that shows a dataset.
+    """Write one HTML page that shows DATASET, a folder or a URL.
 
     The page shows splits, classes, sizes, duplicates, rejected images, images that stand out, contact sheets, and what
     training will cost. It begins with what to look at. It is one file that needs neither network nor scripts. The exit
@@ -84,7 +88,7 @@ def report(
 
     check_out(out, overwrite=overwrite)
     if source is not None and not os.path.isdir(source):
-        raise CallError(f"--source {source} is not a folder", hint="give the folder that the dataset was made from")
+        raise CallError(f"--src {source} is not a folder", hint="give the folder that the dataset was made from")
     options = ReportOptions(source, sample, batch_size, max_size, seed, workers)
     with ProgressBar("decoding") as bar:
         made = make_report(dataset, options, bar)

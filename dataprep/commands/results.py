@@ -10,7 +10,7 @@ import click
 from dataprep.commands.base import print_error, print_failed, print_line, print_note
 from dataprep.commands.param_types import Fraction
 from dataprep.humanize import format_bytes, format_totals
-from dataprep.options import REPAIRS
+from dataprep.options import NORMALIZATIONS
 from manifests.errors import ExitStatus
 from manifests.text import plural
 
@@ -81,10 +81,10 @@ def _change_table(result: ConvertResult) -> Iterator[str]:
         yield f"{name:10}{images:>12,}{format_bytes(source_bytes):>12}{format_bytes(stored_bytes):>12}"
     yield f"{'rejected':10}{result.rejected:>12,}{format_bytes(result.bytes - before):>12}{'-':>12}"
     yield f"{'all':10}{result.images:>12,}{format_bytes(result.bytes):>12}{format_bytes(after):>12}"
-    repairs = {text: _count_changed(result, change) for change, text in REPAIRS.items()}
-    if any(repairs.values()):
-        counts = ", ".join(f"{text} {images:,}" for text, images in repairs.items() if images)
-        yield f"repaired: {plural(_count_changed(result, *REPAIRS), 'image')} ({counts})"
+    normalized = {text: _count_changed(result, change) for change, text in NORMALIZATIONS.items()}
+    if any(normalized.values()):
+        counts = ", ".join(f"{text} {images:,}" for text, images in normalized.items() if images)
+        yield f"normalized: {plural(_count_changed(result, *NORMALIZATIONS), 'image')} ({counts})"
 
 
 def _count_changed(result: ConvertResult, *changes: str) -> int:

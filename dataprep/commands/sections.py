@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields
 from functools import partial, wraps
 from typing import Any
@@ -21,6 +22,16 @@ class _SectionOption(click.Option):
     def __init__(self, *args: Any, section: str = OTHERS, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.section = section
+
+
+class RenamedOption(click.Option):
+    """An option whose first name is in the help. Its other names are old ones, which still work."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the first name with its help."""
+        shown = copy(self)
+        shown.opts = self.opts[:1]
+        return click.Option.get_help_record(shown, ctx)
 
 
 def option(*names: str, **attributes: Any) -> Callable[..., Decorator]:

@@ -15,7 +15,7 @@ from manifests.text import plural
 
 
 @click.command(cls=Command)
-@click.argument("out", type=path_or_url)
+@click.argument("dataset", type=path_or_url)
 @click.option("--decode", is_flag=True, help="Also decode every image.")
 @click.option(
     "--manifest-only",
@@ -30,10 +30,12 @@ from manifests.text import plural
     f"with, but at most {MAX_PIXELS}]",
 )
 @workers_option
-def verify(out: str, *, decode: bool, manifest_only: bool, max_pixels: int | None, workers: int | None) -> ExitStatus:
+def verify(
+    dataset: str, *, decode: bool, manifest_only: bool, max_pixels: int | None, workers: int | None
+) -> ExitStatus:
     """Check a dataset for damage.
 
-    Reads all files of the dataset OUT, a folder or a URL; with --manifest-only, only the manifest. Prints the file,
+    Reads all files of DATASET, a folder or a URL; with --manifest-only, only the manifest. Prints the file,
     record and byte offset of each problem, and how to fix it. Lists the first problems of each file, and counts the
     others.
     """
@@ -45,9 +47,9 @@ def verify(out: str, *, decode: bool, manifest_only: bool, max_pixels: int | Non
         raise CallError("--manifest-only reads no image, so it excludes --decode", hint="leave one of them out")
     with ProgressBar("verifying") as bar:
         if manifest_only:
-            result = verify_manifest(out, workers=workers, progress=bar)
+            result = verify_manifest(dataset, workers=workers, progress=bar)
         else:
-            result = verify_dataset(out, decode=decode, max_pixels=max_pixels, workers=workers, progress=bar)
+            result = verify_dataset(dataset, decode=decode, max_pixels=max_pixels, workers=workers, progress=bar)
     for problem in result.problems:
         print_line(str(problem))
     listed = Counter(problem.file for problem in result.problems)
@@ -63,8 +65,8 @@ def verify(out: str, *, decode: bool, manifest_only: bool, max_pixels: int | Non
     if result.problems:
         total = sum(result.counts.values())
         rest = f"; the first {listed.total():,} are listed" if total > listed.total() else ""
-        print_line(f"{plural(total, 'problem')} in {out}{rest}")
+        print_line(f"{plural(total, 'problem')} in {dataset}{rest}")
         return ExitStatus.DATA_PROBLEM
     samples = f"{plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}"
-    print_line(f"no problems in {out}: {samples}{', whose contents were not read' if manifest_only else ''}")
+    print_line(f"no problems in {dataset}: {samples}{', whose contents were not read' if manifest_only else ''}")
     return ExitStatus.SUCCESS

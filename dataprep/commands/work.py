@@ -9,6 +9,7 @@ import click
 from dataprep.commands.base import Command, print_failed, print_line, workers_option
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
+from dataprep.commands.sections import RenamedOption
 from dataprep.images.base import FAILED
 from manifests.errors import CallError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
@@ -27,14 +28,17 @@ from manifests.text import agree, plural
 @click.option(
     "--claim",
     is_flag=True,
-    help="Write shards that no other `work --claim` is writing, until all are finished. A process that shows no sign "
-    "of life for three beats loses its shards to the others.",
+    help="Write shards that no other `work --claim` is writing, until all are finished. A process that sends no "
+    "heartbeat for three times --heartbeat loses its shards to the others.",
 )
 @click.option(
+    "--heartbeat",
     "--beat",
+    "beat",
+    cls=RenamedOption,
     type=click.FloatRange(0.05, 600),
     metavar="SECONDS",
-    help="With --claim: time between two signs of life.  [default: 5]",
+    help="With --claim: time between two heartbeats.  [default: 5]",
 )
 @workers_option
 def work(out: str, *, task: str | None, claim: bool, beat: float | None, workers: int | None) -> ExitStatus:

@@ -161,7 +161,7 @@ def _read(path: str, folder: str) -> bytes:
     root = os.path.realpath(folder)
     actual = os.path.realpath(os.path.join(root, path))
     if os.path.commonpath([root, actual]) != root:
-        raise SourceError("the path leads out of the folder that --source names")
+        raise SourceError("the path leads out of the folder that --src names")
     with open_file(actual, _IMAGE) as file:
         return file.read(MAX_BYTES)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.options import REPAIRS
+from dataprep.options import NORMALIZATIONS
 from dataprep.report.columns import Categories, Columns
 from dataprep.report.facts import Balance, ClassFacts, Histogram, SizeGrid, SplitFacts
 from manifests.schema import Manifest
@@ -239,4 +239,4 @@ def enumerate_counts(categories: Categories) -> Iterator[tuple[str, int]]:
 
 def change_names(change: str) -> list[str]:
     """Return what was done to an image, from its value in the column ``change``."""
-    return [REPAIRS.get(word, word) for word in change.split()] or ["unchanged"]
+    return [NORMALIZATIONS.get(name, name) for name in change.split()] or ["unchanged"]

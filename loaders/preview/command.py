@@ -31,6 +31,7 @@ def make_preview(
     by: str,
     batch_size: int | None,
     device: Any,
+    cache: str | None,
     seed: int,
 ) -> Preview:
     """Build a loader and return its preview.
@@ -53,6 +54,7 @@ def make_preview(
             sampler=sampler,
             batch_size=batch,
             device=device,
+            cache=cache,
             seed=seed,
             last_batch="pad",
             rank=0,

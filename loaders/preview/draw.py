@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from loaders.cache.joined import open_images
 from loaders.dataset.fields import Fields
+from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.integers import require_int
 from loaders.preview.display import Display
@@ -60,7 +61,7 @@ def preview_spec(spec: LoaderSpec, *, samples: int, draws: int | None, epoch: in
     batch, originals = _run(spec, tables, rows, draws)
     items = _items(spec, rows, batch, originals, draws)
     return Preview(
-        title=f"{os.path.basename(spec.split.root)}, split {spec.split.name}",
+        title=f"{_name(spec.split)}, split {spec.split.name}",
         notes=(*_describe(spec, by), *batch.notes),
         groups=_group(items, titles),
     )
@@ -243,6 +244,11 @@ def _mixture(weights: NDArray[np.float32], classes: Sequence[str]) -> str:
     """Name the classes of a mixed label with their weights, the largest first."""
     order = np.argsort(-weights, kind="stable")[:_MIXED]
     return ", ".join(f"{weights[at]:.2f} {class_name(int(at), classes)}" for at in order if weights[at] >= 0.01)
+
+
+def _name(split: OpenSplit) -> str:
+    """Return the last part of the path or URL of a dataset."""
+    return os.path.basename(split.root if split.cached is None else split.folder.rstrip("/"))
 
 
 def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:

@@ -68,7 +68,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
                  "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
                  "max-classes rename-classes label-type unlabelled label-separator duplicates "
                  "distance hash overwrite append"),
-        ("work", "task claim beat workers"),
+        ("work", "task claim heartbeat workers"),
         ("finish", "max-rejected workers"),
         ("index", "image label label-type unlabelled label-key label-offset classes max-classes split validate workers "
                   "overwrite"),
@@ -79,7 +79,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("revert", ""),
         ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes "
                    "rename-classes label-type unlabelled label-separator workers"),
-        ("report", "out source sample batch-size max-size seed overwrite json workers"),
+        ("report", "out src sample batch-size max-size seed overwrite json workers"),
     ],
 )  # fmt: skip
 def test_every_option_is_explained(invoke, command, options):
@@ -190,7 +190,7 @@ def test_convert_verify_info(image_folder, out, invoke, fmt):
 def test_info_names_the_command_that_estimates_memory(image_folder, out, invoke):
     invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
     result = invoke("info", out, "--batch-size", 256, status=2)
-    assert "`loaders memory OUT --batch-size 256`" in result.stderr
+    assert "`loaders memory DATASET --batch-size 256`" in result.stderr
     assert result.stdout == ""
     assert "gpu_memory" not in invoke("info", out, "--json").stdout
 

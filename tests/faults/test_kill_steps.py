@@ -63,7 +63,7 @@ def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
     call = {
         "convert": ["convert", *options, "--out", out],
         "work": ["work", out, "--task", "0/1"],
-        "claim": ["work", out, "--claim", "--beat", "0.2"],
+        "claim": ["work", out, "--claim", "--heartbeat", "0.2"],
     }[command]
     process = start(*call, "--workers", 2, at=Gate(tmp_path / "gate", shards=2))
     wait_for_table(out, process)

@@ -184,7 +184,7 @@ def test_summary_of_changes(mixed, tmp_path, invoke):
     assert counts == {"kept": "4", "resized": "10", "rejected": "3", "all": "17"}
     text = invoke(*arguments).stdout  # a second run prints the same summary
     assert "4 shards were done by an earlier run" in text
-    assert "repaired: 3 images (rotated upright 2, converted to RGB 1)" in text
+    assert "normalized: 3 images (rotated upright 2, converted to RGB 1)" in text
     assert f"{total / 1000:,.1f} KB" in text
     assert "kept" not in invoke("convert", "--src", mixed, "--out", tmp_path / "b", "--max-rejected", 1).stdout
 

@@ -26,7 +26,7 @@ def page(tmp_path_factory, dataprep):
         (folder / f"{number:03d}-{'m' * 80}.jpg").write_bytes(encode(photo(number % 50, 120, 90)))
     (folder / "cut.jpg").write_bytes(encode(photo(5))[:900])
     assert dataprep("convert", "--src", source, "--out", root / "out", "--max-rejected", 1).returncode == 0
-    done = dataprep("report", root / "out", "--out", root / "report.html", "--source", source)
+    done = dataprep("report", root / "out", "--out", root / "report.html", "--src", source)
     assert done.returncode == 0, done.stderr
     return root / "report.html"
 

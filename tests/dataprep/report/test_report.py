@@ -115,7 +115,7 @@ def titles(data):
 
 
 def test_facts_match_the_source(run, dataset, source):
-    data, page = run(dataset, "--source", source)
+    data, page = run(dataset, "--src", source)
     assert data["dataset"] == "zoo-tfrecord"
     train, val = data["splits"]
     assert (train["name"], train["samples"], val["samples"]) == ("train", 35, 8)
@@ -200,11 +200,13 @@ def test_the_same_dataset_gives_the_same_bytes(invoke, dataset, source, tmp_path
     copy = tmp_path / "elsewhere" / dataset.name
     shutil.copytree(dataset, copy)
     for name, folder, workers in (("a", dataset, 1), ("b", copy, 3)):
-        options = ("--out", tmp_path / f"{name}.html", "--workers", workers, "--source", source)
+        options = ("--out", tmp_path / f"{name}.html", "--workers", workers, "--src", source)
         invoke("report", folder, *options)
     for suffix in (".html", ".json"):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-    invoke("report", dataset, "--out", tmp_path / "c.html", "--seed", 1, "--source", source, "--workers", 1)
+    invoke(
+        "report", dataset, "--out", tmp_path / "c.html", "--seed", 1, "--source", source, "--workers", 1
+    )  # its old name
     assert (tmp_path / "c.html").read_bytes() != (tmp_path / "a.html").read_bytes()
 
 
@@ -276,10 +278,10 @@ def test_rejected_images_are_read_only_below_the_source(run, dataset, source, tm
     shutil.copytree(dataset, copy)
     rows = [{"source": name, "reason": "corrupt", "detail": "test"} for name in names]
     (copy / REJECTED_NAME).write_bytes(rejected_bytes(rows))
-    page = run(copy, "--source", root)[1]
+    page = run(copy, "--src", root)[1]
     shown = [a["aria-label"] for tag, a in page.tags if (a.get("aria-label") or "").startswith("rejected image")]
     assert shown == ["rejected image sub/seen.png", f"rejected image {root}/sub/seen.png"]
-    assert page.text.count("the path leads out of the folder that --source names") == 3
+    assert page.text.count("the path leads out of the folder that --src names") == 3
     assert "it is a named pipe, not a regular file" in page.text
     assert not [a for tag, a in run(copy)[1].tags if (a.get("aria-label") or "").startswith("rejected image")]
 
@@ -474,7 +476,7 @@ def test_only_reports_are_replaced(without_memory, invoke, dataset, tmp_path):
 def test_wrong_names_are_refused_before_the_work(invoke, dataset, tmp_path, out, message):
     (tmp_path / "folder.html").mkdir()
     assert message in invoke("report", dataset, "--out", tmp_path / out, status=2).stderr
-    result = invoke("report", dataset, "--out", tmp_path / "a.html", "--source", tmp_path / "none", status=2)
+    result = invoke("report", dataset, "--out", tmp_path / "a.html", "--src", tmp_path / "none", status=2)
     assert "is not a folder" in result.stderr
 
 

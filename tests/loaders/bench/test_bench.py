@@ -212,6 +212,13 @@ def test_wrong_datasets(run, photographs, tmp_path, command):
     run(command, tmp_path / "none", "--transforms", "imagenet-train", *QUICK, error=str(tmp_path / "none"))
     run(command, photographs, "--transforms", "imagenet-train", "--split", "trian", error="did you mean 'train'?")
     run(command, photographs, "--transforms", "no-such", *QUICK, error="is neither a preset nor an existing YAML file")
+    run(
+        command,
+        "s3://bucket/set",
+        "--transforms",
+        "imagenet-train",
+        error="and --cache is missing. Hint: set --cache to",
+    )
 
 
 def test_tune_writes_a_file_that_build_uses(run, photographs, tmp_path, few_values):

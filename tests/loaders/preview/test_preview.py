@@ -19,6 +19,7 @@ from loaders.cli import main
 from loaders.preview import Preview
 from loaders.preview.sheet import draw_sheet
 from manifests.errors import CallError, DamagedError
+from manifests.remote import open_store
 from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 
 NORMALIZE = {"NormalizeImage": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
@@ -315,6 +316,19 @@ def test_command(dataset, tmp_path):
     assert "PKSampler(classes_per_batch=3, samples_per_class=2)" in (tmp_path / "pk.html").read_text()
     command(dataset, "--transforms", "reid-train", "--balanced", "--batch-size", 6, "--out", tmp_path / "b.html")
     assert "ClassBalancedSampler" in (tmp_path / "b.html").read_text()
+
+
+def test_command_in_an_object_store(dataset, tmp_path):
+    url = f"memory://bucket/{tmp_path.name}/set"
+    store = open_store(url)
+    for path in sorted(dataset.iterdir()):
+        store.put(path.name, path.read_bytes())
+    local, remote = tmp_path / "local.html", tmp_path / "remote.html"
+    command(dataset, "--transforms", "imagenet-train", "--out", local)
+    command(url, "--transforms", "imagenet-train", "--out", remote, "--cache", tmp_path / "cache")
+    assert remote.read_text() == local.read_text().replace("data set, split", "set, split")
+    result = command(url, "--transforms", "imagenet-train", "--out", tmp_path / "none.html", status=2)
+    assert "is in an object store, and --cache is missing. Hint: set --cache to a folder" in result.stderr
 
 
 def test_command_replaces_only_previews(dataset, tmp_path):
