@@ -48,6 +48,10 @@ BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\
 SHELL = ("git clone", "pip install", "scripts/demo", "scripts/test", "scripts/fuzz")
 
 
+#: The batch size of the examples, as in training, and one for the few pictures here.
+BATCH, SMALL_BATCH = "256", "4"
+
+
 class Block(NamedTuple):
     """A fenced code block: its language, its text, and why it does not run (empty if it does)."""
 
@@ -222,8 +226,9 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None], program
         prepare(arguments[arguments.index("--src") + 1])
     elif arguments[0] != "convert":
         prepare(line)
-    if (program, arguments[0]) == ("loaders", "bench"):
+    if program == "loaders" and arguments[0] in ("bench", "tune"):
         arguments += ["--seconds", "0.01", "--repeats", "1"]  # what a reader waits a minute for
+        arguments = [SMALL_BATCH if each == BATCH else each for each in arguments]
     done = programs[program].run("-m", program, *arguments, cwd=folder, timeout=600)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stdout}{done.stderr}"
     if arguments[0] in ("convert", "index") and "--dry-run" not in arguments:
@@ -233,7 +238,7 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None], program
 
 def run_python(code: str, folder: Path) -> None:
     program = folder / "example.py"
-    program.write_text(code)
+    program.write_text(code.replace(f"batch_size={BATCH}", f"batch_size={SMALL_BATCH}"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runpy.run_path(str(program), run_name="__main__")
