@@ -156,8 +156,6 @@ def run_lightning(folder: str, out: str) -> None:
 if __name__ == "__main__":
     mode, *arguments = sys.argv[1:]
     if mode == "spawn":
-        import torch._dynamo  # here, or else DistributedDataParallel imports it in each process
-
         # Forks, so that torch and DALI are not imported again. Otherwise, this is `torch.multiprocessing.spawn`.
         torch.multiprocessing.start_processes(run_spawned, tuple(arguments), nprocs=2, start_method="fork")
     else:

@@ -23,6 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    from warm_executable import accept_programs, write_executable
+
 
 class WarmPython:
     """Starts the process with the first program.
@@ -36,6 +39,22 @@ class WarmPython:
     def __init__(self, *modules: str, options: Sequence[str] = ()) -> None:
         self._modules, self._options = modules, options
         self._server: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._executables: dict[tuple[str, ...], str] = {}
+
+    def executable(self, *modules: str) -> str:
+        """Return the path of an executable that programs can start in place of `python`; see `warm_executable`.
+
+        Args:
+            modules: more modules to import. The programs of `run` have them from now on.
+
+        """
+        if not hasattr(os, "pidfd_open"):  # only Linux has it
+            return sys.executable
+        if modules not in self._executables:
+            folder = tempfile.mkdtemp(dir=self._temporary())
+            self._executables[modules] = self._ask((modules, folder), 300)
+        return self._executables[modules]
 
     def run(
         self,
@@ -70,7 +89,8 @@ class WarmPython:
                 return subprocess.run(
                     command, cwd=cwd, timeout=timeout, check=check, capture_output=True, **{"text": True, **text}
                 )
-            done = subprocess.CompletedProcess(arguments, status, *(path.read_text(**text) for path in outputs))
+            texts = [path.read_text(**text) for path in outputs]
+            done = subprocess.CompletedProcess(arguments, os.waitstatus_to_exitcode(status), *texts)
         if check:
             done.check_returncode()
         return done
@@ -83,8 +103,17 @@ class WarmPython:
             with suppress(BrokenPipeError):
                 self._server.communicate()
             self._server = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+        self._executables.clear()
 
-    def _ask(self, request: Any, timeout: float) -> int:
+    def _temporary(self) -> str:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory()
+        return self._folder.name
+
+    def _ask(self, request: Any, timeout: float) -> Any:
         if self._server is None:
             command = [sys.executable, *self._options, __file__, *self._modules]
             self._server = subprocess.Popen(
@@ -96,7 +125,7 @@ class WarmPython:
         if not select.select([self._server.stdout], [], [], timeout)[0]:
             self.close()
             raise subprocess.TimeoutExpired(request[0], timeout)
-        return os.waitstatus_to_exitcode(pickle.load(self._server.stdout))
+        return pickle.load(self._server.stdout)
 
 
 def _serve() -> None:
@@ -114,13 +143,29 @@ def _serve() -> None:
             request = pickle.load(requests)
         except EOFError:
             os._exit(0)
-        child = os.fork()
-        if not child:
-            requests.close()
-            answers.close()
-            _become(*request)
-            return
-        answers.write(pickle.dumps(os.waitpid(child, 0)[1]))
+        if len(request) == 2:
+            modules, folder = request
+            for name in modules:
+                importlib.import_module(name)
+            gc.freeze()
+            answer, listener = write_executable(folder)
+            if not os.fork():
+                requests.close()
+                answers.close()
+                _become(*accept_programs(listener)[:3])
+                return
+            listener.close()
+        else:
+            child = os.fork()
+            if not child:
+                requests.close()
+                answers.close()
+                *program, outputs, before = request
+                _redirect(outputs)
+                _become(*program, before)
+                return
+            answer = os.waitpid(child, 0)[1]
+        answers.write(pickle.dumps(answer))
         answers.flush()
 
 
@@ -136,18 +181,19 @@ def _skip_destructors() -> None:
         libc.on_exit(libc.fcloseall, None)
 
 
-def _become(
-    arguments: Sequence[str], cwd: str, environment: dict[str, str], outputs: Sequence[Path], before: str
-) -> None:
-    """Take over the directory, the environment, the streams and the arguments of a program."""
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(environment)
+def _redirect(outputs: Sequence[Path]) -> None:
     files = [(os.devnull, os.O_RDONLY), *((path, os.O_WRONLY | os.O_CREAT) for path in outputs)]
     for number, (path, flags) in enumerate(files):
         file = os.open(path, flags)
         os.dup2(file, number)
         os.close(file)
+
+
+def _become(arguments: Sequence[str], cwd: str, environment: dict[str, str], before: str = "") -> None:
+    """Take over the directory, the environment and the arguments of a program."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
     exec(before, {})
     sys.orig_argv[:] = [sys.executable, *arguments]
     sys.argv[:] = arguments

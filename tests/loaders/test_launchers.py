@@ -1,4 +1,7 @@
-"""Two real processes under each launcher that is installed: distinct batches, resume in an epoch, exact evaluation."""
+"""Two real processes under each launcher that is installed: distinct batches, resume in an epoch, exact evaluation.
+
+The processes that a launcher starts are forks of one that has imported torch and DALI; see `helpers.warm_executable`.
+"""
 
 import importlib.util
 import json
@@ -13,10 +16,16 @@ TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalon
 def run(make_dataset, mixed, tmp_path, python, monkeypatch):
     """A function that runs `data_parallel.py` on 23 samples, and returns what each rank wrote."""
 
-    def start(mode, *launcher):
+    def start(mode, *launcher, modules=()):
         folder = make_dataset("tfrecord", mixed)
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        done = python.run(*launcher, HELPERS / "data_parallel.py", mode, folder, tmp_path, timeout=600)
+        # DistributedDataParallel imports torch._dynamo. It and the other modules start no threads.
+        executable = python.executable("torch._dynamo", *modules)
+        monkeypatch.setenv("PYTHON_EXEC", executable)  # torchrun and Accelerate start it
+        done = python.run(
+            *(*launcher, HELPERS / "data_parallel.py", mode, folder, tmp_path), timeout=600,
+            before=f"import sys; sys.executable = {executable!r}",  # Lightning starts it
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
 
@@ -57,20 +66,11 @@ def test_ddp_with_torchrun(run):
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="needs lightning")
 def test_lightning(run):
     """Lightning saves the loader of rank 0 alone. Each rank continues with its own part of the next global batch."""
-    check(run("lightning"))
+    check(run("lightning", modules=["lightning"]))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
 def test_accelerate(run):
-    options = [
-        "--multi_gpu",
-        "--num_processes",
-        "2",
-        "--num_machines",
-        "1",
-        "--main_process_port",
-        "0",
-        "--mixed_precision",
-        "no",
-    ]
-    check(run("accelerate", "-m", "accelerate.commands.launch", *options, "--dynamo_backend", "no"))
+    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
+    options += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+    check(run("accelerate", "-m", "accelerate.commands.launch", *options, modules=["accelerate"]))

@@ -15,12 +15,24 @@ from helpers.servers import NO_SEAWEEDFS, find_weed
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 
+#: What the commands that benchmarks start would import.
+COMMANDS = ("dataprep.commands.group", "dataprep.convert.dataset", "dataprep.verify.dataset")
+#: Benchmarks that need the interpreter itself: for programs that are next to it, or for the memory of its process.
+SIDE_BY_SIDE = ("index", "report_page", "cache_rivals", "cache")
+
 
 @pytest.fixture
 def bench(python, monkeypatch):
-    """A function that runs a benchmark."""
+    """A function that runs a benchmark. The programs that it starts with `sys.executable` import nothing again."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return lambda name, *arguments: python.run(BENCH / f"{name}.py", *map(str, arguments), cwd=ROOT, timeout=600)
+
+    def run(name, *arguments):
+        executable = sys.executable if name in SIDE_BY_SIDE else python.executable(*COMMANDS)
+        before = f"import multiprocessing, sys; sys.executable = {executable!r}; "
+        before += "multiprocessing.set_executable(sys.executable)"
+        return python.run(BENCH / f"{name}.py", *map(str, arguments), before=before, cwd=ROOT, timeout=600)
+
+    return run
 
 
 @pytest.fixture
