@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dataprep.commands.base import print_line, print_note
-from dataprep.commands.conversion_options import Inputs
+from dataprep.commands.conversion_options import Request
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import print_result
 from dataprep.humanize import format_bytes
@@ -27,6 +27,7 @@ append_option = click.option(
 if TYPE_CHECKING:
     from dataprep.append.planning import AppendPlan, AppendResult
     from dataprep.engines import Engine
+    from dataprep.sources import Source
 
 
 def refuse_with_append(**flags: bool) -> None:
@@ -40,21 +41,21 @@ def refuse_with_append(**flags: bool) -> None:
         raise CallError(f"--append excludes --{name}", hint=f"leave out --{name}")
 
 
-def append_inputs(inputs: Inputs, engine: Engine, max_rejected: float, *, dry_run: bool) -> ExitStatus:
+def append_source(
+    source: Source, request: Request, engine: Engine, max_rejected: float, *, dry_run: bool
+) -> ExitStatus:
     """Append a source to the dataset in the output folder, and print what was added."""
     from dataprep.append.base import read_base
     from dataprep.append.dataset import append_dataset
     from dataprep.append.planning import plan_append
 
-    source, out = inputs.source, inputs.out
+    options, out, name = request.options, request.out, request.name
     if dry_run:
-        planned = plan_append(source, read_base(out), inputs.options, name=inputs.name, reader=engine)
+        planned = plan_append(source, read_base(out), options, name=name, reader=engine)
         print_append_plan(planned, out)
         return ExitStatus.SUCCESS
     with ProgressBar("comparing") as check_bar, ProgressBar("converting") as bar, cleanup_on_interrupt():
-        result = append_dataset(
-            source, out, inputs.options, name=inputs.name, engine=engine, progress=bar, check_progress=check_bar
-        )
+        result = append_dataset(source, out, options, name=name, engine=engine, progress=bar, check_progress=check_bar)
     return print_append(result, out, max_rejected)
 
 

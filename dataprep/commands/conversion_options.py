@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from dataprep.commands.base import print_note
-from dataprep.commands.console import console
 from dataprep.commands.image_options import ImageArguments, add_image_options
 from dataprep.commands.param_types import path_or_url
-from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.sections import option, pass_record, section
 from dataprep.commands.shard_options import ShardArguments, add_shard_options
-from dataprep.commands.source_options import SourceArguments, add_source_options, describe_contents
+from dataprep.commands.source_options import SourceArguments, add_source_options
 from dataprep.commands.split_options import SplitArguments, add_split_options, check_duplicates
 from dataprep.options import Options
 from manifests.errors import CallError
 from manifests.remote import is_url, parse_url
 from manifests.schema import Format
-
-if TYPE_CHECKING:
-    from dataprep.sources import Source
 
 overwrite_option = click.option(
     "--overwrite",
@@ -119,18 +113,16 @@ add_conversion_options = pass_record(
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What these options describe.
+class Request:
+    """What these options ask for.
 
     Attributes:
-        source: the samples.
         options: options of the conversion.
         out: the output folder.
         name: name of the source, without its folder.
 
     """
 
-    source: Source
     options: Options
     out: str
     name: str
@@ -158,16 +150,15 @@ def _given_fields() -> frozenset[str]:
     return frozenset(field for name in given for field in _FIELDS[name])
 
 
-def read_inputs(conversion: Conversion, *, append: bool = False, workers: int | None = None) -> Inputs:
-    """Read the source, print what was found to stderr, and combine the options.
+def resolve_request(conversion: Conversion, *, append: bool = False) -> Request:
+    """Combine the options, except those that say how to read the source.
 
     Args:
         conversion: the values of the options.
         append: whether to append to the dataset in the output folder, whose options are the defaults.
-        workers: most processes that compare images.
 
     Raises:
-        DatasetError: an option or the source is wrong.
+        DatasetError: an option is wrong, or the dataset to append to.
 
     """
     src, out = conversion.src, conversion.out
@@ -179,23 +170,7 @@ def read_inputs(conversion: Conversion, *, append: bool = False, workers: int | 
 
     if out is None and len(src) > 1:
         raise CallError("several --src require --out", hint="set --out to the folder of the new dataset")
-
-    from dataprep.convert.select import select_samples
-    from dataprep.resume.output import check_output
-    from dataprep.sources.merge import Part, merge_sources, read_parts
-
-    parts = read_parts(src, conversion.reading.resolve(), conversion.reading.rename_classes)
-    with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
-        source = select_samples(
-            merge_sources(parts), options, workers=workers, progress=bar, search_progress=search_bar
-        )
-    for each in parts if len(parts) > 1 else [Part(src[0], source)]:
-        console.info(f"{each.src}: {each.source.layout}, {describe_contents(each.source)}")
-        if len(parts) > 1 and out is not None:  # the folder above all sources is not one of them
-            check_output(each.source, out)
-    for notice in source.notices:
-        print_note(notice)
-    return Inputs(source, options, out or _default_out(src[0], conversion.shards.fmt), " + ".join(map(_name_of, src)))
+    return Request(options, out or _default_out(src[0], conversion.shards.fmt), " + ".join(map(_name_of, src)))
 
 
 def _appended_options(out: str | None, options: Options) -> Options:

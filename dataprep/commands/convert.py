@@ -6,15 +6,18 @@ from contextlib import closing
 
 import click
 
-from dataprep.commands.append import append_inputs, append_option, refuse_with_append
-from dataprep.commands.base import (
-    Command,
-    workers_option,
+from dataprep.commands.append import append_option, append_source, refuse_with_append
+from dataprep.commands.base import Command, workers_option
+from dataprep.commands.conversion_options import (
+    Conversion,
+    add_conversion_options,
+    overwrite_option,
+    resolve_request,
 )
-from dataprep.commands.conversion_options import Conversion, add_conversion_options, overwrite_option, read_inputs
 from dataprep.commands.engine_options import EngineName, add_engine_options, make_engine
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import max_rejected_option, print_result
+from dataprep.commands.source_options import print_source
 from manifests.errors import ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 
@@ -57,10 +60,26 @@ def convert(
     with closing(make_engine(engine, address, workers)) as runner:
         if not dry_run:
             runner.start("dataprep.shards.write")  # the worker starts while this process reads the source
-        inputs = read_inputs(conversion, append=append, workers=workers)
+        request = resolve_request(conversion, append=append)
+
+        from dataprep.convert.source import open_source
+
+        options, out, reading = request.options, request.out, conversion.reading
+        with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
+            opened = open_source(
+                conversion.src,
+                reading.resolve(),
+                options,
+                out=out,
+                renames=reading.rename_classes,
+                workers=workers,
+                progress=bar,
+                search_progress=search_bar,
+            )
+        print_source(opened)
+        source = opened.samples
         if append:
-            return append_inputs(inputs, runner, max_rejected, dry_run=dry_run)
-        source, options, out = inputs.source, inputs.options, inputs.out
+            return append_source(source, request, runner, max_rejected, dry_run=dry_run)
 
         from dataprep.convert.dataset import convert_dataset
         from dataprep.resume.output import check_output

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from dataprep.commands.append import append_option, print_append_plan, refuse_with_append
 from dataprep.commands.base import Command, print_line, print_note
 from dataprep.commands.conversion_options import (
     Conversion,
-    Inputs,
+    Request,
     add_conversion_options,
     overwrite_option,
-    read_inputs,
+    resolve_request,
 )
 from dataprep.commands.progress_bars import ProgressBar
+from dataprep.commands.source_options import print_source
 from dataprep.humanize import format_bytes
 from manifests.errors import ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 from manifests.text import plural
+
+if TYPE_CHECKING:
+    from dataprep.sources import Source
 
 
 @click.command(cls=Command)
@@ -33,30 +39,45 @@ def plan(*, conversion: Conversion, overwrite: bool, append: bool) -> ExitStatus
     """
     if append:
         refuse_with_append(overwrite=overwrite)
-    inputs = read_inputs(conversion, append=append)
+    request = resolve_request(conversion, append=append)
+
+    from dataprep.convert.source import open_source
+
+    options, out, reading = request.options, request.out, conversion.reading
+    with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
+        opened = open_source(
+            conversion.src,
+            reading.resolve(),
+            options,
+            out=out,
+            renames=reading.rename_classes,
+            progress=bar,
+            search_progress=search_bar,
+        )
+    print_source(opened)
     if append:
-        return _plan_append(inputs)
+        return _plan_append(opened.samples, request)
 
     from dataprep.convert.planning import plan_dataset
 
     with cleanup_on_interrupt():
-        result = plan_dataset(inputs.source, inputs.out, inputs.options, overwrite=overwrite)
+        result = plan_dataset(opened.samples, out, options, overwrite=overwrite)
     for notice in result.notices:
         print_note(notice)
     for split in result.plan.splits:
         images = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}"
         print_line(f"{split.name}: {images}, {plural(split.shards, 'shard')}")
-    _print_end(inputs.out, result.resumed)
+    _print_end(out, result.resumed)
     return ExitStatus.SUCCESS
 
 
-def _plan_append(inputs: Inputs) -> ExitStatus:
+def _plan_append(source: Source, request: Request) -> ExitStatus:
     from dataprep.append.steps import write_append_plan
 
     with ProgressBar("comparing") as bar, cleanup_on_interrupt():
-        result = write_append_plan(inputs.source, inputs.out, inputs.options, name=inputs.name, progress=bar)
-    print_append_plan(result.planned, inputs.out)
-    _print_end(inputs.out, result.resumed)
+        result = write_append_plan(source, request.out, request.options, name=request.name, progress=bar)
+    print_append_plan(result.planned, request.out)
+    _print_end(request.out, result.resumed)
     return ExitStatus.SUCCESS
 
 

@@ -44,9 +44,10 @@ def repair(
 
     source = None
     if src:
-        from dataprep.sources.merge import merge_sources, read_parts
+        from dataprep.sources.merge import merge_sources
+        from dataprep.sources.recognize import read_sources
 
-        source = merge_sources(read_parts(src, reading.resolve(), reading.rename_classes))
+        source = merge_sources(read_sources(src, reading.resolve(), reading.rename_classes))
     elif reading.given:
         raise CallError("options that say how to read the source require --src", hint="set --src")
     with ProgressBar("checking") as bar, cleanup_on_interrupt():

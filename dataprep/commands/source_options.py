@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataprep.commands.base import classes_option, max_classes_option, read_classes
+from dataprep.commands.base import classes_option, max_classes_option, print_note, read_classes
+from dataprep.commands.console import console
 from dataprep.commands.info import labels_line
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.sections import option, pass_record, section
@@ -17,6 +18,7 @@ from manifests.schema import DEFAULT_MAX_CLASSES
 from manifests.text import plural
 
 if TYPE_CHECKING:
+    from dataprep.convert.source import OpenSource
     from dataprep.sources import Source, SourceOptions
 
 _FILES = section(
@@ -141,7 +143,22 @@ class SourceArguments:
 add_source_options = pass_record("reading", SourceArguments, _FILES, _LABELS)
 
 
-def describe_contents(source: Source) -> str:
+def print_source(opened: OpenSource) -> None:
+    """Print to stderr what was found."""
+    if len(opened.given) == 1:
+        _print_contents(opened.given[0].src, opened.samples)
+    else:
+        for src, source in opened.given:
+            _print_contents(src, source)
+    for notice in opened.samples.notices:
+        print_note(notice)
+
+
+def _print_contents(src: str, source: Source) -> None:
+    console.info(f"{src}: {source.layout}, {_describe_contents(source)}")
+
+
+def _describe_contents(source: Source) -> str:
     """Return how many images a source has, and what their labels are."""
     origin = f" from {source.label_origin}" if source.label_origin and source.label_type != "class" else ""
     return f"{plural(len(source), 'image')}{labels_line(source.label_type, len(source.classes))}{origin}"

@@ -1,8 +1,9 @@
-"""The steps of a conversion: prepare, plan, work, finish, on one machine or many.
+"""The steps of a conversion: open the source, plan, write the shards, finish; on one machine or many.
 
 ::
 
-    one command      dataset: select, prepare, write all shards, complete
+    the source       source: read it, and choose the samples to convert
+    one command      dataset: plan, prepare the folder, write all shards; complete: write the manifest
     three steps      planning, work (claims: which process writes which shard), finish
     a cluster        machines: do they see the folders, and write the same bytes?
     a dry run        trial: speed and size of a sample of the images

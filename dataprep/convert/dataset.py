@@ -1,4 +1,4 @@
-"""Convert a source into a dataset: make the plan, write its shards in parallel, then write the manifest.
+"""Convert a source into a dataset: make the plan, prepare the folder, write shards in parallel, then the manifest.
 
 Every step can be interrupted and resumed. A shard is done when its sample table has its final name, and the dataset
 is complete when ``manifest.json`` exists. `planning`, `work` and `finish` are the same steps in separate processes.
@@ -7,22 +7,30 @@ is complete when ``manifest.json`` exists. `planning`, `work` and `finish` are t
 from __future__ import annotations
 
 import logging
-from contextlib import closing
-from dataclasses import replace
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from itertools import chain
 
+from dataprep import storage
 from dataprep.convert.complete import ConvertResult, read_result, write_dataset
-from dataprep.convert.prepare import prepared
 from dataprep.engines import Engine, LocalEngine
 from dataprep.options import Options
-from dataprep.plan.job import SourceTasks
+from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, make_plan
+from dataprep.plan.job import Job, SourceTasks, job_of
 from dataprep.progress import Progress
 from dataprep.resume.kept import says_what_is_kept
-from dataprep.resume.leftovers import Rereading
+from dataprep.resume.leftovers import Rereading, Resumable, find_resumable, remove_outdated
+from dataprep.resume.output import check_output
+from dataprep.resume.stamps import write_stamps
 from dataprep.shards.write import ShardResult, log_shard, useful_workers, write_shard
 from dataprep.sources import Source
+from dataprep.storage.completion import mark_incomplete
+from manifests.errors import CallError
+from manifests.text import printable
 
-__all__ = ["ConvertResult", "convert_dataset"]
+__all__ = ["ConvertResult", "Prepared", "convert_dataset", "prepared"]
 
 _log = logging.getLogger(__name__)
 
@@ -94,3 +102,106 @@ def convert_dataset(
         in_order = [results[shard.name] for shard in run.plan.shards if shard.name in results]
         dataset = read_result(run.job, in_order) if run.is_complete else write_dataset(run.job, in_order)
     return replace(dataset, notices=run.plan.notices)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A locked output folder, and what a run has to do in it.
+
+    Attributes:
+        plan: the plan.
+        job: the job of the plan.
+        finished: finished shards of this plan, by name. They are kept.
+        is_complete: whether the dataset is complete. Then `finished` lacks the shards whose images are all rejected.
+
+    """
+
+    plan: ConversionPlan
+    job: Job
+    finished: Mapping[str, ShardResult]
+    is_complete: bool
+
+
+@contextmanager
+def prepared(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    overwrite: bool,
+    rereading: Rereading = Rereading(),  # noqa: B008  (it is frozen)
+    always_writes: bool = False,
+) -> Iterator[Prepared]:
+    """Plan a conversion and lock its output folder.
+
+    Args:
+        source: the samples to convert.
+        out: output folder.
+        options: everything that determines the bytes.
+        overwrite: start over.
+        rereading: what to read again of finished shards.
+        always_writes: the caller writes files even if the dataset is complete.
+
+    Raises:
+        CallError: the options do not fit the source, `out` cannot be used or contains another dataset, or its dataset
+            is complete and images were replaced since.
+        StoppedError: a problem outside of the program, for example another run in the folder.
+
+    """
+    check_output(source, out)
+    plan = make_plan(source, options)
+    _make_folder(out)
+    with ExitStack() as stack:
+        is_locked = stack.enter_context(storage.locked(out))
+        storage.check_partials([out])
+        has_other_plan = has_ended_append = False
+        if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
+            from dataprep.append.ended import has_ended, remove_ended  # take time, and most runs have no plan
+            from dataprep.plan.files import check_plan, remove_plan
+
+            has_ended_append = overwrite and has_ended(out)
+            has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
+        with storage.remember(out):
+            resumable = find_resumable(source, plan, out, options, overwrite=overwrite, rereading=rereading)
+        if (
+            has_other_plan
+            or always_writes
+            or not resumable.is_complete
+            or resumable.stamps
+            or storage.has_partials(out)
+        ):
+            stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=True))
+            _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
+        if has_other_plan:
+            remove_plan(out)
+        if has_ended_append:
+            remove_ended(out)
+        _log.info(
+            "%s: the plan %s has %d shards, of which %d are kept from an earlier run",
+            out,
+            plan.fingerprint,
+            len(plan.shards),
+            len(resumable.shards),
+        )
+        yield Prepared(plan, job_of(source, plan, out, options), resumable.shards, resumable.is_complete)
+
+
+def _make_folder(out: str) -> None:
+    try:
+        storage.make_folder(out)
+    except OSError as error:
+        hint = "make its parent writable for this user, or choose another folder with --out"
+        raise CallError(f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint) from None
+
+
+def _prepare_folder(
+    out: str, plan: ConversionPlan, options: Options, resumable: Resumable, *, overwrite: bool, is_locked: bool
+) -> None:
+    """Remove what this run replaces. Every kill in between leaves a folder that the same call can resume."""
+    if not resumable.is_complete:
+        mark_incomplete(out, plan, options, overwrite=overwrite)
+    remove_outdated(out, resumable)
+    if resumable.stamps:  # after the old shards are gone, which have other stamps
+        write_stamps(out, plan, resumable.stamps)
+    # Last, because a table among the temporary files can prove which run wrote an outdated shard.
+    storage.sweep(out, is_locked=is_locked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dataprep.convert.prepare import prepared
+from dataprep.convert.dataset import prepared
 from dataprep.options import Options
 from dataprep.plan.files import write_plan
 from dataprep.plan.stored import StoredPlan

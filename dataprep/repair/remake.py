@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dataprep import engines, storage
 from dataprep.append.base import Base, options_of
 from dataprep.append.planning import AppendResult, plan_append
-from dataprep.convert.select import select_samples
+from dataprep.convert.source import select_samples
 from dataprep.engines import LocalEngine
 from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from awscrt.checksums import combine_crc32c, crc32c
 
+from dataprep import storage
 from dataprep.containers import Location
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.progress import report_images
-from dataprep.shards.partial_shard import write_to
 from dataprep.shards.placed_labels import BOX_COLUMNS, place_boxes
 from dataprep.shards.second_image import load_second_image, start_reading_seconds
 from dataprep.shards.source_image import LoadedImage, load_image, start_reading
@@ -118,7 +118,7 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     report_images(os.path.splitext(os.path.basename(batch.file))[0], len(batch.keys))
     start = yield prepared.length
     if prepared.records:
-        write_to(batch.file, batch.partial, prepared.buffers, start, length=prepared.length, crc=prepared.crc)
+        storage.write_to(batch.file, batch.partial, prepared.buffers, start, length=prepared.length, crc=prepared.crc)
     return _describe(batch, prepared, start)
 
 

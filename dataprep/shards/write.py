@@ -21,7 +21,6 @@ from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.shards.divide import MAX_BATCH_BYTES, REMOTE_BATCH_BYTES, divide
-from dataprep.shards.partial_shard import PartialShard, close_file, not_as_written
 from dataprep.shards.placed_labels import ANNOTATED
 from dataprep.shards.segments import COLUMNS, Batch, Segment, write_segment
 from manifests.dali_index import format_index
@@ -208,7 +207,7 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
     the offset, and writes the segment there.
     """
     end = FORMATS[task.options.fmt].END
-    file = PartialShard(path, storage.partial_path(path), create=True)
+    file = storage.PartialFile(path, storage.partial_path(path), create=True)
     try:
         parts, start = [], 0
         for part in pool.map(write_segment, _batches(task, path, file.partial)):
@@ -221,7 +220,7 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
         end_crc = crc32c(end)
         file.write([end], start, len(end), end_crc)
     finally:
-        close_file(file.partial)
+        storage.close_file(file.partial)
         file.close()
     records.append(Segment(len(end), end_crc))
     return records
@@ -262,7 +261,7 @@ def _check_first_record(task: ShardTask, records: Segment, path: str) -> None:
     key, label = task.keys[row], task.labels[row] if task.labels is not None else None
     actual = (record.offset, record.size, record.index_line, record.label, record.key or key)
     if actual != (columns["offset"][0], columns["size"][0], records.index_lines[0], label, key):
-        raise not_as_written(path)
+        raise storage.not_as_written(path)
 
 
 def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:

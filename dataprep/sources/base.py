@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -124,3 +125,16 @@ class Source:
     def bytes(self) -> int:
         """Total size in bytes of all images whose size is known."""
         return int(self.size.clip(min=0).sum())
+
+
+class NamedSource(NamedTuple):
+    """A source, and what the user gave as ``--src``.
+
+    Attributes:
+        src: the path or URL.
+        source: the samples.
+
+    """
+
+    src: str
+    source: Source

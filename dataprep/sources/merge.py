@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 from dataprep.containers import location_table
 from dataprep.containers.base import location_schema
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN
-from dataprep.sources import read_source
-from dataprep.sources.base import MASK_SOURCE, Source, SourceOptions
-from dataprep.sources.class_names import extended_classes, read_renames, relabel, rename_classes, used_classes
+from dataprep.sources.base import MASK_SOURCE, NamedSource, Source
+from dataprep.sources.class_names import extended_classes, relabel, used_classes
 from dataprep.sources.columns import concat
 from dataprep.sources.label_lists import count_numbers
 from manifests.errors import CallError, SourceError
@@ -26,48 +24,7 @@ from manifests.schema import split_order
 from manifests.text import plural, printable
 
 
-class Part(NamedTuple):
-    """One of several sources.
-
-    Attributes:
-        src: what the user gave as ``--src``.
-        source: its samples.
-
-    """
-
-    src: str
-    source: Source
-
-
-def read_parts(srcs: Sequence[str], options: SourceOptions, renames: str | None = None) -> list[Part]:
-    """Read several sources, and rename classes.
-
-    Args:
-        srcs: what `read_source` reads.
-        options: how to read each of them.
-        renames: file of class names to rename; see `read_renames`. Then `options.classes` are the new names.
-
-    Raises:
-        CallError, SourceError: as `read_source`, `read_renames` and `rename_classes`.
-
-    """
-    if renames is None:
-        return [Part(src, read_source(src, options)) for src in srcs]
-    table = read_renames(renames)
-    sources = [read_source(src, replace(options, classes=None)) for src in srcs]
-    parts = [Part(*part) for part in zip(srcs, rename_classes(sources, table, renames), strict=True)]
-    return parts if options.classes is None else [_numbered(part, options.classes) for part in parts]
-
-
-def _numbered(part: Part, classes: tuple[str, ...]) -> Part:
-    for label in used_classes(part.source).tolist():
-        if part.source.classes[label] not in classes:
-            message = f"class {printable(part.source.classes[label])} is not in --classes"
-            raise SourceError(message, file=part.src, hint="add it to the class names, or rename it")
-    return Part(part.src, relabel(part.source, classes))
-
-
-def merge_sources(parts: Sequence[Part]) -> Source:
+def merge_sources(parts: Sequence[NamedSource]) -> Source:
     """Return one source with the samples of all parts, in order.
 
     Classes of the same name become one class; they are numbered in the order in which they first appear. Paths of local
@@ -127,7 +84,7 @@ def merge_sources(parts: Sequence[Part]) -> Source:
 # --- checks ---------------------------------------------------------------------------------------
 
 
-def _check(parts: Sequence[Part]) -> None:
+def _check(parts: Sequence[NamedSource]) -> None:
     first = parts[0]
     for number, part in enumerate(parts):
         for other in parts[:number]:
@@ -167,7 +124,7 @@ def _stored(source: Source) -> str:
     return "encoded images" if source.pixels is None else f"raw pixels of {source.pixels[1]}x{source.pixels[0]}"
 
 
-def _notices(parts: Sequence[Part], merged: Source) -> Iterator[str]:
+def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
     """Report which classes the sources share, and images that more than one of them lists."""
     names = [{part.source.classes[label] for label in used_classes(part.source).tolist()} for part in parts]
     counts = [len(each) for each in names]
@@ -242,7 +199,7 @@ def _merge_groups(sources: Sequence[Source]) -> NDArray[np.int64] | None:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def _merge_columns(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
+def _merge_columns(parts: Sequence[NamedSource], tables: Sequence[pa.Table]) -> pa.Table:
     """Return the extra columns of all sources. A source without a column has nulls in it."""
     types: dict[str, tuple[pa.DataType, str]] = {}
     for (src, source), table in zip(parts, tables, strict=True):

@@ -1,14 +1,20 @@
-"""Recognize what ``--src`` is, and read it with the module for that kind of source."""
+"""Read what ``--src`` names: recognize what it is, and read it with the module for that kind of source."""
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dataprep import storage
 from dataprep.sources.archive_folders import read_archive
 from dataprep.sources.archives import is_archive
-from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.base import NamedSource, Source, SourceOptions
+from dataprep.sources.class_names import read_renames, relabel, rename_classes, used_classes
+from dataprep.sources.class_notices import class_notices
 from dataprep.sources.coco import read_coco, read_coco_file
 from dataprep.sources.filenames import add_columns, has_class_folders, read_by_pattern
 from dataprep.sources.folders import read_image_folders
@@ -24,20 +30,92 @@ from dataprep.sources.parquet_images import find_parquet_files, image_columns
 from dataprep.sources.patterns import has_label, parse_pattern
 from dataprep.sources.prepared import is_prepared, read_prepared
 from dataprep.sources.recordio import SUFFIX, find_recordio, read_recordio
-from dataprep.sources.refusals import refuse_other_files
+from dataprep.sources.refusals import missing_source, refuse_other_files
 from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
+from dataprep.sources.relabel import with_label_type
 from dataprep.sources.scan import has_folders, list_folders
 from dataprep.sources.segmentation import read_segmentation
 from dataprep.sources.tables import TABLE_SUFFIXES, read_table
 from dataprep.sources.unlabelled import read_unlabelled
 from dataprep.sources.voc import read_voc
-from manifests.errors import CallError
+from manifests.errors import CallError, SourceError
+from manifests.faults import raise_machine_fault
 from manifests.remote import parent_folder
+from manifests.text import printable
+
+_log = logging.getLogger(__name__)
 
 LIST_NAMES = ("train_list.txt", "val_list.txt", "test_list.txt")
 
 
-def read_folder(src: str, options: SourceOptions) -> Source:
+def read_source(src: str, options: SourceOptions | None = None) -> Source:
+    """Recognize the layout of `src` and list its samples. No image is opened.
+
+    Args:
+        src: a folder, a list file, or a table (CSV, TSV, JSON Lines, Parquet).
+        options: how to read a source that does not follow the defaults.
+
+    Raises:
+        CallError: `src` does not exist, or an option does not apply to it.
+        SourceError: the layout is not known, or a line, a label or an image is not valid.
+
+    """
+    options = options or SourceOptions()
+    started = time.monotonic()
+    try:
+        with storage.remember(src):
+            mode = storage.stat(src).st_mode
+            source = _read_folder(src, options) if stat.S_ISDIR(mode) else _read_file(src, options)
+            source = with_label_type(source, options)
+    except FileNotFoundError as error:
+        raise missing_source(src, str(error.filename or src)) from None
+    except OSError as error:
+        raise_machine_fault(error)
+        raise SourceError(
+            f"the path cannot be read ({error.strerror})", file=str(error.filename or src), hint="check its permissions"
+        ) from None
+    if not len(source):
+        raise SourceError("the source contains no images", file=src, hint="check --src, or --image-root for a list")
+    _log.info(
+        "%s: %d images, %d bytes, in %d splits, found in %.1f s",
+        src,
+        len(source),
+        source.bytes,
+        len(source.splits),
+        time.monotonic() - started,
+    )
+    return replace(source, notices=(*source.notices, *class_notices(source)))
+
+
+def read_sources(srcs: Sequence[str], options: SourceOptions, renames: str | None = None) -> list[NamedSource]:
+    """Read one or more sources, and rename classes.
+
+    Args:
+        srcs: what `read_source` reads.
+        options: how to read each of them.
+        renames: file of class names to rename; see `read_renames`. Then `options.classes` are the new names.
+
+    Raises:
+        CallError, SourceError: as `read_source`, `read_renames` and `rename_classes`.
+
+    """
+    if renames is None:
+        return [NamedSource(src, read_source(src, options)) for src in srcs]
+    table = read_renames(renames)
+    sources = [read_source(src, replace(options, classes=None)) for src in srcs]
+    renamed = [NamedSource(*each) for each in zip(srcs, rename_classes(sources, table, renames), strict=True)]
+    return renamed if options.classes is None else [_numbered(each, options.classes) for each in renamed]
+
+
+def _numbered(named: NamedSource, classes: tuple[str, ...]) -> NamedSource:
+    for label in used_classes(named.source).tolist():
+        if named.source.classes[label] not in classes:
+            message = f"class {printable(named.source.classes[label])} is not in --classes"
+            raise SourceError(message, file=named.src, hint="add it to the class names, or rename it")
+    return NamedSource(named.src, relabel(named.source, classes))
+
+
+def _read_folder(src: str, options: SourceOptions) -> Source:
     """Recognize the layout of a folder, and list its samples.
 
     Raises:
@@ -119,7 +197,7 @@ def _read_file_names(src: str, text: str, options: SourceOptions) -> Source:
     return add_columns(read_image_folders(src, folders, options), pattern)
 
 
-def read_file(src: str, options: SourceOptions) -> Source:
+def _read_file(src: str, options: SourceOptions) -> Source:
     """Recognize the kind of a file, and list its samples.
 
     Raises:

@@ -1,9 +1,21 @@
 """Files of datasets: on a file system, or in an object store.
 
-`files` has the interface of both, `local_files` and `remote` implement it. `local` writes files, `partials` keeps them
-under temporary names until they are complete, `views` reads them by position.
+`files` has the interface of both, `local_files` and `remote` implement it. `commit` writes files under temporary names
+and renames them when they are complete, `partials` has the folders of temporary files, `views` reads files by position,
+`local` has what local files need: locks, flushes, reasons of errors.
 """
 
+from dataprep.storage.commit import (
+    PartialFile,
+    close_file,
+    discard,
+    not_as_written,
+    publish,
+    replace_file,
+    withdraw,
+    write_partial,
+    write_to,
+)
 from dataprep.storage.files import (
     Entry,
     View,
@@ -26,20 +38,15 @@ from dataprep.storage.local import flush, locked, translate_errors, write_all
 from dataprep.storage.partials import (
     PARTIALS_NAME,
     check_partials,
-    discard,
     has_partials,
     partial_path,
     partials,
     partials_named,
-    publish,
-    replace_file,
     shared_names,
     shared_partials,
     shared_path,
     sweep,
     sweep_dead,
-    withdraw,
-    write_partial,
 )
 from dataprep.storage.views import FileView, checksum_of
 
@@ -47,9 +54,11 @@ __all__ = [
     "PARTIALS_NAME",
     "Entry",
     "FileView",
+    "PartialFile",
     "View",
     "check_partials",
     "checksum_of",
+    "close_file",
     "create_file",
     "describe",
     "discard",
@@ -63,6 +72,7 @@ __all__ = [
     "locked",
     "make_folder",
     "map_files",
+    "not_as_written",
     "open_view",
     "partial_path",
     "partials",
@@ -82,4 +92,5 @@ __all__ = [
     "withdraw",
     "write_all",
     "write_partial",
+    "write_to",
 ]

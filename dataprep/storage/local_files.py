@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from dataprep.storage.commit import rename_all, write_partial
 from dataprep.storage.files import Entry, View
 from dataprep.storage.local import remove
-from dataprep.storage.partials import partial_path, rename_all, write_partial
+from dataprep.storage.partials import partial_path
 from dataprep.storage.views import chunks, open_view
 from manifests.files import FileKind
 

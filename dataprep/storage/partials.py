@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from dataprep.storage.files import files_of
-from dataprep.storage.local import flush, translate_errors
+from dataprep.storage.local import translate_errors
 from dataprep.storage.owners import OWNER, is_dead, this_owner
 from manifests.errors import CallError
 from manifests.remote.url import is_url
@@ -160,7 +160,7 @@ def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
     owner = this_owner()
     for name in (*_temporary_files(inside), *(_temporary_files(inside, _SHARED) if is_locked else ())):
         if (is_locked or name.startswith(f"{owner}-")) and not (keeps_proofs and _is_proof(folder, name)):
-            _remove(folder, os.path.join(inside, name))
+            remove_partial(folder, os.path.join(inside, name))
 
 
 def sweep_dead(folder: str) -> None:
@@ -172,7 +172,7 @@ def sweep_dead(folder: str) -> None:
         if owner not in dead:
             dead[owner] = is_dead(owner)
         if dead[owner] and not _is_proof(folder, name):
-            _remove(folder, os.path.join(inside, name))
+            remove_partial(folder, os.path.join(inside, name))
 
 
 def _is_proof(folder: str, name: str) -> bool:
@@ -186,7 +186,8 @@ def _is_proof(folder: str, name: str) -> bool:
     return any(os.path.lexists(os.path.join(folder, stem + other)) for other in (".tfrecord", ".tar", ".idx"))
 
 
-def _remove(folder: str, path: str) -> None:
+def remove_partial(folder: str, path: str) -> None:
+    """Remove a temporary file of a folder, and abort its upload in parts."""
     if is_url(folder):
         from dataprep.storage.remote import abort_upload
 
@@ -210,55 +211,3 @@ def _remove_folder(folder: str) -> None:
         os.rmdir(inside)
     if is_url(folder):
         os.rmdir(os.path.dirname(inside))
-
-
-# --- temporary name, flush, rename --------------------------------------------------------------
-
-
-def publish(paths: Sequence[str]) -> None:
-    """Rename complete files from their `partial_path` to their final names, in this order."""
-    files_of(paths[0]).publish_shard([(partial_path(path), path) for path in paths])
-
-
-def rename_all(pairs: Iterable[tuple[str, str]]) -> None:
-    """Rename complete files from temporary to final paths, in this order, after all of them are flushed to disk."""
-    pairs = list(pairs)
-    for temporary, path in pairs:
-        with translate_errors(path, "the file cannot be written"):
-            flush(temporary)
-    for temporary, path in pairs:
-        with translate_errors(path, "the file cannot be renamed"):
-            os.rename(temporary, path)
-    for folder in {os.path.dirname(path) for _, path in pairs}:
-        with translate_errors(folder, "the folder cannot be written"):
-            flush(folder or ".")
-
-
-def discard(paths: Sequence[str]) -> None:
-    """Remove the temporary files of these paths that this process wrote, and abort its uploads of them in parts."""
-    for path in paths:
-        with suppress(OSError):
-            _remove(os.path.dirname(path), partial_path(path))
-
-
-def withdraw(paths: Sequence[str]) -> None:
-    """Discard the temporary files of a shard, unless it has its final name: then its table proves whose it is."""
-    if os.path.lexists(partial_path(paths[0])):
-        discard(paths)
-
-
-def write_partial(path: str, data: bytes) -> None:
-    """Write a small file under its temporary name."""
-    with translate_errors(path, "the file cannot be written"):
-        try:
-            with open(partial_path(path), "wb") as file:
-                file.write(data)
-        except OSError:
-            discard([path])
-            raise
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """Write a small file atomically: a reader sees the old content or all of the new."""
-    write_partial(path, data)
-    files_of(path).publish([(partial_path(path), path)])

@@ -566,15 +566,15 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
     call = in_one_process("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
     lost = sorted(source.glob("*/*"))[3]
     data = lost.read_bytes()
-    from dataprep.convert import prepare
+    from dataprep.convert import dataset as convert_module
 
-    make_plan = prepare.make_plan
+    make_plan = convert_module.make_plan
 
     def delete_then_plan(*arguments):
         lost.unlink()
         return make_plan(*arguments)
 
-    monkeypatch.setattr(prepare, "make_plan", delete_then_plan)
+    monkeypatch.setattr(convert_module, "make_plan", delete_then_plan)
     result = invoke(*call, status=3)
     assert lost.name in result.stderr
     assert "run the same command again" in result.stderr

@@ -62,7 +62,7 @@ def test_the_log_is_an_event_with_its_logger(image_folder, out, invoke):
     call = ("convert", "--src", image_folder, "--out", out, "--workers", 1, "--log-json")
     assert "log" not in {event["event"] for event in events(invoke(*call))}
     found = events(invoke(*call, "--overwrite", "--verbose"))
-    assert "dataprep.convert.prepare" in {event["logger"] for event in found if event["event"] == "log"}
+    assert "dataprep.convert.dataset" in {event["logger"] for event in found if event["event"] == "log"}
 
 
 def test_an_interrupted_conversion_says_how_many_shards_are_kept(image_folder, out, invoke, monkeypatch):

@@ -16,7 +16,8 @@ from dataprep.convert.work import work
 from dataprep.options import Options
 from dataprep.plan.tasks import Share
 from dataprep.sources import SourceOptions, read_source
-from dataprep.sources.merge import merge_sources, read_parts
+from dataprep.sources.merge import merge_sources
+from dataprep.sources.recognize import read_sources
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, StoppedError
 from manifests.history import read_revision
@@ -96,7 +97,7 @@ def test_only_one_of_two_appends_goes_on(bucket, sources, tmp_path, monkeypatch)
 def test_merge_local_and_remote_sources(bucket, sources, invoke, tmp_path):
     out = tmp_path / "out"
     convert_dataset(read_source(sources[0]), str(bucket), OPTIONS, workers=1)
-    merged = merge_sources(read_parts([sources[1], str(bucket)], SourceOptions()))
+    merged = merge_sources(read_sources([sources[1], str(bucket)], SourceOptions()))
     assert (len(merged), merged.classes) == (21, ("cat", "dog"))
     invoke("convert", "--src", sources[1], "--src", bucket, "--out", out)
     assert verify_dataset(str(out), workers=1).problems == ()

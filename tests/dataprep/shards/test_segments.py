@@ -14,10 +14,10 @@ from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine
 from dataprep.options import Downscale, Options, Raw
 from dataprep.shards import divide as divide_module
-from dataprep.shards import partial_shard
 from dataprep.shards.divide import divide
 from dataprep.shards.write import divides, useful_workers
 from dataprep.sources import read_source
+from dataprep.storage import commit
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import StorageError
 
@@ -114,4 +114,4 @@ def test_no_file_stays_open(tmp_path):
     (tmp_path / "src" / "class").mkdir(parents=True)
     (tmp_path / "src" / "class" / "0.jpg").write_bytes(IMAGES[1])
     convert_dataset(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(), workers=1)
-    assert partial_shard._last == []
+    assert commit._last == []

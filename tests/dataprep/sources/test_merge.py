@@ -13,7 +13,8 @@ from dataprep.containers import locations_of
 from dataprep.options import Options
 from dataprep.shards.source_image import load_image
 from dataprep.sources import SourceOptions
-from dataprep.sources.merge import merge_sources, read_parts
+from dataprep.sources.merge import merge_sources
+from dataprep.sources.recognize import read_sources
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, SourceError
 from manifests.store import read_manifest
@@ -64,7 +65,7 @@ def test_every_kind_of_source_can_be_merged_with_a_folder(second, tmp_path):
     made = [MAKERS["image folder"](tmp_path / "first"), MAKERS[second](tmp_path / "second")]
     numbered = second in ("recordio", "lmdb of Caffe")
     options = SourceOptions(classes=made[0].classes if numbered else None)
-    merged = merge_sources(read_parts([str(each.src) for each in made], options))
+    merged = merge_sources(read_sources([str(each.src) for each in made], options))
     locations = locations_of(merged.location, np.arange(len(merged))) or [None] * len(merged)
     paths = merged.path.to_pylist()
     data = {
@@ -141,11 +142,11 @@ def test_columns_are_merged_by_name(tmp_path):
     write(tmp_path, ["x/1.jpg", "x/2.jpg"])
     (tmp_path / "a.csv").write_text("path,label,age,name\nx/1.jpg,cat,3,Ada\n")
     (tmp_path / "b.csv").write_text("path,label,age\nx/2.jpg,cat,4.5\n")
-    merged = merge_sources(read_parts([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions()))
+    merged = merge_sources(read_sources([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions()))
     assert merged.extra.to_pylist() == [{"age": 3.0, "name": "Ada"}, {"age": 4.5, "name": None}]
     (tmp_path / "b.csv").write_text("path,label,age\nx/2.jpg,cat,old\n")
     with pytest.raises(SourceError, match=r"column age has the type .*string, but int64 in .*a.csv"):
-        merge_sources(read_parts([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions()))
+        merge_sources(read_sources([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions()))
 
 
 def test_several_classes_stay_sorted_and_unique(tmp_path):
@@ -154,7 +155,7 @@ def test_several_classes_stay_sorted_and_unique(tmp_path):
     (tmp_path / "b.csv").write_text("path,label\nx/2.jpg,ape|dog|kitten|yak\n")
     (tmp_path / "names.csv").write_text("kitten,dog\n")
     srcs = [f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]
-    merged = merge_sources(read_parts(srcs, SourceOptions(), str(tmp_path / "names.csv")))
+    merged = merge_sources(read_sources(srcs, SourceOptions(), str(tmp_path / "names.csv")))
     assert merged.classes == ("dog", "yak", "ape")
     assert merged.extra["labels"].to_pylist() == [[0, 1], [0, 1, 2]]
 
@@ -180,7 +181,7 @@ def test_sources_that_cannot_be_merged(invoke, tmp_path):
         (tmp_path / "link").unlink(missing_ok=True)
         (tmp_path / "link").symlink_to(tmp_path / "a")
         with pytest.raises(CallError, match=r"is given twice|contain the same folder"):
-            merge_sources(read_parts([str(src) for src in srcs], SourceOptions()))
+            merge_sources(read_sources([str(src) for src in srcs], SourceOptions()))
     assert "several --src require --out" in invoke("convert", "--src", "a", "--src", "b", status=2).output
     write(tmp_path / "b", ["cat/2.jpg"])
     inside = ["--out", tmp_path / "b" / "out"]
