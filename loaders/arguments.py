@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from loaders.integers import require_int
 from loaders.options import BuildRequest
 from manifests.errors import CallError
-from manifests.text import suggest
+from manifests.text import parse_bytes, suggest
 
 #: Other names of dtypes. torch's are compared without ``torch.``.
 _DTYPES = {
@@ -111,3 +113,26 @@ def canonical_last_batch(last_batch: Any, other: Mapping[str, Any]) -> Any:
             f"last_batch={last_batch!r} and drop_last={drop} contradict each other", hint="remove drop_last"
         )
     return last_batch or ("drop" if drop else "partial")
+
+
+#: Largest `memory_limit` and `cache_limit`, in bytes.
+_MAX_SIZE = 2**60
+
+
+def size_in_bytes(name: str, limit: int | str | None) -> float:
+    """Return an argument that is a size in bytes; `math.inf` if it is not given.
+
+    Raises:
+        CallError: it is not a size.
+
+    """
+    if limit is None:
+        return math.inf
+    if not isinstance(limit, str):
+        return require_int(name, limit, 1, most=_MAX_SIZE)
+    try:
+        return require_int(name, parse_bytes(limit), 1, most=_MAX_SIZE)
+    except CallError:
+        raise
+    except ValueError:
+        raise CallError(f"{name}={limit!r} is not a size in bytes", hint='pass for example "4GiB"') from None

@@ -2,14 +2,91 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import replace
 
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, MemoryEstimate, estimate_memory, format_gib
+from loaders.options import DTYPE_BYTES, LABEL_IMAGE_BYTES, ResolvedOptions
+from loaders.transforms.base import ImageSpec
+from loaders.transforms.cost import decode_window, full_size_images
+from loaders.transforms.fuse import Fusion
+from loaders.transforms.parse import Recipe
 from manifests.errors import CallError
 
 
-def check_memory_limit(sizes: ImageSizes, settings: LoadSettings, limit: float, *, reserved: int = 0) -> None:
+class Reservations:
+    """Estimates of the open loaders of this process, which share its GPU memory. CUDA's own memory counts once."""
+
+    def __init__(self) -> None:
+        self._bytes: weakref.WeakKeyDictionary[object, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+    def add(self, loader: object, gpu: int, estimate: MemoryEstimate) -> None:
+        """Count a loader until it is removed or no longer exists."""
+        self._bytes[loader] = (gpu, estimate.total - estimate.context)
+
+    def remove(self, loader: object) -> None:
+        """Stop counting a loader."""
+        self._bytes.pop(loader, None)
+
+    def total(self, gpu: int) -> int:
+        """Return the bytes of all loaders on a GPU."""
+        return sum(count for each, count in self._bytes.values() if each == gpu)
+
+
+RESERVATIONS = Reservations()
+
+
+def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool) -> LoadSettings:
+    """Return how batches are made, for the estimate of GPU memory."""
+    values = sum(map(_values, recipe.outputs))
+    # Per pixel of a mask or depth map. They are decoded whole, and moved in a second copy.
+    label_bytes = sum(LABEL_IMAGE_BYTES.get(name, 0) for name in options.fields)
+    pixels = sum(math.prod(output.size or ()) for output in recipe.outputs)
+    return LoadSettings(
+        batch_size=options.batch_size,
+        image_bytes=values * DTYPE_BYTES[options.dtype] + pixels * label_bytes,
+        # DALI has no bfloat16: it returns float32, which the framework converts.
+        staged_bytes=values * DTYPE_BYTES["float32"] if options.dtype == "bfloat16" else 0,
+        window=decode_window(fusion.operations),
+        full_size_images=full_size_images(fusion.operations) + 2 * label_bytes / 3,
+        threads=options.num_threads,
+        hardware_load=options.hw_decoder_load,
+        prefetch=options.prefetch,
+        spread=spread,
+        encoded=recipe.raw_size is None,
+    )
+
+
+def _values(output: ImageSpec) -> int:
+    """Return the number of values of an image in a finished batch."""
+    height, width = output.size or (0, 0)
+    return max(1, output.crops) * output.channels * height * width
+
+
+def check_memory_limit(sizes: ImageSizes | None, settings: LoadSettings, options: ResolvedOptions) -> None:
+    """Check that the estimated memory of all loaders of this process does not exceed `memory_limit`.
+
+    Raises:
+        CallError: it does, or the device or the tables do not allow an estimate.
+
+    """
+    if options.memory_limit == math.inf:
+        return
+    if not options.device.is_gpu:
+        raise CallError(
+            'memory_limit limits GPU memory, but the device is "cpu"', hint='remove memory_limit, or set device="gpu"'
+        )
+    if sizes is None:
+        raise CallError(
+            "memory_limit needs the sizes of all images, but the sample tables do not have them",
+            hint="remove memory_limit, or run `dataprep index --overwrite --validate header` if the shards were made "
+            "by another tool",
+        )
+    _check_estimate(sizes, settings, options.memory_limit, reserved=RESERVATIONS.total(options.device.index))
+
+
+def _check_estimate(sizes: ImageSizes, settings: LoadSettings, limit: float, *, reserved: int) -> None:
     """Check that the estimate does not exceed a limit.
 
     Args:
@@ -42,28 +119,6 @@ def check_memory_limit(sizes: ImageSizes, settings: LoadSettings, limit: float, 
         f"{format_gib(estimate)} of GPU memory{others}",
         hint="; or ".join(changes) or "raise the limit: CUDA and the decoder alone exceed it",
     )
-
-
-class Reservations:
-    """Estimates of the open loaders of this process, which share its GPU memory. CUDA's own memory counts once."""
-
-    def __init__(self) -> None:
-        self._bytes: weakref.WeakKeyDictionary[object, tuple[int, int]] = weakref.WeakKeyDictionary()
-
-    def add(self, loader: object, gpu: int, estimate: MemoryEstimate) -> None:
-        """Count a loader until it is removed or no longer exists."""
-        self._bytes[loader] = (gpu, estimate.total - estimate.context)
-
-    def remove(self, loader: object) -> None:
-        """Count a loader no longer."""
-        self._bytes.pop(loader, None)
-
-    def total(self, gpu: int) -> int:
-        """Return the bytes of all loaders on a GPU."""
-        return sum(count for each, count in self._bytes.values() if each == gpu)
-
-
-RESERVATIONS = Reservations()
 
 
 def largest_batch(sizes: ImageSizes, settings: LoadSettings, limit: float) -> int:

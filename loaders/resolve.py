@@ -7,32 +7,33 @@ import math
 import os
 from dataclasses import replace
 
+from loaders.arguments import size_in_bytes
 from loaders.cache.images import CachedImages
-from loaders.cache.joined import open_images
 from loaders.cache.open import open_cached
 from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.joined import JoinedSplit, join_splits
+from loaders.dataset.records import open_images
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
-from loaders.devices import find_device, find_gpus
-from loaders.integers import require_int
+from loaders.devices import Device, find_device, find_gpus
 from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
+from loaders.memory_limit import check_memory_limit, load_settings
 from loaders.options import BuildRequest, ResolvedOptions, first_given
-from loaders.ranks import usable_cores
-from loaders.samplers.choose import choose_order, on_network
+from loaders.ranks import Ranks, usable_cores
+from loaders.samplers.choose import ChosenOrder, choose_order, on_network
 from loaders.samplers.order import PlannedOrder
-from loaders.spec import Images, LoaderSpec, check_limit, fused, load_settings
+from loaders.spec import Images, LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms
 from loaders.transforms.base import Size
 from loaders.transforms.cost import computes_on_cpu, order_warnings, works_on_whole_images
-from loaders.transforms.fuse import Fusion
+from loaders.transforms.fuse import Fusion, fuse_recipe
 from loaders.transforms.limits import MAX_PIXELS
 from loaders.transforms.parse import Recipe
 from loaders.transforms.targets import require_followed
+from loaders.tune.file import Tuning
 from loaders.tune.use import UNTUNED, tuning_key, use_tuning
 from manifests.errors import CallError
 from manifests.remote import is_url, local_path
-from manifests.text import parse_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -40,9 +41,6 @@ _log = logging.getLogger(__name__)
 #: with 16 cores, a PaddleClas list that computes its crop on the CPU: 19,500 with 8 threads, 15,500 with 12, 14,500
 #: with 16.
 MAX_THREADS_COMPUTING = 8
-
-#: Largest `memory_limit` and `cache_limit`, in bytes.
-_MAX_SIZE = 2**60
 
 
 def resolve(request: BuildRequest) -> LoaderSpec:
@@ -62,63 +60,22 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         request.transforms, split=request.split, views=request.views, image_size=lambda: one_size(split, tables)
     )
     chosen = choose_order(request, parsed, split, tables)
-    order, batching = chosen.order, chosen.batching
+    order = chosen.order
     recipe = _recipe(request, parsed, split, chosen.notes)
-    fusion, *view_fusions = fused(recipe)
-
-    gpus = find_gpus(request.framework)
-    device = find_device(request.device, request.device_id, batching.ranks, gpus)
-    cores = usable_cores(batching.ranks, gpus.count)
+    fusion, *view_fusions = fuse_recipe(recipe)
+    device, cores = _find_machine(request, chosen.batching.ranks)
     tuned = UNTUNED
     if request.tuning is not None:
         tuned = use_tuning(request.tuning, tuning_key(device, cores, split, recipe), order.batch_size)
     whole_images = works_on_whole_images(fusion.operations)
     sizes = tables.image_sizes() if device.is_gpu or whole_images else None
-    decoded_sizes = sizes if device.is_gpu and recipe.raw_size is None else None
-    options = ResolvedOptions(
-        batch_size=order.batch_size,
-        shuffle=chosen.shuffle,
-        device=device,
-        ranks=batching.ranks,
-        seed=request.seed,
-        num_threads=first_given(
-            request.num_threads,
-            tuned.options.num_threads,
-            _default_threads(fusion, decoded_sizes, cores, gpu=device.is_gpu),
-        ),
-        dtype=request.dtype,
-        layout=request.layout,
-        last_batch=batching.last_batch,
-        fields=tuple(request.fields),
-        framework=request.framework,
-        prefetch=first_given(
-            request.prefetch, tuned.options.prefetch, PREFETCH_RAW if device.is_gpu and recipe.raw_size else PREFETCH
-        ),
-        hw_decoder_load=first_given(
-            request.hw_decoder_load,
-            tuned.options.hw_decoder_load,
-            decoded_sizes.hardware_load if decoded_sizes else HW_DECODER_LOAD,
-        ),
-        memory_limit=_size("memory_limit", request.memory_limit),
-        mmap=first_given(request.mmap, not on_network(split)),
-        cache=_cache_of(split),
-        cache_limit=_size("cache_limit", request.cache_limit),
-        on_error=request.on_error,
-        tuning="" if request.tuning is None else os.fspath(request.tuning),
-    )
+    defaults = _defaults(recipe, fusion, device, cores, sizes)
+    options = _options(request, split, chosen, device, tuning=tuned.options, defaults=defaults)
     settings = load_settings(recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread)
-    planned = isinstance(order, PlannedOrder)
-    if options.memory_limit < math.inf:
-        check_limit(sizes, settings, options)
+    check_memory_limit(sizes, settings, options)
     slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size) if sizes and whole_images else ()
-    deviations = ("the transforms are not exact: " + "; ".join(recipe.all_notes),) if recipe.all_notes else ()
-    fields = Fields(split, tables, options.fields, planned=planned)
-    if fields.label_image:
-        require_followed(recipe, "masks")
-    if fields.has_boxes:
-        require_followed(recipe, "boxes")
-    records, seconds = _images(split, tables, fields, request, options) if planned else (None, None)
-    cache_warning = records.warning if isinstance(records, CachedImages) else None
+    fields = _fields(split, tables, options, recipe, planned=isinstance(order, PlannedOrder))
+    images, label_images = _images(split, tables, fields, options) if isinstance(order, PlannedOrder) else (None, None)
     spec = LoaderSpec(
         split=split,
         recipe=recipe,
@@ -128,8 +85,8 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         order=order,
         num_classes=_num_classes(split, recipe) if split.manifest.label_type == "class" else 0,
         fields=fields,
-        records=records,
-        label_images=seconds,
+        records=images,
+        label_images=label_images,
         sizes=sizes if device.is_gpu else None,
         settings=settings,
         order_warnings=slow_orders,
@@ -138,26 +95,12 @@ def resolve(request: BuildRequest) -> LoaderSpec:
             *tuned.warnings,
             *slow_orders,
             *shadowed_columns(tables, options.fields),
-            *deviations,
-            *filter(None, [cache_warning]),
+            *_other_warnings(recipe, images),
         ),
         written=recipe,
     )
     tables.close()
-    _log.info(
-        "%s, split %s: %d samples in %d shards; %d batches of %d for rank %d of %d (%s), on %s with %d threads",
-        split.folder,
-        split.name,
-        split.samples,
-        len(split.shards),
-        order.batches,
-        order.batch_size,
-        options.ranks.rank,
-        options.ranks.world_size,
-        options.ranks.origin,
-        options.device.kind,
-        options.num_threads,
-    )
+    _log_spec(spec)
     return spec
 
 
@@ -199,7 +142,7 @@ def _recipe(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit, n
 
 
 def _open(request: BuildRequest) -> OpenSplit:
-    limit = _size("cache_limit", request.cache_limit)
+    limit = size_in_bytes("cache_limit", request.cache_limit)
     most = None if limit == math.inf else int(limit)
     if isinstance(request.dataset, (str, os.PathLike)):
         dataset = local_path(os.fspath(request.dataset))
@@ -227,40 +170,90 @@ def _open(request: BuildRequest) -> OpenSplit:
     )
 
 
+def _find_machine(request: BuildRequest, ranks: Ranks) -> tuple[Device, int]:
+    """Return the device, and the number of CPU cores that this process can use."""
+    gpus = find_gpus(request.framework)
+    return find_device(request.device, request.device_id, ranks, gpus), usable_cores(ranks, gpus.count)
+
+
+def _defaults(recipe: Recipe, fusion: Fusion, device: Device, cores: int, sizes: ImageSizes | None) -> Tuning:
+    """Return the defaults for these images on this machine."""
+    gpu, raw = device.is_gpu, recipe.raw_size is not None
+    decoded = sizes if gpu and not raw else None
+    max_threads = decoded.threads if decoded else MAX_THREADS
+    return Tuning(
+        num_threads=default_threads(cores, max_threads, gpu=gpu, computing=computes_on_cpu(fusion.operations)),
+        prefetch=PREFETCH_RAW if gpu and raw else PREFETCH,
+        hw_decoder_load=decoded.hardware_load if decoded else HW_DECODER_LOAD,
+    )
+
+
+def _options(
+    request: BuildRequest, split: OpenSplit, chosen: ChosenOrder, device: Device, *, tuning: Tuning, defaults: Tuning
+) -> ResolvedOptions:
+    """Return every option with its final value."""
+    return ResolvedOptions(
+        batch_size=chosen.order.batch_size,
+        shuffle=chosen.shuffle,
+        device=device,
+        ranks=chosen.batching.ranks,
+        seed=request.seed,
+        num_threads=first_given(request.num_threads, tuning.num_threads, defaults.num_threads),
+        dtype=request.dtype,
+        layout=request.layout,
+        last_batch=chosen.batching.last_batch,
+        fields=tuple(request.fields),
+        framework=request.framework,
+        prefetch=first_given(request.prefetch, tuning.prefetch, defaults.prefetch),
+        hw_decoder_load=first_given(request.hw_decoder_load, tuning.hw_decoder_load, defaults.hw_decoder_load),
+        memory_limit=size_in_bytes("memory_limit", request.memory_limit),
+        mmap=first_given(request.mmap, not on_network(split)),
+        cache=_cache_of(split),
+        cache_limit=size_in_bytes("cache_limit", request.cache_limit),
+        on_error=request.on_error,
+        tuning="" if request.tuning is None else os.fspath(request.tuning),
+    )
+
+
 def _cache_of(split: OpenSplit) -> str:
     """Return the cache folder of a split; empty if it is on disk."""
     parts = split.parts if isinstance(split, JoinedSplit) else (split,)
     return next((part.cached.dataset.cache for part in parts if part.cached is not None), "")
 
 
+def _fields(
+    split: OpenSplit, tables: SampleTables, options: ResolvedOptions, recipe: Recipe, *, planned: bool
+) -> Fields:
+    """Find where each field comes from, and check that the transforms keep masks and boxes on their pixels."""
+    fields = Fields(split, tables, options.fields, planned=planned)
+    if fields.label_image:
+        require_followed(recipe, "masks")
+    if fields.has_boxes:
+        require_followed(recipe, "boxes")
+    return fields
+
+
 def _images(
-    split: OpenSplit, tables: SampleTables, fields: Fields, request: BuildRequest, options: ResolvedOptions
+    split: OpenSplit, tables: SampleTables, fields: Fields, options: ResolvedOptions
 ) -> tuple[Images, Images | None]:
     """Return random access to the images of a split, and to its masks or depth maps if a field needs them."""
-    tolerant, second = request.on_error != "raise", fields.label_image is not None
-    images, seconds = open_images(split, tables, mmap=options.mmap, tolerant=tolerant, second=second)
+    images, label_images = open_images(
+        split,
+        tables,
+        mmap=options.mmap,
+        tolerant=options.on_error != "raise",
+        with_label_images=fields.label_image is not None,
+    )
     if isinstance(images, CachedImages):
         images.require_room(options.batch_size * options.ranks.world_size)
-    return images, seconds
+    return images, label_images
 
 
-def _default_threads(fusion: Fusion, decoded_sizes: ImageSizes | None, cores: int, *, gpu: bool) -> int:
-    max_threads = decoded_sizes.threads if decoded_sizes else MAX_THREADS
-    return default_threads(cores, max_threads, gpu=gpu, computing=computes_on_cpu(fusion.operations))
-
-
-def _size(name: str, limit: int | str | None) -> float:
-    """Return an argument that is a size in bytes; `math.inf` if it is not given."""
-    if limit is None:
-        return math.inf
-    if not isinstance(limit, str):
-        return require_int(name, limit, 1, most=_MAX_SIZE)
-    try:
-        return require_int(name, parse_bytes(limit), 1, most=_MAX_SIZE)
-    except CallError:
-        raise
-    except ValueError:
-        raise CallError(f"{name}={limit!r} is not a size in bytes", hint='pass for example "4GiB"') from None
+def _other_warnings(recipe: Recipe, images: Images | None) -> list[str]:
+    """Return the warnings about the transforms and the cache."""
+    warnings = ["the transforms are not exact: " + "; ".join(recipe.all_notes)] if recipe.all_notes else []
+    cache_warning = images.warning if isinstance(images, CachedImages) else None
+    return [*warnings, *filter(None, [cache_warning])]
 
 
 def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
@@ -277,3 +270,21 @@ def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
             hint="remove class_num or num_classes to use the number of classes of the dataset",
         )
     return given or named
+
+
+def _log_spec(spec: LoaderSpec) -> None:
+    split, order, options = spec.split, spec.order, spec.options
+    _log.info(
+        "%s, split %s: %d samples in %d shards; %d batches of %d for rank %d of %d (%s), on %s with %d threads",
+        split.folder,
+        split.name,
+        split.samples,
+        len(split.shards),
+        order.batches,
+        order.batch_size,
+        options.ranks.rank,
+        options.ranks.world_size,
+        options.ranks.origin,
+        options.device.kind,
+        options.num_threads,
+    )

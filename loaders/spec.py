@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -13,16 +12,14 @@ from loaders.dataset.memory_images import MemoryImages
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes, LoadSettings
-from loaders.memory_limit import RESERVATIONS, check_memory_limit
-from loaders.options import DTYPE_BYTES, LABEL_IMAGE_BYTES, ResolvedOptions
+from loaders.memory_limit import check_memory_limit, load_settings
+from loaders.options import ResolvedOptions
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.adjust import AS_WRITTEN, Adjustment
-from loaders.transforms.base import ImageSpec
-from loaders.transforms.cost import decode_window, full_size_images, order_warnings
-from loaders.transforms.fuse import Fusion, fuse
+from loaders.transforms.cost import order_warnings
+from loaders.transforms.fuse import Fusion, fuse_recipe
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.adjusted import adjusted
-from manifests.errors import CallError
 
 #: Random access to the encoded images of a split: `images(rows)` returns them.
 Images: TypeAlias = Records | CachedImages | CachedSeconds | JoinedImages | MemoryImages
@@ -79,10 +76,9 @@ def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:
 
     """
     recipe = adjusted(spec.written, adjustment)
-    fusion, *view_fusions = fused(recipe)
+    fusion, *view_fusions = fuse_recipe(recipe)
     settings = load_settings(recipe, fusion, spec.options, spread=spec.settings.spread)
-    if spec.options.memory_limit < math.inf:
-        check_limit(spec.sizes, settings, spec.options)
+    check_memory_limit(spec.sizes, settings, spec.options)
     return replace(
         spec,
         recipe=recipe,
@@ -94,56 +90,3 @@ def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:
         else order_warnings(recipe, fusion.operations, spec.sizes, spec.options.batch_size),
         adjustment=adjustment,
     )
-
-
-def fused(recipe: Recipe) -> list[Fusion]:
-    """Return the operations that DALI runs: for all images, then for each view."""
-    return [fuse(operations) for operations in (recipe.operations, *(view.operations for view in recipe.views))]
-
-
-def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool) -> LoadSettings:
-    """Return how batches are made, for the estimate of GPU memory."""
-    values = sum(map(_values, recipe.outputs))
-    # Per pixel of a mask or depth map. They are decoded whole, and moved in a second copy.
-    label_bytes = sum(LABEL_IMAGE_BYTES.get(name, 0) for name in options.fields)
-    pixels = sum(math.prod(output.size or ()) for output in recipe.outputs)
-    return LoadSettings(
-        batch_size=options.batch_size,
-        image_bytes=values * DTYPE_BYTES[options.dtype] + pixels * label_bytes,
-        # DALI has no bfloat16: it returns float32, which the framework converts.
-        staged_bytes=values * DTYPE_BYTES["float32"] if options.dtype == "bfloat16" else 0,
-        window=decode_window(fusion.operations),
-        full_size_images=full_size_images(fusion.operations) + 2 * label_bytes / 3,
-        threads=options.num_threads,
-        hardware_load=options.hw_decoder_load,
-        prefetch=options.prefetch,
-        spread=spread,
-        encoded=recipe.raw_size is None,
-    )
-
-
-def _values(output: ImageSpec) -> int:
-    """Return the number of values of an image in a finished batch."""
-    height, width = output.size or (0, 0)
-    return max(1, output.crops) * output.channels * height * width
-
-
-def check_limit(sizes: ImageSizes | None, settings: LoadSettings, options: ResolvedOptions) -> None:
-    """Check that the estimated memory of all loaders of this process does not exceed `memory_limit`.
-
-    Raises:
-        CallError: it does, or the device or the tables do not allow an estimate.
-
-    """
-    if not options.device.is_gpu:
-        raise CallError(
-            'memory_limit limits GPU memory, but the device is "cpu"', hint='remove memory_limit, or set device="gpu"'
-        )
-    if sizes is None:
-        raise CallError(
-            "memory_limit needs the sizes of all images, but the sample tables do not have them",
-            hint="remove memory_limit, or run `dataprep index --overwrite --validate header` if the shards were made "
-            "by another tool",
-        )
-    reserved = RESERVATIONS.total(options.device.index)
-    check_memory_limit(sizes, settings, options.memory_limit, reserved=reserved)

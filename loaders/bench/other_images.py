@@ -26,10 +26,10 @@ from loaders.ranks import usable_cores
 from loaders.resolve import default_threads, resolve
 from loaders.samplers import ShuffledSampler
 from loaders.samplers.order import StoredOrder
-from loaders.spec import LoaderSpec, fused
+from loaders.spec import LoaderSpec
 from loaders.transforms.base import Size
 from loaders.transforms.cost import computes_on_cpu
-from loaders.transforms.fuse import Fusion
+from loaders.transforms.fuse import Fusion, fuse_recipe
 from manifests.text import printable
 
 #: Images that stand for all of a split, and the most bytes that they may take; at least one image is used.
@@ -134,7 +134,7 @@ def _replaced(request: BuildRequest, images: list[_Stored], side: int | None, ra
             spec = resolve(replace(request, sampler=ShuffledSampler(), shuffle=None))
         close(spec)
         recipe = spec.recipe if raw is None else replace(spec.recipe, raw_size=raw)
-        fusion, *views = fused(recipe)
+        fusion, *views = fuse_recipe(recipe)
         sizes = None if spec.sizes is None or side is None else spec.sizes.resized(side)
         options = _options_for(request, spec.options, fusion, None if raw else sizes, raw=raw is not None)
         return replace(

@@ -11,9 +11,10 @@ from loaders.options import BuildRequest
 from loaders.resolve import resolve
 from loaders.samplers import ShuffledSampler
 from loaders.samplers.order import StoredOrder
-from loaders.spec import LoaderSpec, fused
+from loaders.spec import LoaderSpec
 from loaders.transforms.base import BatchOperation, ImageSpec
 from loaders.transforms.decode_normalize import Decode
+from loaders.transforms.fuse import fuse_recipe
 from loaders.transforms.parse import Recipe
 from manifests.text import cut_middle, printable
 
@@ -96,7 +97,7 @@ def _left_out(request: BuildRequest, number: int) -> MakeSpec:
         spec = resolve(request)
         items = spec.recipe.items
         recipe = replace(spec.recipe, items=(*items[:number], *items[number + 1 :]))
-        fusion, *views = fused(recipe)
+        fusion, *views = fuse_recipe(recipe)
         return replace(spec, recipe=recipe, fusion=fusion, view_fusions=tuple(views))
 
     return make_spec

@@ -43,7 +43,7 @@ class CachedImages:
         *,
         mmap: bool,
         tolerant: bool = False,
-        second: bool = False,
+        with_label_images: bool = False,
         timeout: float = TIMEOUT,
     ) -> None:
         """Read the location of each image from the sample tables.
@@ -53,7 +53,7 @@ class CachedImages:
             tables: the sample tables of the split.
             mmap: whether to map the shards if the split fits into the cache.
             tolerant: whether a single damaged image is no error.
-            second: whether to read masks or depth maps too; see `CachedSeconds`.
+            with_label_images: whether to read masks or depth maps too; see `CachedSeconds`.
             timeout: how long to repeat requests that the store does not answer, in seconds.
 
         Raises:
@@ -66,13 +66,13 @@ class CachedImages:
         self._split, self._cached = split, split.cached
         self._presence, self._room = self._cached.presence, self._cached.room
         self._layout = layout_of(split, tables)
-        self._wanted = Needed(self._layout.images, second)
+        self._wanted = Needed(self._layout.images, with_label_images)
         self._followed: tuple[Upcoming, Upcoming] | None = None
         self._resources = ExitStack()
         self.fits = self._fits()
         self._records = [
-            Records(split, tables, mmap=mmap and self.fits, tolerant=tolerant, check=False, second=bool(part))
-            for part in range(2 if second else 1)
+            Records(split, tables, mmap=mmap and self.fits, tolerant=tolerant, check=False, label_images=bool(part))
+            for part in range(2 if with_label_images else 1)
         ]
         paths = [split.path(shard.file) for shard in split.shards]
         self._shards = CachedShards(self._cached, self._layout, split.shards, paths)

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from loaders.cache.fetcher import Upcoming
 from loaders.cache.images import CachedImages, CachedSeconds
 from loaders.dataset.joined import JoinedSplit
-from loaders.dataset.records import Records
+from loaders.dataset.records import Records, open_images
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from manifests.errors import CallError
 from manifests.text import format_bytes
 
-#: The images of one split.
-_Part: TypeAlias = Records | CachedImages | CachedSeconds
+#: The images of one split; never a `JoinedImages`.
+_Part: TypeAlias = "Records | CachedImages | CachedSeconds | JoinedImages"
 
 
 class JoinedImages:
@@ -102,49 +102,26 @@ class JoinedImages:
         return Upcoming(rank_rows, global_rows, upcoming.batches, upcoming.batch_size)
 
 
-def open_images(
-    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool = False, second: bool = False
-) -> tuple[Records | CachedImages | JoinedImages, Records | CachedSeconds | JoinedImages | None]:
-    """Return random access to the encoded images of a split, and to its masks or depth maps, wherever its shards are.
-
-    Args:
-        split: the split.
-        tables: its sample tables.
-        mmap: whether to map shards into memory.
-        tolerant: whether a single damaged image is no error.
-        second: whether to read masks or depth maps. Without, the second result is `None`.
-
-    Raises:
-        CallError: the cache cannot be used, or has no room.
-        DamagedError: a table or a shard is missing or damaged.
-
-    """
-    parts = split.parts if isinstance(split, JoinedSplit) else ()
-    if not any(part.cached for part in parts):
-        return _open_part(split, tables, mmap=mmap, tolerant=tolerant, second=second)
-    firsts: list[_Part] = []
-    seconds: list[_Part] = []
+def open_cached_images(
+    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool, with_label_images: bool
+) -> tuple[CachedImages | JoinedImages, CachedSeconds | JoinedImages | None]:
+    """Return random access to the images of a split that is, or has a part, in an object store; see `open_images`."""
+    if not isinstance(split, JoinedSplit):
+        cached = CachedImages(split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
+        return cached, CachedSeconds(cached) if with_label_images else None
+    images: list[_Part] = []
+    label_images: list[_Part] = []
     try:
-        for part in parts:
+        for part in split.parts:
             own = SampleTables(part)
-            images, others = _open_part(part, own, mmap=mmap, tolerant=tolerant, second=second)
-            firsts.append(images)
-            seconds += [] if others is None else [others]
+            first, second = open_images(part, own, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
+            images.append(first)
+            label_images += [] if second is None else [second]
             own.close()
-        samples = [part.samples for part in parts]
-        joined = JoinedImages(firsts, samples)
-        return joined, JoinedImages(seconds, samples, firsts=joined) if second else None
+        samples = [part.samples for part in split.parts]
+        joined = JoinedImages(images, samples)
+        return joined, JoinedImages(label_images, samples, firsts=joined) if with_label_images else None
     except BaseException:
-        for opened in (*firsts, *seconds):
+        for opened in (*images, *label_images):
             opened.close()
         raise
-
-
-def _open_part(
-    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool, second: bool
-) -> tuple[Records | CachedImages, Records | CachedSeconds | None]:
-    if split.cached is not None:
-        cached = CachedImages(split, tables, mmap=mmap, tolerant=tolerant, second=second)
-        return cached, CachedSeconds(cached) if second else None
-    images = Records(split, tables, mmap=mmap, tolerant=tolerant)
-    return images, Records(split, tables, mmap=mmap, tolerant=tolerant, second=True) if second else None

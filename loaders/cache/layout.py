@@ -1,6 +1,6 @@
 """Where the images of a split are: in which shard, at which bytes, and which of them a request brings. No I/O.
 
-If samples have a second image, a mask or a depth map, sample n has the rows 2n and 2n + 1 of a layout.
+If samples have label images, masks or depth maps, sample n has the rows 2n and 2n + 1 of a layout.
 """
 
 from __future__ import annotations

@@ -46,18 +46,18 @@ class Needed:
 
     Attributes:
         images: images of each sample in the layout.
-        second: whether the loader reads masks or depth maps too.
+        with_label_images: whether the loader reads masks or depth maps too.
 
     """
 
     images: int
-    second: bool
+    with_label_images: bool
 
     def rows(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all rows that are needed of samples, int64 [rows]."""
         if self.images == 1:
             return samples
-        parts = np.arange(2 if self.second else 1)
+        parts = np.arange(2 if self.with_label_images else 1)
         return (samples[:, None] * self.images + parts).ravel()
 
     def upcoming(self, upcoming: Upcoming) -> Upcoming:
@@ -68,5 +68,5 @@ class Needed:
         def rows_of(samples_of: Callable[[int], NDArray[np.int64]]) -> Callable[[int], NDArray[np.int64]]:
             return lambda number: self.rows(samples_of(number))
 
-        size = upcoming.batch_size * (2 if self.second else 1)
+        size = upcoming.batch_size * (2 if self.with_label_images else 1)
         return Upcoming(rows_of(upcoming.rank_rows), rows_of(upcoming.global_rows), upcoming.batches, size)

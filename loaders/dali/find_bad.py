@@ -49,9 +49,9 @@ def find_bad_images(spec: LoaderSpec, position: Position) -> dict[int, str]:
     tables, kind = SampleTables(spec.split), spec.fields.label_image
     with ExitStack() as opened:
 
-        def images(given: Images | None, *, second: bool = False) -> Images:
+        def images(given: Images | None, *, label_images: bool = False) -> Images:
             if given is None:
-                given = Records(spec.split, tables, tolerant=True, second=second)
+                given = Records(spec.split, tables, tolerant=True, label_images=label_images)
                 opened.callback(given.close)
             return given
 
@@ -63,7 +63,9 @@ def find_bad_images(spec: LoaderSpec, position: Position) -> dict[int, str]:
         rows = np.unique(rows)
         bad = _undecodable(spec, images(spec.records), rows, _decode_whole)
         if kind is not None:
-            found = _undecodable(spec, images(spec.label_images, second=True), rows, partial(_decode_second, kind))
+            found = _undecodable(
+                spec, images(spec.label_images, label_images=True), rows, partial(_decode_label_image, kind)
+            )
             bad = {row: f"its {kind}: {reason}" for row, reason in found.items()} | bad
         return bad
 
@@ -124,7 +126,7 @@ def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Nod
     return decode(encoded, whole, context, spec.options.hw_decoder_load)
 
 
-def _decode_second(kind: LabelImage, spec: LoaderSpec, encoded: Node, context: GraphContext) -> Node:
+def _decode_label_image(kind: LabelImage, spec: LoaderSpec, encoded: Node, context: GraphContext) -> Node:
     del spec, context
     return decode_label_image(encoded, kind)
 

@@ -34,6 +34,11 @@ class JoinedSplit(OpenSplit):
     labels: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
 
     @property
+    def is_cached(self) -> bool:
+        """Whether a part is in an object store."""
+        return any(part.is_cached for part in self.parts)
+
+    @property
     def revisions(self) -> tuple[int, ...]:
         """Revision of each dataset."""
         return tuple(part.manifest.revision for part in self.parts)

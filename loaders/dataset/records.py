@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from awscrt.checksums import crc32c
@@ -18,6 +19,10 @@ from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables, outside_error
 from manifests.errors import ShardError
 from manifests.faults import raise_machine_fault
+
+if TYPE_CHECKING:
+    from loaders.cache.images import CachedImages, CachedSeconds
+    from loaders.cache.joined import JoinedImages
 
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
 
@@ -63,7 +68,7 @@ class Records:
         mmap: bool = True,
         tolerant: bool = False,
         check: bool = True,
-        second: bool = False,
+        label_images: bool = False,
     ) -> None:
         """Prepare to read the location of each image from the sample tables, all of them now if there are few shards.
 
@@ -73,7 +78,7 @@ class Records:
             mmap: whether to map the shards instead of reading them.
             tolerant: whether a single damaged image is no error.
             check: whether to compare the checksum of the first requested image of each shard.
-            second: whether to read the second image of each sample, its mask or depth map.
+            label_images: whether to read the masks or depth maps instead of the images.
 
         Raises:
             TableError: a table is missing or damaged, or points outside its shard.
@@ -84,7 +89,7 @@ class Records:
         self._check = check
         self._bytes = np.array([shard.file.bytes for shard in split.shards], np.int64)
         self._ends = np.cumsum([shard.samples for shard in split.shards])
-        names = MASK_DTYPES if second else ("offset", "size", "crc32c")
+        names = MASK_DTYPES if label_images else ("offset", "size", "crc32c")
         self._columns, arrays = tables.lazy_columns([*names])
         self._offsets, self._sizes, self._checksums = arrays.values()
         self._columns.check(self._check_bounds)
@@ -267,3 +272,29 @@ class Records:
         wrong = (sizes < least) | (offsets > length - sizes)
         if wrong.any():
             raise outside_error(self._split, shard, int(wrong.argmax()))
+
+
+def open_images(
+    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool = False, with_label_images: bool = False
+) -> tuple[Records | CachedImages | JoinedImages, Records | CachedSeconds | JoinedImages | None]:
+    """Return random access to the encoded images of a split, and to its masks or depth maps, wherever its shards are.
+
+    Args:
+        split: the split.
+        tables: its sample tables.
+        mmap: whether to map shards into memory.
+        tolerant: whether a single damaged image is no error.
+        with_label_images: whether to read masks or depth maps. Without, the second result is `None`.
+
+    Raises:
+        CallError, DamagedError: the cache cannot be used or has no room; a table or a shard is missing or damaged.
+
+    """
+    if split.is_cached:
+        from loaders.cache.joined import open_cached_images
+
+        return open_cached_images(split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
+    images = Records(split, tables, mmap=mmap, tolerant=tolerant)
+    if not with_label_images:
+        return images, None
+    return images, Records(split, tables, mmap=mmap, tolerant=tolerant, label_images=True)

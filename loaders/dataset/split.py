@@ -53,6 +53,11 @@ class OpenSplit:
         return sum(shard.samples for shard in self.shards)
 
     @property
+    def is_cached(self) -> bool:
+        """Whether the split, or a part of it, is in an object store."""
+        return self.cached is not None
+
+    @property
     def revisions(self) -> tuple[int, ...]:
         """Revision of each dataset that the split is from."""
         return (self.manifest.revision,)

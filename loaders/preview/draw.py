@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.joined import open_images
 from loaders.dataset.fields import Fields
+from loaders.dataset.records import open_images
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.integers import require_int

@@ -1,9 +1,14 @@
-"""Choose which samples a batch contains: DALI's stored order, or the order of a sampler. Never imports DALI."""
+"""Choose which samples a batch contains: DALI's stored order, or that of a sampler, fitted to the split.
+
+Never imports DALI.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+
+import numpy as np
 
 from loaders.dataset.filesystem import network_filesystem
 from loaders.dataset.index_check import check_indexes
@@ -12,9 +17,9 @@ from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.integers import require_int
 from loaders.options import BuildRequest, LastBatch, Shuffle, first_given
-from loaders.ranks import find_ranks
-from loaders.samplers.base import Sampler
-from loaders.samplers.fit import Batching, planned_order, sampler_warnings, stored_order
+from loaders.ranks import Ranks, find_ranks
+from loaders.samplers.base import Plan, Sampler
+from loaders.samplers.fit import fit_sampler, grouping_column, sampler_columns
 from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.samplers.sequential import SequentialSampler
@@ -22,7 +27,27 @@ from loaders.samplers.shuffled import ShuffledSampler
 from loaders.samplers.tolerant import tolerant_order
 from loaders.samplers.weighted import WeightedSampler
 from loaders.transforms.argument import ParsedTransforms
+from loaders.transforms.base import short_repr
 from manifests.errors import CallError
+from manifests.text import agree, plural
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How an epoch is divided into batches.
+
+    Attributes:
+        batch_size: samples per batch of one rank, as requested.
+        last_batch: treatment of the samples that do not fill the last batch.
+        ranks: rank and world size.
+        seed: seed of the order.
+
+    """
+
+    batch_size: int
+    last_batch: LastBatch
+    ranks: Ranks
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +169,96 @@ def _batching(request: BuildRequest, parsed: ParsedTransforms) -> Batching:
         ranks=find_ranks(request.rank, request.world_size),
         seed=request.seed,
     )
+
+
+# --- the order ------------------------------------------------------------------------------------
+
+
+def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> StoredOrder:
+    """Return the order of DALI's readers.
+
+    Raises:
+        CallError: the split has fewer samples than ranks, or than a full batch needs.
+
+    """
+    ranks, samples = batching.ranks, split.samples
+    if ranks.world_size > samples:
+        raise CallError(
+            f"split {split.name!r} has {samples} samples, but there are {ranks.world_size} ranks",
+            hint="use fewer ranks, for example a single one with rank=0, world_size=1",
+        )
+    size = batching.batch_size
+    if batching.last_batch == "partial":
+        # DALI decodes full batches, and a batch never contains more than a rank's part of the split.
+        size = min(size, ranks.largest_share(samples))
+    order = StoredOrder(samples, ranks, size, batching.last_batch, shuffle)
+    if order.batches == 0:
+        raise _no_full_batch(batching, samples, f"of split {split.name!r}")
+    return order
+
+
+def planned_order(split: OpenSplit, tables: SampleTables, batching: Batching, sampler: Sampler) -> PlannedOrder:
+    """Fit a sampler to a split.
+
+    Raises:
+        CallError: the object is not a sampler, cannot sample this split, or plans less than one full batch.
+
+    """
+    name = type(sampler).__name__
+    columns = sampler_columns(split, tables, sampler)
+    ranks, size = batching.ranks, batching.batch_size
+
+    def fit(batch_size: int) -> Plan:
+        return fit_sampler(
+            sampler,
+            columns,
+            samples=split.samples,
+            batch_size=batch_size,
+            world_size=ranks.world_size,
+            seed=batching.seed,
+        )
+
+    plan = fit(size)
+    if batching.last_batch == "partial" and plan.samples < size:
+        # DALI decodes full batches.
+        size = plan.samples
+        plan = fit(size)
+    # Checkpoints identify a sampler without its own __repr__ by its class.
+    text = getattr(sampler, "text", None) or (
+        f"{name}()" if type(sampler).__repr__ is object.__repr__ else short_repr(sampler)
+    )
+    spread = getattr(sampler, "spread", False) is True
+    order = PlannedOrder(
+        plan, split.samples, ranks, size, batching.last_batch, text, spread, by=grouping_column(sampler)
+    )
+    if order.batches == 0:
+        whole_split = plan.samples == split.samples
+        raise _no_full_batch(
+            batching, plan.samples, f"of split {split.name!r}" if whole_split else f"in an epoch of {name}"
+        )
+    return order
+
+
+def sampler_warnings(split: OpenSplit, tables: SampleTables, sampler: Sampler, order: PlannedOrder) -> tuple[str, ...]:
+    """Return the warnings of a fitted sampler, and one if some classes have no sample."""
+    notes: tuple[str, ...] = tuple(getattr(order.plan, "notes", ()))
+    if "label" not in sampler.columns or split.manifest.label_type != "class":
+        return notes
+    classes = len(split.manifest.classes)
+    present = int(np.count_nonzero(np.bincount(tables.columns(["label"], requested_by="a sampler")["label"])))
+    if present >= classes:
+        return notes
+    absent = classes - present
+    have, them = agree(absent, "has", "have"), agree(absent, "it", "them")
+    of = f"{absent:,} of {plural(classes, 'class')}"
+    return (*notes, f"{of} {have} no sample in split {split.name!r}, so no batch contains {them}")
+
+
+def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:
+    size, world = batching.batch_size, batching.ranks.world_size
+    if world == 1:
+        message = f"batch_size={size} is more than the {samples} samples {where}"
+    else:
+        share = batching.ranks.smallest_share(samples)
+        message = f"batch_size={size}, but a rank reads only {share} of the {samples} samples {where}"
+    return CallError(message, hint='lower batch_size, or set last_batch="partial" or last_batch="pad"')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ConvertColor
@@ -12,6 +12,9 @@ from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.geometry import Flip
 from loaders.transforms.resize import Resize, ResizeWithin
+
+if TYPE_CHECKING:
+    from loaders.transforms.parse import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,11 @@ class Rule:
 
     rewrite: Rewrite
     reason: str
+
+
+def fuse_recipe(recipe: Recipe) -> list[Fusion]:
+    """Return the operations that DALI runs: for all images, then for each view."""
+    return [fuse(operations) for operations in (recipe.operations, *(view.operations for view in recipe.views))]
 
 
 def fuse(operations: Sequence[Operation]) -> Fusion:

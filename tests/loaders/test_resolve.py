@@ -12,7 +12,6 @@ import yaml
 
 import loaders
 import loaders.resolve as resolve_module
-import loaders.spec as spec_module
 from loaders.devices import Device
 from loaders.memory import MemoryEstimate, estimate_memory
 from loaders.memory_limit import Reservations
@@ -178,7 +177,7 @@ def test_a_memory_limit_on_the_cpu(folder):
 @pytest.mark.usefixtures("two_gpus")
 def test_the_open_loaders_of_a_process_share_the_limit(folder, monkeypatch):
     reservations = Reservations()
-    monkeypatch.setattr("loaders.spec.RESERVATIONS", reservations)
+    monkeypatch.setattr("loaders.memory_limit.RESERVATIONS", reservations)
     loader, elsewhere = Referable(), Referable()
     reservations.add(loader, 1, MemoryEstimate(context=2**30, decoder=2**31, images=0, finished_batches=2**30))
     reservations.add(elsewhere, 0, MemoryEstimate(0, 2**40, 0, 0))
@@ -223,11 +222,12 @@ def test_a_memory_limit_needs_the_image_sizes(folder):
 
 def test_transforms_are_fused_once_per_build(folder, monkeypatch):
     calls = []
-    monkeypatch.setattr(spec_module, "fuse", lambda operations: calls.append(operations) or fuse(operations))
+    fuse_module = sys.modules["loaders.transforms.fuse"]  # the package has the function under this name
+    monkeypatch.setattr(fuse_module, "fuse", lambda operations: calls.append(operations) or fuse(operations))
     with loaders.build(folder, batch_size=4, transforms="imagenet-train", device="cpu") as loader:
         loader.explain()
         next(iter(loader))
     assert len(calls) == 1
     # No other module could call it.
     holders = [name for name, module in sys.modules.items() if name.startswith("loaders") and hasattr(module, "fuse")]
-    assert set(holders) <= {"loaders.spec", "loaders.transforms", "loaders.transforms.fuse"}
+    assert set(holders) <= {"loaders.transforms", "loaders.transforms.fuse"}

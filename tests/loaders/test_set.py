@@ -204,7 +204,7 @@ def test_memory_limit_is_checked_again(folder, monkeypatch):
             if settings.image_bytes > loader.spec.settings.image_bytes:
                 raise CallError("memory_limit")
 
-        monkeypatch.setattr(spec, "check_limit", check)
+        monkeypatch.setattr(spec, "check_memory_limit", check)
         options = replace(loader.options, memory_limit=float(estimate))
         monkeypatch.setattr(loader, "_spec", replace(loader.spec, options=options))
         with pytest.raises(CallError, match="memory_limit"):

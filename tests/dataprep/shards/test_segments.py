@@ -104,7 +104,7 @@ def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path, monkeypatch):
     for number in range(5):
         (tmp_path / "src" / "class" / f"{number}.jpg").write_bytes(IMAGES[number])
     source = read_source(str(tmp_path / "src"))
-    monkeypatch.setattr("dataprep.storage.checksum_of", lambda *_: 1)
+    monkeypatch.setattr("dataprep.storage.commit.checksum_of", lambda *_: 1)
     with pytest.raises(StorageError, match=r"train-00000\.tfrecord: the file does not contain the bytes"):
         convert_dataset(source, str(tmp_path / "out"), Options(), workers=1)
     assert list((tmp_path / "out").glob("*.tfrecord")) == []
