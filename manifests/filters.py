@@ -37,7 +37,7 @@ date_part datepart date_trunc datetrunc year month day hour minute second epoch 
 """
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 
-_EXAMPLE = 'write a condition over columns, for example "width >= 64 and label != 3"'
+EXAMPLE = 'write a condition over columns, for example "width >= 64 and label != 3"'
 
 
 def filter_columns(where: str) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def filter_columns(where: str) -> tuple[str, ...]:
 
     """
     if not isinstance(where, str) or not where.strip() or len(where) > MAX_FILTER:
-        raise CallError(f"where must be a text of 1 to {MAX_FILTER:,} characters", hint=_EXAMPLE)
+        raise CallError(f"where must be a text of 1 to {MAX_FILTER:,} characters", hint=EXAMPLE)
     query = f"SELECT 1 FROM samples WHERE ({where}\n)"  # noqa: S608
     answer = json.loads(_connect().execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0][0])
     if answer["error"] or len(answer["statements"]) != 1:
@@ -130,4 +130,4 @@ def _connect(memory: int = _MEMORY) -> Any:
 
 
 def _wrong(where: str, reason: str) -> CallError:
-    return CallError(f"the filter {printable(where)!r} cannot be used ({reason})", hint=_EXAMPLE)
+    return CallError(f"the filter {printable(where)!r} cannot be used ({reason})", hint=EXAMPLE)

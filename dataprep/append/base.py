@@ -64,7 +64,7 @@ def read_base(out: str, option: str = "--append: ") -> Base:
     try:
         data = read_manifest_bytes(out)
     except (CallError, ManifestError) as error:
-        hint = "finish it with the command that made it"
+        hint = "check the path" if isinstance(error, CallError) else "finish it with the command that made it"
         if option:
             hint += ", or leave out --append to make a new dataset"
         raise CallError(f"{option}{printable(out)} is not a complete dataset ({error.message})", hint=hint) from None

@@ -159,8 +159,9 @@ def _print(summary: Summary, places: dict[int, Place], datasets: tuple[str, ...]
     is_one = len(datasets) == 1
     for match in summary.matches:
         _print_match(match, places, is_one=is_one)
-    if summary.pairs > len(summary.matches):
-        print_line(f"and {plural(summary.pairs - len(summary.matches), 'pair')} more; --limit {limit} lists that many")
+    if hidden := summary.pairs - len(summary.matches):
+        what = f"and {hidden:,} more" if limit else f"{plural(hidden, 'pair')} {agree(hidden, 'is', 'are')} not listed"
+        print_line(f"{what}; --limit {summary.pairs} lists all")
     if summary.pairs and limit:
         print_line()
     copies, pairs = plural(summary.exact, "copy"), plural(summary.near, "pair")

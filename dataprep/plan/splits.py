@@ -59,7 +59,8 @@ def assign_splits(source: Source, options: Options) -> Splits:
     for name in new:
         if name in source.splits:
             message = f"--{name}-fraction: the source already has a {name} split"
-            raise CallError(message, hint=f"leave out --{name}-fraction")
+            hint = f"leave out --{name}-fraction, or convert train alone with --where \"split = 'train'\""
+            raise CallError(message, hint=hint)
         if "train" not in source.splits:
             message = f"--{name}-fraction: the source has no train split to take images from"
             raise CallError(message, hint=f"leave out --{name}-fraction")
@@ -184,7 +185,8 @@ def _split_column(source: Source, name: str) -> pa.Array:
     if name in LABEL_COLUMNS and source.label_type == "class":
         return pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
     known = ", ".join([*source.extra.column_names, *(["label"] if source.label_type == "class" else [])])
-    raise CallError(f"--split-by {name}: the source has no column of that name", hint=f"choose one of: {known}")
+    hint = f"choose one of: {known}" if known else "leave out --split-by, or set it to duplicates"
+    raise CallError(f"--split-by {name}: the source has no column of that name", hint=hint)
 
 
 def _choose_groups(
@@ -210,10 +212,22 @@ def _choose_groups(
             raise CallError(
                 f"--split-by {options.split_by} makes {plural(len(sizes), 'group')}, which --{name}-fraction "
                 f"{fraction:g} cannot divide into {'two' if len(counts) == 1 else 'three'} splits",
-                hint="choose another fraction, or a column with more values",
+                hint=_other_fraction(name, count, sizes) or "choose another fraction, or a column with more values",
             )
         parts[name] = np.flatnonzero(np.isin(group, chosen))
     return parts
+
+
+def _other_fraction(name: str, count: int, sizes: NDArray[np.int64]) -> str:
+    """Return the hint for a split that has less room than the smallest group; else ""."""
+    total, smallest = int(sizes.sum()), int(sizes.min())
+    if smallest <= count or len(sizes) == 1:
+        return ""
+    share = -(-smallest * 100 // total)
+    return (
+        f"the smallest group has {plural(smallest, 'image')} of {total:,}: set --{name}-fraction to {share / 100:g} or "
+        "more, or choose a column with more values"
+    )
 
 
 # --- what the user should know ------------------------------------------------------------------

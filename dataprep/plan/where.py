@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,13 @@ import pyarrow as pa
 from dataprep.sources.base import Source
 from dataprep.sources.select import take_rows
 from manifests.errors import CallError
-from manifests.filters import filter_columns, matching_rows
-from manifests.text import agree, plural, shown, suggest
+from manifests.filters import EXAMPLE, filter_columns, matching_rows
+from manifests.text import plural, shown, suggest
+
+Result = TypeVar("Result")
+
+#: Here, labels are names.
+_HINT = "write a condition over columns, for example \"size >= 1000 and label != 'cat'\""
 
 #: Columns that only a prepared dataset has before its images are opened.
 _MEASURED = ("width", "height")
@@ -32,14 +38,15 @@ def filter_source(source: Source, where: str) -> Source:
         CallError: the filter cannot be used, names a column that the source does not have, or matches no sample.
 
     """
-    names = filter_columns(where)
     columns = _columns(source)
+    names = _of_option(partial(filter_columns, where))
     lowered = {name.lower(): name for name in reversed([*columns])}  # as in SQL, case does not matter
     for name in names:
         if name.lower() not in lowered:
             raise _unknown(name, columns)
     used = dict.fromkeys([lowered[name.lower()] for name in names] or ["size"])
-    rows = np.flatnonzero(matching_rows(where, pa.table({name: columns[name]() for name in used})))
+    table = pa.table({name: columns[name]() for name in used})
+    rows = np.flatnonzero(_of_option(partial(matching_rows, where, table)))
     if not len(rows):
         raise CallError(
             f"--where {shown(where)} matches none of {plural(len(source), 'image')}", hint="check the filter"
@@ -47,8 +54,18 @@ def filter_source(source: Source, where: str) -> Source:
     left = len(np.unique(source.label[rows]))
     notices = [f"--where: {len(rows):,} of {plural(len(source), 'image')} match"]
     if lost := len(np.unique(source.label)) - left:
-        notices.append(f"--where: no image of {plural(lost, 'class')} {agree(lost, 'matches', 'match')}")
+        notices.append(f"--where: no image of {plural(lost, 'class')} matches")
     return replace(take_rows(source, rows), notices=(*source.notices, *notices))
+
+
+def _of_option(apply: Callable[[], Result]) -> Result:
+    """Apply a filter; errors name the option."""
+    try:
+        return apply()
+    except CallError as error:
+        message = error.message
+        message = f"--{message}" if message.startswith("where ") else f"--where: {message}"
+        raise CallError(message, hint=_HINT if error.hint == EXAMPLE else error.hint) from None
 
 
 def _columns(source: Source) -> Mapping[str, Callable[[], pa.Array | pa.ChunkedArray]]:

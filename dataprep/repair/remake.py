@@ -117,7 +117,7 @@ def _plan(
     if planned is None or planned[1].fingerprint != part.options.get("plan"):
         versions = ", or other library versions made it" if options.changes_images else ""
         what = "the dataset" if not manifest.revisions else f"revision {revision}"
-        return f"{what} was not made from {printable(source.root)} as it is now{versions}"
+        return f"{what} was not made from {printable(source.root)} ({source.layout}) as it is now{versions}"
     return planned
 
 

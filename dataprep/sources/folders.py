@@ -60,8 +60,8 @@ def _read_one(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
         raise SourceError(
             "the folder has no class folders",
             file=src,
-            hint="sort the images into CLASS/IMAGE, or give the labels in a list file (`path label`), in a CSV, "
-            "or in the file names with --pattern",
+            hint="sort the images into CLASS/IMAGE; or give the labels in a list file (`path label`), in a CSV, or in "
+            "the file names with --pattern; or set --unlabelled",
         )
     source = read_class_folders(src, {"train": [(name, name) for name in folders]}, "ImageFolder", options)
     stray = stray_notices(list_images(src), "outside of class folders")

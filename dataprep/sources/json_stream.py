@@ -160,7 +160,7 @@ class _Reader:
             self.fail("it is nested too deeply")
         if not self._ended:
             self.fail(f"an item is longer than {_MAX_ITEM:,} characters, or is not complete")
-        self.fail(str(error).split(": line ", maxsplit=1)[0][:200])
+        self.fail(str(error).split(": line ", maxsplit=1)[0].removesuffix(" starting at")[:200])
 
     def _refuse(self, name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")

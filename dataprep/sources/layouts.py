@@ -13,8 +13,9 @@ from itertools import islice
 
 from dataprep.sources.entries import IMAGE_SUFFIXES, scan_folder
 from dataprep.sources.scan import list_folders
-from manifests.errors import SourceError
+from manifests.errors import ManifestError, SourceError
 from manifests.schema import SPLIT_ALIASES
+from manifests.store import MANIFEST_NAME, read_manifest
 from manifests.text import printable
 
 #: Folders of images, and folders of what belongs to them: neither is a class.
@@ -209,8 +210,18 @@ def _img2dataset(src: str, folders: Sequence[str]) -> Layout | None:
 
 def _shards(src: str, folders: Sequence[str]) -> Layout | None:
     shards = [] if folders else _with_suffix(_files(src), ".tar", ".tfrecord", ".tfrecords")
+    if shards and MANIFEST_NAME in _files(src):
+        _check_manifest(src)
     hint = "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source"
     return Layout("shards without a manifest", shards[0], hint) if shards else None
+
+
+def _check_manifest(src: str) -> None:
+    """Refuse a dataset whose manifest is damaged: `prepared.is_prepared` does not recognize it."""
+    try:
+        read_manifest(src)
+    except ManifestError as error:
+        raise SourceError(error.message, file=error.file, hint=error.hint) from None
 
 
 def _only_images(src: str, folders: Sequence[str]) -> Layout | None:

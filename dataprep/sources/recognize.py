@@ -182,8 +182,20 @@ def _read_image_folders(src: str, folders: Sequence[str], options: SourceOptions
     for read in annotated_readers:
         if (annotated := read(src, folders, options)) is not None:
             return annotated
+    if options.label_type not in (None, "class"):
+        _refuse_other_labels(src, folders, options)
     refuse_other_layouts(src, folders)
     return read_image_folders(src, folders, options)
+
+
+def _refuse_other_labels(src: str, folders: Sequence[str], options: SourceOptions) -> None:
+    """Refuse a folder that has boxes, masks or depth maps, but not the labels that ``--label-type`` names."""
+    for read in (read_coco, read_voc, read_segmentation):
+        if (found := read(src, folders, replace(options, label_type=None, classes=None))) is not None:
+            raise CallError(
+                f"--label-type {options.label_type}: {src} has labels of the type {found.label_type} ({found.layout})",
+                hint=f"leave out --label-type, or set --label-type {found.label_type}",
+            )
 
 
 def _read_file_names(src: str, text: str, options: SourceOptions) -> Source:

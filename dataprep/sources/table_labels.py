@@ -24,7 +24,7 @@ from dataprep.sources.label_columns import (
 )
 from dataprep.sources.label_lists import Lists, parse_numbers
 from manifests.errors import CallError, SourceError
-from manifests.labels import arrow_type
+from manifests.labels import PLACED_TYPES, arrow_type
 from manifests.parquet_lists import is_list
 from manifests.text import suggest
 
@@ -33,6 +33,11 @@ def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[s
     """Return the columns of labels: several if the option names several; none if the images have no labels."""
     if options.label_type == "none":
         return ()
+    if options.label_type in PLACED_TYPES:
+        raise CallError(
+            f"--label-type {options.label_type} needs a source with such labels, but {file} is a table",
+            hint="leave out --label-type, or give COCO or Pascal VOC, or a folder of masks or depth maps",
+        )
     given, columns = options.label_column, table.column_names
     if given is not None:
         names = (given,) if given in columns else tuple(name.strip() for name in given.split(","))

@@ -206,7 +206,10 @@ def test_refusals(dataset, sources, invoke, snapshot, tmp_path):
     assert "has the format" in invoke(*append, "--fmt", other, status=2).output
     assert "stores encoded images" in invoke(*append, "--store", "raw", status=2).output
     assert "excludes --overwrite" in invoke(*append, "--overwrite", status=2).output
-    assert "is not a complete dataset" in invoke(*append[:-2], tmp_path / "missing", "--append", status=2).output
+    output = invoke(*append[:-2], tmp_path / "missing", "--append", status=2).output
+    assert "is not a complete dataset (the folder " in output
+    assert "Hint: check the path, or leave out --append to make a new dataset." in output
+    assert "Hint: check the path." in invoke("revert", tmp_path / "missing", status=2).output
     assert "--append requires --out" in invoke("convert", "--src", sources[1], "--append", status=2).output
     numbers = tmp_path / "numbers.txt"
     numbers.write_text(f"{sources[1]}/dog/0001.jpg 3\n")

@@ -61,7 +61,11 @@ def test_text(invoke, source):
     output = invoke("duplicates", source, "--limit", 2, status=1).stdout
     assert output.index("conflicting labels") < output.index("same bytes, different splits")
     assert "4 images of val are also in train" in output
-    assert "and 2 pairs more" in output
+    assert "and 2 more; --limit 4 lists all" in output
+    output = invoke("duplicates", source, "--limit", 0, status=1).stdout
+    assert output.startswith("4 pairs are not listed; --limit 4 lists all\n")
+    assert "4 images of val are also in train" in output
+    assert "not listed" not in invoke("duplicates", source, "--limit", 4, status=1).stdout
 
 
 def test_distance(invoke, source):

@@ -190,7 +190,17 @@ def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
             Options(split_by="nothing", val_fraction=0.5),
             "cannot divide into two splits",
         ),
-        (make_source([1] * 4, [0, 0, 1, 1], ("train", "val")), Options(val_fraction=0.5), "already has a val split"),
+        (
+            make_source([1] * 4, [0, 0, 1, 1], ("train", "val")),
+            Options(val_fraction=0.5),
+            "already has a val split. Hint: leave out --val-fraction, or convert train alone with --where "
+            "\"split = 'train'\"",
+        ),
+        (
+            replace(make_source([1] * 4), label_type="none", classes=()),
+            Options(split_by="label", val_fraction=0.5),
+            "no column of that name. Hint: leave out --split-by, or set it to duplicates.",
+        ),
         (make_source([1] * 4, splits=("test",)), Options(val_fraction=0.5), "no train split"),
         (make_source([1] * 4), Options(val_fraction=0.01), "--val-fraction"),
         (make_source([1] * 4), Options(val_fraction=0.99), "--val-fraction"),

@@ -157,6 +157,15 @@ def test_invalid_options_are_refused(source, options, message):
         assign_splits(source, Options(**options))
 
 
+def test_the_hint_for_large_groups_is_a_fraction_that_works():
+    source = make_source([0] * 7, person=[0, 0, 0, 0, 1, 1, 1])
+    with pytest.raises(CallError, match=r"which --val-fraction 0[.]2 cannot") as caught:
+        assign_splits(source, Options(val_fraction=0.2, split_by="person"))
+    assert "the smallest group has 3 images of 7: set --val-fraction to 0.43 or more" in caught.value.hint
+    made = assign_splits(source, Options(val_fraction=0.43, split_by="person"))
+    assert np.bincount(made.index).tolist() == [4, 3]
+
+
 def test_another_way_to_split_has_another_fingerprint():
     """An older release chose val at random: its shards must not be mixed with those of this one."""
     assert Options(val_fraction=0.1).as_json()["stratified"] is True

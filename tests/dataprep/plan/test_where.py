@@ -147,3 +147,20 @@ def test_every_column_of_samples_is_filtered(image_folder):
     assert part.stamp.tolist() == source.stamp[rows].tolist()
     assert len(part) == len(rows)
     assert json.dumps(part.classes) == json.dumps(source.classes)
+
+
+@pytest.mark.parametrize(
+    "where", ["", "size >", "size > 'x'", "label", "read_csv('x')", "random() < 1", "(select 1) = 1"]
+)
+def test_errors_name_the_option_and_a_filter_that_works(where, invoke, image_folder, tmp_path):
+    output = invoke("convert", "--src", image_folder, "--where", where, "--out", tmp_path / "out", status=2).stderr
+    assert output.splitlines()[-1].startswith("dataprep: --where")
+    if "for example" in output:
+        example = output.split('for example "')[1].split('"')[0]
+        invoke("convert", "--src", image_folder, "--where", example, "--out", tmp_path / "out")
+
+
+def test_classes_that_are_left_out_are_counted(invoke, image_folder, tmp_path):
+    where = "label = 'cat'"
+    result = invoke("convert", "--src", image_folder, "--where", where, "--out", tmp_path / "out", "--dry-run")
+    assert "note: --where: no image of 2 classes matches" in result.stderr

@@ -121,6 +121,7 @@ def test_wrong_annotations_are_named(coco, name):
     [
         ('{"images": [', "not valid JSON"),
         ('{"images": [{"id": 1, "file_name": "a"', "not valid JSON"),
+        ('{"images": [], "info": "cut', "not valid JSON: Unterminated string. Hint"),
         ('{"images": [{"id": NaN}]}', "NaN is not JSON"),
         ('{"images": {}}', "images must be an array"),
         ('{"images": [1]}', r"images\[0\] must be an object"),

@@ -235,7 +235,8 @@ def test_reserved_names_are_kept_under_a_prefix(images):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label_type": "boxes"}, "--label-type boxes needs a source with such labels"),
+        ({"label_type": "boxes"}, "--label-type boxes needs a source with such labels, but .* is a table"),
+        ({"label_type": "depth", "label_column": "number"}, "needs a source with such labels, but .* is a table"),
         ({"label_type": "caption", "label_column": "number"}, "captions are text"),
         ({"label_column": "x,number"}, "--label-column x,number: .* no such column"),
         ({"label_type": "multi-label", "label_column": "fraction"}, "numbers with fractions, not classes"),

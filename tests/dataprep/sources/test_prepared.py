@@ -114,6 +114,17 @@ def test_class_names_of_masks_may_be_added_but_not_changed(tmp_path, invoke):
     assert "its masks have the classes sky, cat, and --classes has others" in invoke(*arguments, status=2).output
 
 
+@pytest.mark.parametrize("text", ["", "{", "{}"])
+def test_a_damaged_manifest_is_named(text, tmp_path, image_folder, invoke):
+    """Without it, the shards are those of nobody; but `dataprep index` must not replace it."""
+    invoke("convert", "--src", image_folder, "--out", tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").write_text(text)
+    for call in (["duplicates", tmp_path / "out"], ["convert", "--src", tmp_path / "out", "--out", tmp_path / "b"]):
+        output = invoke(*call, status=2).output
+        assert "out/manifest.json: the manifest is truncated or was written by another tool" in output
+        assert "dataprep index" not in output
+
+
 def test_indexed_shards_of_another_tool(tmp_path, invoke):
     (tmp_path / "shards").mkdir()
     for number in range(2):

@@ -87,7 +87,7 @@ def test_no_image_is_opened(make_tree, monkeypatch, files, src):
             CallError,
             "--split-column needs a table",
         ),
-        (["1.jpg"], "", {}, SourceError, "has no class folders"),
+        (["1.jpg"], "", {}, SourceError, "has no class folders. Hint: .* --pattern; or set --unlabelled"),
         (["a/notes.txt"], "", {}, SourceError, "the source contains no images"),
         ({"l.txt": ""}, "l.txt", {}, SourceError, "the source contains no images"),
     ],

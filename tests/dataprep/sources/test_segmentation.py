@@ -16,7 +16,7 @@ from PIL import Image
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options
 from dataprep.verify.dataset import verify_dataset
-from manifests.errors import SourceError
+from manifests.errors import CallError, SourceError
 from manifests.store import read_manifest
 
 
@@ -311,3 +311,14 @@ def test_cityscapes_without_what_was_chosen(label_type, missing, make_tree):
     source = make_tree(["leftImg8bit/train/ulm/u_leftImg8bit.png", f"{folder}/train/ulm/u.png"])
     with pytest.raises(SourceError, match=f"Cityscapes has no {missing} for --label-type {label_type}"):
         read(source, label_type=label_type)
+
+
+@pytest.mark.parametrize(
+    ("second", "label_type", "has"),
+    [("masks", "boxes", "mask"), ("masks", "depth", "mask"), ("depth", "mask", "depth")],
+)
+def test_labels_of_another_type_are_named(second, label_type, has, make_tree):
+    """The folder is one that is converted, so the message must not say that it is not."""
+    folder = make_tree(["images/1.jpg", f"{second}/1.png"])
+    with pytest.raises(CallError, match=rf"--label-type {label_type}: .* has labels of the type {has} \(images with"):
+        read(folder, label_type=label_type)
