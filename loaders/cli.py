@@ -60,7 +60,12 @@ def memory(dataset: str, *, split: str | None, batch_size: int, as_json: bool) -
     The estimate covers one process that loads batches of N images with the presets imagenet-train and imagenet-eval.
     """
     from loaders.dataset.split import open_splits
+    from manifests.errors import CallError
+    from manifests.remote import is_url
+    from manifests.text import printable
 
+    if is_url(dataset):
+        raise CallError(f"{printable(dataset)} is in an object store", hint="name a copy on a local disk")
     estimates = {opened.name: _estimate(opened, batch_size) for opened in open_splits(dataset, split)}
     if as_json:
         splits = {name: {"gpu_memory": estimate} for name, estimate in estimates.items()}

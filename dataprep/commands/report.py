@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dataprep.commands.base import Command, print_line, workers_option
-from dataprep.commands.param_types import byte_size
+from dataprep.commands.param_types import byte_size, path_or_url
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.sections import RenamedOption
 from manifests.errors import CallError, ExitStatus
@@ -16,7 +16,7 @@ _PRINTED = 12
 
 
 @click.command(cls=Command)
-@click.argument("dataset")
+@click.argument("dataset", type=path_or_url)
 @click.option(
     "--out",
     metavar="FILE",

@@ -61,7 +61,7 @@ def onnx_model(spec: LoaderSpec, golden: Golden) -> Exported:
         "largest": round(float(values.max()), 6),
     }
     note = (
-        f"its pixels differ from those of the loader by {values.mean():.3g} on average and by at most "
+        f"its pixels differ from the loader's by {values.mean():.3g} on average and by at most "
         f"{values.max():.3g} of 255"
     )
     recorded = {"unit": "levels from 0 to 255", "reference": "the loader, given the same decoded pixels", **difference}

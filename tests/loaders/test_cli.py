@@ -57,6 +57,11 @@ def test_memory_of_a_folder_that_does_not_exist(tmp_path):
     assert str(tmp_path / "none") in memory(tmp_path / "none", "--batch-size", 8, status=2).stderr
 
 
+def test_memory_of_an_object_store():
+    done = memory("s3://bucket/set", "--batch-size", 8, status=2)
+    assert done.stderr == "loaders: s3://bucket/set is in an object store. Hint: name a copy on a local disk.\n"
+
+
 def test_memory_of_one_split(dataset):
     assert list(json.loads(memory(dataset, "--split", "train", "--batch-size", 8, "--json").stdout)["splits"]) == [
         "train"
