@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,9 +24,12 @@ def script():
     return runpy.run_path(str(ROOT / "scripts" / "notebook.py"))
 
 
-def test_the_tour_runs_and_shows_what_is_stored(script, tmp_path, monkeypatch):
+def test_the_tour_runs_and_shows_what_is_stored(script, tmp_path, monkeypatch, python):
+    """The kernel is a fork of a process that has imported torch and DALI. Its commands are ordinary programs."""
     import nbformat
 
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "executable", python.executable("torch._dynamo"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # the notebook makes its dataset there
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     stored = nbformat.read(script["NOTEBOOK"], as_version=4)

@@ -16,6 +16,7 @@ from helpers import PYTHONPATH
 NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 100 << 20}
 ENVIRONMENT = {
     "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "300",  # for the start of a process; 30 without this
+    "RAY_health_check_period_ms": "500",  # 3,000 without this: how soon it is noticed that a node is gone
     "RAY_USAGE_STATS_ENABLED": "0",
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONPATH": PYTHONPATH,  # workers import `helpers`

@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from helpers.ports import free_ports
 from helpers.servers import BUCKET, seaweedfs
 
 import loaders
-from manifests.remote import open_store
+from manifests.remote import connect, open_store
 from manifests.remote.connect import close_connections
 
 
@@ -26,6 +27,9 @@ def test_a_server_that_restarts_in_the_middle_of_an_epoch(tmp_path, monkeypatch)
     with loaders.build(local, **arguments) as loader:
         expected = [(images.numpy(), labels.numpy()) for images, labels in loader]
     ports, url = free_ports(8), f"s3://{BUCKET}/set"
+    # The client asks every half second for a minute whether the server is there again, not 10 s after another attempt.
+    monkeypatch.setitem(connect._BACKOFF, "max_backoff", timedelta(seconds=0.5))
+    monkeypatch.setattr(connect, "MAX_RETRIES", 1000)
     with seaweedfs(tmp_path / "server", ports) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
