@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import cv2
@@ -37,6 +38,11 @@ RESAMPLING = {
 
 def photographs(uint8: bool = True) -> list[np.ndarray]:
     """Return photographs of four sizes, uint8 or normalized."""
+    return [*_photographs(uint8)]
+
+
+@cache
+def _photographs(uint8: bool) -> list[np.ndarray]:
     astronaut = photograph("astronaut")
     real = (
         photograph("chelsea")[:298, :449],
@@ -68,7 +74,8 @@ def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 def with_pillow(image: np.ndarray, size: Size, name: str) -> np.ndarray:
     """Resize in floating point with Pillow, with edge pixels repeated outside the image as in DALI."""
-    edge, (height, width) = 100, image.shape[:2]
+    height, width = image.shape[:2]
+    edge = 4 + 3 * math.ceil(max(height / size[0], width / size[1]))  # more than the widest filter takes
     wide = np.pad(image, ((edge, edge), (edge, edge), (0, 0)), mode="edge").astype(np.float32)
     box = (edge, edge, edge + width, edge + height)
     channels = [Image.fromarray(wide[..., each]).resize(size[::-1], RESAMPLING[name], box) for each in range(3)]

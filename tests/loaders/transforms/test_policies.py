@@ -10,6 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ SIDES = (60, 40)
 
 def photographs() -> list[np.ndarray]:
     """Return photographs of three sizes, the last one with low contrast."""
+    return [*_photographs()]
+
+
+@cache
+def _photographs() -> list[np.ndarray]:
     sizes = ((151, 112), (128, 128), (97, 140))
     pictures = (photograph("astronaut"), photograph("coffee"), photograph("chelsea"))
     images = [np.asarray(Image.fromarray(picture).resize(size)) for picture, size in zip(pictures, sizes, strict=True)]
