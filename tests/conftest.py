@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers import gate, no_progress, one_worker
-from helpers.examples import RANDOM, examples
+from helpers.examples import RANDOM
 from helpers.object_stores import bucket, server_environment, store
 from helpers.pictures import SUFFIXES, encode, photo
 from helpers.warm_python import WarmPython
@@ -24,7 +24,6 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not RANDOM,
-    max_examples=examples(),
 )
 settings.load_profile("suite")
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from helpers.examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaders.memory import (
@@ -88,6 +89,7 @@ def test_no_batch_of_several_epochs_exceeds_the_estimate():
     assert batches.max() <= worst_batch(each, 256, spread=False) <= 1.7 * batches.mean()
 
 
+@settings(max_examples=examples())
 @given(st.integers(1, 512), st.integers(900, 20_000))
 def test_the_largest_batch_size_that_fits(batch, limit):
     settings, sizes = LoadSettings(batch, IMAGE_BYTES), equal_sizes(3840, 2160)

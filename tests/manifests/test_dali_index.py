@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from helpers.examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifests.dali_index import (
@@ -64,6 +65,7 @@ def test_tfrecord_round_trip(records):
     assert [entry.line for entry in entries] == list(range(1, len(records) + 1))
 
 
+@settings(max_examples=examples())
 @given(samples)
 def test_webdataset_round_trip(component_lists):
     data = format_index("webdataset", [webdataset_line(parts) for parts in component_lists])

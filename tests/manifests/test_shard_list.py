@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from awscrt.checksums import crc32c
+from helpers.examples import examples
 from helpers.records import MANIFEST, with_valid_checksum
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifests import store
@@ -61,6 +62,7 @@ def write(folder, manifest):
         (folder / name).write_bytes(content)
 
 
+@settings(max_examples=examples())
 @given(splits)
 def test_round_trip(splits):
     data = shard_list_bytes(splits)

@@ -9,8 +9,9 @@ import math
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.examples import examples
 from helpers.records import FILE, MANIFEST, METADATA, RAW, ROWS, with_metadata, with_valid_checksum
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifests.errors import CallError, ManifestError, TableError
@@ -65,6 +66,7 @@ manifests = st.builds(
 # --- manifest -----------------------------------------------------------------------------------
 
 
+@settings(max_examples=examples())
 @given(manifests)
 def test_manifest_round_trip(manifest):
     data = manifest_bytes(manifest)
@@ -256,6 +258,7 @@ table_rows = st.lists(
 TYPES = {"identity": pa.string(), "camera": pa.int64(), "score": pa.float64(), "front": pa.bool_()}
 
 
+@settings(max_examples=examples())
 @given(table_rows)
 def test_table_round_trip(tmp_path_factory, rows):
     columns = {name: [getattr(row, name) for row in rows] for name in TABLE_COLUMNS}
@@ -336,6 +339,7 @@ metadata = st.builds(
 )  # fmt: skip
 
 
+@settings(max_examples=examples())
 @given(st.none() | metadata)
 def test_metadata_round_trip(tmp_path_factory, conversion):
     path = tmp_path_factory.getbasetemp() / "metadata.parquet"

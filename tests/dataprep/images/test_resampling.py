@@ -8,8 +8,9 @@ import itertools
 import numpy as np
 import pytest
 from cykooz_resizer import CpuExtensions, Resizer
+from helpers.examples import examples
 from helpers.pictures import encode
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 from skimage.metrics import peak_signal_noise_ratio
@@ -76,6 +77,7 @@ def largest_difference(first: Image.Image, second: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("filter_", ["lanczos", "bicubic", "bilinear"])
+@settings(max_examples=examples())
 @given(
     st.integers(1, 300), st.integers(1, 300), st.integers(0, 99), st.sampled_from(["L", "RGB"]),
     st.none() | st.tuples(st.floats(0, 40), st.floats(0, 40), st.floats(160, 200), st.floats(160, 200)),

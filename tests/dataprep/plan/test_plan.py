@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from helpers.examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataprep.formats import components
@@ -143,6 +144,7 @@ GROUPS = {
 }
 
 
+@settings(max_examples=examples())
 @given(st.data(), st.sampled_from(sorted(GROUPS)), st.floats(0.01, 0.9), st.integers(0, 5))
 def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
     groups = data.draw(

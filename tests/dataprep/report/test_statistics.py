@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from helpers.examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataprep.report import choose, cost, statistics
@@ -41,6 +42,7 @@ def columns(draw, least=0):
     )
 
 
+@settings(max_examples=examples())
 @given(columns(least=1))
 def test_histograms_count_every_image_in_its_bin(data):
     values = {
@@ -73,6 +75,7 @@ def test_round_edges_enclose_the_range(low, more, most):
     assert all(float(f"{edge:.3g}") == edge for edge in edges)
 
 
+@settings(max_examples=examples())
 @given(columns(least=1))
 def test_size_grid(data):
     grid = statistics.size_grid(data)
@@ -81,6 +84,7 @@ def test_size_grid(data):
     assert counts.sum() == len(data)
 
 
+@settings(max_examples=examples())
 @given(columns())
 def test_classes(data):
     flagged = {"odd": data.label[data.size > 1].astype(np.int64), "none": np.empty(0, np.int64)}
@@ -111,6 +115,7 @@ def test_balance(counts):
         assert found.evenness == 1
 
 
+@settings(max_examples=examples())
 @given(columns())
 def test_copies(data):
     groups = defaultdict(list)
@@ -145,6 +150,7 @@ def test_copies(data):
         assert group.labels == tuple(sorted({int(data.label[row]) for row in whole}))
 
 
+@settings(max_examples=examples())
 @given(columns(least=1))
 def test_odd_sizes(data):
     pixels = data.width.astype(int) * data.height
@@ -219,6 +225,7 @@ def test_speed_passes_through_the_measurements():
     assert cost.decoding_speed(256 * 256, encoded=False) == cost.MEASURED_RAW
 
 
+@settings(max_examples=examples())
 @given(columns())
 def test_size_classes(data):
     found = cost.size_classes(data, encoded=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from helpers.examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataprep.commands.base import read_classes
@@ -48,6 +49,7 @@ def check_place(error: SourceError | CallError, file: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".tsv", ".jsonl"])
+@settings(max_examples=examples())
 @given(content=CONTENTS)
 def test_a_list_or_table_of_any_content(suffix, folder, content):
     file = folder / f"list{suffix}"

@@ -6,7 +6,8 @@ from functools import cache
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from helpers.examples import examples
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dataprep.sources.patterns import (
@@ -256,6 +257,7 @@ def test_to_integers(names, values):
     assert column.to_pylist() == (values or names)
 
 
+@settings(max_examples=examples())
 @given(st.lists(st.from_regex(r"-?[0129]{1,4}", fullmatch=True), min_size=1, max_size=6))
 def test_to_integers_keeps_distinct_names_distinct(names):
     column = to_integers(text(names))

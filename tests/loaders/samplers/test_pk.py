@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -100,7 +101,7 @@ def cases(draw, cameras=(0, 0)):
     )
 
 
-@settings(deadline=None)
+@settings(max_examples=examples())
 @given(cases())
 def test_epochs_follow_the_rules(case):
     """The rules of an epoch, checked on plain lists."""
@@ -140,7 +141,7 @@ def test_epochs_follow_the_rules(case):
             assert n < case.wanted or len(set(cycle)) == len(cycle)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples())
 @given(cases(), st.integers(0, 3))
 def test_length_of_an_epoch(case, epoch):
     batches = len(case.turns(case.plan(), epoch))
