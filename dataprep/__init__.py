@@ -1,1 +1,14 @@
-"""Converts images on disk into shards. It must never import DALI, torch or `loaders`."""
+"""Convert images on disk into shards. Never imports DALI, torch or `loaders`.
+
+::
+
+    the program      cli; packages commands (one file a command), report (one HTML page)
+    what to convert  packages sources (folders, lists, tables, datasets), containers (images inside larger files)
+    a conversion     options, canary, progress; packages convert (begin here), plan (split, order, shard), engines
+                     (processes, Ray), resume (what earlier runs left)
+    one shard        packages shards (write one), images (check, decode, resize), formats (TFRecord, WebDataset)
+    files            package storage (a file system or an object store)
+    a dataset        packages append, index (shards of other tools), verify, repair, duplicates, datasets (summary,
+                     differences)
+    text             humanize
+"""

@@ -129,7 +129,7 @@ class Options:
         max_pixels: an image with more pixels is rejected as a decompression bomb.
         downscale: store large images at a smaller size.
         raw: store pixels instead of encoded images; excludes `downscale`.
-        where: the filter that was applied to the source; see `dataprep.plan.where.filter_source`.
+        where: the filter that was applied to the source; see `dataprep.plan.filter.filter_source`.
         hash: add `HASH_COLUMN`.
         duplicates: what to do with images that occur more than once.
         distance: hashes of copies differ in at most this many bits. -1 finds only equal bytes.

@@ -6,10 +6,10 @@ Importing this package imports neither torch, DALI nor Arrow. It sets CUDA_DEVIC
 ::
 
     the call         build, arguments, options, integers, resolve, spec
-    the loader       loader, attributes, loader_state, progress, make_batch, frameworks, recovery, explain,
+    the loader       loader, attributes, loader_state, progress, make_batch, frameworks, bad_images, explain,
                      closing
     checkpoints      checkpoint, identity
-    the machine      devices, ranks, agreement, memory, memory_limit, cuda_queues, interrupts, closing
+    the machine      devices, ranks, agreement, memory, memory_limit, cuda_queues
     the program      cli, measure_options, html; packages bench, tune, preview, export
     packages         dataset (shards and tables), cache (object stores), samplers, transforms, dali (the graph)
 """

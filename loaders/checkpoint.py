@@ -11,7 +11,7 @@ from loaders.progress import Position
 from loaders.transforms.adjust import AS_WRITTEN, Adjustment
 from loaders.transforms.limits import MAX_SIDE
 from manifests.errors import CallError
-from manifests.members import MAX_INTEGER, Member, MemberError, shorten
+from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 
 VERSION = 1
 

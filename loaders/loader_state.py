@@ -11,6 +11,7 @@ from typing import Any
 
 from loaders.agreement import require_agreement
 from loaders.attributes import LoaderAttributes
+from loaders.bad_images import new_bad_images, without_rows
 from loaders.closing import close_later, prepare_closing
 from loaders.dali.decode_errors import UndecodableError
 from loaders.dali.pipeline import keep_pipelines
@@ -23,7 +24,6 @@ from loaders.memory import estimate_memory
 from loaders.memory_limit import RESERVATIONS
 from loaders.progress import Phase, Progress
 from loaders.ranks import check_group
-from loaders.recovery import new_bad_images, without_rows
 from loaders.samplers.order import StoredOrder
 from loaders.spec import Images, LoaderSpec, adjusted_spec
 from loaders.transforms.adjust import Adjustment

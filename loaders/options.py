@@ -48,7 +48,7 @@ Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shuffle: TypeAlias = Literal["buffer"] | bool
 LastBatch: TypeAlias = Literal["drop", "partial", "pad"]
 OnError: TypeAlias = Literal["raise", "skip", "replace"]
-#: Fields that are a second image of the sample.
+#: Fields that are a label image of the sample.
 LabelImage: TypeAlias = Literal["mask", "depth"]
 #: Bytes of one value of them.
 LABEL_IMAGE_BYTES = {"mask": 1, "depth": 2}

@@ -1,4 +1,15 @@
-"""The on-disk contract of a prepared dataset: its records, its files, and the errors that both packages raise.
+"""What `dataprep` and `loaders` share: the format of a dataset on disk, and the rules that both programs follow.
 
-This package must never import `dataprep` or `loaders`.
+Never imports `dataprep` or `loaders`.
+
+::
+
+    the format       schema, labels, label_values, dali_index; docs/format.md specifies it
+    its manifest     store, serialization, json_members, shard_list, revisions, history, checksummed_json
+    its tables       tables; parquet, parquet_footer, parquet_pages, parquet_values, parquet_lists, parquet_errors
+    errors           errors, unexpected_errors
+    untrusted files  files, varint
+    object stores    package remote
+    the programs     program, interrupts, delayed_interrupts, streams, outputs, release
+    text             text, filters
 """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from manifests.errors import CallError, ManifestError
-from manifests.faults import raise_machine_fault
 from manifests.files import MANIFEST, read_file
 from manifests.revisions import manifest_digest, old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import parse_manifest, read_manifest
+from manifests.unexpected_errors import raise_machine_fault
 
 
 def read_revision(folder: str | os.PathLike[str], revision: int | None) -> Manifest:

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The kind of label that every sample of a dataset has: nothing, a class, several classes, numbers, a text, boxes with
-#: their classes, or a second image with a class or a depth for each pixel.
+#: their classes, or a label image with a class or a depth for each pixel.
 LabelType = Literal["class", "none", "multi-label", "regression", "caption", "boxes", "mask", "depth"]
 LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
 
-#: Label types whose records contain a second image.
+#: Label types whose records contain a label image.
 MASK_TYPES: tuple[LabelType, ...] = ("mask", "depth")
 
 #: Label types whose labels refer to places in the image.

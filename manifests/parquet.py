@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from awscrt.checksums import crc32c
 
-from manifests.members import shorten
+from manifests.json_members import shorten
 from manifests.parquet_errors import ParquetError, translated_errors
 from manifests.parquet_footer import GroupSize, binary_leaves, column_range, count_rows, group_range
 from manifests.parquet_lists import BYTES_PER_VALUE, list_leaves

@@ -15,10 +15,10 @@ from contextlib import suppress
 from typing import NoReturn
 
 from manifests.errors import DatasetError, ExitStatus, StorageError, exit_status
-from manifests.faults import describe_bug, machine_fault
 from manifests.interrupts import end_now, handle_interrupts, how_interrupted, was_interrupted
 from manifests.streams import open_streams
 from manifests.text import one_line
+from manifests.unexpected_errors import describe_bug, machine_fault
 
 #: Callbacks that C calls, which must never be freed.
 _kept: list[object] = []

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from manifests.members import Member, MemberError, shorten
+from manifests.json_members import Member, MemberError, shorten
 from manifests.schema import Added, Manifest, Revision, Split
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

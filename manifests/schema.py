@@ -151,7 +151,7 @@ class Components:
         image: one TFRecord feature name, or the WebDataset extensions that occur.
         label: TFRecord feature name or WebDataset extension. `None` if only the sample tables have labels.
         label_offset: added to a stored label to get the label in the table (-1 if stored labels count from 1).
-        mask: TFRecord feature name or WebDataset extension of the second image of a sample: its mask or depth. `None`
+        mask: TFRecord feature name or WebDataset extension of the label image of a sample: its mask or depth. `None`
             if there is none.
 
     """

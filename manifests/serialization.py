@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import LABEL_TYPES, MASK_TYPES, LabelType
-from manifests.members import Member, MemberError, shorten
 from manifests.revisions import check_revisions, revisions_from_json, revisions_to_json
 from manifests.schema import (
     CREATORS,
@@ -152,7 +152,7 @@ def label_type_of(body: Member) -> LabelType:
 
 
 def _mask(body: Member) -> str | None:
-    """Read the name of the second image. A manifest has it if and only if its label type has such images."""
+    """Read the name of the label image. A manifest has it if and only if its label type has such images."""
     mask, label_type = body["components"].get("mask"), label_type_of(body)
     if (label_type in MASK_TYPES) != (mask is not None):
         raise MemberError(f"label_type is {label_type}, but components.mask is {'given' if mask else 'missing'}")

@@ -12,14 +12,13 @@ from itertools import islice
 
 from awscrt.checksums import crc32c
 
+from manifests.checksummed_json import is_sealed, matches_seal, parse_sealed, seal
 from manifests.errors import CallError, ManifestError
-from manifests.faults import raise_machine_fault
 from manifests.files import MANIFEST, SHARD_LIST, open_file, read_file
-from manifests.members import MemberError
+from manifests.json_members import MemberError
 from manifests.remote.url import is_url
 from manifests.revisions import numbered
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
-from manifests.sealed import is_sealed, matches_seal, parse_sealed, seal
 from manifests.serialization import (
     checksum_text,
     manifest_from_json,
@@ -32,6 +31,7 @@ from manifests.shard_list import (
     parse_shard_list,
     shard_list_bytes,
 )
+from manifests.unexpected_errors import raise_machine_fault
 
 __all__ = [
     "MANIFEST_NAME",

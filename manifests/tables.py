@@ -12,17 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from manifests.errors import TableError
-from manifests.faults import raise_machine_fault
 from manifests.files import TABLE, open_file, read_file
+from manifests.json_members import MAX_INTEGER, parse_json
 from manifests.label_values import find_wrong_value
 from manifests.labels import LABEL_COLUMNS, LabelType, arrow_type
-from manifests.members import MAX_INTEGER, parse_json
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.parquet_lists import is_list
 from manifests.parquet_values import shorten_type
 from manifests.schema import MAX_LABEL, TABLE_COLUMNS, Sample, TableMetadata
 from manifests.serialization import metadata_from_json, metadata_to_json
+from manifests.unexpected_errors import raise_machine_fault
 
 if TYPE_CHECKING:
     import pyarrow as pa

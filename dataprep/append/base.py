@@ -14,7 +14,7 @@ from dataprep.plan.stored_options import options_from_json
 from dataprep.sources.base import Source
 from dataprep.sources.label_lists import count_numbers
 from manifests.errors import CallError, ManifestError
-from manifests.members import MemberError, parse_json
+from manifests.json_members import MemberError, parse_json
 from manifests.revisions import manifest_digest, parts
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, parse_manifest, read_manifest_bytes

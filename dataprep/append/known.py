@@ -25,8 +25,8 @@ from dataprep.plan.assign import fingerprint_of
 from dataprep.progress import Progress, divide
 from dataprep.sources import Source
 from manifests.errors import CallError
+from manifests.json_members import MemberError
 from manifests.labels import LABEL_COLUMNS, MASK_TYPES, PLACED_TYPES
-from manifests.members import MemberError
 from manifests.revisions import parts
 from manifests.schema import UNREADABLE, Manifest
 from manifests.tables import read_table

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from dataprep import storage
 from manifests.errors import DamagedError, ManifestError
 from manifests.files import MANIFEST, read_file
-from manifests.members import Member, MemberError, parse_json
+from manifests.json_members import Member, MemberError, parse_json
 from manifests.revisions import APPEND_MARK_NAME, REVISION_FILE, numbered, old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME

@@ -16,8 +16,8 @@ from dataprep.datasets.label_texts import mask_text, placed_text
 from dataprep.images.base import Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import Options
+from dataprep.shards.label_images import load_label_image
 from dataprep.shards.placed_labels import ANNOTATED, place_boxes
-from dataprep.shards.second_image import load_second_image
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
 from dataprep.sources.base import MASK_SOURCE
@@ -176,7 +176,7 @@ def _read(task: ReadTask, at: int) -> tuple[int, str, list[int]]:
         same = [each for each in task.stored[at] if each.image_crc32c == checksum]
         if not same:  # the masks of other images do not matter
             return checksum, "", []
-        mask = load_second_image(task.root, extra, image.placement, options, location, label_type=task.label_type)
+        mask = load_label_image(task.root, extra, image.placement, options, location, label_type=task.label_type)
     except Rejected as error:
         return checksum, f"{REJECTED} ({error.detail})", []
     equal = [each.number for each in same if _is_same_mask(mask, each, options.max_pixels)]

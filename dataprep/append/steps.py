@@ -20,7 +20,7 @@ from dataprep.append.ended import describe_ended, has_ended
 from dataprep.append.mark import read_mark, remove_mark
 from dataprep.append.planning import AppendPlan, AppendResult
 from dataprep.append.prepare import prepared_append
-from dataprep.attestation import check_canary
+from dataprep.canary import check_canary
 from dataprep.convert.finish import check_shards, missing_error
 from dataprep.engines import Engine, LocalEngine
 from dataprep.options import Options

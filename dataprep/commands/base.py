@@ -14,7 +14,7 @@ from dataprep.commands.sections import option, write_options
 from dataprep.images.base import FAILED_HINT
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
-from manifests.members import shorten
+from manifests.json_members import shorten
 from manifests.program import end_of
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
 from manifests.text import one_line, plural

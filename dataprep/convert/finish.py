@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from dataprep import storage
-from dataprep.attestation import check_canary
+from dataprep.canary import check_canary
 from dataprep.convert.complete import ConvertResult, read_result, write_dataset
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS

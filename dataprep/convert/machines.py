@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dataprep import storage
-from dataprep.attestation import Canary, canary, check_canary
+from dataprep.canary import Canary, canary, check_canary
 from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected

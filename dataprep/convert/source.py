@@ -89,7 +89,7 @@ def select_samples(
         SourceVanishedError: an image is gone, or its size changed after the scan.
 
     """
-    from dataprep.plan.where import filter_source
+    from dataprep.plan.filter import filter_source
     from dataprep.sources.hash_column import without_hashes
 
     if options.where is not None:

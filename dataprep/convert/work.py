@@ -17,7 +17,7 @@ from typing import TypeGuard
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.attestation import check_canary
+from dataprep.canary import check_canary
 from dataprep.convert.claims import BEAT_SECONDS, Claims
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS

@@ -24,7 +24,7 @@ from dataprep.options import HASH_RECIPE, HASHES_NAME
 from dataprep.sources import Source
 from manifests.errors import DamagedError
 from manifests.files import TABLE, open_file
-from manifests.members import parse_json
+from manifests.json_members import parse_json
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 

@@ -23,9 +23,9 @@ from dataprep.engines.base import Result, Task
 from dataprep.images import pixel_memory
 from dataprep.progress import PartOfShard, listen, report_images
 from manifests.errors import WorkerDiedError
-from manifests.faults import HINTS
 from manifests.program import debugs
 from manifests.streams import open_streams
+from manifests.unexpected_errors import HINTS
 
 # --- in the parent process ----------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ FORMATS: dict[Format, RecordFormat] = {"tfrecord": tfrecord, "webdataset": webda
 
 
 def components(fmt: Format, store: Store, label_type: LabelType = "class") -> Components:
-    """Return the names of the image, the label and the second image in the records that a format writes."""
+    """Return the names of the image, the label and the label image in the records that a format writes."""
     record_format = FORMATS[fmt]
     names = record_format.RAW if store == "raw" else record_format.COMPONENTS
     return names if label_type == "class" else replace(names, label=None, mask=record_format.MASKS.get(label_type))

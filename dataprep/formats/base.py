@@ -42,7 +42,7 @@ class PendingSample(NamedTuple):
         extra: values of the extra columns of the source, and of the columns of `manifests.labels.LABEL_COLUMNS`.
         label_type: what the label is.
         class_names: names of the classes of a multi-label or of boxes.
-        mask: the second image, a mask or a depth. Empty if the label type has none.
+        mask: the label image, a mask or a depth. Empty if the label type has none.
 
     """
 
@@ -127,14 +127,14 @@ class RecordFormat(Protocol):
     COMPONENTS: Components
     #: The same for images stored as raw pixels.
     RAW: Components
-    #: Name of the second image, for each label type that has one.
+    #: Name of the label image, for each label type that has one.
     MASKS: Mapping[LabelType, str]
 
     def frame(self, sample: PendingSample) -> tuple[bytes, bytes]:
         """Return the bytes of a record before and after the image."""
 
     def mask_start(self, sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
-        """Return the position of the second image in a record that has this frame."""
+        """Return the position of the label image in a record that has this frame."""
 
     def index_line(self, start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
         """Return the DALI index line of a record that begins at byte `start` and has this frame."""

@@ -26,7 +26,7 @@ def plain_columns(sample: PendingSample) -> Iterator[tuple[str, Any]]:
 
 
 def label_features(sample: PendingSample) -> Iterator[bytes]:
-    """Yield the features that store the label of a sample, unless it is a class or a second image."""
+    """Yield the features that store the label of a sample, unless it is a class or a label image."""
     extra, names = sample.extra, [name.encode() for name in sample.class_names]
     if sample.label_type == "multi-label":
         yield bytes_list_feature(b"image/class/text", names)

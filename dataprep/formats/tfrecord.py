@@ -90,7 +90,7 @@ def _image_head(sample: PendingSample) -> bytes:
 
 
 def mask_start(sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
-    """Return the position of the second image in a record that has this frame: it comes before the first one."""
+    """Return the position of the label image in a record that has this frame: it comes before the image."""
     return len(frame[0]) - len(_image_head(sample)) - len(sample.mask)
 
 

@@ -60,7 +60,7 @@ def _files_after_image(sample: PendingSample) -> Iterator[tuple[str, bytes]]:
 
 
 def mask_start(sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
-    """Return the position of the second image in a record that has this frame: it is the file after the first one."""
+    """Return the position of the label image in a record that has this frame: it is the file after the image."""
     return len(frame[0]) + sample.size + -sample.size % tar.BLOCK + tar.BLOCK
 
 

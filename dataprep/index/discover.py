@@ -17,7 +17,7 @@ from dataprep import storage
 from dataprep.formats import FORMATS, ScanOptions
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, ShardError, TableError
-from manifests.members import is_unicode
+from manifests.json_members import is_unicode
 from manifests.remote import absolute, is_url, open_store, parent_folder
 from manifests.schema import MAX_LABEL_OFFSET, SPLIT_ALIASES, Components, Format, TableMetadata
 from manifests.tables import read_table_metadata

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
-from dataprep.attestation import canary, check_canary
+from dataprep.canary import canary, check_canary
 from dataprep.options import Options
 from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, shard_number
 from dataprep.plan.job import Job, shard_task
@@ -35,12 +35,12 @@ from dataprep.plan.stored import (
 from dataprep.plan.table import SHARDS_PER_FILE, file_parts, open_planned_file, read_planned_rows, write_plan_table
 from dataprep.shards.write import ShardTask, divides
 from dataprep.sources import Source
+from manifests.checksummed_json import seal, unseal
 from manifests.errors import CallError, PlanError, SourceVanishedError
-from manifests.faults import raise_machine_fault
 from manifests.files import PLAN, read_file
 from manifests.remote import absolute
-from manifests.sealed import seal, unseal
 from manifests.text import printable
+from manifests.unexpected_errors import raise_machine_fault
 
 PLAN_NAME = "plan.json"
 

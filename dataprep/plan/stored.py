@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dataprep.attestation import Canary
+from dataprep.canary import Canary
 from dataprep.options import Options
 from dataprep.plan.assign import PlannedShard, shard_name
 from dataprep.plan.job import Job
 from dataprep.plan.stored_options import boolean, options_from_json
 from dataprep.plan.table import SHARDS_PER_FILE, PlanTable, table_name
 from dataprep.sources.base import MAX_COLUMN_NAME, MAX_SPLIT_NAME, RESERVED_COLUMNS
+from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import LabelType
-from manifests.members import Member, MemberError, shorten
 from manifests.revisions import MAX_REVISION, digest_of
 from manifests.schema import MAX_LABEL
 from manifests.serialization import label_type_of

@@ -16,7 +16,7 @@ from dataprep.options import (
     Resolution,
     Subsampling,
 )
-from manifests.members import Member, MemberError, shorten
+from manifests.json_members import Member, MemberError, shorten
 from manifests.schema import FORMAT_NAMES
 
 _MAX_SEED = 1 << 128

@@ -23,14 +23,14 @@ from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.sources import Source
 from dataprep.sources.base import MASK_SOURCE, MAX_COLUMN_NAME, RESERVED_COLUMNS
 from manifests.errors import PlanError
-from manifests.faults import raise_machine_fault
 from manifests.files import PLAN_TABLE, open_file
+from manifests.json_members import shorten
 from manifests.label_values import find_wrong_value
 from manifests.labels import LABEL_COLUMNS, MASK_TYPES, arrow_type
-from manifests.members import shorten
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.remote.url import is_url
+from manifests.unexpected_errors import raise_machine_fault
 
 #: Row groups of a file, at most.
 SHARDS_PER_FILE = 1000

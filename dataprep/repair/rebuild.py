@@ -26,8 +26,8 @@ from dataprep.plan.assign import key_of
 from dataprep.plan.random_order import ORDER_STREAM, permutation
 from manifests.dali_index import format_index
 from manifests.errors import TableError
+from manifests.json_members import parse_json
 from manifests.labels import LABEL_COLUMNS, arrow_type
-from manifests.members import parse_json
 from manifests.schema import TABLE_COLUMNS, Conversion, Manifest, Shard, TableMetadata
 from manifests.store import checksum_text
 from manifests.tables import build_table, read_table, table_bytes

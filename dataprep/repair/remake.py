@@ -22,7 +22,7 @@ from dataprep.shards.write import ShardTask, write_files
 from dataprep.sources import Source
 from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError
 from manifests.history import read_older
-from manifests.members import MemberError
+from manifests.json_members import MemberError
 from manifests.revisions import part_of, parts, revisions_of_shards
 from manifests.schema import Manifest, Shard
 from manifests.text import printable

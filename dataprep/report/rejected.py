@@ -18,7 +18,7 @@ from dataprep.report.thumbnails import encode_thumbnail
 from dataprep.verify.problems import Problem
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
-from manifests.members import parse_json
+from manifests.json_members import parse_json
 from manifests.schema import Manifest
 from manifests.text import cut_middle, printable
 

@@ -17,7 +17,7 @@ from dataprep.containers import Location
 from dataprep.images.base import Rejected
 from dataprep.options import Options
 from dataprep.progress import REPORTED_IMAGES, report_images
-from dataprep.shards.second_image import load_second_image
+from dataprep.shards.label_images import load_label_image
 from dataprep.shards.source_image import load_image
 from dataprep.sources.base import MASK_SOURCE
 from manifests.errors import TableError
@@ -152,5 +152,5 @@ def _checksums(  # noqa: PLR0917
     data, *_, placement = load_image(images.root, path, size, options, location, placed=second is not None)
     if second is None or placement is None:
         return (crc32c(data),)
-    mask = load_second_image(images.root, second, placement, options, location, label_type=images.label_type)
+    mask = load_label_image(images.root, second, placement, options, location, label_type=images.label_type)
     return crc32c(data), crc32c(mask)

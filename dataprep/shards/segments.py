@@ -20,8 +20,8 @@ from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.progress import report_images
+from dataprep.shards.label_images import load_label_image, start_reading_label_images
 from dataprep.shards.placed_labels import BOX_COLUMNS, place_boxes
-from dataprep.shards.second_image import load_second_image, start_reading_seconds
 from dataprep.shards.source_image import LoadedImage, load_image, start_reading
 from manifests.labels import CLASS_COLUMNS, MASK_TYPES, PLACED_TYPES, LabelType
 
@@ -79,7 +79,7 @@ class Segment:
         length: bytes of the segment.
         crc: CRC-32C of these bytes, as they were read back.
         rows: index in the shard's task of the image of each record.
-        columns: columns of the sample table: `COLUMNS`, `Options.added_columns`, and those of a second image.
+        columns: columns of the sample table: `COLUMNS`, `Options.added_columns`, and those of a label image.
         index_lines: lines of the DALI index.
         formats: formats of the images as stored.
         rejected: rows for ``rejected.jsonl``.
@@ -155,13 +155,13 @@ def _prepare(batch: Batch) -> _Prepared:
     out = _Prepared()
     length = crc = 0
     pending = start_reading(batch.root, batch.paths, batch.sizes, batch.locations)
-    seconds = (
-        start_reading_seconds(batch.root, batch.extra, batch.locations)
+    label_images = (
+        start_reading_label_images(batch.root, batch.extra, batch.locations)
         if batch.label_type in MASK_TYPES
         else repeat(None, len(batch.paths))
     )
-    images = zip(batch.paths, batch.sizes, batch.locations, pending, seconds, strict=True)
-    for row, (source, size, location, reading, second) in enumerate(images):
+    images = zip(batch.paths, batch.sizes, batch.locations, pending, label_images, strict=True)
+    for row, (source, size, location, reading, label_image) in enumerate(images):
         try:
             known_hash = batch.extra[row].get(HASH_COLUMN)
             loaded = load_image(
@@ -175,7 +175,7 @@ def _prepare(batch: Batch) -> _Prepared:
                 placed=batch.label_type in PLACED_TYPES,
             )
             data, info, changes, _ = loaded
-            boxes, mask = _placed_labels(batch, row, loaded, second)
+            boxes, mask = _placed_labels(batch, row, loaded, label_image)
         except Rejected as error:
             out.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
@@ -206,7 +206,7 @@ def _prepare(batch: Batch) -> _Prepared:
 
 
 def _placed_labels(
-    batch: Batch, row: int, loaded: LoadedImage, second: Future[Buffer] | None
+    batch: Batch, row: int, loaded: LoadedImage, label_image: Future[Buffer] | None
 ) -> tuple[dict[str, Any], bytes]:
     """Return the columns of the boxes of an image, and its mask or depth; both empty if it has other labels."""
     if loaded.placement is None:
@@ -215,8 +215,8 @@ def _placed_labels(
     if batch.label_type == "boxes":
         return place_boxes(extra, loaded.placement), b""
     location = batch.locations[row]
-    return {}, load_second_image(
-        batch.root, extra, loaded.placement, batch.options, location, label_type=batch.label_type, pending=second
+    return {}, load_label_image(
+        batch.root, extra, loaded.placement, batch.options, location, label_type=batch.label_type, pending=label_image
     )
 
 

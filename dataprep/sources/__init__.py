@@ -13,7 +13,8 @@ names. The samples are stored as a few arrays, which stay small for millions of 
     containers         archives, archive_folders, imagenet_tars, matlab, hugging_face, parquet_images, recordio,
                        lmdb_images, lmdb_file
     datasets           prepared, hash_column
-    labels             table_labels, label_columns, label_lists, class_names, class_notices, relabel
+    labels             label_types, table_labels, label_columns, label_lists, class_names, class_notices,
+                       relabel
     files in folders   scan, walk, entries, remote_stats
     whole sources      base, merge, joined, select
 """

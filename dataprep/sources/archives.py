@@ -18,7 +18,7 @@ from dataprep.images.base import MAX_BYTES
 from dataprep.sources.columns import stats_of
 from dataprep.sources.entries import IMAGE_SUFFIXES, is_utf8, suffix_of
 from manifests.errors import ShardError, SourceError, StorageError
-from manifests.members import shorten
+from manifests.json_members import shorten
 from manifests.text import printable
 
 #: A zip archive with a longer directory is refused, before it is read into memory. An entry takes at least 46 bytes.

@@ -21,8 +21,8 @@ from dataprep.sources.entries import is_folder, scan_folder
 from dataprep.sources.select import take_rows
 from dataprep.sources.tables import check_split_names
 from manifests.errors import CallError, SourceError
+from manifests.json_members import shorten
 from manifests.labels import LabelType
-from manifests.members import shorten
 from manifests.remote import parent_folder
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import plural, printable

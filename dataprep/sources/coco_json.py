@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from dataprep.sources.box_labels import BoxList
 from dataprep.sources.json_stream import read_arrays
 from manifests.errors import SourceError
+from manifests.json_members import MAX_INTEGER, is_unicode, shorten
 from manifests.labels import LabelType
-from manifests.members import MAX_INTEGER, is_unicode, shorten
 from manifests.schema import MAX_LABEL
 
 EXPORT = "export the annotations again, or correct the file"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.sources.base import Source
 from manifests.errors import CallError, SourceError
-from manifests.members import shorten
+from manifests.json_members import shorten
 from manifests.remote import is_url, join_path, normal_path
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, UNREADABLE
 from manifests.text import cut_middle, plural

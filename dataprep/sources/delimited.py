@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, read_lines
-from manifests.members import shorten
+from manifests.json_members import shorten
 from manifests.parquet import MAX_COLUMNS
 from manifests.text import plural
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dataprep.sources.base import LABEL_COLUMNS, Source, SourceOptions
 from dataprep.sources.columns import number_labels
-from dataprep.sources.label_columns import REGRESSION_COLUMNS
+from dataprep.sources.label_types import REGRESSION_COLUMNS
 from dataprep.sources.patterns import (
     Pattern,
     find_label,

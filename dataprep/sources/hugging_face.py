@@ -20,13 +20,13 @@ from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.sources.base import LABEL_COLUMNS, Source, SourceOptions
 from dataprep.sources.columns import stats_of
-from dataprep.sources.label_columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
+from dataprep.sources.label_types import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
 from dataprep.sources.parquet_images import column_of, image_columns, opened
 from dataprep.sources.relabel import with_labels
 from dataprep.sources.table_labels import labels_of, not_kept
 from dataprep.sources.tables import check_split_names, extra_columns, is_readable_type
 from manifests.errors import CallError, SourceError
-from manifests.members import Member, parse_json, shorten
+from manifests.json_members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.parquet_footer import GroupSize

@@ -1,4 +1,4 @@
-"""Pair images with a second image of each, a mask or a depth map, by their paths."""
+"""Pair images with their label images, a mask or a depth map, by their paths."""
 
 from __future__ import annotations
 

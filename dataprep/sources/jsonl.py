@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, read_lines
-from manifests.members import MAX_INTEGER, is_unicode, parse_members, shorten
+from manifests.json_members import MAX_INTEGER, is_unicode, parse_members, shorten
 from manifests.parquet import MAX_COLUMNS
 
 #: Lines that are converted to columns at once.

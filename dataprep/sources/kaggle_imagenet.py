@@ -19,7 +19,7 @@ from dataprep.sources.folders import read_class_folders
 from dataprep.sources.scan import Scan
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
-from manifests.members import shorten
+from manifests.json_members import shorten
 from manifests.remote import absolute, parent_folder
 
 

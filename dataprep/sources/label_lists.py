@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dataprep.sources.columns import Locate
 from manifests.errors import SourceError
-from manifests.members import shorten
+from manifests.json_members import shorten
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,15 @@ import pyarrow.compute as pc
 
 from dataprep.sources.base import LABEL_COLUMNS, SourceOptions
 from dataprep.sources.columns import Locate
-from dataprep.sources.label_columns import (
+from dataprep.sources.label_columns import Labels, numbers_of, read_labels
+from dataprep.sources.label_lists import Lists, parse_numbers
+from dataprep.sources.label_types import (
     CAPTION_COLUMNS,
     MULTI_LABEL_COLUMNS,
     OTHER_LABEL_COLUMNS,
     REGRESSION_COLUMNS,
-    Labels,
     detect_label_type,
-    numbers_of,
-    read_labels,
 )
-from dataprep.sources.label_lists import Lists, parse_numbers
 from manifests.errors import CallError, SourceError
 from manifests.labels import PLACED_TYPES, arrow_type
 from manifests.parquet_lists import is_list

@@ -26,7 +26,7 @@ from dataprep.sources.relabel import free_name, with_labels
 from dataprep.sources.table_labels import check_filled, label_columns, labels_of, not_kept, one_array
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file
-from manifests.members import shorten
+from manifests.json_members import shorten
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.parquet_lists import is_list

@@ -22,7 +22,7 @@ from dataprep.sources.select import take_rows
 from dataprep.sources.voc_xml import read_voc_xml
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, read_lines
-from manifests.members import shorten
+from manifests.json_members import shorten
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import plural, printable
 

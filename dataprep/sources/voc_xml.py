@@ -8,7 +8,7 @@ from xml.parsers import expat
 
 from manifests.errors import SourceError
 from manifests.files import SOURCE_VOC, read_file
-from manifests.members import shorten
+from manifests.json_members import shorten
 
 #: Paths of the elements whose text is read. A part of an object, such as a head, has a box too, which is not read.
 _SIDES = ("xmin", "ymin", "xmax", "ymax")

@@ -18,13 +18,13 @@ from dataprep.progress import Progress
 from dataprep.verify.problems import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError
-from manifests.faults import raise_machine_fault
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
 from manifests.history import read_old_manifest
 from manifests.remote import is_url, parse_url
 from manifests.revisions import APPEND_MARK_NAME, old_manifest_name
 from manifests.schema import UNREADABLE, Manifest, Shard
 from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest
+from manifests.unexpected_errors import raise_machine_fault
 
 _log = logging.getLogger(__name__)
 

@@ -143,7 +143,7 @@ def _check_frame(
 
 
 def _read_mask(view: View, row: Sample) -> bytes:
-    """Return the second image of a sample.
+    """Return the label image of a sample.
 
     Raises:
         Rejected: it is not the image that the table describes.

@@ -6,7 +6,7 @@
     dataset    one of them: manifest, tables, sparse shards
     locks      which processes use a dataset, or have mapped its shards
     presence   which images of a split are on disk, shared by all processes that use the cache
-    future     pure: when each image is needed next, and so which to evict
+    next_use   pure: when each image is needed next, and so which to evict
     room       keeps all datasets of a cache within its limit
     fetcher    decides which images of the coming batches to fetch next, in the background
     transfer   fetches them, and compares their checksums

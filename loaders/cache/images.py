@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.cache.fetcher import Fetcher, Upcoming
-from loaders.cache.future import next_uses
 from loaders.cache.layout import BLOCK_BYTES
 from loaders.cache.locks import lock_mapped
 from loaders.cache.needed import Needed, layout_of
+from loaders.cache.next_use import next_uses
 from loaders.cache.presence import ABSENT, PRESENT
 from loaders.cache.shards import CachedShards
 from loaders.cache.transfer import TIMEOUT

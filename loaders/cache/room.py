@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from loaders.cache.disk import disk_usage
 from loaders.cache.folder import remove_unused, unused_datasets
-from loaders.cache.future import choose_victims
+from loaders.cache.next_use import choose_victims
 from manifests.errors import StorageError
 from manifests.text import format_bytes
 

@@ -1,4 +1,4 @@
-"""Masks and depth maps: a second image of each sample, which gets the geometric transforms of the first.
+"""Label images, masks and depth maps, which get the geometric transforms of their images.
 
 The operations of the recipe are added to the graph once more, with a second `RandomStreams` of the same seed, so they
 draw the same values as for the image. `GraphContext.mask_fill` makes them take the nearest pixel.

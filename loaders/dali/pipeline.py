@@ -51,7 +51,7 @@ def make_pipeline(
         seed: seed of the transforms; different on each rank.
         views: the operations of each of the recipe's views, fused.
         checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first epoch.
-        label_image: what the second image of a sample is, if a field needs it.
+        label_image: what the label images are, if a field needs them.
         with_frames: whether to return the frames.
         random: the random values; `None` for those of `seed`.
 

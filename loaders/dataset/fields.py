@@ -48,7 +48,7 @@ class Fields:
     Attributes:
         stored_label: whether DALI's reader must return the label that the shards store.
         source: whether DALI's reader must return the origin of each record (``source_info``).
-        label_image: what the second image of each sample is, if it is one of the fields. `None` if it is not.
+        label_image: what the label images are, if they are one of the fields. `None` if it is not.
         has_boxes: whether the boxes, their labels or their number are among the fields.
 
     """

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from loaders.dataset.split import RESTORE, OpenSplit
 from manifests.dali_index import MAX_DIGITS, TAR_BLOCK, iter_index
 from manifests.errors import IndexFileError
-from manifests.faults import raise_machine_fault
 from manifests.files import INDEX, read_file
 from manifests.schema import Format, Shard
 from manifests.store import checksum_text
+from manifests.unexpected_errors import raise_machine_fault
 
 
 def check_indexes(split: OpenSplit) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manifests.errors import CallError, DamagedError
-from manifests.faults import raise_machine_fault
 from manifests.files import INDEX, SHARD, FileKind, file_length
 from manifests.history import read_revision
 from manifests.schema import File, Manifest, Shard
 from manifests.text import suggest
+from manifests.unexpected_errors import raise_machine_fault
 
 if TYPE_CHECKING:
     from loaders.cache.shards import CachedSplit

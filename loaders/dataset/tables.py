@@ -47,7 +47,7 @@ TABLE_DTYPES = {
     "source": "O",
     "crc32c": "u4",
 }
-#: The same for the columns of datasets with a second image of each sample.
+#: The same for the columns of datasets with label images.
 MASK_DTYPES = {"mask_offset": "i8", "mask_size": "i8", "mask_crc32c": "u4"}
 _NARROW_LABEL = "i4"
 #: `offset` and `size` of images in shards of less than 4 GiB.

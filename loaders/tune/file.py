@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from manifests.errors import CallError
-from manifests.faults import raise_machine_fault
 from manifests.files import TUNING, read_file
-from manifests.members import Member, MemberError, parse_json
+from manifests.json_members import Member, MemberError, parse_json
 from manifests.text import plural, printable
+from manifests.unexpected_errors import raise_machine_fault
 
 #: Version of the file.
 _VERSION = 1

@@ -21,7 +21,7 @@ from dataprep.commands.param_types import byte_size
 from dataprep.resume.stamps import STAMPS_NAME
 from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
-from manifests.faults import HINTS
+from manifests.unexpected_errors import HINTS
 
 COMMANDS = (
     *("convert", "plan", "work", "finish", "index", "verify", "info", "report"),
@@ -151,7 +151,9 @@ def test_a_bug_is_one_line_that_says_what_to_report(monkeypatch):
     assert (done.exit_code, done.stdout) == (3, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("dataprep: a bug in dataprep stopped it: TypeError: ")
-    assert re.search(r"\(manifests/text\.py, line \d+\)\. Hint: please report this line", line)
+    assert re.search(
+        r"\(manifests/text\.py, line \d+\)\. Finished shards are kept\. Hint: please report this line", line
+    )
     monkeypatch.setenv("DATAPREP_DEBUG", "1")
     assert "Traceback (most recent call last)" in CliRunner().invoke(fail).stderr
 

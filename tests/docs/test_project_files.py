@@ -82,7 +82,8 @@ def test_the_readme_is_short():
 
 
 @pytest.mark.parametrize(
-    "package", ["dataprep/sources", "dataprep/plan", "dataprep/convert", "dataprep/resume", "loaders"]
+    "package",
+    ["dataprep", "dataprep/sources", "dataprep/plan", "dataprep/convert", "dataprep/resume", "loaders", "manifests"],
 )
 def test_the_map_of_a_package_names_its_modules(package):
     text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text("utf-8")))

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep.attestation import canary
+from dataprep.canary import canary
 from dataprep.plan.files import StoredTasks, read_plan
 from dataprep.plan.tasks import Share, parse_task
+from manifests.checksummed_json import seal
 from manifests.errors import CallError, PlanError
-from manifests.sealed import seal
 
 ONE = ("--workers", "1")
 

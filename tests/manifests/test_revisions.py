@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from manifests.checksummed_json import seal
 from manifests.errors import CallError, ManifestError
 from manifests.history import read_revision
 from manifests.revisions import check_revisions, manifest_digest, old_manifest_name, part_of, parts, revisions_of_shards
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split
-from manifests.sealed import seal
 from manifests.store import manifest_bytes, parse_manifest
 
 

@@ -146,13 +146,13 @@ def test_no_file_is_read_twice(invoke, monkeypatch, tmp_path):
         mask = source / "masks" / f"{number}.png"
         mask.write_bytes(with_text(mask.read_bytes(), b"note"))
     images, masks = [], []
-    load, load_second = reading.load_image, reading.load_second_image
+    load, load_second = reading.load_image, reading.load_label_image
     monkeypatch.setattr(
         reading, "load_image", lambda root, path, *args, **kw: images.append(path) or load(root, path, *args, **kw)
     )
     monkeypatch.setattr(
         reading,
-        "load_second_image",
+        "load_label_image",
         lambda root, extra, *args, **kw: masks.append(extra["mask_source"]) or load_second(root, extra, *args, **kw),
     )
     assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
@@ -169,13 +169,13 @@ def test_masks_of_other_images_are_not_read(invoke, monkeypatch, tmp_path):
     data[-20] ^= 1  # another image of the same length
     image.write_bytes(data)
     masks = []
-    load_second = reading.load_second_image
+    load_second = reading.load_label_image
 
     def load(root, extra, *args, **options):
         masks.append(extra["mask_source"])
         return load_second(root, extra, *args, **options)
 
-    monkeypatch.setattr(reading, "load_second_image", load)
+    monkeypatch.setattr(reading, "load_label_image", load)
     assert "5 images of the source are in" in convert(invoke, "mask", source, out, "--append").output
     assert sorted(masks) == [f"masks/{number}.png" for number in range(1, COUNT)]
 

@@ -11,8 +11,8 @@ import PIL
 import pytest
 import simplejpeg
 
-from dataprep import attestation
-from dataprep.attestation import canary, check_canary
+from dataprep import canary as canary_module
+from dataprep.canary import canary, check_canary
 from manifests.errors import ExitStatus, StoppedError, exit_status
 
 
@@ -68,7 +68,7 @@ def test_another_table_is_refused(monkeypatch):
 
 def test_other_cpus_that_give_the_same_bytes_are_accepted(monkeypatch):
     expected = canary()
-    monkeypatch.setattr(attestation, "_cpu_level", lambda: "aarch64")
+    monkeypatch.setattr(canary_module, "_cpu_level", lambda: "aarch64")
     canary.cache_clear()
     check_canary(expected)
     assert "CPU aarch64" in refusal(replace(expected, digest="another"))
@@ -79,14 +79,14 @@ def test_other_cpus_that_give_the_same_bytes_are_accepted(monkeypatch):
     [("fpu sse2", "1"), ("ssse3 sse4_2 popcnt", "2"), ("ssse3 sse4_2 popcnt avx2 bmi2 fma avx512f", "3"), ("", "1")],
 )
 def test_level_of_the_cpu(flags, level, monkeypatch):
-    monkeypatch.setattr(attestation.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(canary_module.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr("builtins.open", lambda *_, **__: io.StringIO(f"model name : x\nflags : {flags}\n"))
-    assert attestation._cpu_level() == f"x86-64-v{level}"
+    assert canary_module._cpu_level() == f"x86-64-v{level}"
 
 
 def test_importing_it_loads_no_imaging_library():
     """Workers import this module before they know whether they need one."""
     import subprocess
 
-    program = "import sys, dataprep.attestation; sys.exit('PIL' in sys.modules or 'pyarrow' in sys.modules)"
+    program = "import sys, dataprep.canary; sys.exit('PIL' in sys.modules or 'pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

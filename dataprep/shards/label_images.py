@@ -1,4 +1,4 @@
-"""Read the second image of a sample, a mask or a depth, and check that it belongs to the first one."""
+"""Read the label image of a sample, a mask or a depth map, and check that it fits the image."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from dataprep.images.placement import Placement
 
-#: Second images in object stores that are read ahead. Their sizes are not known, so this bounds the memory.
+#: Label images in object stores that are read ahead. Their sizes are not known, so this bounds the memory.
 _AHEAD = 8
 
 
 class _Place(NamedTuple):
-    """Where a second image is.
+    """Where a label image is.
 
     Attributes:
         path: its path.
@@ -45,15 +45,15 @@ class _Place(NamedTuple):
     location: Location | None
 
 
-def start_reading_seconds(
+def start_reading_label_images(
     root: str, extras: Sequence[Mapping[str, Any]], locations: Sequence[Location | None]
 ) -> Iterator[Future[Buffer] | None]:
-    """Begin to read second images from object stores, a few ahead; yield `None` for each one that is in a file.
+    """Begin to read label images from object stores, a few ahead; yield `None` for each one that is in a file.
 
     Args:
         root: folder that relative paths start from.
         extras: the columns of each sample.
-        locations: where the first images are inside containers.
+        locations: where the images are inside containers.
 
     """
     ahead: deque[Future[Buffer] | None] = deque()
@@ -74,7 +74,7 @@ def _place_of(extra: Mapping[str, Any], location: Location | None) -> _Place:
     return _Place(path, size, place)
 
 
-def load_second_image(
+def load_label_image(
     root: str,
     extra: Mapping[str, Any],
     placement: Placement,
@@ -84,17 +84,17 @@ def load_second_image(
     label_type: LabelType,
     pending: Future[Buffer] | None = None,
 ) -> bytes:
-    """Return the second image of a sample: a PNG of the size of the first one.
+    """Return the label image of a sample: a PNG of the size of the image.
 
     Args:
         root: folder that relative paths start from.
         extra: the columns of the sample. `MASK_SOURCE` is the path of a file; if the source is a prepared dataset,
             ``mask_offset`` and ``mask_size`` say where the image is in the shard.
-        placement: where the first image as stored shows that of the source.
+        placement: where the stored image shows the source image.
         options: how to check the image.
-        location: where the first image is inside a container; `None` if it is a file of its own.
-        label_type: what the second image is.
-        pending: what `start_reading_seconds` yielded for it.
+        location: where the image is inside a container; `None` if it is a file of its own.
+        label_type: what the label image is.
+        pending: what `start_reading_label_images` yielded for it.
 
     Raises:
         Rejected: the sample must not go into a shard.
@@ -107,7 +107,7 @@ def load_second_image(
             size = storage.stat(join_path(root, path)).st_size
     unchanged = replace(options, downscale=None, raw=None)
     try:
-        data, second, *_ = load_image(root, path, size, unchanged, place, pending=pending)
+        data, info, *_ = load_image(root, path, size, unchanged, place, pending=pending)
     except Rejected as error:
         raise Rejected(error.reason, f"its {label_type} {path}: {error.detail}") from None
     except SourceVanishedError as error:
@@ -116,10 +116,10 @@ def load_second_image(
         raise Rejected("unreadable", f"its {label_type} {path}: {error.message}") from None
     from dataprep.images.label_image import store_label_image  # imports imaging libraries
 
-    if second.format != "png":
-        detail = f"its {label_type} {path} is a {second.format.upper()}, but masks and depths are stored as PNG"
+    if info.format != "png":
+        detail = f"its {label_type} {path} is a {info.format.upper()}, but masks and depths are stored as PNG"
         raise Rejected("unsupported", detail)
     try:
-        return store_label_image(data, second, label_type, placement)
+        return store_label_image(data, info, label_type, placement)
     except Rejected as error:
         raise Rejected(error.reason, f"its {label_type} {path} has {error.detail}") from None

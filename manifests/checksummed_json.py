@@ -9,7 +9,7 @@ from typing import Any
 
 from awscrt.checksums import crc32c
 
-from manifests.members import Member, MemberError, parse_json
+from manifests.json_members import Member, MemberError, parse_json
 from manifests.serialization import checksum_text
 
 _END = re.compile(rb',\n "checksum": "(crc32c:[0-9a-f]{8})"\n\}\n\Z')

@@ -92,10 +92,11 @@ def _import_fault(error: ImportError) -> DatasetError:
 def describe_bug(program: str, error: BaseException) -> str:
     """Return one line about an exception that nobody expected: what it is, where it was raised, what to report."""
     place = _place(error)
+    kept = " Finished shards are kept." if program == "dataprep" else ""
     return one_line(
         f"a bug in {program} stopped it: {type(error).__name__}{f': {error}' if str(error) else ''}"
-        f"{f' ({place})' if place else ''}. Hint: please report this line with the command and the output of "
-        f"`{program} --version`. DATAPREP_DEBUG=1 prints a traceback. Finished shards are kept."
+        f"{f' ({place})' if place else ''}.{kept} Hint: please report this line with the command and the output of "
+        f"`{program} --version`; DATAPREP_DEBUG=1 prints a traceback."
     )
 
 
