@@ -35,7 +35,7 @@ def divide(progress: Progress | None, shares: Sequence[int]) -> Iterator[tuple[P
     divides the rest of its share.
 
     Args:
-        progress: receives the progress of the step; `None` if nobody does.
+        progress: receives the progress of the step; `None` if nothing does.
         shares: for each part, the images by which it advances the step.
 
     Yields:

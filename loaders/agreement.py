@@ -22,7 +22,7 @@ _PAUSE = 0.05
 def require_agreement(ranks: Ranks, choices: Mapping[str, Any]) -> None:
     """Wait for all ranks, and check that their loaders agree on what an epoch is.
 
-    Without this check, ranks whose loaders differ read samples twice or never, or wait for each other for ever at the
+    Without this check, ranks whose loaders differ read samples twice or never, or hang at the
     end of an epoch. Does nothing without a process group of torch, or if `ranks` are not those of the group, for
     example because one rank reads a split alone.
 

@@ -1,4 +1,4 @@
-"""Other spellings of the arguments of `loaders.build`: those of PyTorch's `DataLoader`, of torch and of its dtypes."""
+"""Other spellings of the arguments of `loaders.build`: arguments of `DataLoader`, devices and dtypes of torch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def canonical_dtype(dtype: Any) -> Any:
 
 
 def canonical_device(device: Any, device_id: int | None) -> tuple[Any, Any]:
-    """Return `device` and `device_id` for a device in torch's words: ``"cuda"``, ``"cuda:1"`` or a `torch.device`.
+    """Return `device` and `device_id` for a device in torch's notation: ``"cuda"``, ``"cuda:1"`` or a `torch.device`.
 
     >>> canonical_device("cuda:1", None)
     ('gpu', 1)

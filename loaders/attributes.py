@@ -56,7 +56,7 @@ class LoaderAttributes:
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch, from 0: within a loop that of the loop, otherwise that of the next loop.
+        """Number of the epoch, from 0: within a loop the epoch of the loop, otherwise of the next loop.
 
         After `load_state_dict`, ``for epoch in range(loader.epoch, epochs)`` therefore continues with the right one.
         """

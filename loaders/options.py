@@ -269,7 +269,7 @@ class ResolvedOptions:
         memory_limit: upper bound for the estimated GPU memory in bytes. `math.inf` means no limit.
         mmap: whether the shards are mapped into memory.
         cache: folder for the shards of an object store; empty for a dataset on disk.
-        cache_limit: most bytes on disk of everything in the cache. `math.inf` means no limit.
+        cache_limit: maximum size of the cache on disk in bytes. `math.inf` means no limit.
         on_error: what happens to an image that cannot be decoded.
         tuning: path of the file of `loaders tune` in use; empty without one.
 

@@ -37,9 +37,9 @@ from manifests.remote import is_url, local_path
 
 _log = logging.getLogger(__name__)
 
-#: Most threads by default with a GPU and operators on the CPU, which wait for all threads. Images per second on an H200
-#: with 16 cores, a PaddleClas list that computes its crop on the CPU: 19,500 with 8 threads, 15,500 with 12, 14,500
-#: with 16.
+#: Maximum default number of threads with a GPU and operators on the CPU, which wait for all threads. Images per second
+#: on an H200 with 16 cores, a PaddleClas list that computes its crop on the CPU: 19,500 with 8 threads, 15,500 with 12,
+#: 14,500 with 16.
 MAX_THREADS_COMPUTING = 8
 
 
@@ -123,7 +123,7 @@ def default_threads(cores: int, max_threads: int, *, gpu: bool, computing: bool)
         cores: cores that this process can use.
         max_threads: with a GPU, the largest useful number of threads for these images.
         gpu: whether images are decoded on the GPU.
-        computing: whether the transforms compute much on the CPU even with a GPU.
+        computing: whether the transforms use the CPU heavily even with a GPU.
 
     """
     if not gpu:

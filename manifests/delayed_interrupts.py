@@ -14,7 +14,7 @@ def delayed_interrupts() -> Iterator[Sequence[object]]:
     """Delay SIGINT and SIGTERM until the block ends.
 
     Python ignores an exception that is raised in a destructor. One that is raised while `threading.Condition` locks its
-    lock leaves it locked for ever.
+    lock leaves it locked forever.
 
     Does nothing outside the main thread, where signals raise no exceptions.
 

@@ -131,7 +131,7 @@ class UnreachableError(StorageError):
 
 
 class RefusedError(UnreachableError):
-    """An object store refuses the request: asking again does not help."""
+    """An object store refuses the request: retrying does not help."""
 
 
 class ReplacedError(StorageError):

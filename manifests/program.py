@@ -106,7 +106,7 @@ def report(text: str) -> None:
 
 
 def debugs() -> bool:
-    """Return whether the user asks for tracebacks."""
+    """Return whether the user wants tracebacks."""
     return bool(os.environ.get(DEBUG_VARIABLE))
 
 

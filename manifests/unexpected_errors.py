@@ -1,4 +1,4 @@
-"""What an exception that no code expected means: a fault of the machine, or a bug of the program."""
+"""What an unexpected exception means: a fault of the machine, or a bug of the program."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _import_fault(error: ImportError) -> DatasetError:
 
 
 def describe_bug(program: str, error: BaseException) -> str:
-    """Return one line about an exception that nobody expected: what it is, where it was raised, what to report."""
+    """Return one line about an unexpected exception: what it is, where it was raised, what to report."""
     place = _place(error)
     kept = " Finished shards are kept." if program == "dataprep" else ""
     return one_line(

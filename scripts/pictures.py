@@ -29,7 +29,7 @@ SCREENSHOTS = {
 }
 
 
-#: Most pixels of a screenshot from top to bottom: the list of duplicates is longer than a picture in the docs may be.
+#: Maximum height of a screenshot in pixels: the list of duplicates is longer than a picture in the docs may be.
 HEIGHT = 1650
 
 

@@ -174,7 +174,7 @@ def resolve_request(conversion: Conversion, *, append: bool = False) -> Request:
 
 
 def _appended_options(out: str | None, options: Options) -> Options:
-    """Return the options of an append: those that are not given are those of the dataset."""
+    """Return the options of an append: the dataset's options are the defaults."""
     if out is None:
         raise CallError("--append requires --out", hint="set --out to the dataset to append to")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     ReadImage = Callable[["ContainerFile", Location, int], bytes]
 
-#: While a container in an object store is listed: bytes of a request after a jump, and most bytes of one.
+#: While a container in an object store is listed: bytes of a request after a jump, and the maximum.
 _FIRST_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
 #: Requests on their way while it is listed in order.
 _AHEAD = 4

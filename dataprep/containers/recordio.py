@@ -79,7 +79,7 @@ def walk(file: ContainerFile) -> Iterator[list[Part]]:
         yield parts
 
 
-#: Most bytes that the prefixes and the padding of a record usually take.
+#: Usual maximum of the bytes that the prefixes and the padding of a record take.
 _OVERHEAD = 64
 
 

@@ -19,7 +19,7 @@ MIN_HEADER_BYTES = _LOCAL_HEADER.size
 STORED, DEFLATED = 0, 8
 
 
-#: Most bytes that the header, the name and the extra fields of a member usually take.
+#: Usual maximum of the bytes that the header, the name and the extra fields of a member take.
 _OVERHEAD = 512
 
 
@@ -45,7 +45,7 @@ def _read_image(file: ContainerFile, location: Location, size: int) -> bytes:
 
 
 def max_deflated_bytes(size: int) -> int:
-    """Return the most bytes that `size` bytes take when deflated: 9 bits for each byte, and the headers of blocks."""
+    """Return the maximum length of `size` deflated bytes: 9 bits for each byte, and the headers of blocks."""
     return size + size // 8 + 4096
 
 

@@ -1,4 +1,6 @@
-"""Claims: which of several processes writes a shard. They save work; no file is wrong without them.
+"""Claims: which of several processes writes a shard.
+
+They only avoid duplicate work; correctness does not depend on them.
 
 A claim is a file that is created exclusively and names its owner. Each owner has one more file, its beat, and changes
 its content every few seconds. An observer measures with its own monotonic clock how long neither of them changes, so

@@ -98,7 +98,9 @@ def finish(
             storage.sweep_dead(out)
             raise missing_error(job, missing)
         try:
-            with storage.partials([out], is_locked=True):  # all shards are there, so nobody needs a temporary file
+            with storage.partials(
+                [out], is_locked=True
+            ):  # all shards are written, so no process needs a temporary file
                 return write_dataset(job, found)
         except StorageError:  # another process that finished the dataset removes the files of all
             if not has_all_of(out, files_in_manifest(job.fingerprint, out)):

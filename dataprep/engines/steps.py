@@ -1,4 +1,4 @@
-"""The two steps of a part, in the process that runs it: until the function yields, and from the reply to the end."""
+"""Run a part: up to its yield, then on from the reply; see `base.Part`."""
 
 from __future__ import annotations
 

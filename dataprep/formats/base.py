@@ -73,7 +73,7 @@ class Record(NamedTuple):
         label: label as stored. `None` if the record has none.
         class_name: class name as stored. Empty if the record has none.
         source: source path as stored. Empty if the record has none.
-        caption: the caption as stored. `None` if the record has none, or if it was not asked for.
+        caption: the caption as stored. `None` if the record has none, or if it was not requested.
 
     """
 

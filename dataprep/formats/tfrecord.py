@@ -205,7 +205,7 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
     return Components(image=(names[0].decode(),), label=label)
 
 
-#: Most feature names, and most characters of each, in a message.
+#: Maximum number of feature names, and of characters of each, in a message.
 _MAX_NAMES, _MAX_NAME = 20, 80
 
 

@@ -163,7 +163,7 @@ def _read_label_and_texts(
 def _read_caption(
     view: View, members: dict[str, tar.Member], extension: str | None, where: tuple[str, int]
 ) -> str | None:
-    """Read the caption of a sample; `None` if it has none, or if none is asked for."""
+    """Read the caption of a sample; `None` if it has none, or if none is requested."""
     member = members.get(extension) if extension else None
     if member is None:
         return None

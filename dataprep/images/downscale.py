@@ -198,7 +198,7 @@ _FLIPPED_HORIZONTALLY = (2, 3, 6, 7)
 
 
 def _as_decoded(size: tuple[int, int], decoded: Decoded, info: ImageInfo) -> tuple[int, int]:
-    """Swap the sides of `size` if decoding swapped those of the image: Pillow applies the orientation of a TIFF."""
+    """Swap the sides of `size` if decoding swapped the sides of the image: Pillow applies the orientation of a TIFF."""
     return size[::-1] if size_of(decoded.image) == (info.height, info.width) else size
 
 

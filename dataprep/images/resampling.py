@@ -1,4 +1,4 @@
-"""Resize images fast, with a result close to that of a filter over all pixels.
+"""Resize images fast, with a result close to a filter over all pixels.
 
 A large image is first reduced, by averaging blocks of pixels, to at least twice the target size. The filter then
 resizes it to the target. Averaging blurs, so a final step sharpens by the same amount. The box filter
@@ -52,7 +52,7 @@ def resample(
     box: tuple[float, float, float, float] | None = None,
     averaging: float = 1.0,
 ) -> NDArray[np.uint8]:
-    """Resize an image, or a box of it, with a result close to that of the filter over all pixels.
+    """Resize an image, or a box of it, with a result close to the filter over all pixels.
 
     Args:
         image: mode ``"L"`` or ``"RGB"``; or uint8 [H, W] or [H, W, 3].

@@ -156,7 +156,7 @@ def read_plan(out: str) -> StoredPlan:
 
 
 def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool) -> bool:
-    """Compare the plan in an output folder with that of a run.
+    """Compare the plan in an output folder with the plan of a run.
 
     Returns:
         Whether the folder has a plan that the run must remove or replace.

@@ -1,4 +1,4 @@
-"""A conversion as its steps share it: what to write, without the samples.
+"""The job that the steps of a conversion share: what to write, without the samples.
 
 `convert` builds a job from the plan in memory, `work` and `finish` from the files of `dataprep plan`.
 """

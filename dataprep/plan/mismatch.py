@@ -1,4 +1,4 @@
-"""The error for an output folder with another dataset: which options differ, as far as its manifest tells."""
+"""The error for an output folder with another dataset: which options differ, as far as its manifest states them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _recorded_options(path: str) -> dict[str, Any]:
 
 
 def _differences(recorded: Mapping[str, Any], options: Options) -> str:
-    """Describe which options differ from those of the earlier run."""
+    """Describe which options differ from the earlier run."""
     if not recorded:
         return ""
     before, now = _flatten(recorded), _flatten(options.as_json())

@@ -40,7 +40,7 @@ def rows_per_class(
 
 
 def shown_classes(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return the classes that get a contact sheet, ascending: all with samples, or the rarest and the commonest.
+    """Return the classes that get a contact sheet, ascending: all with samples, or the smallest and the largest.
 
     Args:
         counts: samples of each class.

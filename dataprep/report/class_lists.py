@@ -9,13 +9,13 @@ from functools import cached_property
 from dataprep.report.facts import ClassFacts
 from dataprep.report.findings import flag_share
 
-#: Rows of the table of all classes, and of the tables of the rarest and the commonest.
+#: Rows of the table of all classes, and of the tables of the smallest and the largest classes.
 _MAX_CLASSES, _FEW_CLASSES, _EXTREME_CLASSES = 2000, 30, 10
 
 
 @dataclass(frozen=True)
 class ClassLists:
-    """The lists of classes that ``report.html.j2`` asks for by these names."""
+    """The lists of classes in ``report.html.j2``, by their names there."""
 
     classes: Sequence[ClassFacts]
 
@@ -51,7 +51,7 @@ class ClassLists:
 
     @cached_property
     def listed(self) -> list[ClassFacts]:
-        """The classes in the long table: all, or the rarest and the commonest of very many."""
+        """The classes in the long table: all, or the smallest and the largest if there are very many."""
         if len(self._by_size) <= _MAX_CLASSES:
             return list(self.classes)
         half = _MAX_CLASSES // 2

@@ -1,4 +1,4 @@
-"""Find images that look alike, if a dataset has perceptual hashes: in its tables, or those of `duplicates`."""
+"""Find images that look alike, if a dataset has perceptual hashes: in its tables, or from `dataprep duplicates`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _leaked(images: Collection, found: Duplicates) -> Iterator[tuple[str, int]]:
 
 
 def _group(columns: Columns, images: Collection, match: Match) -> CopyGroup:
-    """Describe two images. The rows of the collection are those of the columns."""
+    """Describe two images. The collection and the columns have the same rows."""
     rows = np.array(match.images)
     turned = f", {match.symmetry}" if match.symmetry != "identical" else ""
     return CopyGroup(

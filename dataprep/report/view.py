@@ -1,4 +1,4 @@
-"""What the page shows, in the form in which its template asks for it."""
+"""The data of the page's template."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Material:
 
 @dataclass(frozen=True)
 class Page:
-    """What ``report.html.j2`` asks for by these names, besides the facts."""
+    """The variables of ``report.html.j2``, besides the facts."""
 
     report: Report
     material: Material

@@ -1,4 +1,4 @@
-"""Which shards of a plan are finished: what their sample tables and the manifest say, and whether it is true."""
+"""Which shards of a plan are finished: what their sample tables and the manifest say, and whether the files match."""
 
 from __future__ import annotations
 

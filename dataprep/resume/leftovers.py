@@ -257,7 +257,7 @@ _OTHER_FILES = "|".join([re.escape(REJECTED_NAME), re.escape(APPEND_MARK_NAME), 
 
 
 def _dataset_files(plan: ConversionPlan, out: str) -> list[str]:
-    """List the files in the folder whose names could be those of a dataset. All other files are never changed."""
+    """List the files in the folder whose names could belong to a dataset. All other files are never changed."""
     splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
     pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{_OTHER_FILES}")
     return sorted(entry.name for entry in storage.list_folder(out) if pattern.fullmatch(entry.name))

@@ -1,4 +1,4 @@
-"""May a run write to this output folder? Everything here is checked before anything is written."""
+"""Check that a run may write to an output folder, before it writes anything."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
 
 
 def _stored(task: RereadTask, images: SourceImages) -> dict[str, tuple[int, ...]]:
-    """Return the checksum of each image in the shard, and that of its mask or depth map, by the path of the image."""
+    """Return the checksum of each image in the shard, and of its mask or depth map, by the path of the image."""
     columns = ["crc32c", *(["mask_crc32c"] if images.seconds else [])]
     path = os.path.join(task.out, f"{task.name}.parquet")
     table = read_table(path, ["source", *columns], label_type=images.label_type)

@@ -221,7 +221,7 @@ def _placed_labels(
 
 
 def _label(batch: Batch, row: int, extra: Mapping[str, Any]) -> tuple[int | None, str, tuple[str, ...]]:
-    """Return the label of an image, the name of its class, and those of its classes if it can have several."""
+    """Return the label of an image, the name of its class, and the names of its classes if it can have several."""
     if batch.labels is not None:
         label = batch.labels[row]
         return label, batch.class_names[label], ()

@@ -37,7 +37,7 @@ class LoadedImage(NamedTuple):
         data: its bytes.
         info: format and size.
         changes: values for `Options.added_columns`.
-        placement: where it shows the pixels of the source image, if that was asked for.
+        placement: where it shows the pixels of the source image, if that was requested.
 
     """
 

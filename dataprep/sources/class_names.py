@@ -26,7 +26,7 @@ RENAME_HINT = "rename one of them with --rename-classes FILE, lines of `old,new`
 
 
 def used_classes(source: Source) -> NDArray[np.int64]:
-    """Return the labels of the classes that have samples, ascending, int64 [N]. Nobody knows those of masks: all."""
+    """Return the labels of the classes that have samples, ascending, int64 [N]; for masks, all labels."""
     column = CLASS_COLUMNS.get(source.label_type)
     if column is not None:
         return np.unique(np.asarray(pc.list_flatten(source.extra[column]))).astype(np.int64)
@@ -36,7 +36,7 @@ def used_classes(source: Source) -> NDArray[np.int64]:
 
 
 def extended_classes(classes: Sequence[str], source: Source, first: str) -> tuple[str, ...]:
-    """Return class names with those of a source that are new, at the end.
+    """Return class names with the new ones of a source at the end.
 
     Args:
         classes: the classes that are there.

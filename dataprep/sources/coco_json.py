@@ -146,7 +146,7 @@ class AnnotationReader:
         self._out.boxes.add(image_id, category, (x, y, x + width, y + height), number)
 
     def _resolve(self) -> None:
-        """Replace the ids of images by their numbers, and check those of categories."""
+        """Replace the ids of images by their numbers, and check the ids of categories."""
         out = self._out
         for at, (image_id, category) in enumerate(zip(out.boxes.image, out.boxes.label, strict=True)):
             place = f"annotations[{out.boxes.place[at]}]"

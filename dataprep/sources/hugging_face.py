@@ -136,7 +136,7 @@ def _check_configurations(root: str, files: Sequence[str]) -> None:
 
 
 def _split_of(file: str) -> str:
-    """Return the split that the name of a file stands for, or else that of its folder."""
+    """Return the split that the name of a file stands for, or else the name of its folder."""
     folder, name = os.path.split(os.path.splitext(file)[0])
     match = _SHARD_NAME.fullmatch(name)
     stem = match["name"] if match else name

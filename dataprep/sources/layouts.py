@@ -102,7 +102,7 @@ def _refusal(place: str, layout: Layout) -> SourceError:
 
 
 def _places(src: str, folders: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
-    """Return the folder and those of its splits, with the names of the folders in each."""
+    """Return the folder and the folders of its splits, with the names of the folders in each."""
     splits = [name for name in folders if name.lower() in SPLIT_ALIASES]
     return [(src, folders), *((f"{src}/{name}", list_folders(f"{src}/{name}")) for name in splits)]
 

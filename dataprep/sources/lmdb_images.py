@@ -60,7 +60,7 @@ def find_databases(src: str, folders: Sequence[str]) -> list[str]:
 
 
 def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Source:
-    """Read the keys, places and labels of the images. Labels are those of Caffe, or the names of LSUN's folders.
+    """Read the keys, places and labels of the images. Labels are Caffe's, or the names of LSUN's folders.
 
     Raises:
         SourceError: a database is damaged, or is of another kind.

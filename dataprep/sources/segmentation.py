@@ -134,7 +134,7 @@ def _read_ade20k(src: str, folders: Sequence[str], options: SourceOptions) -> So
 
 
 def _ade20k_classes(file: str) -> tuple[str, ...]:
-    """Return the names in objectInfo150.txt, after that of the value 0; empty if there is no such file."""
+    """Return the names in objectInfo150.txt, after the name of the value 0; empty if there is no such file."""
     if not storage.is_file(file):
         return ()
     rows = [line.decode("utf-8", "replace").rstrip("\n").split("\t") for line in read_lines(file, SOURCE_LIST)]

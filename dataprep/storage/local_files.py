@@ -27,7 +27,7 @@ class LocalFiles:
             return [*entries]
 
     def remember(self, folder: str) -> AbstractContextManager[None]:
-        """Do nothing: the system does it."""
+        """Do nothing: the operating system already caches metadata."""
         del folder
         return nullcontext()
 

@@ -34,7 +34,7 @@ _SHARED = re.compile(r"(claim|beat|tasks)-(?s:.+)")
 
 
 def _inside(folder: str) -> str:
-    """Return the folder for the temporary files of a folder; those of an object store are on this machine."""
+    """Return the folder for the temporary files of a folder; for an object store, it is on this machine."""
     return os.path.join(files_of(folder).local_folder(folder), PARTIALS_NAME)
 
 
@@ -148,7 +148,7 @@ def _make_folder(folder: str) -> None:
 
 
 def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
-    """Remove the temporary files in a folder; without a lock, only those of this process.
+    """Remove the temporary files in a folder; without a lock, only the files of this process.
 
     Args:
         folder: the folder above that of the temporary files.

@@ -170,7 +170,7 @@ def _place(path: str) -> tuple[Store, str]:
 
 
 class _Listing:
-    """What is in a folder: asked for now, waited for when it is needed."""
+    """The content of a folder: requested now, awaited when it is needed."""
 
     def __init__(self, store: Store) -> None:
         self._future = store.start_listing()

@@ -12,7 +12,7 @@ from loaders.dataset.mapped_files import map_file, resident_bytes
 from loaders.dataset.split import OpenSplit
 from loaders.devices import Device, cpu_name, device_name, gpu_bus_id
 
-#: Most shards that are asked for their pages, evenly spaced.
+#: Maximum number of shards whose cached pages are counted, evenly spaced.
 _MAX_SHARDS = 64
 
 #: Other programs that use more than this share of the cores or of the GPU make rates unreliable.

@@ -21,7 +21,7 @@ class Method:
     """How to measure.
 
     Attributes:
-        seconds: least duration of the warm-up and of each repeat.
+        seconds: minimum duration of the warm-up and of each repeat.
         repeats: number of repeats.
 
     """

@@ -18,7 +18,7 @@ from loaders.transforms.fuse import fuse_recipe
 from loaders.transforms.parse import Recipe
 from manifests.text import cut_middle, printable
 
-#: Most transforms that are left out one by one.
+#: Maximum number of transforms to leave out one by one.
 _MAX_LEFT_OUT = 6
 #: A size that shows whether a transform changes the size of images; any one that no transform returns.
 _PROBE = (1009, 1009)

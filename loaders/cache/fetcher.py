@@ -30,10 +30,10 @@ _BLOCKS_COST = 1.5
 
 #: Bytes of images that are fetched before they are needed.
 LOOKAHEAD_BYTES = 1 << 30
-#: Least batches that are fetched before they are needed.
+#: Minimum number of batches that are fetched before they are needed.
 LOOKAHEAD_BATCHES = 4
 
-#: Most batches whose requests are combined. At first it is one, so that the first batch arrives soon.
+#: Maximum number of batches whose requests are combined. At first it is one, so that the first batch arrives soon.
 MOST_BATCHES_AT_ONCE = 64
 
 

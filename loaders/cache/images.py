@@ -32,7 +32,7 @@ _LEAST_BATCHES = 8
 class CachedImages:
     """Random access to the encoded images of a split, by row; `Records` for a cache.
 
-    If the whole split fits into the cache, the shards are mapped, and nobody evicts images of the dataset meanwhile.
+    If the whole split fits into the cache, the shards are mapped, and no process evicts images of it meanwhile.
     Otherwise images are copied, and read again if one was evicted in the meantime.
     """
 

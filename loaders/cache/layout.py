@@ -1,4 +1,4 @@
-"""Where the images of a split are: in which shard, at which bytes, and which of them a request brings. No I/O.
+"""Where the images of a split are: in which shard, at which bytes; and the requests that fetch them. No I/O.
 
 If samples have label images, masks or depth maps, sample n has the rows 2n and 2n + 1 of a layout.
 """
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 #: Disk space is given back in pages of this many bytes.
 PAGE = 4096
 
-#: Bytes between two images that are read although nobody asked for them, to save a range.
+#: Maximum gap between two images in bytes that is fetched too, to save a range.
 GAP_BYTES = 16 << 10
 
-#: Most bytes, and most ranges, of one request: several connections share the work, and a retry repeats little.
+#: Maximum number of bytes and of ranges in a request: several connections share the work, and a retry repeats little.
 REQUEST_BYTES, REQUEST_RANGES = 4 << 20, 32
 
 #: Images are fetched in blocks of about this length if all that is in them stays in the cache: a request costs as much
@@ -35,7 +35,7 @@ class Request(NamedTuple):
     Attributes:
         shard: number of the shard.
         ranges: first byte of each range, and the byte after its last, ascending.
-        rows: the images that they bring, by offset, int64 [N].
+        rows: the images in these ranges, by offset, int64 [N].
 
     """
 
@@ -148,7 +148,7 @@ class Layout:
             yield number, begin, begin + size
 
     def cost(self, rows: NDArray[np.int64]) -> int:
-        """Return about how long it takes to fetch images, as the number of bytes that take as long.
+        """Return the estimated cost of fetching images, in bytes of equal transfer time.
 
         Args:
             rows: different rows, int64 [N].

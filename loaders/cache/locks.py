@@ -23,7 +23,7 @@ class Lock:
 
 
 def share_use(folder: str) -> Lock:
-    """Make the folder of a dataset, and share its lock, so that nobody removes it."""
+    """Make the folder of a dataset, and share its lock, so that no process removes it."""
     path = os.path.join(folder, IN_USE)
     while True:
         os.makedirs(folder, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which images of a split a loader reads: those of its samples, and their masks or depth maps if a field needs them."""
+"""Which images of a split a loader reads: of each sample, and the masks or depth maps if a field needs them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def open_cached(
         dataset: URL of the dataset.
         split: name of the split.
         cache: the cache folder.
-        limit: most bytes that the cache may take on disk; `None` means no limit.
+        limit: maximum size of the cache on disk in bytes; `None` means no limit.
         revision: an older revision of the dataset. `None` means the newest one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Keep a cache within its limit: remove datasets that nobody uses, then evict the images that are needed latest."""
+"""Keep a cache within its limit: remove unused datasets, then evict the images that are needed last."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Room:
 
     Attributes:
         cache: the cache folder.
-        limit: most bytes on disk; `None` means no limit but the disk's.
+        limit: maximum size on disk in bytes; `None` means no limit but the disk's.
 
     """
 
@@ -76,7 +76,7 @@ class Room:
             self._tenants.discard(tenant)
 
     def free(self, least: int = 0) -> int:
-        """Return the bytes that may still be written; datasets that nobody uses are removed if less is left."""
+        """Return the bytes that may still be written; unused datasets are removed if less is left."""
         with self._lock:
             if self.limit is None:
                 status = os.statvfs(self.cache)

@@ -83,7 +83,7 @@ class CachedShards:
         return self._files.read(shard, int(self._layout.offsets[row]), int(self._layout.sizes[row]))
 
     def write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
-        """Write the ranges of a request, and mark those of its images that are intact as present."""
+        """Write the ranges of a request, and mark its intact images as present."""
         try:
             self._write(request, parts, rows)
         except OSError as error:
@@ -100,7 +100,7 @@ class CachedShards:
             self._presence.mark(rows, PRESENT)
 
     def _pieces(self, request: Request, parts: Sequence[memoryview]) -> Iterator[tuple[int, memoryview]]:
-        """Yield what to write, and where: between two images there may be a mask that nobody needs."""
+        """Yield what to write, and where: between two images there may be a mask that is not needed."""
         starts = [start for start, _ in request.ranges]
         if self._layout.images == 1:
             yield from zip(starts, parts, strict=True)

@@ -22,7 +22,7 @@ class SparseFiles:
     """Files by number, open for writing. Several threads may use it.
 
     Attributes:
-        max_open: most files that are open and idle at a time.
+        max_open: maximum number of files that are open and idle at a time.
 
     """
 

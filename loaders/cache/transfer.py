@@ -47,7 +47,7 @@ class Destination(Protocol):
         ...
 
     def write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
-        """Write the ranges of a request, and mark those of its images that are intact as present."""
+        """Write the ranges of a request, and mark its intact images as present."""
         ...
 
     def mark_verified(self, rows: NDArray[np.int64], *, intact: bool) -> None:

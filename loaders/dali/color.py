@@ -138,10 +138,10 @@ def jitter_plans(names: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
 def draw_jitter(
     operation: ColorJitter, plans: NDArray[np.int32], rng: np.random.Generator, batch_size: int
 ) -> tuple[NDArray[np.int32], dict[str, NDArray[np.float64]]]:
-    """Draw the plan of each image, int32 [N, slots], of which all slots are unused if it stays as it is; and factors.
+    """Draw the plan of each image and the factors of its steps. If an image does not change, all its slots are unused.
 
     Returns:
-        The plans, and for each name of an adjustment float64 [N] factors; for hue shifts in circles.
+        The plans, int32 [N, slots], and for each name of an adjustment float64 [N] factors; for hue shifts in circles.
 
     """
     plan = plans[rng.integers(len(plans), size=batch_size)]

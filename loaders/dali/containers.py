@@ -64,7 +64,7 @@ def _(operation: RandomOrder, image: Node, spec: ImageSpec, context: GraphContex
 def _run_all(
     chains: Sequence[Sequence[Operation]], index: Node, image: Node, spec: ImageSpec, context: GraphContext
 ) -> list[Node]:
-    """Add all chains to the graph, side by side. A preview describes for each image only that of its index."""
+    """Add all chains to the graph, side by side. A preview describes for each image only its own chain."""
     images = []
     for number, chain in enumerate(chains):
         first = context.random.shown

@@ -167,7 +167,7 @@ class Mappings:
     """Files by number. Maps each file when it is first needed, and at most `max_mapped` files at a time.
 
     Attributes:
-        max_mapped: most files that are mapped at a time. To map one more, all others are released.
+        max_mapped: maximum number of mapped files. To map one more, all others are released.
         get: returns a file by its number if it is already mapped, else `None`.
         addresses: address of the first byte of each mapped file, int64 [files]; 0 if it is not mapped.
 

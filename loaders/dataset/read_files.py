@@ -17,7 +17,7 @@ class OpenFiles:
     """Files by number. Opens each file when it is first needed; several threads may use it.
 
     Attributes:
-        max_open: most files that are open at a time. To open one more, the one that was opened first is closed.
+        max_open: maximum number of open files. To open one more, the one that was opened first is closed.
 
     """
 

@@ -19,7 +19,7 @@ from manifests.unexpected_errors import raise_machine_fault
 _VERSION = 1
 #: First member of the file, by which the command recognizes one that it may replace.
 MARK = "loaders_tuning"
-#: Most entries; more are a mistake.
+#: Maximum number of entries; more are a mistake.
 _MAX_ENTRIES = 10_000
 
 _AGAIN = "run `loaders tune` again for this machine, dataset and transforms, or remove tuning"

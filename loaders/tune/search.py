@@ -57,7 +57,7 @@ def axes_for(cores: int, *, gpu: bool, encoded: bool, start: Tuning) -> dict[str
     """Return the values to try for each option. They contain those of the start.
 
     Args:
-        cores: cores that the process may use, the most threads.
+        cores: cores that the process may use, the maximum number of threads.
         gpu: whether a GPU decodes.
         encoded: whether the images must be decoded.
         start: where the search begins.

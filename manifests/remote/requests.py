@@ -1,4 +1,4 @@
-"""Send requests to object stores in threads, and repeat those whose answer breaks off."""
+"""Send requests to object stores in threads, and retry interrupted responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 #: Connections that one process uses at a time.
 CONNECTIONS = 32
 
-#: An answer that breaks off is asked for again this many times. Refused and failed requests are repeated by obstore.
+#: An interrupted response is requested again this many times. Refused and failed requests are retried by obstore.
 _ATTEMPTS = 4
 _FIRST_WAIT = 0.2
 

@@ -122,7 +122,7 @@ def measure_changes(files: list[bytes], report: Report) -> NDArray[np.uint64]:
 
 
 def _near(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> tuple[int, int]:
-    """Return the number of near pairs of different rows, and the least distance."""
+    """Return the number of near pairs of different rows, and the minimum distance."""
     bits = np.stack([distances(row, b) for row in a])
     others = bits[np.triu_indices(len(a), 1)]
     return int((others <= DEFAULT_DISTANCE).sum()), int(others.min())
