@@ -120,7 +120,7 @@ def _connect(memory: int = _MEMORY) -> Any:
         import duckdb
     except ImportError:
         raise CallError(
-            "a filter needs DuckDB, which is not installed", hint='run `pip install "dataprep-loaders[sql]"`'
+            "a filter needs DuckDB, which is not installed", hint="run `pip install 'dataprep-loaders[sql]'`"
         ) from None
     # A filter computes with the given columns. It reads no files and loads no extensions.
     config: dict[str, Any] = {"enable_external_access": "false", "threads": "1", "memory_limit": f"{memory >> 20}MiB"}

@@ -67,7 +67,9 @@ def _import() -> Any:
     try:
         import ray
     except ImportError:
-        raise CallError("--engine ray needs the package ray", hint="pip install 'dataprep-loaders[ray]'") from None
+        raise CallError(
+            "--engine ray needs the package ray", hint="run `pip install 'dataprep-loaders[ray]'`"
+        ) from None
     return ray
 
 
@@ -108,7 +110,7 @@ def _check_client() -> None:
         import_module("grpc")
     except ImportError:
         raise CallError(
-            "--address ray://… needs the package grpcio", hint="pip install 'dataprep-loaders[ray]'"
+            "--address ray://… needs the package grpcio", hint="run `pip install 'dataprep-loaders[ray]'`"
         ) from None
 
 

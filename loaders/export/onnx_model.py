@@ -32,7 +32,7 @@ def require_onnx() -> None:
     except ImportError as error:
         raise CallError(
             f"--for onnx needs {error.name}, which is not installed",
-            hint='run: pip install "dataprep-loaders[onnx]"',
+            hint="run `pip install 'dataprep-loaders[onnx]'`",
         ) from None
 
 

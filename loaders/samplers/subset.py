@@ -26,7 +26,7 @@ class SubsetSampler(ComparedByText):
         rows: rows of the split, from 0, each once, in the order in which `SequentialSampler` reads them. What the field
             ``"index"`` contains.
         where: a filter over the columns of the sample tables, as in a SQL ``WHERE`` clause:
-            ``"width >= 64 and label in (1, 2)"``. Needs DuckDB: ``pip install "dataprep-loaders[sql]"``.
+            ``"width >= 64 and label in (1, 2)"``. Needs the extra ``sql``.
         sampler: draws from these rows.
 
     Raises:

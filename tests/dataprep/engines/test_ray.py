@@ -339,7 +339,10 @@ def test_ray_is_not_installed(convert, tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError('no ray')")
     done = convert("auto", env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "dataprep: --engine ray needs the package ray. Hint: pip install 'dataprep-loaders[ray]'.\n"
+    assert (
+        done.stderr
+        == "dataprep: --engine ray needs the package ray. Hint: run `pip install 'dataprep-loaders[ray]'`.\n"
+    )
 
 
 def test_address_without_the_engine(dataprep, source, tmp_path):

@@ -100,5 +100,5 @@ def test_a_filter_reads_no_files(tmp_path):
 
 def test_without_duckdb_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(CallError, match=r"pip install \"dataprep-loaders\[sql\]\""):
+    with pytest.raises(CallError, match=r"run `pip install 'dataprep-loaders\[sql\]'`"):
         SubsetSampler(where="label < 3")
