@@ -105,7 +105,7 @@ def build(
       regression: float32 tensor [B, numbers]. ``"caption"``: list of strings. `Loader.dataset.label_type` is the type.
     - ``"index"``: int64 tensor [B], the row of the sample in the split.
     - ``"valid"``: bool tensor [B], false for samples that only fill up a batch: with ``last_batch="pad"`` the repeated
-      ones, and with `on_error` those that take the place of an image that cannot be decoded.
+      ones, and with `on_error` the samples that take the place of an image that cannot be decoded.
     - any other name: a column of the sample tables, such as ``"key"`` or ``"source"``. A tensor [B] if the column is
       numeric, has no missing value, and has one type in all tables; else a list. ``"column:NAME"`` is the source's
       column of this name, also if the name is one of these.
@@ -134,13 +134,13 @@ def build(
             - the path of a YAML file that contains such a list or a PaddleClas training config
         views: several tensors of the same images, for self-supervision: a list of lists of transforms, or of
             ``Compose``, one for each view. `transforms`, a list, runs first, once per image; its result is the input of
-            every view. The value of ``"image"`` is then a tuple of tensors, one for each view; likewise those of
+            every view. The value of ``"image"`` is then a tuple of tensors, one for each view; likewise the values of
             ``"mask"``, ``"depth"``, ``"boxes"``, ``"box_labels"`` and ``"box_counts"``.
         sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`, `PKSampler`, or any
             object that follows the protocol `loaders.samplers.Sampler`. `None` means the sampler of a PaddleClas
             config, else every sample once per epoch, in the order that `shuffle` gives.
-        shuffle: whether each epoch has a new order. With `True`, the order is that of `ShuffledSampler`, which shuffles
-            the whole split. With ``"buffer"``, it is that of DALI's reader: a rank reads a part of the shards, in
+        shuffle: whether each epoch has a new order. With `True`, `ShuffledSampler` gives the order, which shuffles
+            the whole split. With ``"buffer"``, DALI's reader gives it: a rank reads a part of the shards, in
             another order each epoch, and shuffles within a buffer of 1,024 samples; each epoch starts a new pipeline.
             `False` reads in stored order. `None` means true for the split ``"train"`` and false for others; if the
             dataset is on a network file system, ``"buffer"`` instead of true, because random access is slow there.
@@ -184,7 +184,7 @@ def build(
             for several datasets a list with one for each. `None` reads the newest one. A state belongs to one revision.
         tuning: file that ``loaders tune`` wrote. Its `num_threads`, `prefetch` and `hw_decoder_load` replace the
             defaults of these arguments. A file for another machine, dataset or transforms is an error that says what
-            differs; of several batch sizes, the nearest is used, with a warning if it is not that of the loader.
+            differs; of several batch sizes, the nearest is used, with a warning if it is not the loader's.
         on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a `DamagedError` that names shard,
             record and key. ``"skip"`` leaves the image out: the later samples of this rank move up, so every other
             sample is read as often as without it, and only the end of the epoch changes: the last batch is shorter, or
@@ -206,7 +206,7 @@ def build(
             for an image that cannot be decoded and for a label that cannot be read.
 
     Warns:
-        UserWarning: the transforms differ from those of their library or waste memory, or the sampler cannot use all
+        UserWarning: the transforms differ from their library's or waste memory, or the sampler cannot use all
             classes.
 
     """

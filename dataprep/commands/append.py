@@ -20,7 +20,7 @@ append_option = click.option(
     "--append",
     is_flag=True,
     help="Add the images to the dataset OUT, as its next revision: new shards after the old ones, new classes at the "
-    "end. Images that are in OUT are left out. Options that are not given are those of OUT. `dataprep revert` undoes "
+    "end. Images that are in OUT are left out. Options that are not given are taken from OUT. `dataprep revert` undoes "
     "it.",
 )
 

@@ -52,7 +52,7 @@ _INPUT = section(
         "--where",
         metavar="FILTER",
         help='Convert only images that match FILTER, a condition in SQL, for example "size > 10000 and label != '
-        "'n01440764'\". Columns: path, label (the class name), split, size, those of the source, and width and height "
+        "'n01440764'\". Columns: path, label (the class name), split, size, columns of the source, width and height "
         "of a prepared dataset. Needs the extra [sql].",
     ),
 )

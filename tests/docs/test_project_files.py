@@ -77,6 +77,12 @@ def test_every_extra_for_users_is_on_the_page_of_requirements():
     assert {*named} == {*PROJECT["project"]["optional-dependencies"]} - {"test", "check", "docs"}
 
 
+def test_the_readme_names_every_package():
+    text = (ROOT / "README.md").read_text("utf-8").split("## Find your way in the source")[1]
+    packages = {path.parent.name for root in ("dataprep", "loaders") for path in (ROOT / root).glob("*/__init__.py")}
+    assert sorted(name for name in packages if f"`{name}/`" not in text) == []
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
 
