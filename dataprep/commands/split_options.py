@@ -32,8 +32,8 @@ _SPLITS = section(
         "--split-by",
         metavar="COLUMN",
         help="With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the same split, "
-        "instead of stratifying. Every source has the column label. duplicates: keep copies in the same split, and "
-        "stratify.",
+        "instead of stratifying. Every source with classes has the column label. duplicates: keep copies in the same "
+        "split, and stratify.",
     ),
     option(
         "--duplicates",

@@ -14,6 +14,7 @@ from dataprep.sources.base import Source
 from dataprep.sources.select import take_rows
 from manifests.errors import CallError
 from manifests.filters import EXAMPLE, filter_columns, matching_rows
+from manifests.schema import COLUMN_PREFIX
 from manifests.text import plural, shown, suggest
 
 Result = TypeVar("Result")
@@ -85,6 +86,10 @@ def _columns(source: Source) -> Mapping[str, Callable[[], pa.Array | pa.ChunkedA
 
 
 def _unknown(name: str, columns: Mapping[str, object]) -> CallError:
+    own = next((each for each in columns if each.lower() == f"{COLUMN_PREFIX}{name}".lower()), None)
+    if own is not None:
+        message = f"--where: the column {shown(name)} of the source is called {shown(own)} in shards and filters"
+        return CallError(message, hint=f'write "{own}", in double quotes')
     if name.lower() in _MEASURED:
         hint = "convert the source without --where first, then convert that dataset with it"
         return CallError(f"--where: the {name} of images is not known before they are opened", hint=hint)

@@ -164,3 +164,13 @@ def test_classes_that_are_left_out_are_counted(invoke, image_folder, tmp_path):
     where = "label = 'cat'"
     result = invoke("convert", "--src", image_folder, "--where", where, "--out", tmp_path / "out", "--dry-run")
     assert "note: --where: no image of 2 classes matches" in result.stderr
+
+
+def test_a_column_with_a_reserved_name(invoke, image_folder, tmp_path):
+    lines = [f"{path},cat,{number}" for number, path in enumerate(sorted(image_folder.glob("*/*")))]
+    (tmp_path / "table.csv").write_text("\n".join(["path,label,height", *lines]) + "\n")
+    call = ("convert", "--src", tmp_path / "table.csv", "--out", tmp_path / "out", "--dry-run", "--where")
+    output = invoke(*call, "Height > 9", status=2).stderr
+    assert "--where: the column 'Height' of the source is called 'column:height' in shards and filters. " in output
+    where = output.split("Hint: write ")[1].split(",")[0] + " > 9"
+    assert "--where: 4 of 14 images match" in invoke(*call, where).stderr
