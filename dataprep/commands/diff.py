@@ -106,12 +106,13 @@ def _describe(kind: Kind, difference: Difference) -> str:
     if a is None or b is None:
         return _place(a or b)
     source = _arrow(a.source, b.source)
-    values = {"relabelled": (a.class_name, b.class_name), "moved": (a.split, b.split)}.get(kind)
+    labels = (a.class_name or "no label", b.class_name or "no label")
+    values = {"relabelled": labels, "moved": (a.split, b.split)}.get(kind)
     return f"{source}: {_arrow(*values)}" if values else source
 
 
 def _place(place: Place | None) -> str:
-    return ", ".join(one_line(text, MAX_SHOWN) for text in place or ())
+    return ", ".join(one_line(text, MAX_SHOWN) for text in place or () if text)
 
 
 def _arrow(before: str, after: str) -> str:

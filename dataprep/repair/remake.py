@@ -113,7 +113,7 @@ def _plan(
     except (CallError, SourceError, SourceVanishedError) as error:
         return f"the source does not fit the options in the manifest ({error.message})"
     except DamagedError as error:
-        return f"a file that tells what was in the dataset before is damaged ({error.message})"
+        return f"a file of an earlier revision, which has to be repaired first, is damaged ({error.message})"
     if planned is None or planned[1].fingerprint != part.options.get("plan"):
         versions = ", or other library versions made it" if options.changes_images else ""
         what = "the dataset" if not manifest.revisions else f"revision {revision}"

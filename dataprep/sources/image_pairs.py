@@ -15,7 +15,7 @@ from dataprep.sources.columns import concat
 from dataprep.sources.scan import Scan
 from manifests.errors import SourceError
 from manifests.labels import LabelType
-from manifests.text import plural, printable
+from manifests.text import agree, plural, printable
 
 #: Odd, so that numbers that differ still differ when they are multiplied by it, modulo 2**64.
 _FACTOR = 0x2545F4914F6CDD1D
@@ -95,7 +95,8 @@ def read_pairs(
         at += count
         if unused:
             first = printable(min(unused))
-            notices.append(f"skipped {plural(len(unused), 'file')} in {each.seconds}/ that belong to no image: {first}")
+            what = f"{plural(len(unused), 'file')} in {each.seconds}/ that {agree(len(unused), 'belongs', 'belong')}"
+            notices.append(f"skipped {what} to no image: {first}")
     if not seconds:
         raise SourceError(
             f"no image has a {label_type} of the same name",

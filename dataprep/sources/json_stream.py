@@ -160,7 +160,7 @@ class _Reader:
             self.fail("it is nested too deeply")
         if not self._ended:
             self.fail(f"an item is longer than {_MAX_ITEM:,} characters, or is not complete")
-        self.fail(str(error).split(": line ", maxsplit=1)[0].removesuffix(" starting at")[:200])
+        self.fail(reason_of(error))
 
     def _refuse(self, name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")
@@ -175,3 +175,8 @@ class _Reader:
         self._text = self._text[self._at :] + more
         self._at = 0
         self._ended = not data
+
+
+def reason_of(error: Exception) -> str:
+    """Return what is wrong with JSON, without the position that Python's message ends with."""
+    return str(error).split(": line ", maxsplit=1)[0].removesuffix(" at").removesuffix(" starting")[:200]

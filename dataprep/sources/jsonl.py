@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep.sources.json_stream import reason_of
 from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, read_lines
 from manifests.json_members import MAX_INTEGER, is_unicode, parse_members, shorten
@@ -151,14 +152,9 @@ def _objects(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
             members = parse_members(text)
         except ValueError as error:
             raise SourceError(
-                f"the line is not a JSON object ({_reason(error)})",
+                f"the line is not a JSON object ({reason_of(error)})",
                 file=file,
                 line=number,
                 hint='write each line like {"path": "images/0001.jpg", "label": "cat"}',
             ) from None
         yield number, members
-
-
-def _reason(error: ValueError) -> str:
-    """Return what is wrong with the JSON, without the position that Python's message ends with."""
-    return str(error).split(": line ", maxsplit=1)[0][:200]

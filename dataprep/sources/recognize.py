@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dataprep import storage
@@ -84,7 +84,12 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
         len(source.splits),
         time.monotonic() - started,
     )
-    return replace(source, notices=(*source.notices, *class_notices(source)))
+    return replace(source, notices=(*source.notices, *_unused_notices(src, source, options), *class_notices(source)))
+
+
+def _unused_notices(src: str, source: Source, options: SourceOptions) -> Iterator[str]:
+    if options.label_separator is not None and source.label_type not in ("multi-label", "regression"):
+        yield f"--label-separator has no effect: the labels of {printable(src)} are of the type {source.label_type}"
 
 
 def read_sources(srcs: Sequence[str], options: SourceOptions, renames: str | None = None) -> list[NamedSource]:

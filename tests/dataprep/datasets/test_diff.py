@@ -128,6 +128,17 @@ def test_images_without_checksums_are_read(convert, invoke, source, tmp_path):
     assert counts(diff_datasets(a, str(tmp_path / "indexed"))) == {"changed": 1}
 
 
+def test_images_without_labels(convert, invoke, source):
+    """No empty places in what is printed."""
+    a = convert(source, "a", "--unlabelled")
+    output = invoke("diff", a, convert(source, "b"), "--limit", 1, status=1).output
+    assert ": no label -> " in output
+    path = images(source)[0]
+    path.unlink()
+    output = invoke("diff", a, convert(source, "c", "--unlabelled"), status=1).output
+    assert f"\n  cat/{path.name}, train\n" in output
+
+
 def test_names_are_escaped_and_shortened(convert, invoke, source):
     a = convert(source, "a")
     images(source)[0].rename(source / "cat" / "new\n\x1b[2J line.jpg")

@@ -55,6 +55,8 @@ GOOD = {"path": "a/1.jpg", "label": "cat"}
     [
         ("{\n", "line 2: the line is not a JSON object"),
         ("[1]\n", "line 2: the line is not a JSON object (it is not an object)"),
+        ('{"path": "cut\n', "the line is not a JSON object (Invalid control character)"),
+        ('{"path": "cut', "the line is not a JSON object (Unterminated string)"),
         ('{"path": "b.jpg", "path": "a/2.jpg", "label": "x"}\n', "line 2: .*the name 'path' occurs twice"),
         ('{"path": "b.jpg", "label": NaN}\n', "NaN is not JSON"),
         ("[" * 100_000 + "\n", "nested too deeply"),

@@ -267,3 +267,9 @@ def test_one_number_for_each_image_or_none_is_multi_label_if_it_is_chosen(images
     assert has_notice(source, "4 images without a class")
     source = read(write_parquet(images, label=[1, None, 2] * 4), label_separator="|")
     assert source.extra["labels"].to_pylist() == [[1], [], [2]] * 4
+
+
+def test_a_separator_without_effect_is_mentioned(image_folder, images):
+    assert has_notice(read(image_folder, label_separator=","), "--label-separator has no effect: ", "the type class")
+    table = write_csv(images, label=["a-b"] * N)
+    assert not has_notice(read(table, label_separator="-"), "has no effect")

@@ -98,7 +98,7 @@ def test_depth_maps(make_tree):
 def test_images_without_masks_and_masks_without_images(make_tree):
     source = read(make_tree(["images/1.jpg", "images/2.jpg", "masks/1.png", "masks/3.png"]))
     assert seconds(source) == [("images/1.jpg", "masks/1.png")]
-    assert has_notice(source, "skipped 1 file in masks/ that belong to no image: masks/3.png")
+    assert has_notice(source, "skipped 1 file in masks/ that belongs to no image: masks/3.png")
     (rejected,) = source.rejected
     assert rejected == {
         "source": "images/2.jpg",
