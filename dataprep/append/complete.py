@@ -10,7 +10,7 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.append.base import Base
-from dataprep.append.ended import write_ended
+from dataprep.append.rejected_only import write_ended
 from dataprep.convert.complete import ConvertResult, describe_result, rejected_rows, remove_empty_shards, with_formats
 from dataprep.images.base import EXTENSIONS
 from dataprep.plan.job import Job
@@ -28,7 +28,7 @@ def finish_append(
 ) -> tuple[Manifest, ConvertResult]:
     """Write ``rejected.N.jsonl``, the old manifest under its new name, and ``manifest.json``, in this order.
 
-    If every image was rejected, there is no new revision; see `dataprep.append.ended`.
+    If every image was rejected, there is no new revision; see `dataprep.append.rejected_only`.
 
     Args:
         base: the dataset.

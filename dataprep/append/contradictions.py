@@ -1,4 +1,4 @@
-"""What a source says about images that are in the dataset already: another label is refused, another split is named."""
+"""Images of a source that are in the dataset already: refuse another label, and report another split."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 
 from dataprep import storage
 from dataprep.append.base import Base, read_base
-from dataprep.append.ended import remove_ended
 from dataprep.append.mark import Mark, create_mark, read_mark, remove_mark
 from dataprep.append.planning import AppendPlan, AppendResult, plan_append
+from dataprep.append.rejected_only import remove_ended
 from dataprep.engines import Engine
 from dataprep.options import Options
 from dataprep.progress import Progress

@@ -16,10 +16,10 @@ import numpy as np
 from dataprep import storage
 from dataprep.append.base import Base, read_base
 from dataprep.append.complete import finish_append
-from dataprep.append.ended import describe_ended, has_ended
 from dataprep.append.mark import read_mark, remove_mark
 from dataprep.append.planning import AppendPlan, AppendResult
 from dataprep.append.prepare import prepared_append
+from dataprep.append.rejected_only import describe_ended, has_ended
 from dataprep.canary import check_canary
 from dataprep.convert.finish import check_shards, missing_error
 from dataprep.engines import Engine, LocalEngine

@@ -156,7 +156,7 @@ def prepared(
         storage.check_partials([out])
         has_other_plan = has_ended_append = False
         if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
-            from dataprep.append.ended import has_ended, remove_ended  # take time, and most runs have no plan
+            from dataprep.append.rejected_only import has_ended, remove_ended  # take time, and most runs have no plan
             from dataprep.plan.files import check_plan, remove_plan
 
             has_ended_append = overwrite and has_ended(out)

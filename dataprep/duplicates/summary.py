@@ -1,4 +1,4 @@
-"""What duplicates mean: leaks between splits, conflicting labels, and the pairs to show, the worst first."""
+"""Count leaks between splits and conflicting labels, and choose the pairs to show, the worst first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Match:
     Attributes:
         images: their numbers in the collection.
         distance: different bits of their hashes; `None` if they have the same bytes.
-        symmetry: what turns the second image into the first.
+        symmetry: the transform from the second image to the first.
         has_conflict: whether their labels differ.
         is_leak: whether they are in different splits.
 
@@ -65,7 +65,7 @@ class Summary:
 
 
 def summarize(images: Collection, found: Duplicates, limit: int) -> Summary:
-    """Draw conclusions from duplicates.
+    """Count leaks and label conflicts, and choose pairs.
 
     Args:
         images: the collection.

@@ -1,3 +1,5 @@
+"""Fixtures: photographs, an ImageFolder of them, and the command line."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,5 @@
+"""Fixtures: datasets written by hand."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""`loaders.build`: public names, batches, epochs, imports."""
+
 import gc
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""Wrong arguments, and damaged and missing files."""
+
 import numpy as np
 import pytest
 import torch

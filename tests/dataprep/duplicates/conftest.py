@@ -1,3 +1,5 @@
+"""Fixtures: pictures with copies, and a source of them."""
+
 from __future__ import annotations
 
 from pathlib import Path

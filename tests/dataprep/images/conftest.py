@@ -1,3 +1,5 @@
+"""Fixtures: a picture to encode."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Fixtures: trees of files."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The list ``OUT/plan/rejected.jsonl`` of an append that ended without a new image: there is no revision to list them.
+"""The list ``OUT/plan/rejected.jsonl`` of an append that rejected every new image, so it made no revision to list them.
 
 The next append to the dataset removes it, and so does a conversion that replaces the dataset.
 """
