@@ -78,6 +78,7 @@ def convert(
             )
         print_source(opened)
         source = opened.samples
+        del opened  # with the sources before they were merged, which take as much memory
         if append:
             return append_source(source, request, runner, max_rejected, dry_run=dry_run)
 

@@ -55,13 +55,15 @@ def plan(*, conversion: Conversion, overwrite: bool, append: bool) -> ExitStatus
             search_progress=search_bar,
         )
     print_source(opened)
+    source = opened.samples
+    del opened  # with the sources before they were merged, which take as much memory
     if append:
-        return _plan_append(opened.samples, request)
+        return _plan_append(source, request)
 
     from dataprep.convert.planning import plan_dataset
 
     with cleanup_on_interrupt():
-        result = plan_dataset(opened.samples, out, options, overwrite=overwrite)
+        result = plan_dataset(source, out, options, overwrite=overwrite)
     for notice in result.notices:
         print_note(notice)
     for split in result.plan.splits:
