@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from awscrt.checksums import crc32c
 from PIL import Image
 
 from manifests.schema import Components, File, Format, Manifest, Shard, Split
 from manifests.store import MANIFEST_NAME, manifest_bytes
-from manifests.tables import build_table, write_table
+from manifests.tables import build_table, table_bytes
 
 #: Extension, encoded image and label.
 Sample = tuple[str, bytes, int]
@@ -68,6 +70,7 @@ def _file(path: Path) -> File:
     return File(path.name, path.stat().st_size, None)
 
 
+@lru_cache(2000)
 def _size(data: bytes) -> tuple[int, int]:
     try:
         with Image.open(io.BytesIO(data)) as image:
@@ -88,7 +91,13 @@ def _write_table(stem: Path, part: Sequence[Sample], offsets: Sequence[int]) -> 
         "source": [f"{row}.{extension}" for row, (extension, _, _) in enumerate(part)],
         "crc32c": [crc32c(data) for _, data, _ in part],
     }
-    write_table(build_table(columns), str(stem.with_suffix(".parquet")))
+    stem.with_suffix(".parquet").write_bytes(_table(*((name, *column) for name, column in columns.items())))
+
+
+@lru_cache(1000)
+def _table(*columns: tuple[Any, ...]) -> bytes:
+    """Return a sample table. Many tests write the same ones."""
+    return table_bytes(build_table({name: list(column) for name, *column in columns}))
 
 
 def _write_tar(stem: Path, part: Sequence[Sample], texts: Sequence[bytes | None]) -> tuple[Path, list[int]]:

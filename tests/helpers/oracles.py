@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,7 @@ def official_index(shard: Path, out: Path) -> bytes:
     return out.read_bytes()
 
 
+@cache
 def _script_of_dali(name: str) -> Path:
     for wheel in metadata.distributions():
         if (wheel.metadata["Name"] or "").startswith("nvidia-dali"):
