@@ -6,6 +6,10 @@ import json
 
 import pytest
 from helpers.pictures import encode, photo
+from helpers.sources import read
+
+from dataprep.duplicates.collection import collect
+from dataprep.duplicates.find import find_duplicates
 
 
 @pytest.fixture
@@ -68,3 +72,27 @@ def test_append(invoke, mixed, tmp_path):
     assert len(shown) == 2
     assert shown[0][0] == 0
     assert shown[1][0] == shown[1][1] > 0
+
+
+class Steps:
+    """The images that are done after each advance that took time."""
+
+    def __init__(self):
+        self.total, self.done, self.reached = 0, 0, set()
+
+    def start(self, images, shards):
+        self.total += images
+
+    def advance(self, shard, images, *, resumed=False):
+        self.done += images
+        if not resumed:
+            self.reached.add(self.done)
+
+
+def test_each_part_of_the_search_advances_its_share(mixed):
+    """Half of the images that are repeated; then large and small ones in proportion; a third of these in the search."""
+    images = collect([read(folder) for folder in mixed], workers=1)
+    steps = Steps()
+    assert len(find_duplicates(images, workers=1, progress=steps).pairs.first)
+    assert (steps.total, steps.done) == (48, 48)
+    assert {24, 24 + 12, 24 + 12 + 4, 48} <= steps.reached

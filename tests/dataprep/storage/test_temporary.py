@@ -56,29 +56,42 @@ def test_arrays_are_those_of_numpy(array, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy", mmap_mode="r"), array, strict=True)
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux" or os.geteuid() != 0 or not shutil.which("mount"), reason="only root can mount"
-)
-@pytest.mark.parametrize("pages", [2, 9], ids=["the files of the search", "the file of pixels"])
-def test_commands_name_the_folder(pages, invoke, monkeypatch, tmp_path):
-    """The search of 40 small images writes 8 files of a page each; the check of their pixels then needs 10 pages."""
-    source, disk = tmp_path / "photos", tmp_path / "disk"
-    (source / "cat").mkdir(parents=True)
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a function that mounts a disk of some pages."""
+    if sys.platform != "linux" or os.geteuid() or not shutil.which("mount"):
+        pytest.skip("only root on Linux can mount a small disk")
+    disk = tmp_path / "disk"
     disk.mkdir()
+
+    def mount(pages):
+        size = pages * os.sysconf("SC_PAGE_SIZE")
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("mounting is not permitted here")
+        return disk
+
+    yield mount
+    subprocess.run(["umount", "-l", disk], capture_output=True, check=False)
+
+
+def test_a_disk_that_is_full_behind_the_header_of_an_array(small_disk):
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        save_array(str(small_disk(2) / "a.npy"), np.zeros(1 << 16))
+    assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("pages", [2, 9], ids=["the files of the search", "the file of pixels"])
+def test_commands_name_the_folder(pages, small_disk, invoke, monkeypatch, tmp_path):
+    """The search of 40 small images writes 8 files of a page each; the check of their pixels then needs 10 pages."""
+    source = tmp_path / "photos"
+    (source / "cat").mkdir(parents=True)
     for number in range(20):
         for quality in (80, 95):
             (source / "cat" / f"{number}-{quality}.jpg").write_bytes(encode(photo(number, 40, 30), quality=quality))
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={pages * os.sysconf('SC_PAGE_SIZE')}", "tmpfs", disk]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting is not permitted here")
-    try:
-        monkeypatch.setattr(tempfile, "tempdir", str(disk))
-        for call in (
-            ["duplicates", source],
-            ["convert", "--src", source, "--out", tmp_path / "o", "--duplicates=drop"],
-        ):
-            output = invoke(*call, "--workers", 1, status=ExitStatus.STOPPED).output
-            assert f"dataprep: {disk}: temporary files cannot be written: No space left on device. Hint: " in output
-        assert list(disk.iterdir()) == []
-    finally:
-        subprocess.run(["umount", "-l", disk], capture_output=True, check=False)
+    disk = small_disk(pages)
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    for call in (["duplicates", source], ["convert", "--src", source, "--out", tmp_path / "o", "--duplicates=drop"]):
+        output = invoke(*call, "--workers", 1, status=ExitStatus.STOPPED).output
+        assert f"dataprep: {disk}: temporary files cannot be written: No space left on device. Hint: " in output
+    assert list(disk.iterdir()) == []
