@@ -1,19 +1,15 @@
 """Read encoded images and labels: in the order of a sampler's plan, or in stored order, which `stored_reader` does.
 
-DALI asks for one batch after the other (`PlannedBatches`). A thread computes what it will ask for next (`Ahead`).
+DALI asks for one batch after the other (`PlannedBatches`). A thread prepares what it will ask for next.
 """
 
 from __future__ import annotations
 
-import atexit
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import lru_cache
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import nvidia.dali.tensors as _tensors
@@ -22,6 +18,7 @@ from numpy.typing import NDArray
 from loaders.cache.fetcher import Upcoming
 from loaders.cache.images import CachedImages, CachedSeconds
 from loaders.cache.joined import JoinedImages
+from loaders.dali.ahead import Ahead
 from loaders.dali.graph import ReaderOutputs, dali, fn, types
 from loaders.dali.stored_reader import read_stored
 from loaders.dataset.records import LastBytes, Records
@@ -34,16 +31,8 @@ if TYPE_CHECKING:
 TensorCPU: Any = _tensors.TensorCPU
 TensorListCPU: Any = _tensors.TensorListCPU
 
-T = TypeVar("T")
-
 #: Returns the rows of a batch by its number, counted from the start of the pipeline.
 RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
-
-#: Numbers to compute, and where the values go. `None` ends the thread.
-_Jobs: TypeAlias = "SimpleQueue[tuple[int, Future[Any]] | None]"
-
-#: The threads that run, and their jobs.
-_running: dict[threading.Thread, _Jobs] = {}
 
 #: Batches that are computed before DALI asks for them. They are views of the shards, unless the shards are read.
 AHEAD = 2
@@ -148,7 +137,7 @@ class PlannedBatches:
         # Images of an object store are fetched ahead anyway, and to wait for them must be possible to interrupt.
         self._prepared: Callable[[int], tuple[Any, LastBytes | None]] = prepare
         if not isinstance(records, (CachedImages, CachedSeconds, JoinedImages)):
-            self._prepared = ahead = Ahead(prepare)
+            self._prepared = ahead = Ahead(prepare, AHEAD, "images")
             # DALI's objects, which refer to this one, may wait for the garbage collector. The pipeline does not.
             weakref.finalize(dali.Pipeline.current(), ahead.stop).atexit = False
         # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI keeps up to `prefetch` + 1 batches.
@@ -190,69 +179,3 @@ class _Preparation:
         tensors = [TensorCPU(image, "") for image in self._records.images(rows)]
         needed = self._records.last_bytes(rows) if isinstance(self._records, Records) else None
         return TensorListCPU(tensors, "", contiguous=False), needed
-
-
-class Ahead(Generic[T]):
-    """A function of a batch's number whose values for the next numbers are computed in advance.
-
-    The numbers are asked for in increasing order. An error is raised when its own number is asked for, and no earlier.
-    The thread ends when this object is no longer used, or when `stop` is called.
-    """
-
-    # Not an executor: one that Ctrl-C interrupts while it starts a thread never ends, and executors share a lock, which
-    # the garbage collector must not wait for.
-
-    def __init__(self, compute: Callable[[int], T]) -> None:
-        """Start no thread yet; one thread at a time calls `compute`, which must not refer to this object."""
-        self._jobs: _Jobs = SimpleQueue()
-        self._futures: dict[int, Future[T]] = {}
-        self._thread = threading.Thread(target=_work, args=(compute, self._jobs), name="images", daemon=True)
-        self._started = False
-        weakref.finalize(self, _stop, self._jobs).atexit = False
-
-    def __call__(self, number: int) -> T:
-        """Return the value of a number, and let the thread compute the next ones."""
-        if not self._started:
-            self._started = True
-            _running[self._thread] = self._jobs
-            self._thread.start()
-        for coming in range(number, number + AHEAD + 1):
-            if coming not in self._futures:
-                future = self._futures[coming] = Future()
-                self._jobs.put((coming, future))
-        return self._futures.pop(number).result()
-
-    def stop(self) -> None:
-        """End the thread after the value that is being computed, without waiting for it."""
-        _stop(self._jobs)
-
-
-def _work(compute: Callable[[int], Any], jobs: _Jobs) -> None:
-    while (job := jobs.get()) is not None:
-        number, future = job
-        try:
-            future.set_result(compute(number))
-        except BaseException as error:
-            future.set_exception(error)
-        del job, future  # The value may be large.
-    _running.pop(threading.current_thread(), None)
-
-
-def _stop(jobs: _Jobs) -> None:
-    """End a thread after the value that is being computed. Does not wait: the garbage collector calls this too."""
-    try:
-        while True:
-            jobs.get_nowait()
-    except Empty:
-        jobs.put(None)
-
-
-def _stop_all() -> None:
-    """Wait for all threads: one that is in DALI while Python ends would use what is already gone."""
-    for thread, jobs in list(_running.items()):
-        _stop(jobs)
-        if thread.ident is not None:
-            thread.join()
-
-
-atexit.register(_stop_all)

@@ -8,7 +8,7 @@ import pytest
 
 import loaders
 from loaders.closing import close_later, finish_closing, prepare_closing
-from loaders.dali.readers import Ahead
+from loaders.dali.ahead import Ahead
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def test_functions_are_called_in_order_by_another_thread():
 
 def test_a_finalizer_never_waits():
     """While a thread has the lock that `threading` needs to start and end threads, the collector may close a reader."""
-    ahead = Ahead(lambda number: number)
+    ahead = Ahead(lambda number: number, 2, "test")
     assert ahead(0) == 0
     lock = threading._shutdown_locks_lock
     with lock:

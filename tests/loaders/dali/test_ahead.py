@@ -1,10 +1,11 @@
 """The next values are computed by another thread: in order, not too early, and errors come when they are due."""
 
+import sys
 import threading
 
 import pytest
 
-from loaders.dali.readers import AHEAD, Ahead
+from loaders.dali.ahead import Ahead
 
 
 class Recorder:
@@ -23,18 +24,18 @@ class Recorder:
 
 def test_values_are_computed_once_in_order_by_another_thread():
     compute = Recorder()
-    ahead = Ahead(compute)
+    ahead = Ahead(compute, 2, "test")
     assert [ahead(number) for number in range(3, 20)] == [number * number for number in range(3, 20)]
     # The thread may not have finished the last ones.
     del ahead
     assert compute.computed == list(range(3, 3 + len(compute.computed)))
-    assert 20 <= compute.computed[-1] + 1 <= 20 + AHEAD
+    assert 20 <= compute.computed[-1] + 1 <= 20 + 2
     assert threading.current_thread() not in compute.threads
     assert len(compute.threads) == 1
 
 
 def test_an_error_is_raised_when_its_number_is_asked_for():
-    ahead = Ahead(Recorder(failing=(5,)))
+    ahead = Ahead(Recorder(failing=(5,)), 2, "test")
     assert [ahead(number) for number in range(5)] == [0, 1, 4, 9, 16]
     with pytest.raises(ValueError, match="number 5"):
         ahead(5)
@@ -43,7 +44,7 @@ def test_an_error_is_raised_when_its_number_is_asked_for():
 
 def test_the_thread_ends_with_the_object():
     compute = Recorder()
-    ahead = Ahead(compute)
+    ahead = Ahead(compute, 2, "test")
     ahead(0)
     del ahead
     (thread,) = compute.threads
@@ -53,7 +54,7 @@ def test_the_thread_ends_with_the_object():
 
 def test_stop_ends_the_thread():
     compute = Recorder()
-    ahead = Ahead(compute)
+    ahead = Ahead(compute, 2, "test")
     ahead(0)
     ahead.stop()
     (thread,) = compute.threads
@@ -71,7 +72,7 @@ def test_the_garbage_collector_does_not_wait_for_a_value():
             with lock:
                 pass
 
-    ahead = Ahead(compute)
+    ahead = Ahead(compute, 2, "test")
     with lock:
         ahead(0)
         assert begun.wait(60)
@@ -79,3 +80,50 @@ def test_the_garbage_collector_does_not_wait_for_a_value():
         del ahead
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_a_value_that_is_asked_for_after_stop_is_an_error():
+    ahead = Ahead(Recorder(), 2, "test")
+    ahead(0)
+    ahead.stop()
+    for number in (10, 11):
+        with pytest.raises(RuntimeError, match="the thread 'test' has ended"):
+            ahead(number)
+
+
+def test_the_thread_ends_after_an_interrupt_at_any_point():
+    """A signal handler runs between two steps of Python code, also of that of the standard library."""
+    points = 0
+    while True:
+        compute = Recorder()
+        ahead = Ahead(compute, 2, "test")
+        ahead(0)
+        interrupted = interrupt_at(points, ahead)
+        ahead.stop()
+        (thread,) = compute.threads
+        thread.join(60)
+        assert not thread.is_alive(), f"interrupted at step {points}"
+        if not interrupted:
+            break
+        points += 1
+    assert points > 5
+
+
+def interrupt_at(point, ahead):
+    """Ask for a value, raise `KeyboardInterrupt` at a step of it, and return whether it has so many steps."""
+    steps = 0
+
+    def count(frame, event, argument):
+        nonlocal steps
+        if steps == point:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+        steps += 1
+
+    try:
+        sys.setprofile(count)
+        ahead(1)
+        sys.setprofile(None)
+    except KeyboardInterrupt:
+        return True
+    return False
