@@ -220,9 +220,9 @@ def test_all_samples_and_identities_are_equally_frequent():
 def test_the_order_of_identities_is_uniform():
     labels = np.repeat(np.arange(10), 4)
     plan = PKSampler(4, 1, batches=3).plan({"label": labels}, samples=40, batch_size=4, world_size=1, seed=3)
-    turns = np.array([[labels[plan.batch(epoch, number)] for number in range(3)] for epoch in range(2500)])
+    turns = np.array([[labels[plan.batch(epoch, number)] for number in range(3)] for epoch in range(4000)])
     for place in range(12):
-        assert stats.chisquare(np.bincount(turns.reshape(2500, 12)[:, place], minlength=10)).pvalue > FALSE_ALARM
+        assert stats.chisquare(np.bincount(turns.reshape(4000, 12)[:, place], minlength=10)).pvalue > FALSE_ALARM
     # All pairs of identities share a batch equally often.
     together = np.zeros((10, 10))
     for batch in turns[:, 1]:
