@@ -29,7 +29,7 @@ REFUSED = {
     "RandomIoUCrop": "a crop that depends on the boxes is not implemented",
     "ClampBoundingBoxes": "boxes are always clipped to the image; remove it",
     "ClampKeyPoints": "there are no key points",
-    "ConvertBoundingBoxFormat": "boxes are x1, y1, x2, y2; convert those of the batch",
+    "ConvertBoundingBoxFormat": "boxes are x1, y1, x2, y2; convert the boxes of the batch",
     "SanitizeBoundingBoxes": "boxes that are no longer visible are always left out; remove it",
     "SanitizeKeyPoints": "there are no key points",
     "SetClampingMode": "boxes are always clipped to the image; remove it",
