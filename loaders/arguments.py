@@ -129,9 +129,9 @@ def size_in_bytes(name: str, limit: int | str | None) -> float:
     if limit is None:
         return math.inf
     if not isinstance(limit, str):
-        return require_int(name, limit, 1, most=_MAX_SIZE)
+        return require_int(name, limit, 1, maximum=_MAX_SIZE)
     try:
-        return require_int(name, parse_bytes(limit), 1, most=_MAX_SIZE)
+        return require_int(name, parse_bytes(limit), 1, maximum=_MAX_SIZE)
     except CallError:
         raise
     except ValueError:

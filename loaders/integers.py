@@ -12,14 +12,14 @@ from manifests.text import shown
 MAX_INT = 2**31 - 1
 
 
-def require_int(name: str, value: Any, least: int, *, most: int = MAX_INT) -> int:
+def require_int(name: str, value: Any, minimum: int, *, maximum: int = MAX_INT) -> int:
     """Return `value` as a Python `int`.
 
     Args:
         name: name of the argument, for the message.
         value: an integer of Python or NumPy.
-        least: smallest valid value.
-        most: largest valid value.
+        minimum: smallest valid value.
+        maximum: largest valid value.
 
     Raises:
         CallError: `value` is not an integer or is out of range.
@@ -29,18 +29,18 @@ def require_int(name: str, value: Any, least: int, *, most: int = MAX_INT) -> in
         number = operator.index(value)
     except TypeError:
         number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise CallError(f"{name} must be an integer of at least {least}, got {shown(value)}")
-    if number > most:
-        raise CallError(f"{name} must be at most {most}, got {shown(value)}")
+    if number is None or isinstance(value, bool) or number < minimum:
+        raise CallError(f"{name} must be an integer of at least {minimum}, got {shown(value)}")
+    if number > maximum:
+        raise CallError(f"{name} must be at most {maximum}, got {shown(value)}")
     return number
 
 
-def require_int_field(record: Any, name: str, least: int, *, most: int = MAX_INT) -> None:
+def require_int_field(record: Any, name: str, minimum: int, *, maximum: int = MAX_INT) -> None:
     """Check an integer field in the ``__post_init__`` of a frozen dataclass, and store it as a Python `int`.
 
     Raises:
         CallError: see `require_int`.
 
     """
-    object.__setattr__(record, name, require_int(name, getattr(record, name), least, most=most))
+    object.__setattr__(record, name, require_int(name, getattr(record, name), minimum, maximum=maximum))

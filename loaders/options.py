@@ -170,16 +170,16 @@ class BuildRequest:
             )
 
     def _check_numbers(self) -> None:
-        require_int_field(self, "seed", 0, most=2**63)
+        require_int_field(self, "seed", 0, maximum=2**63)
         optional = {
             "batch_size": (1, MAX_INT),
             "device_id": (0, 1024),
             "num_threads": (1, 1024),
             "prefetch": (1, 64),
         }
-        for name, (least, most) in optional.items():
+        for name, (minimum, maximum) in optional.items():
             if getattr(self, name) is not None:
-                require_int_field(self, name, least, most=most)
+                require_int_field(self, name, minimum, maximum=maximum)
         load = self.hw_decoder_load
         if load is not None and (not isinstance(load, (int, float)) or isinstance(load, bool) or not 0 <= load <= 1):
             raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")

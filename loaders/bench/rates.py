@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-#: Least number of batches in a repeat. Of a source that prefetches more, at least as many as it prefetches:
+#: Minimum number of batches in a repeat. Of a source that prefetches more, at least as many as it prefetches:
 #: torchvision's 16 workers finish 16 batches at about the same time, and a repeat must contain whole bursts.
 _LEAST_BATCHES = 2
 
@@ -115,7 +115,7 @@ def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> floa
 
 
 def _batches(source: Source, least: float) -> int:
-    """Return the number of batches of a repeat: a multiple of those that are ready at once, which come in bursts."""
+    """Return the number of batches of a repeat: a multiple of the batches that become ready together."""
     batches = max(_LEAST_BATCHES, math.ceil(least))
     return math.ceil(batches / source.prefetched) * source.prefetched
 

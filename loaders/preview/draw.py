@@ -50,9 +50,9 @@ def preview_spec(spec: LoaderSpec, *, samples: int, draws: int | None, epoch: in
         DamagedError: an image cannot be decoded.
 
     """
-    samples = require_int("samples", samples, 1, most=_MAX_SAMPLES)
+    samples = require_int("samples", samples, 1, maximum=_MAX_SAMPLES)
     by = spec.order.by if isinstance(spec.order, PlannedOrder) else None
-    draws = require_int("draws", (4 if by is None else 1) if draws is None else draws, 1, most=_MAX_DRAWS)
+    draws = require_int("draws", (4 if by is None else 1) if draws is None else draws, 1, maximum=_MAX_DRAWS)
     tables = SampleTables(spec.split)
     if by is not None:
         rows, titles = _grouped_rows(spec, tables, by, samples, epoch)

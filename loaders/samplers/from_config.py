@@ -50,7 +50,7 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
     key = _PK[name]
     if section.get(key) is None:
         raise CallError(f"the config's sampler {name} has no {key}", hint=f"set {key} in the config")
-    k = require_int(f"the config's sampler.{key}", section[key], 1, most=MAX_BATCH_SIZE)
+    k = require_int(f"the config's sampler.{key}", section[key], 1, maximum=MAX_BATCH_SIZE)
     if batch_size % k:
         raise CallError(
             f"batch_size={batch_size} is not a multiple of the config's sampler.{key}={k}",
@@ -62,7 +62,7 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
         raise CallError(f"the config's sampler.sample_method is {shown(method)}", hint=f"set it to {known}")
     batches = section.get("max_iters")
     if batches is not None:
-        batches = require_int("the config's sampler.max_iters", batches, 1, most=MAX_EPOCH_SAMPLES // batch_size)
+        batches = require_int("the config's sampler.max_iters", batches, 1, maximum=MAX_EPOCH_SAMPLES // batch_size)
     sampler = PKSampler(batch_size // k, k, weight=_WEIGHTS[method], batches=batches)
     notes = [
         f"the config's sampler {name} becomes {sampler!r}, which draws identities in rounds instead of independently"
