@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from loaders.cache.images import CachedImages, CachedSeconds
+from loaders.cache.images import CachedImages, CachedLabelImages
 from loaders.cache.joined import JoinedImages
 from loaders.dataset.fields import Fields
 from loaders.dataset.memory_images import MemoryImages
@@ -22,7 +22,7 @@ from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.adjusted import adjusted
 
 #: Random access to the encoded images of a split: `images(rows)` returns them.
-Images: TypeAlias = Records | CachedImages | CachedSeconds | JoinedImages | MemoryImages
+Images: TypeAlias = Records | CachedImages | CachedLabelImages | JoinedImages | MemoryImages
 
 
 @dataclass(frozen=True, slots=True)

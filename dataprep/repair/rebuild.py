@@ -170,7 +170,7 @@ def _features_of(view: View, record: Record, schema: pa.Schema | None) -> dict[s
 
 
 def _mask_of(view: View, record: Record, extension: str) -> dict[str, Any]:
-    """Return the columns about the second image of a sample: where it is, and its checksum."""
+    """Return the columns about the mask or depth map of a sample: where it is, and its checksum."""
     words = record.index_line.split(" ")
     if extension in words:  # WebDataset
         at = words.index(extension)

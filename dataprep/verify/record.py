@@ -111,7 +111,7 @@ def _check_frame(
         try:
             mask = _read_mask(view, row)
         except Rejected as error:
-            message = f"the second image is not valid ({error.reason}): {error.detail}"
+            message = f"the mask or depth map is not valid ({error.reason}): {error.detail}"
             yield check.shard_problem(message, record=number, byte=row.extra["mask_offset"])
             return
     sample = PendingSample(
@@ -131,7 +131,7 @@ def _check_frame(
     )
     head, tail = frame = check.format.frame(sample)
     if mask and record.offset - len(head) + check.format.mask_start(sample, frame) != row.extra["mask_offset"]:
-        yield check.table_problem("the table states another place of the second image", record=number)
+        yield check.table_problem("the table states another place of the mask or depth map", record=number)
         return
     for start, expected in ((record.offset - len(head), head), (record.offset + record.size, tail)):
         data, i = view(max(start, 0), len(expected))

@@ -53,7 +53,7 @@ class CachedImages:
             tables: the sample tables of the split.
             mmap: whether to map the shards if the split fits into the cache.
             tolerant: whether a single damaged image is no error.
-            with_label_images: whether to read masks or depth maps too; see `CachedSeconds`.
+            with_label_images: whether to read masks or depth maps too; see `CachedLabelImages`.
             timeout: how long to repeat requests that the store does not answer, in seconds.
 
         Raises:
@@ -245,7 +245,7 @@ class CachedImages:
         return self._shards.evict(rows)
 
 
-class CachedSeconds:
+class CachedLabelImages:
     """Random access to the masks or depth maps of a split, by row, which `CachedImages` fetches with the images."""
 
     def __init__(self, cached: CachedImages) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.cache.fetcher import Upcoming
-from loaders.cache.images import CachedImages, CachedSeconds
+from loaders.cache.images import CachedImages, CachedLabelImages
 from loaders.dataset.joined import JoinedSplit
 from loaders.dataset.records import Records, open_images
 from loaders.dataset.split import OpenSplit
@@ -18,7 +18,7 @@ from manifests.errors import CallError
 from manifests.text import format_bytes
 
 #: The images of one split; never a `JoinedImages`.
-_Part: TypeAlias = "Records | CachedImages | CachedSeconds | JoinedImages"
+_Part: TypeAlias = "Records | CachedImages | CachedLabelImages | JoinedImages"
 
 
 class JoinedImages:
@@ -70,7 +70,7 @@ class JoinedImages:
     def follow(self, number: int, upcoming: Upcoming) -> None:
         """Fetch the batches that come after batch `number`."""
         for part, own in zip(self._parts, self._firsts._upcoming_of_parts(upcoming), strict=True):
-            if isinstance(part, (CachedImages, CachedSeconds)):
+            if isinstance(part, (CachedImages, CachedLabelImages)):
                 part.follow(number, own)
 
     def close(self) -> None:
@@ -104,11 +104,11 @@ class JoinedImages:
 
 def open_cached_images(
     split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool, with_label_images: bool
-) -> tuple[CachedImages | JoinedImages, CachedSeconds | JoinedImages | None]:
+) -> tuple[CachedImages | JoinedImages, CachedLabelImages | JoinedImages | None]:
     """Return random access to the images of a split that is, or has a part, in an object store; see `open_images`."""
     if not isinstance(split, JoinedSplit):
         cached = CachedImages(split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
-        return cached, CachedSeconds(cached) if with_label_images else None
+        return cached, CachedLabelImages(cached) if with_label_images else None
     images: list[_Part] = []
     label_images: list[_Part] = []
     try:

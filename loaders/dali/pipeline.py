@@ -83,13 +83,13 @@ def make_pipeline(
         else:
             images = [finished(remaining, image, spec, context, options)]
         written = [view.operations for view in recipe.views] or [()]
-        second, moved = [], []
+        labels, moved = [], []
         if label_image is not None and records.label_image is not None:
-            second = label_images(records.label_image, label_image, recipe.operations, context, seed, views=written)
+            labels = label_images(records.label_image, label_image, recipe.operations, context, seed, views=written)
         if with_frames:
             moved = frames(records.encoded, recipe.operations, context, seed, views=written)
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
-        pipeline.set_outputs(*(images if with_images else []), *second, *records.metadata, *moved, *extra)
+        pipeline.set_outputs(*(images if with_images else []), *labels, *records.metadata, *moved, *extra)
     return pipeline
 
 

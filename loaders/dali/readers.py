@@ -16,7 +16,7 @@ import nvidia.dali.tensors as _tensors
 from numpy.typing import NDArray
 
 from loaders.cache.fetcher import Upcoming
-from loaders.cache.images import CachedImages, CachedSeconds
+from loaders.cache.images import CachedImages, CachedLabelImages
 from loaders.cache.joined import JoinedImages
 from loaders.dali.ahead import Ahead
 from loaders.dali.graph import ReaderOutputs, dali, fn, types
@@ -114,9 +114,9 @@ def read_planned(
     row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
     if label_images is None:
         return ReaderOutputs(encoded, row=row)
-    seconds = PlannedBatches(upcoming, rows_of, label_images, prefetch)
-    second = fn.external_source(seconds.images, dtype=types.UINT8, ndim=1, **kwargs)
-    return ReaderOutputs(encoded, row=row, label_image=second)
+    of_labels = PlannedBatches(upcoming, rows_of, label_images, prefetch)
+    label_image = fn.external_source(of_labels.images, dtype=types.UINT8, ndim=1, **kwargs)
+    return ReaderOutputs(encoded, row=row, label_image=label_image)
 
 
 class PlannedBatches:
@@ -136,7 +136,7 @@ class PlannedBatches:
         prepare = _Preparation(rows_of, records)
         # Images of an object store are fetched ahead anyway, and to wait for them must be possible to interrupt.
         self._prepared: Callable[[int], tuple[Any, LastBytes | None]] = prepare
-        if not isinstance(records, (CachedImages, CachedSeconds, JoinedImages)):
+        if not isinstance(records, (CachedImages, CachedLabelImages, JoinedImages)):
             self._prepared = ahead = Ahead(prepare, AHEAD, "images")
             # DALI's objects, which refer to this one, may wait for the garbage collector. The pipeline does not.
             weakref.finalize(dali.Pipeline.current(), ahead.stop).atexit = False
@@ -152,7 +152,7 @@ class PlannedBatches:
     def images(self, batch: Any) -> Any:
         """Return the encoded images of a batch as DALI's tensor list, uint8 [bytes] per sample."""
         number = batch.iteration
-        if isinstance(self._records, (CachedImages, CachedSeconds, JoinedImages)):
+        if isinstance(self._records, (CachedImages, CachedLabelImages, JoinedImages)):
             self._records.follow(number, self._upcoming)
         tensors, needed = self._prepared(number)
         if needed is not None and isinstance(self._records, Records):
@@ -170,12 +170,12 @@ class _Preparation:
 
     def __call__(self, number: int) -> tuple[Any, LastBytes | None]:
         """Return the images of a batch as DALI's tensor list, and the part of the shards that they need."""
-        if not isinstance(self._records, (CachedImages, CachedSeconds)):
+        if not isinstance(self._records, (CachedImages, CachedLabelImages)):
             for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
                 self._records.prefetch(self._rows_of(coming))
             self._requested = number + PREFETCH_BATCHES + 1
         rows = self._rows_of(number)
-        # DALI takes a list of arrays too, but converts it on the thread that trains, in 1 ms for 256 images.
+        # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for 256 images.
         tensors = [TensorCPU(image, "") for image in self._records.images(rows)]
         needed = self._records.last_bytes(rows) if isinstance(self._records, Records) else None
         return TensorListCPU(tensors, "", contiguous=False), needed

@@ -21,7 +21,7 @@ from manifests.errors import ShardError
 from manifests.unexpected_errors import raise_machine_fault
 
 if TYPE_CHECKING:
-    from loaders.cache.images import CachedImages, CachedSeconds
+    from loaders.cache.images import CachedImages, CachedLabelImages
     from loaders.cache.joined import JoinedImages
 
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
@@ -276,7 +276,7 @@ class Records:
 
 def open_images(
     split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool = False, with_label_images: bool = False
-) -> tuple[Records | CachedImages | JoinedImages, Records | CachedSeconds | JoinedImages | None]:
+) -> tuple[Records | CachedImages | JoinedImages, Records | CachedLabelImages | JoinedImages | None]:
     """Return random access to the encoded images of a split, and to its masks or depth maps, wherever its shards are.
 
     Args:
