@@ -72,15 +72,10 @@ class Gate:
 
 def hold(folder: str, point: str, most: int) -> None:
     """Make this process wait at the gate. Workers call this at their start."""
-    if point == "shards":
-        from dataprep import storage as module
+    from dataprep import storage
 
-        name = "publish"
-    else:
-        from dataprep.shards import segments as module
-
-        name = "write_to"
-    function, passed = getattr(module, name), [0]
+    name = "publish" if point == "shards" else "write_to"
+    function, passed = getattr(storage, name), [0]
 
     def may_pass() -> bool:
         if point == "writes":
@@ -100,7 +95,7 @@ def hold(folder: str, point: str, most: int) -> None:
             _wait_until_open(folder)
         return function(*arguments, **options)
 
-    setattr(module, name, held)
+    setattr(storage, name, held)
 
 
 def _wait_until_open(folder: str) -> None:
