@@ -48,8 +48,8 @@ class Pool(Protocol):
     def map(self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]) -> Iterator[Part]:
         """Start a part for each argument, and yield the parts in order, each as soon as it has yielded its value.
 
-        At most `parts_per_worker` parts for each process are between their start and their result, so a caller that
-        replies late makes the pool wait.
+        At most `dataprep.engines.pool.PARTS_PER_WORKER` parts for each process are between their start and their
+        result, so a caller that replies late makes the pool wait.
         """
 
     def apply(self, function: Callable[[Task], Result], argument: Task) -> Result:

@@ -17,7 +17,7 @@ from loaders.dataset.tables import SampleTables
 from manifests.errors import CallError
 from manifests.text import format_bytes
 
-#: The images of one split; never a `JoinedImages`.
+#: The images of one split: never a `JoinedImages`, although a function that opens any split is typed so.
 _Part: TypeAlias = "Records | CachedImages | CachedLabelImages | JoinedImages"
 
 
