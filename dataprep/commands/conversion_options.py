@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -11,14 +12,18 @@ from click.core import ParameterSource
 from dataprep.commands.base import print_note
 from dataprep.commands.image_options import ImageArguments, add_image_options
 from dataprep.commands.param_types import path_or_url
+from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.sections import option, pass_record, section
 from dataprep.commands.shard_options import ShardArguments, add_shard_options
-from dataprep.commands.source_options import SourceArguments, add_source_options
+from dataprep.commands.source_options import SourceArguments, add_source_options, print_source
 from dataprep.commands.split_options import SplitArguments, add_split_options, check_duplicates
 from dataprep.options import Options
 from manifests.errors import CallError
 from manifests.remote import is_url, parse_url
 from manifests.schema import Format
+
+if TYPE_CHECKING:
+    from dataprep.sources import Source
 
 overwrite_option = click.option(
     "--overwrite",
@@ -171,6 +176,37 @@ def resolve_request(conversion: Conversion, *, append: bool = False) -> Request:
     if out is None and len(src) > 1:
         raise CallError("several --src require --out", hint="set --out to the folder of the new dataset")
     return Request(options, out or _default_out(src[0], conversion.shards.fmt), " + ".join(map(_name_of, src)))
+
+
+def read_samples(conversion: Conversion, request: Request, workers: int | None = None) -> Source:
+    """Open the source, print what was found to stderr, and return the samples to convert.
+
+    Args:
+        conversion: the values of the options.
+        request: what `resolve_request` returned for them.
+        workers: maximum number of processes that compare images; `None` means one per CPU.
+
+    Raises:
+        DatasetError: the source is wrong, or an option does not fit it.
+
+    """
+    from dataprep.convert.source import open_source
+
+    reading = conversion.reading
+    with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
+        opened = open_source(
+            conversion.src,
+            reading.resolve(),
+            request.options,
+            out=request.out,
+            renames=reading.rename_classes,
+            workers=workers,
+            progress=bar,
+            search_progress=search_bar,
+        )
+    print_source(opened)
+    # Not the sources before they were merged, which take as much memory.
+    return opened.samples
 
 
 def _appended_options(out: str | None, options: Options) -> Options:

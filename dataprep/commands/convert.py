@@ -12,12 +12,12 @@ from dataprep.commands.conversion_options import (
     Conversion,
     add_conversion_options,
     overwrite_option,
+    read_samples,
     resolve_request,
 )
 from dataprep.commands.engine_options import EngineName, add_engine_options, make_engine
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import max_rejected_option, print_result
-from dataprep.commands.source_options import print_source
 from manifests.errors import ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 
@@ -61,30 +61,14 @@ def convert(
         if not dry_run:
             runner.start("dataprep.shards.write")  # the worker starts while this process reads the source
         request = resolve_request(conversion, append=append)
-
-        from dataprep.convert.source import open_source
-
-        options, out, reading = request.options, request.out, conversion.reading
-        with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
-            opened = open_source(
-                conversion.src,
-                reading.resolve(),
-                options,
-                out=out,
-                renames=reading.rename_classes,
-                workers=workers,
-                progress=bar,
-                search_progress=search_bar,
-            )
-        print_source(opened)
-        source = opened.samples
-        del opened  # with the sources before they were merged, which take as much memory
+        source = read_samples(conversion, request, workers)
         if append:
             return append_source(source, request, runner, max_rejected, dry_run=dry_run)
 
         from dataprep.convert.dataset import convert_dataset
         from dataprep.resume.output import check_output
 
+        options, out = request.options, request.out
         check_output(source, out)
         if dry_run:
             from dataprep.commands.dry_run import print_plan

@@ -13,10 +13,10 @@ from dataprep.commands.conversion_options import (
     Request,
     add_conversion_options,
     overwrite_option,
+    read_samples,
     resolve_request,
 )
 from dataprep.commands.progress_bars import ProgressBar
-from dataprep.commands.source_options import print_source
 from dataprep.humanize import format_bytes
 from manifests.errors import ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
@@ -40,36 +40,20 @@ def plan(*, conversion: Conversion, overwrite: bool, append: bool) -> ExitStatus
     if append:
         refuse_with_append(overwrite=overwrite)
     request = resolve_request(conversion, append=append)
-
-    from dataprep.convert.source import open_source
-
-    options, out, reading = request.options, request.out, conversion.reading
-    with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
-        opened = open_source(
-            conversion.src,
-            reading.resolve(),
-            options,
-            out=out,
-            renames=reading.rename_classes,
-            progress=bar,
-            search_progress=search_bar,
-        )
-    print_source(opened)
-    source = opened.samples
-    del opened  # with the sources before they were merged, which take as much memory
+    source = read_samples(conversion, request)
     if append:
         return _plan_append(source, request)
 
     from dataprep.convert.planning import plan_dataset
 
     with cleanup_on_interrupt():
-        result = plan_dataset(source, out, options, overwrite=overwrite)
+        result = plan_dataset(source, request.out, request.options, overwrite=overwrite)
     for notice in result.notices:
         print_note(notice)
     for split in result.plan.splits:
         images = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}"
         print_line(f"{split.name}: {images}, {plural(split.shards, 'shard')}")
-    _print_end(out, result.resumed)
+    _print_end(request.out, result.resumed)
     return ExitStatus.SUCCESS
 
 
