@@ -22,6 +22,9 @@ from manifests.text import one_line, printable
 #: Seconds to wait for an answer from the address of a cluster.
 _CONNECT_SECONDS = 10.0
 
+#: How often to connect: a cluster forks a process for each client `ray://`, which sometimes dies at once.
+_ATTEMPTS = 3
+
 #: Read by Ray when it is imported.
 _ENVIRONMENT = {
     "RAY_NUM_REDIS_GET_RETRIES": "2",  # attempts to connect, of up to 40 seconds each
@@ -49,14 +52,19 @@ def connect(address: str) -> tuple[Any, bool]:
     if ray.is_initialized():
         return ray, False
     _check_answer(_running_cluster(ray) if address == "auto" else address)
-    with _own_signals(), _quiet(ray):
-        try:
-            ray.init(address=address, log_to_driver=debugs(), logging_level=logging.INFO if debugs() else logging.FATAL)
-        except Exception as error:
-            with suppress(Exception):
-                ray.shutdown()
-            reason = _first_line(error)
-            raise CallError(f"--address {address}: the Ray cluster cannot be used: {reason}", hint=_HINT) from None
+    for attempt in range(_ATTEMPTS):
+        with _own_signals(), _quiet(ray):
+            try:
+                level = logging.INFO if debugs() else logging.FATAL
+                ray.init(address=address, log_to_driver=debugs(), logging_level=level)
+                break
+            except Exception as error:
+                with suppress(Exception):
+                    ray.shutdown()
+                if isinstance(error, ConnectionAbortedError) and attempt + 1 < _ATTEMPTS:
+                    continue
+                reason = _first_line(error)
+                raise CallError(f"--address {address}: the Ray cluster cannot be used: {reason}", hint=_HINT) from None
     return ray, True
 
 

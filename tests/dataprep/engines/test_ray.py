@@ -20,6 +20,7 @@ from helpers.ray_cluster import NODE, node_without
 from helpers.slow_shards import ONE, OPEN
 
 from dataprep.convert.dataset import convert_dataset
+from dataprep.engines.ray_connection import connect
 from dataprep.options import Options
 from dataprep.sources import SourceOptions, read_source
 from manifests.errors import CallError
@@ -101,6 +102,29 @@ def test_a_client_of_the_cluster(convert, cluster, expected, snapshot, tmp_path)
     done = convert(cluster.client_address)
     assert done.returncode == 0, done.stderr
     assert snapshot(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch):
+    """As when the process that the cluster forks for a client dies before it runs a program."""
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("grpc", reason="Ray's client needs grpcio")
+    calls = []
+
+    def init(address, **_):
+        calls.append(address)
+        if len(calls) <= failures:
+            raise ConnectionAbortedError("Initialization failure from server:\npsutil.ZombieProcess: PID still exists")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    if failures == 3:
+        with pytest.raises(CallError, match="cannot be used: Initialization failure from server: psutil"):
+            connect(cluster.client_address)
+    else:
+        assert connect(cluster.client_address) == (ray, True)
+    assert calls == [cluster.client_address] * 3
 
 
 def test_relative_paths_begin_in_the_folder_of_the_program(source, expected, snapshot, convert_here, monkeypatch):
