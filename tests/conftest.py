@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -42,11 +43,7 @@ def pytest_collection_finish() -> None:
     """Leave modules and tests out of garbage collections: looking at all of them takes most of a second each time."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Let the interpreter collect everything at its end: libraries report what they find then."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)  # at the end of the interpreter, libraries report what was not collected
 
 
 @pytest.fixture(scope="session")
