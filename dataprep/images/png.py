@@ -207,7 +207,8 @@ def without_large_texts(data: bytes) -> bytes:
     view, kept, copied, texts = memoryview(data), [], 0, 0
     for chunk in _chunks(data):
         if chunk.type in _TEXTS:
-            texts += (size := _text_size(data, chunk))
+            size = _text_size(data, chunk) if texts <= 8 * MAX_TEXT_BYTES else 0
+            texts += size
             drop = size >= MAX_TEXT_BYTES or texts > 8 * MAX_TEXT_BYTES
         else:
             drop = chunk.type in _ANIMATION
