@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dataprep import storage
@@ -36,7 +36,7 @@ from dataprep.resume.finished import (
     unpublished_tables,
 )
 from dataprep.resume.output import refuse_appended, refuse_folders
-from dataprep.resume.reread import RereadTask, SourceImages, reread
+from dataprep.resume.reread import Reread, RereadTask, SourceImages, reread
 from dataprep.resume.stamps import STAMPS_NAME, read_stamps, stamps_of
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
@@ -122,6 +122,36 @@ def find_resumable(
     if not overwrite:
         refuse_appended(out)
     in_manifest = files_in_manifest(plan.fingerprint, out)
+    kept = _intact_shards(plan, out, options, in_manifest, overwrite=overwrite)
+    before = read_stamps(out, plan)
+    changed = {name for name in kept if now and now[name] != before.get(name)}
+    to_read = [shard for shard in plan.shards if shard.name in (kept if rereading.shards else changed)]
+    for result in _reread(source, out, options, to_read, kept, changed, rereading):
+        if result.replaced is not None and in_manifest and not overwrite:
+            raise _replaced_error(out, result.replaced, options)
+        if result.is_damaged or result.replaced is not None:
+            _log.info("%s: written again, because its shard is damaged or a source image was replaced", result.name)
+            del kept[result.name]
+    missing = [shard.name for shard in plan.shards if shard.name not in kept]
+    suffix = FORMATS[options.fmt].SUFFIX
+    if not missing or (
+        lists_everything(out, in_manifest)
+        and not any(name + suffix in in_manifest or now.get(name) != before.get(name) for name in missing)
+    ):
+        is_complete = has_all_of(out, in_manifest)
+        return Resumable(kept, is_complete=is_complete, stamps={} if is_complete and now == before else now)
+    return Resumable(kept, _outdated(plan, out, kept), stamps=now)
+
+
+def _intact_shards(
+    plan: ConversionPlan, out: str, options: Options, in_manifest: Mapping[str, File], *, overwrite: bool
+) -> dict[str, ShardResult]:
+    """Return the finished shards of the plan whose files are as their sample tables say, by name.
+
+    Raises:
+        CallError: a file belongs to something else, and `overwrite` does not allow to replace it.
+
+    """
     names = (shard.name for shard in plan.shards)
     tables = list(storage.map_files(out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names))
     foreign = next(_foreign_files(plan, out, options, _listed_files(plan, out, in_manifest, tables)), None)
@@ -133,9 +163,19 @@ def find_resumable(
     intact = storage.map_files(out, lambda result: is_intact(out, result), final)
     kept = {result.name: result for result, is_kept in zip(final, intact, strict=True) if is_kept}
     _log_damaged([result.name for result in final if result.name not in kept])
-    before = read_stamps(out, plan)
-    changed = {name for name in kept if now and now[name] != before.get(name)}
-    to_read = [shard for shard in plan.shards if shard.name in (kept if rereading.shards else changed)]
+    return kept
+
+
+def _reread(
+    source: Source,
+    out: str,
+    options: Options,
+    shards: Sequence[ShardPlan],
+    kept: Mapping[str, ShardResult],
+    changed: Collection[str],
+    rereading: Rereading,
+) -> Iterator[Reread]:
+    """Read shards again, or the source images of those that changed, or both; yield what was found in each."""
     tasks = (
         RereadTask(
             out,
@@ -145,29 +185,16 @@ def find_resumable(
             kept[shard.name].conversion,
             options,
         )
-        for shard in to_read
+        for shard in shards
     )
-    images = {shard.name: len(shard.rows) for shard in to_read}
+    images = {shard.name: len(shard.rows) for shard in shards}
     engine, progress = rereading.engine, rereading.progress
-    if to_read and progress:
-        progress.start(sum(images.values()), len(to_read))
-    for result in engine.run(reread, tasks, len(to_read)) if engine and to_read else map(reread, tasks):
-        if result.replaced is not None and in_manifest and not overwrite:
-            raise _replaced_error(out, result.replaced, options)
-        if result.is_damaged or result.replaced is not None:
-            _log.info("%s: written again, because its shard is damaged or a source image was replaced", result.name)
-            del kept[result.name]
+    if shards and progress:
+        progress.start(sum(images.values()), len(shards))
+    for result in engine.run(reread, tasks, len(shards)) if engine and shards else map(reread, tasks):
+        yield result
         if progress:
             progress.advance(result.name, images[result.name])
-    without_table = [shard.name for shard in plan.shards if shard.name not in kept]
-    suffix = FORMATS[options.fmt].SUFFIX
-    if not without_table or (
-        lists_everything(out, in_manifest)
-        and not any(name + suffix in in_manifest or now.get(name) != before.get(name) for name in without_table)
-    ):
-        is_complete = has_all_of(out, in_manifest)
-        return Resumable(kept, is_complete=is_complete, stamps={} if is_complete and now == before else now)
-    return Resumable(kept, _outdated(plan, out, kept), stamps=now)
 
 
 def _log_damaged(shards: list[str]) -> None:
@@ -195,9 +222,9 @@ def _shard_file(result: ShardResult) -> File | None:
 def _source_images(source: Source, shard: ShardPlan) -> SourceImages:
     paths = source.path.take(shard.rows).to_pylist()
     sizes = source.size[shard.rows].tolist()
-    seconds = source.extra.take(shard.rows).to_pylist() if source.label_type in MASK_TYPES else None
+    label_images = source.extra.take(shard.rows).to_pylist() if source.label_type in MASK_TYPES else None
     locations = locations_of(source.location, shard.rows)
-    return SourceImages(source.root, paths, sizes, locations, source.label_type, seconds)
+    return SourceImages(source.root, paths, sizes, locations, source.label_type, label_images)
 
 
 def _replaced_error(out: str, path: str, options: Options) -> CallError:

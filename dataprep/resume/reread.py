@@ -36,7 +36,7 @@ class SourceImages:
         sizes: their sizes in bytes, when the source was scanned.
         locations: where they are inside containers; `None` if every image is a file of its own.
         label_type: what the labels are.
-        seconds: the columns that say where the masks or depth maps are, if the samples have some.
+        label_images: the columns that say where the masks or depth maps are, if the samples have some.
 
     """
 
@@ -45,7 +45,7 @@ class SourceImages:
     sizes: list[int]
     locations: list[Location | None] | None = None
     label_type: LabelType = "class"
-    seconds: list[dict[str, Any]] | None = None
+    label_images: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +113,20 @@ def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
     unchecked = replace(task.options, validate="none")  # only the bytes matter of an image that was valid
     locations = images.locations or [None] * len(images.paths)
     nothing: list[dict[str, Any] | None] = [None] * len(images.paths)
-    seconds: Sequence[dict[str, Any] | None] = images.seconds or nothing
-    samples = zip(images.paths, images.sizes, locations, seconds, strict=True)
-    for number, (path, size, location, second) in enumerate(samples):
+    label_images: Sequence[dict[str, Any] | None] = images.label_images or nothing
+    samples = zip(images.paths, images.sizes, locations, label_images, strict=True)
+    for number, (path, size, location, label_image) in enumerate(samples):
         if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
             report_images(task.name, REPORTED_IMAGES)
         options = unchecked if path in stored else task.options
         try:
-            found = _checksums(images, path, size, options, location, second)
+            found = _checksums(images, path, size, options, location, label_image)
         except Rejected as error:
             is_same = path not in stored and error.reason == reasons.get(path)
         else:
             is_same = stored.get(path) == found
-            if second is not None and not is_same and stored.get(path, ())[:1] == found[:1]:
-                return str(second[MASK_SOURCE])
+            if label_image is not None and not is_same and stored.get(path, ())[:1] == found[:1]:
+                return str(label_image[MASK_SOURCE])
         if not is_same:
             return path
     return None
@@ -134,7 +134,7 @@ def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
 
 def _stored(task: RereadTask, images: SourceImages) -> dict[str, tuple[int, ...]]:
     """Return the checksum of each image in the shard, and of its mask or depth map, by the path of the image."""
-    columns = ["crc32c", *(["mask_crc32c"] if images.seconds else [])]
+    columns = ["crc32c", *(["mask_crc32c"] if images.label_images else [])]
     path = os.path.join(task.out, f"{task.name}.parquet")
     table = read_table(path, ["source", *columns], label_type=images.label_type)
     values = zip(*(table[name].to_pylist() for name in columns), strict=True)
@@ -147,10 +147,10 @@ def _checksums(  # noqa: PLR0917
     size: int,
     options: Options,
     location: Location | None,
-    second: Mapping[str, Any] | None,
+    label_image: Mapping[str, Any] | None,
 ) -> tuple[int, ...]:
-    data, *_, placement = load_image(images.root, path, size, options, location, placed=second is not None)
-    if second is None or placement is None:
+    data, *_, placement = load_image(images.root, path, size, options, location, placed=label_image is not None)
+    if label_image is None or placement is None:
         return (crc32c(data),)
-    mask = load_label_image(images.root, second, placement, options, location, label_type=images.label_type)
+    mask = load_label_image(images.root, label_image, placement, options, location, label_type=images.label_type)
     return crc32c(data), crc32c(mask)

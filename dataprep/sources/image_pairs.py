@@ -31,13 +31,13 @@ class PairedFolders:
     Attributes:
         split: name of the split.
         images: folder of the images.
-        seconds: folder of the masks or depth maps.
+        labels: folder of the masks or depth maps.
 
     """
 
     split: str
     images: str
-    seconds: str
+    labels: str
 
 
 #: Returns the name of the image, without folder and suffix, that a file is the mask of; `None` if it is none.
@@ -73,35 +73,35 @@ def read_pairs(
 
     """
     scan, splits = Scan(root), tuple(dict.fromkeys(each.split for each in folders))
-    seconds, stats, kept, numbers, rejected, notices = [], [], [], [], [], []
+    label_images, stats, kept, numbers, rejected, notices = [], [], [], [], [], []
     at = 0
     for each in folders:
         (count,) = scan.add(each.images)
-        found, found_stats = _find_seconds(root, each.seconds, image_of)
+        found, found_stats = _find_label_images(root, each.labels, image_of)
         unused = {*found.values()}
         number = splits.index(each.split)
         for path in scan.path.slice(at, count).to_pylist():
             stem = _stem(os.path.relpath(path, each.images), name_of_image)
-            second = found.get(stem)
-            if second is None:
-                detail = f"it has no {label_type}: {each.seconds}/ has no file of the name {stem}"
+            label_image = found.get(stem)
+            if label_image is None:
+                detail = f"it has no {label_type}: {each.labels}/ has no file of the name {stem}"
                 rejected.append({"source": path, "reason": "bad-label", "detail": detail})
             else:
-                unused.discard(second)
-                seconds.append(second)
-                stats.append(found_stats[second])
+                unused.discard(label_image)
+                label_images.append(label_image)
+                stats.append(found_stats[label_image])
                 numbers.append(number)
-            kept.append(second is not None)
+            kept.append(label_image is not None)
         at += count
         if unused:
             first = printable(min(unused))
-            what = f"{plural(len(unused), 'file')} in {each.seconds}/ that {agree(len(unused), 'belongs', 'belong')}"
+            what = f"{plural(len(unused), 'file')} in {each.labels}/ that {agree(len(unused), 'belongs', 'belong')}"
             notices.append(f"skipped {what} to no image: {first}")
-    if not seconds:
+    if not label_images:
         raise SourceError(
             f"no image has a {label_type} of the same name",
             file=root,
-            hint=f"name each {label_type} like its image: {folders[0].images}/1.jpg and {folders[0].seconds}/1.png",
+            hint=f"name each {label_type} like its image: {folders[0].images}/1.jpg and {folders[0].labels}/1.png",
         )
     mask = np.array(kept, bool)
     return Source(
@@ -110,17 +110,17 @@ def read_pairs(
         classes=classes,
         splits=splits,
         path=concat([scan.path.filter(pa.array(mask))]),
-        label=np.zeros(len(seconds), np.int32),
+        label=np.zeros(len(label_images), np.int32),
         split=np.array(numbers, np.int8),
         size=scan.size[mask],
-        extra=pa.table({MASK_SOURCE: pa.array(seconds, pa.string())}),
+        extra=pa.table({MASK_SOURCE: pa.array(label_images, pa.string())}),
         notices=(*scan.notices, *notices),
         rejected=(*scan.rejected, *rejected),
         scanned=True,
-        stamp=with_seconds(scan.stamp[mask], np.array(stats, np.int64)),
+        stamp=with_label_images(scan.stamp[mask], np.array(stats, np.int64)),
         folders=frozenset(scan.folders),
         label_type=label_type,
-        label_origin=" and ".join(dict.fromkeys(f"{each.seconds}/" for each in folders)),
+        label_origin=" and ".join(dict.fromkeys(f"{each.labels}/" for each in folders)),
     )
 
 
@@ -129,18 +129,18 @@ def _stem(path: str, name_of_image: Callable[[str], str] = lambda stem: stem) ->
     return os.path.join(folder, name_of_image(name))
 
 
-def with_seconds(stamp: NDArray[np.int64], seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+def with_label_images(stamp: NDArray[np.int64], label_images: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return stamps that change with either file of a sample; see `Source.stamp`.
 
     Args:
         stamp: the stamps of the images, int64 [n, 2].
-        seconds: size, modification time and inode of the masks or depth maps, int64 [n, 3].
+        label_images: size, modification time and inode of the masks or depth maps, int64 [n, 3].
 
     """
-    return stamp + _FACTOR * (seconds[:, 1:] + _FACTOR * seconds[:, :1])
+    return stamp + _FACTOR * (label_images[:, 1:] + _FACTOR * label_images[:, :1])
 
 
-def _find_seconds(
+def _find_label_images(
     root: str, folder: str, image_of: ImageOf | None
 ) -> tuple[dict[str, str], dict[str, NDArray[np.int64]]]:
     """Return the file of each image, by the path of the image without suffix, and size, time and inode of each file."""

@@ -64,12 +64,12 @@ _CITYSCAPES_SPLITS = ("train", "train_extra", "val")
 def _read_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
     if "leftImg8bit" not in folders:
         return None
-    seconds = next((name for name in ("gtFine", "gtCoarse") if name in folders), None)
-    if seconds is not None and _wants(options, "mask"):
-        ending = _cityscapes_ending(f"{src}/{seconds}")
+    labels = next((name for name in ("gtFine", "gtCoarse") if name in folders), None)
+    if labels is not None and _wants(options, "mask"):
+        ending = _cityscapes_ending(f"{src}/{labels}")
         classes = CITYSCAPES_TRAIN_IDS if ending == "labelTrainIds" else CITYSCAPES_IDS
-        suffix = f"_{seconds}_{ending}"
-        return _cityscapes(src, seconds, suffix, "mask", options.classes or classes)
+        suffix = f"_{labels}_{ending}"
+        return _cityscapes(src, labels, suffix, "mask", options.classes or classes)
     if "disparity" in folders and _wants(options, "depth"):
         return _cityscapes(src, "disparity", "_disparity", "depth", ())
     if options.label_type in ("mask", "depth"):
@@ -91,12 +91,12 @@ def _cityscapes_ending(folder: str) -> str:
     return "labelIds"
 
 
-def _cityscapes(src: str, seconds: str, suffix: str, label_type: LabelType, classes: tuple[str, ...]) -> Source:
+def _cityscapes(src: str, labels: str, suffix: str, label_type: LabelType, classes: tuple[str, ...]) -> Source:
     # The masks of test/ are not published: what is there has no classes.
     pairs = [
-        PairedFolders(split, f"leftImg8bit/{split}", f"{seconds}/{split}")
+        PairedFolders(split, f"leftImg8bit/{split}", f"{labels}/{split}")
         for split in _CITYSCAPES_SPLITS
-        if storage.is_folder(f"{src}/leftImg8bit/{split}") and storage.is_folder(f"{src}/{seconds}/{split}")
+        if storage.is_folder(f"{src}/leftImg8bit/{split}") and storage.is_folder(f"{src}/{labels}/{split}")
     ]
     return read_pairs(
         src,
@@ -152,8 +152,8 @@ _WITHOUT_MASKS = "test"
 def _read_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
     """Read ``images/`` and ``masks/``. There may be folders of splits in both, or around them."""
     if (found := _image_and_second(src, folders, options)) is not None:
-        images, seconds, label_type = found
-        pairs, notices = _inner_splits(src, images, seconds)
+        images, labels, label_type = found
+        pairs, notices = _inner_splits(src, images, labels)
     else:
         pairs, notices, label_type = _outer_splits(src, folders, options)
     if not pairs:
@@ -164,22 +164,22 @@ def _read_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Sou
     return replace(source, notices=(*source.notices, *notices))
 
 
-def _inner_splits(src: str, images: str, seconds: str) -> tuple[list[PairedFolders], list[str]]:
+def _inner_splits(src: str, images: str, labels: str) -> tuple[list[PairedFolders], list[str]]:
     """Return ``images/train/`` and ``masks/train/`` for each split, or ``images/`` and ``masks/`` without splits."""
     folders = list_folders(f"{src}/{images}")
     splits = map_splits(f"{src}/{images}", [name for name in folders if name.lower() in SPLIT_ALIASES], SPLIT_ALIASES)
     if not splits:
-        return [PairedFolders("train", images, seconds)], []
+        return [PairedFolders("train", images, labels)], []
     others = [name for name in folders if name not in splits.values()]
     notices = [f"skipped {images}/{printable(name)}/, which is not the name of a split" for name in others]
     notices += stray_notices(list_images(src, images), "outside of the splits")
     pairs = []
     for split in split_order({*splits}):
         name = splits[split]
-        if split == _WITHOUT_MASKS and not storage.is_folder(f"{src}/{seconds}/{name}"):
-            notices.append(f"skipped {split}: there is no {seconds}/{name}/")
+        if split == _WITHOUT_MASKS and not storage.is_folder(f"{src}/{labels}/{name}"):
+            notices.append(f"skipped {split}: there is no {labels}/{name}/")
         else:
-            pairs.append(PairedFolders(split, f"{images}/{name}", f"{seconds}/{name}"))
+            pairs.append(PairedFolders(split, f"{images}/{name}", f"{labels}/{name}"))
     return pairs, notices
 
 
@@ -194,8 +194,8 @@ def _outer_splits(
     for name in named:
         inside = list_folders(f"{src}/{name}")
         if (found := _image_and_second(f"{src}/{name}", inside, options)) is not None:
-            images, seconds, label_type = found
-            pairs.append(PairedFolders(SPLIT_ALIASES[name.lower()], f"{name}/{images}", f"{name}/{seconds}"))
+            images, labels, label_type = found
+            pairs.append(PairedFolders(SPLIT_ALIASES[name.lower()], f"{name}/{images}", f"{name}/{labels}"))
             types.append(label_type)
         elif SPLIT_ALIASES[name.lower()] == _WITHOUT_MASKS and any(each.lower() in IMAGE_FOLDERS for each in inside):
             notices.append(f"skipped {name}/: its images have no masks or depth maps")

@@ -15,7 +15,7 @@ from dataprep.sources.base import MASK_SOURCE, Source, SourceOptions
 from dataprep.sources.box_labels import BoxList, box_columns, reject_outside
 from dataprep.sources.columns import NO_STATS, stats_of
 from dataprep.sources.entries import scan_folder
-from dataprep.sources.image_pairs import with_seconds
+from dataprep.sources.image_pairs import with_label_images
 from dataprep.sources.scan import Scan, list_folders
 from dataprep.sources.segmentation_classes import VOC as VOC_CLASSES
 from dataprep.sources.select import take_rows
@@ -150,7 +150,7 @@ def _without_label(source: Source, folder: str, suffix: str) -> tuple[Source, li
     stems = source.extra["image"].to_pylist()
     stats = np.array([found[stem] for stem in stems], np.int64)
     if source.stamp is not None:
-        source = replace(source, stamp=with_seconds(source.stamp, stats))
+        source = replace(source, stamp=with_label_images(source.stamp, stats))
     return source, stems
 
 

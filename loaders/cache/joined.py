@@ -114,9 +114,9 @@ def open_cached_images(
     try:
         for part in split.parts:
             own = SampleTables(part)
-            first, second = open_images(part, own, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
-            images.append(first)
-            label_images += [] if second is None else [second]
+            of_part, labels = open_images(part, own, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
+            images.append(of_part)
+            label_images += [] if labels is None else [labels]
             own.close()
         samples = [part.samples for part in split.parts]
         joined = JoinedImages(images, samples)

@@ -51,10 +51,10 @@ def label_images(
     pixels, spec = apply_all(operations, pixels, ImageSpec(), as_masks)
     found = []
     for view in views:
-        second, _ = apply_all(view, pixels, spec, as_masks)
-        second = fn.reinterpret(second, dtype=types.UINT16) if is_depth else second
-        second = fn.squeeze(second, axes=[2])
-        found.append(second.gpu() if context.gpu else second)
+        label_image, _ = apply_all(view, pixels, spec, as_masks)
+        label_image = fn.reinterpret(label_image, dtype=types.UINT16) if is_depth else label_image
+        label_image = fn.squeeze(label_image, axes=[2])
+        found.append(label_image.gpu() if context.gpu else label_image)
     return found
 
 
