@@ -126,7 +126,7 @@ def find_resumable(
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
     to_read = [shard for shard in plan.shards if shard.name in (kept if rereading.shards else changed)]
-    for result in _reread(source, out, options, to_read, kept, changed, rereading):
+    for result in _reread(source, out, options, to_read, kept=kept, changed=changed, rereading=rereading):
         if result.replaced is not None and in_manifest and not overwrite:
             raise _replaced_error(out, result.replaced, options)
         if result.is_damaged or result.replaced is not None:
@@ -171,6 +171,7 @@ def _reread(
     out: str,
     options: Options,
     shards: Sequence[ShardPlan],
+    *,
     kept: Mapping[str, ShardResult],
     changed: Collection[str],
     rereading: Rereading,

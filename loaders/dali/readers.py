@@ -35,10 +35,10 @@ TensorListCPU: Any = _tensors.TensorListCPU
 RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
 
 #: Batches that are computed before DALI asks for them. They are views of the shards, unless the shards are read.
-AHEAD = 2
+PREPARED_BATCHES = 2
 
 #: Number of batches for which a planned reader asks the operating system to load images into memory in advance.
-PREFETCH_BATCHES = 8
+READ_AHEAD_BATCHES = 8
 
 
 def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -> ReaderOutputs:
@@ -106,7 +106,7 @@ def read_planned(
         batches=planned.batches,
         batch_size=planned.batch_size,
     )
-    rows_of = lru_cache(PREFETCH_BATCHES + AHEAD + prefetch + 2)(upcoming.rank_rows)
+    rows_of = lru_cache(READ_AHEAD_BATCHES + PREPARED_BATCHES + prefetch + 2)(upcoming.rank_rows)
     batches = PlannedBatches(upcoming, rows_of, records, prefetch)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
     # Several sources, so that DALI drops those that no output needs.
@@ -137,7 +137,7 @@ class PlannedBatches:
         # Images of an object store are fetched ahead anyway, and to wait for them must be possible to interrupt.
         self._prepared: Callable[[int], tuple[Any, LastBytes | None]] = prepare
         if not isinstance(records, (CachedImages, CachedLabelImages, JoinedImages)):
-            self._prepared = ahead = Ahead(prepare, AHEAD, "images")
+            self._prepared = ahead = Ahead(prepare, PREPARED_BATCHES, "images")
             # DALI's objects, which refer to this one, may wait for the garbage collector. The pipeline does not.
             weakref.finalize(dali.Pipeline.current(), ahead.stop).atexit = False
         # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI keeps up to `prefetch` + 1 batches.
@@ -171,9 +171,9 @@ class _Preparation:
     def __call__(self, number: int) -> tuple[Any, LastBytes | None]:
         """Return the images of a batch as DALI's tensor list, and the part of the shards that they need."""
         if not isinstance(self._records, (CachedImages, CachedLabelImages)):
-            for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
+            for coming in range(max(number, self._requested), number + READ_AHEAD_BATCHES + 1):
                 self._records.prefetch(self._rows_of(coming))
-            self._requested = number + PREFETCH_BATCHES + 1
+            self._requested = number + READ_AHEAD_BATCHES + 1
         rows = self._rows_of(number)
         # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for 256 images.
         tensors = [TensorCPU(image, "") for image in self._records.images(rows)]
