@@ -439,7 +439,7 @@ def test_wrong_arguments(people, options, message):
 
 
 def test_a_deleted_shard_is_named(people, tmp_path, monkeypatch):
-    monkeypatch.setattr(loaders.dali.readers, "PREFETCH_BATCHES", 0)
+    monkeypatch.setattr(loaders.dali.readers, "READ_AHEAD_BATCHES", 0)
     folder = tmp_path / "copy"
     shutil.copytree(people["tfrecord"], folder)
     loader = build(folder, sampler=loaders.ShuffledSampler(), batch_size=1, prefetch=1)
