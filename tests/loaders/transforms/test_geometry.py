@@ -85,15 +85,19 @@ def with_pillow(image: np.ndarray, size: Size, name: str) -> np.ndarray:
 def check_filters_match_pillow(gpu: bool = False) -> None:
     for size in SIZES:
         for name in RESAMPLING:
-            for image, found in zip(
-                photographs(), run_operation(Resize(size, filter=name), photographs(), gpu=gpu), strict=True
+            by_pillow = [with_pillow(image, size, name) for image in photographs()]
+            for expected, found in zip(
+                by_pillow, run_operation(Resize(size, filter=name), photographs(), gpu=gpu), strict=True
             ):
                 assert found.dtype == np.uint8
-                assert differences(found, with_pillow(image, size, name).clip(0, 255)).max() < 0.56
+                assert differences(found, expected.clip(0, 255)).max() < 0.56
             images = photographs(uint8=False)
-            for image, found in zip(images, run_operation(Resize(size, filter=name), images, gpu=gpu), strict=True):
+            for expected, found in zip(
+                by_pillow, run_operation(Resize(size, filter=name), images, gpu=gpu), strict=True
+            ):
                 assert found.dtype == np.float32
-                assert differences(found, with_pillow(image, size, name)).max() < 3e-3
+                # Resizing and normalizing are linear, so their order does not matter.
+                assert differences(found, normalized(expected)).max() < 3e-3
 
 
 def check_uint8_is_close_to_pillow(gpu: bool = False) -> None:
@@ -141,8 +145,8 @@ def check_shorter_side(gpu: bool = False) -> None:
     for shorter in (37, 100, 256):
         for (height, width), down, nearest in zip(
             shapes,
-            run_operation(Resize(shorter=shorter), images, gpu=gpu),
-            run_operation(Resize(shorter=shorter, rounding="nearest"), images, gpu=gpu),
+            run_operation(Resize(shorter=shorter, filter="nearest"), images, gpu=gpu),
+            run_operation(Resize(shorter=shorter, filter="nearest", rounding="nearest"), images, gpu=gpu),
             strict=True,
         ):
             longer = int(shorter * max(height, width) / min(height, width))
@@ -274,27 +278,34 @@ def shares(found: np.ndarray, height: int, width: int) -> dict[str, np.ndarray]:
     result = {"area": tall * wide / (height * width), "ratio": np.log(wide / tall), "height": tall, "width": wide}
     for name, start, room in (("top", top, height - tall), ("left", left, width - wide)):
         free = room >= 20
-        if free.sum() > 500:
+        if free.sum() > 300:
             result[name] = start[free] / room[free]
     return result
 
 
+def largest_gap(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the statistic of the two-sample Kolmogorov-Smirnov test, without its p-value, which takes longer."""
+    values = np.concatenate([one, other])
+    first, second = (np.searchsorted(np.sort(each), values, side="right") / len(each) for each in (one, other))
+    return float(np.abs(first - second).max())
+
+
 def check_random_resized_crop(gpu: bool = False) -> None:
-    count, rng = 2500, np.random.default_rng(0)
+    count, rng = 1500, np.random.default_rng(0)
     ranges = (((0.08, 1.0), (3 / 4, 4 / 3)), ((0.2, 0.5), (0.5, 1.0)), ((0.9, 1.0), (3 / 4, 4 / 3)))
     samplings = ({}, {"sampling": "bounded"}, {"sampling": "bounded", "log_ratio": False})
-    for height, width in ((90, 120), (99, 99)):
-        for number, (area, ratio) in enumerate(ranges):
-            for how in samplings if height < width else (samplings[number],):
-                crop = RandomResizedCrop((4, 4), area, ratio, antialias=False, **how)
-                draw = bounded if how else by_attempts
-                found = crop_regions(crop, height, width, count, gpu=gpu)
-                assert (found >= (0, 0, 1, 1)).all()
-                assert (found[:, :2] + found[:, 2:] <= (height, width)).all()
-                expected = shares(np.array([draw(height, width, crop, rng) for _ in range(count)]), height, width)
-                for name, each in shares(found, height, width).items():
-                    # Two samples of 2,500 exceed this by chance once in a million.
-                    assert stats.ks_2samp(each, expected[name]).statistic < 0.075, (crop, height, width, name)
+    for number, (area, ratio) in enumerate(ranges):
+        for other, how in enumerate(samplings):
+            height, width = (99, 99) if number == other else (90, 120)
+            crop = RandomResizedCrop((4, 4), area, ratio, antialias=False, **how)
+            draw = bounded if how else by_attempts
+            found = crop_regions(crop, height, width, count, gpu=gpu)
+            assert (found >= (0, 0, 1, 1)).all()
+            assert (found[:, :2] + found[:, 2:] <= (height, width)).all()
+            expected = shares(np.array([draw(height, width, crop, rng) for _ in range(count)]), height, width)
+            for name, each in shares(found, height, width).items():
+                # Two samples of 1,500 exceed this by chance once in a million.
+                assert largest_gap(each, expected[name]) < 0.0975, (crop, height, width, name)
 
 
 def check_panoramas(gpu: bool = False) -> None:
@@ -321,8 +332,8 @@ def check_contents_of_crops(gpu: bool = False) -> None:
         for how in ("attempts", "bounded"):
             for name in ("linear", "triangular"):
                 crop = RandomResizedCrop((19, 23), sampling=how, filter=name)
-                places = crop_regions(crop, *image.shape[:2], 40, gpu=gpu)
-                for place, found in zip(places, run_many(crop, image, 40, gpu=gpu), strict=True):
+                places = crop_regions(crop, *image.shape[:2], 12, gpu=gpu)
+                for place, found in zip(places, run_many(crop, image, 12, gpu=gpu), strict=True):
                     top, left, tall, wide = place
                     inner = image[top : top + tall, left : left + wide]
                     assert differences(found, with_pillow(inner, (19, 23), name)).max() < 0.56
@@ -346,14 +357,12 @@ def check_crop_at_ratio(gpu: bool = False) -> None:
 def check_flips(gpu: bool = False) -> None:
     axes = {"horizontal": np.s_[:, ::-1], "vertical": np.s_[::-1], "both": np.s_[::-1, ::-1]}
     for uint8 in (True, False):
-        image = photographs(uint8)[3]
+        image = photographs(uint8)[3][:17, :24]
         for axis, mirrored in axes.items():
             for probability in (0.0, 0.3, 1.0):
-                found = run_many(Flip(probability, axis), image, 500, gpu=gpu)
-                flipped = [bool((each == image[mirrored]).all()) for each in found]
-                assert all(
-                    (each == image).all() for each, is_flipped in zip(found, flipped, strict=True) if not is_flipped
-                )
+                found = run_stacked(Flip(probability, axis), image, 500, gpu=gpu).reshape(500, -1)
+                flipped = (found == image[mirrored].ravel()).all(1)
+                assert (found[~flipped] == image.ravel()).all()
                 assert_probability(flipped, probability)
 
 
@@ -380,13 +389,13 @@ def check_rotation(gpu: bool = False) -> None:
 
 
 def check_angles(gpu: bool = False) -> None:
-    image = coordinates(31, 41)
+    image = coordinates(17, 23)
     for probability in (1.0, 0.4):
-        found = run_stacked(Rotate((-30, 45), probability, "linear"), image, 1500, gpu=gpu).astype(float)
+        found = run_stacked(Rotate((-30, 45), probability, "linear"), image, 1500, gpu=gpu)
         # One pixel to the right in the output is cos(angle) columns and sin(angle) rows in the input.
-        step = found[:, 15, 25] - found[:, 15, 15]
+        step = (found[:, 8, 17] - found[:, 8, 7]).astype(float)
         angles = np.degrees(np.arctan2(step[:, 0], step[:, 1]))
-        rotated = (found != image).any((1, 2, 3))
+        rotated = (found != image).reshape(1500, -1).any(1)
         assert_probability(list(rotated), probability)
         assert stats.kstest(angles[rotated], stats.uniform(-30, 75).cdf).pvalue > MIN_PVALUE
 
@@ -486,8 +495,9 @@ def check_downscale(gpu: bool = False) -> None:
             )[0]
             for a, b in pairs
         ]  # fmt: skip
+        which = {one.tobytes(): number for number, one in enumerate(each)}
         found = run_many(RandomDownscale(1.0, (0.45, 0.45)), image, 800, gpu=gpu)
-        assert_equally_likely([[np.array_equal(one, other) for other in each].index(True) for one in found], 16)
+        assert_equally_likely([which[one.tobytes()] for one in found], 16)
         found = run_many(RandomDownscale(0.3, (0.2, 0.9)), image, 500, gpu=gpu)
         assert_probability([not np.array_equal(one, image) for one in found], 0.3)
 
