@@ -292,7 +292,7 @@ def largest_gap(one: np.ndarray, other: np.ndarray) -> float:
 
 def check_random_resized_crop(gpu: bool = False) -> None:
     count, rng = 1500, np.random.default_rng(0)
-    ranges = (((0.08, 1.0), (3 / 4, 4 / 3)), ((0.2, 0.5), (0.5, 1.0)), ((0.9, 1.0), (3 / 4, 4 / 3)))
+    ranges = (((0.08, 1.0), (3 / 4, 4 / 3)), ((0.2, 0.5), (0.25, 1.0)), ((0.9, 1.0), (3 / 4, 4 / 3)))
     samplings = ({}, {"sampling": "bounded"}, {"sampling": "bounded", "log_ratio": False})
     for number, (area, ratio) in enumerate(ranges):
         for other, how in enumerate(samplings):
