@@ -30,6 +30,7 @@ from load_data import STORES, prepare_store
 from load_sides import synchronize
 from report import Report, make_parser
 from torch import distributed, nn
+from tqdm import tqdm
 from train_feeds import Feed, make_sides
 
 RANK = int(os.environ.get("RANK", "0"))
@@ -120,7 +121,9 @@ def measure(
     if distributed.is_initialized():
         distributed.broadcast(steps, 0)
     measured: dict[str, Measured] = {name: Measured() for name in sides}
-    for name, side in sides.items():
+    bar = tqdm(sides.items(), unit="side", disable=RANK > 0)
+    for name, side in bar:
+        bar.set_description(name)
         with side() as feed:
             train(feed, step, 5, args.batch_size)
             for _ in range(args.rounds):
