@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, shared by all tests of a module."""
+"""A Ray cluster of two nodes on this machine, shared by all tests of this folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from helpers.ray_cluster import two_nodes
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster():
     """The `ray.cluster_utils.Cluster`; its attribute `address` is what ``--address`` takes."""
     pytest.importorskip("ray", reason="ray is not installed")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from helpers import HELPERS, PYTHONPATH
-from helpers.ray_cluster import NODE, node_without
+from helpers.ray_cluster import NODE
 from helpers.slow_shards import ONE, OPEN
 
 from dataprep.convert.dataset import convert_dataset
@@ -43,11 +43,10 @@ def source(make_photos, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def expected(source, dataprep, snapshot, tmp_path_factory):
+def expected(source, snapshot, tmp_path_factory):
     """All files that the local engine writes, by name."""
     out = tmp_path_factory.mktemp("local") / "out"
-    done = dataprep("convert", "--src", source, *SHARD, "--out", out, "--workers", 1)
-    assert done.returncode == 0, done.stderr
+    convert_dataset(read_source(str(source), SourceOptions()), str(out), Options(shard_samples=20), workers=1)
     return snapshot(out)
 
 
@@ -76,8 +75,8 @@ def without_progress(lines):
     return "".join(line for line in lines.splitlines(keepends=True) if not line.startswith("converting: "))
 
 
-def test_same_bytes_and_messages_as_the_local_engine(convert, cluster, expected, snapshot, source, dataprep, tmp_path):
-    local = dataprep("convert", "--src", source, *SHARD, "--out", tmp_path / "out")
+def test_same_bytes_and_messages_as_the_local_engine(convert, cluster, expected, snapshot, source, invoke, tmp_path):
+    local = invoke("convert", "--src", source, *SHARD, "--out", tmp_path / "out", "--workers", 1)
     shutil.rmtree(tmp_path / "out")
     done = convert(cluster.address)
     assert (done.returncode, done.stdout) == (0, local.stdout)
@@ -245,29 +244,54 @@ INSTALLATIONS = {
     "import PIL.Image\nPIL.__version__ = '9.9.9'": "but this machine has Pillow 9.9.9",
     "import sys\nsys.modules['dataprep'] = None": "a machine of the Ray cluster cannot run dataprep: ",
 }
+#: Lets a machine see another, empty folder at a path, by a mount namespace of its own.
+OTHER_FOLDER = """
+import ctypes
+libc = ctypes.CDLL(None)
+MS_PRIVATE_AND_REC, CLONE_NEWNS = 1 << 18 | 1 << 14, 0x20000
+assert not libc.unshare(CLONE_NEWNS)
+assert not libc.mount(b"none", b"/", None, MS_PRIVATE_AND_REC, None)
+assert not libc.mount(b"none", {folder!r}, b"tmpfs", 0, None)
+"""
 
 
-def test_a_machine_with_another_pillow_is_refused(
-    cluster, connection, convert, convert_here, expected, snapshot, tmp_path
-):
+@pytest.fixture(scope="module")
+def program(cluster, tmp_path_factory):
+    """Add a machine to the cluster. What is written to this file runs there at each start of Python."""
+    folder = tmp_path_factory.mktemp("program")
+    path = folder / "sitecustomize.py"
+    path.touch()
+    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": f"{folder}{os.pathsep}{PYTHONPATH}"})
+    yield path
+    cluster.remove_node(node)
+
+
+@pytest.fixture
+def convert_with(program, cluster, connection, source, invoke, tmp_path):
+    """A function that writes that file and runs the command with new workers."""
+
+    def run(text, status):
+        program.write_text(text)
+        convert = ("convert", "--src", source, *SHARD, "--out", tmp_path / "out", "--engine", "ray")
+        return invoke(*convert, "--address", cluster.address, status=status)
+
+    connection.shutdown()  # so each run is a job of its own
+    yield run
+    program.write_text("")
+    connect(cluster.address)
+
+
+def test_a_machine_with_another_pillow_is_refused(convert_with, expected, snapshot, tmp_path):
     """So is one without dataprep."""
     lines = []
-    (tmp_path / "sitecustomize.py").touch()
-    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": f"{tmp_path}{os.pathsep}{PYTHONPATH}"})
-    try:
-        for program in INSTALLATIONS:
-            (tmp_path / "sitecustomize.py").write_text(program)
-            done = convert(cluster.address)
-            assert done.returncode == 3, done.stderr
-            assert not list((tmp_path / "out").glob("train*"))
-            lines.append(done.stderr.splitlines()[-1])
-    finally:
-        cluster.remove_node(node)
+    for text in INSTALLATIONS:
+        lines.append(convert_with(text, status=3).stderr.splitlines()[-1])
+        assert not list((tmp_path / "out").glob("train*"))
     for line, part in zip(lines, INSTALLATIONS.values(), strict=True):
         assert part in line
     named = f"dataprep: machine {socket.gethostname()} of the Ray cluster cannot be used: "
     assert lines[0].startswith(named)
-    convert_here(*SHARD)
+    convert_with("", status=0)
     assert snapshot(tmp_path / "out") == expected
 
 
@@ -279,10 +303,8 @@ def may_mount() -> bool:
 
 
 @pytest.mark.skipif(not may_mount(), reason="this user may not mount folders")
-def test_a_machine_that_does_not_share_the_output_folder_is_refused(cluster, convert_here, tmp_path):
-    with node_without(cluster, tmp_path):
-        done = convert_here(*SHARD, status=3)
-    (line,) = done.stderr.splitlines()[2:]
+def test_a_machine_that_does_not_share_the_output_folder_is_refused(convert_with, tmp_path):
+    (line,) = convert_with(OTHER_FOLDER.format(folder=os.fsencode(tmp_path)), status=3).stderr.splitlines()[2:]
     assert (
         f"machine {socket.gethostname()} of the Ray cluster cannot be used: it does not see the output folder" in line
     )
@@ -337,10 +359,9 @@ def test_another_kind_of_server(source, invoke, no_connection, tmp_path):
     assert "no Ray cluster answers there (there is another kind of server)" in line
 
 
-def test_the_address_in_the_environment(convert):
-    pytest.importorskip("ray", reason="ray is not installed")
-    done = convert("auto", env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"})
-    assert done.returncode == 2
+def test_the_address_in_the_environment(source, invoke, no_connection, monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    done = invoke("convert", "--src", source, "--out", tmp_path / "out", "--engine", "ray", status=2)
     (line,) = done.stderr.splitlines()
     assert line.startswith("dataprep: --address 127.0.0.1:1: no Ray cluster answers there (Connection refused)")
 
@@ -369,7 +390,6 @@ def test_ray_is_not_installed(convert, tmp_path):
     )
 
 
-def test_address_without_the_engine(dataprep, source, tmp_path):
-    done = dataprep("convert", "--src", source, "--out", tmp_path / "out", "--address", "auto")
-    assert done.returncode == 2
+def test_address_without_the_engine(invoke, source, tmp_path):
+    done = invoke("convert", "--src", source, "--out", tmp_path / "out", "--address", "auto", status=2)
     assert done.stderr == "dataprep: --address needs --engine ray. Hint: add --engine ray, or leave --address out.\n"
