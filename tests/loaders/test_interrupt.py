@@ -1,37 +1,45 @@
 """Ctrl-C within an epoch ends a training process immediately and leaves no child process."""
 
-import os
+import json
 import signal
-import subprocess
-import sys
 
 import pytest
-from helpers.processes import group_members
+from helpers import HELPERS
 
+#: Starts the training in a session of its own, interrupts the whole session, and reports how it ended.
 CODE = """
-import sys, loaders
-loader = loaders.build(sys.argv[1], batch_size=4, transforms=sys.argv[2], device="cpu", num_threads=2)
-while True:
-    for number, batch in enumerate(loader):
-        print(number, flush=True)
+import json, os, signal, sys
+sys.path.insert(0, sys.argv[3])
+from processes import group_members
+import loaders
+
+read, write = os.pipe()
+training = os.fork()
+if not training:
+    os.setsid()
+    os.dup2(write, 1)
+    os.close(read), os.close(write)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    loader = loaders.build(sys.argv[1], batch_size=4, transforms=sys.argv[2], device="cpu", num_threads=2)
+    while True:
+        for number, batch in enumerate(loader):
+            print(number, flush=True)
+os.close(write)
+with open(read) as output:
+    lines = [output.readline() for _ in range(12)]
+    os.killpg(training, signal.SIGINT)
+    output.read()  # so that the training can print
+status = os.waitstatus_to_exitcode(os.waitpid(training, 0)[1])
+print(json.dumps([lines, status, group_members(training)]))
 """
 
 
 @pytest.mark.parametrize("transforms", ["imagenet-train", "modern-train"])
-def test_an_interrupt_ends_the_process_and_its_children(make_dataset, mixed, transforms):
-    folder = make_dataset("tfrecord", mixed)
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", CODE, folder, transforms],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    for _ in range(12):
-        assert process.stdout.readline()
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode in (-signal.SIGINT, 130, 1)
-    assert "KeyboardInterrupt" in errors
-    assert group_members(process.pid) == []
+def test_an_interrupt_ends_the_process_and_its_children(make_dataset, mixed, transforms, python):
+    done = python.run("-c", CODE, make_dataset("tfrecord", mixed), transforms, HELPERS)
+    assert done.returncode == 0, done.stderr
+    lines, status, left = json.loads(done.stdout)
+    assert all(lines), done.stderr
+    assert status in (-signal.SIGINT, 130, 1)
+    assert "KeyboardInterrupt" in done.stderr
+    assert left == []

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers.examples import examples
 from helpers.pictures import encode
 from helpers.trainings import ROOT, call, kill_after, output_of, output_of_forks
 from hypothesis import given, settings
@@ -159,7 +160,7 @@ def searches(draw):
     return side(), side()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 @given(search=searches(), similarities=st.integers(1, 200))
 def test_score_against_numpy(script, search, similarities):
     """Integer features, so that ties are exact; with chunks of any size."""
