@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -43,7 +41,7 @@ def slow(tmp_path_factory, dataprep, snapshot):
 
 def wait_for_table(out, process):
     while process.poll() is None and not list(out.glob("*.parquet")):
-        time.sleep(0.001)
+        time.sleep(0.004)
 
 
 def kept(finished):
@@ -135,28 +133,31 @@ def test_several_processes_write_each_shard_once(slow, start, dataprep, snapshot
 # --- temporary files of the dead ------------------------------------------------------------------
 
 
-def dead_owner() -> str:
+@pytest.fixture
+def dead_owner(warm):
     program = "from dataprep.storage.owners import this_owner; print(this_owner())"
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+    return warm.run("-c", program, check=True).stdout.strip()
 
 
-def test_who_is_dead():
+def test_who_is_dead(dead_owner):
     own = this_owner()
     host, machine, pid, began = own.split(".")
     assert not is_dead(own)
-    assert is_dead(dead_owner())
+    assert is_dead(dead_owner)
     assert is_dead(f"{host}.{machine}.{pid}.{int(began) + 1}"), "the number was used again by a later process"
     for other in (f"{host}.00000000.{pid}.1", f"other.{machine}.{pid}.1", "1234", "", "a.b.c.d", f"{own}x"):
         assert not is_dead(other), other
 
 
-def test_temporary_files_of_the_dead_are_removed_and_those_of_others_only_at_the_end(slow, dataprep, tmp_path):
+def test_temporary_files_of_the_dead_are_removed_and_those_of_others_only_at_the_end(
+    slow, dead_owner, dataprep, tmp_path
+):
     """Files of another machine may be in use until all shards are there."""
     (options, _), out = slow, tmp_path / "out"
     assert dataprep("plan", *options, "--out", out).returncode == 0
     assert dataprep("work", out, "--task", "0/2").returncode == 0
     folder = out / storage.PARTIALS_NAME
-    dead, foreign = f"{dead_owner()}-train-00001.tfrecord", "node7.0a1b2c3d.77.88-train-00003.tfrecord"
+    dead, foreign = f"{dead_owner}-train-00001.tfrecord", "node7.0a1b2c3d.77.88-train-00003.tfrecord"
     for name in (dead, foreign, "notes.txt"):
         (folder / name).touch()
     assert dataprep("finish", out).returncode == 3

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from helpers import HELPERS
-from helpers.gate import COMMAND, Gate
+from helpers.gate import Gate
 from helpers.processes import pause
 from helpers.tcp_proxy import TcpProxy
+from helpers.warm_start import WarmProcess
 
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import ExitStatus
@@ -62,18 +63,7 @@ def download(store: Store) -> dict[str, bytes]:
     }
 
 
-def start(*arguments: object, at: Gate | None = None) -> subprocess.Popen[str]:
-    """Start the command line in a process group of its own."""
-    return subprocess.Popen(
-        [*(at.command if at else COMMAND), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def kill(*processes: subprocess.Popen[str]) -> int:
+def kill(*processes: WarmProcess) -> int:
     """Kill the processes with all of their workers; return how many had not ended."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
@@ -88,7 +78,7 @@ def clear(store: Store) -> None:
         store.delete(info.name)
 
 
-def test_killed_at_random_moments(source, expected, bucket, staging, dataprep) -> None:
+def test_killed_at_random_moments(source, expected, bucket, staging, start, dataprep) -> None:
     """Two runs out of three are `convert`; in each third one, two tasks write the same shards at the same time."""
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
@@ -104,7 +94,8 @@ def test_killed_at_random_moments(source, expected, bucket, staging, dataprep) -
         if in_steps:
             assert dataprep("plan", "--src", source, "--out", bucket, *SHARD[:2]).returncode == 0
         for _ in range(rng.randint(1, 4)):
-            runs = [start("work", bucket) for _ in range(2)] if in_steps else [start(*convert)]
+            calls = [("work", bucket)] * 2 if in_steps else [convert]
+            runs = [start(*call, "--workers", 2) for call in calls]
             began, delay = time.monotonic(), rng.uniform(0.2, 1) * whole
             while (waited := time.monotonic() - began) < delay and any(run.poll() is None for run in runs):
                 time.sleep(0.005)
@@ -121,7 +112,7 @@ def test_killed_at_random_moments(source, expected, bucket, staging, dataprep) -
     print(f"{killed} runs killed in {rounds} rounds")
 
 
-def test_a_paused_worker_writes_late(source, expected, bucket, dataprep, tmp_path) -> None:
+def test_a_paused_worker_writes_late(source, expected, bucket, start, dataprep, tmp_path) -> None:
     assert dataprep("plan", "--src", source, "--out", bucket, *SHARD[:2]).returncode == 0
     at = Gate(tmp_path / "gate", shards=1)
     late = start("work", bucket, "--workers", "1", at=at)

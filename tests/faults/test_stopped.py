@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -129,11 +127,8 @@ def test_file_size_limit(limit, undisturbed, command, dataprep, snapshot, tmp_pa
     """The limit of `ulimit -f`, which the table or the shard exceeds."""
     fmt, files = undisturbed
     call = [*command, "--fmt", fmt, "--out", tmp_path / "out"]
-
-    def set_limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    line = only_line(dataprep(*call, "--workers", 1, preexec_fn=set_limit))
+    set_limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    line = only_line(dataprep(*call, "--workers", 1, before=set_limit))
     assert "File too large. Hint: " in line, "no hint"
     assert line.startswith(f"dataprep: {tmp_path}/out/")
     count_finished(tmp_path / "out", files)
@@ -144,19 +139,25 @@ def test_file_size_limit(limit, undisturbed, command, dataprep, snapshot, tmp_pa
 # --- missing permissions ------------------------------------------------------------------------
 
 
+#: Takes CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH from a process and from the programs that it starts.
+DROP_CAPABILITIES = """
+import ctypes, os
+libc, drop = ctypes.CDLL(None), 24  # PR_CAPBSET_DROP
+if not os.geteuid():
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert not (libc.prctl(drop, 1) or libc.prctl(drop, 2) or libc.capget(header, sets))
+    sets[0] &= ~0b110  # effective
+    sets[1] &= ~0b110  # permitted
+    assert not libc.capset(header, sets)
+"""
+
+
 @pytest.fixture
 def unprivileged(dataprep):
     """Run the command without the two capabilities that let root ignore permissions."""
     if sys.platform != "linux":
         pytest.skip("capabilities exist only on Linux")
-    prctl, drop = ctypes.CDLL(None).prctl, 24  # PR_CAPBSET_DROP
-
-    def drop_capabilities() -> None:
-        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-            if not os.geteuid() and prctl(drop, capability):
-                os._exit(99)
-
-    return lambda *call: dataprep(*call, preexec_fn=drop_capabilities)
+    return lambda *call: dataprep(*call, before=DROP_CAPABILITIES)
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 A test that disturbs a run in the middle waits until the run is at the gate. So it does not depend on how fast the run
 and the test are.
 
-As a program: python gate.py [FOLDER POINT PARENT WORKERS --] ARGUMENTS OF DATAPREP
+As a program: python gate.py [FOLDER POINT PARENT WORKERS] -- ARGUMENTS OF DATAPREP
+In a `WarmProcess`, "warm" comes first.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def hold(folder: str, point: str, most: int) -> None:
 
     name = "publish" if point == "shards" else "write_to"
     function, passed = getattr(storage, name), [0]
+    function = getattr(function, "held", function)  # that of a worker which is a fork of a process that is held
 
     def may_pass() -> bool:
         if point == "writes":
@@ -95,6 +97,7 @@ def hold(folder: str, point: str, most: int) -> None:
             _wait_until_open(folder)
         return function(*arguments, **options)
 
+    held.held = function
     setattr(storage, name, held)
 
 
@@ -114,6 +117,12 @@ def _run() -> None:
     import no_progress  # noqa: F401
 
     options, arguments = sys.argv[1:][: sys.argv.index("--") - 1], sys.argv[sys.argv.index("--") + 1 :]
+    if options[:1] == ["warm"]:
+        del options[0]
+        import forked_workers  # noqa: F401
+        from warm_start import lead_group
+
+        lead_group()
     if options:
         from dataprep.engines import worker
 

@@ -61,14 +61,8 @@ def _running_threads(process: int) -> list[str]:
 
 
 def workers_of(process: subprocess.Popen) -> list[int]:
-    workers = []
-    for child in group_members(process.pid):
-        try:
-            if b"engines" in Path("/proc", str(child), "cmdline").read_bytes():
-                workers.append(child)
-        except OSError:
-            continue
-    return workers
+    """Return the running processes that a run has started; it leads its process group."""
+    return [member for member in group_members(process.pid) if member != process.pid]
 
 
 def wait_until_gone(group: int, seconds: float = 120.0) -> bool:

@@ -1,0 +1,52 @@
+"""The fixtures of tests that disturb runs: the runs and their workers begin with their imports done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from helpers import gate
+from helpers.warm_python import WarmPython
+from helpers.warm_start import WarmProcess
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "subprocess.Popen[str] | WarmProcess"]
+
+
+@pytest.fixture(scope="session")
+def dataprep(dataprep: Run, warm: WarmPython) -> Run:
+    """As everywhere, but the first worker is a fork.
+
+    Its option `before` is code that the process runs first.
+    """
+
+    def run(*arguments: object, before: str = "", **options: object) -> subprocess.CompletedProcess[str]:
+        if not options.keys() <= {"cwd", "timeout"}:
+            assert not before
+            return dataprep(*arguments, **options)
+        before = f"import forked_workers\n{before}"
+        texts = map(_text, arguments)
+        return warm.run("-m", "dataprep", *texts, before=before, errors="backslashreplace", **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def start(start: Start, warm: WarmPython) -> Start:
+    """As everywhere, but the process and its first worker are forks, unless it is `cold`."""
+
+    def begin(*arguments: object, at: gate.Gate | None = None, cold: bool = False) -> subprocess.Popen | WarmProcess:
+        executable = warm.executable()
+        if cold or executable == sys.executable:
+            return start(*arguments, at=at)
+        _, program, *options = at.command if at else gate.COMMAND
+        return WarmProcess(executable, program, "warm", *options, *map(_text, arguments))
+
+    return begin
+
+
+def _text(value: object) -> str:
+    return os.fspath(value) if isinstance(value, (str, os.PathLike)) else str(value)
