@@ -146,7 +146,7 @@ def main() -> None:
         print(json.dumps(STEPS[args.steps[0]](args.work, args.only)))
         return
     if args.quick:
-        args.shards, args.plan_shards, args.finish_shards = [10, 100], [10, 100], [2, 4]
+        args.shards, args.plan_shards, args.finish_shards = [10, 100], [10, 100], [1, 2]
     args.work.mkdir(parents=True, exist_ok=True)
     with Report("plan_scale", args.json) as report:
         measurements = {step: measure(args, step) for step in args.steps}

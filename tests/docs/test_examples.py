@@ -181,15 +181,23 @@ def prepare_datasets(text: str, folder: Path, dataprep: Callable) -> None:
             assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture
+def programs(warm, python) -> dict[str, WarmPython]:
+    """Run the commands, with the modules that most of them import."""
+    warm.executable("dataprep.report.files", "pyarrow.compute")
+    python.executable("pyarrow.compute", "pyarrow.parquet")
+    return {"dataprep": warm, "loaders": python}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_example_runs_as_printed(page, folder, dataprep, warm, python):
+def test_every_example_runs_as_printed(page, folder, dataprep, programs):
     prepare = partial(prepare_datasets, folder=folder, dataprep=dataprep)
     for block in blocks(page):
         if block.reason:
             continue
         if block.language == "console":
             for line in commands(block):
-                run_command(line, folder, prepare, {"dataprep": warm, "loaders": python})
+                run_command(line, folder, prepare, programs)
         elif block.language == "python":
             prepare(block.code)
             run_python(block.code, folder)

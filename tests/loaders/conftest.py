@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 from helpers import handmade
 from helpers.pictures import encode
+from helpers.warm_python import WarmPython
 
 MakeDataset = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def python(python: WarmPython) -> WarmPython:
+    """The same, with the modules that a program imports when it builds its first loader."""
+    python.executable("pyarrow.compute", "pyarrow.parquet")
+    return python
 
 
 @pytest.fixture(scope="session")

@@ -15,22 +15,51 @@ from helpers.servers import NO_SEAWEEDFS, find_weed
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 
-#: What the commands that benchmarks start would import.
-COMMANDS = ("dataprep.commands.group", "dataprep.convert.dataset", "dataprep.verify.dataset")
+#: What the programs that benchmarks start would import. Their conversions have one worker, unless --workers is given.
+COMMANDS = (
+    "dataprep.commands.group",
+    "dataprep.convert.dataset",
+    "dataprep.convert.finish",
+    "dataprep.shards.write",
+    "dataprep.verify.dataset",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "PIL.JpegImagePlugin",
+    "PIL.PngImagePlugin",
+    "PIL.WebPImagePlugin",
+    "one_worker",
+)
+#: The first optimizer imports the compiler of torch, which takes a second, only to exclude its methods from it.
+NO_COMPILER = """
+compiler = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
+compiler.disable = lambda function, *_, **__: function
+compiler.graph_break = lambda *_, **__: None
+"""
+#: Benchmarks that use torch. A fork of a process without it is cheaper.
+WITH_TORCH = (
+    *("cache", "cache_rivals", "large_images", "load", "pipelines"),
+    *("plan_scale", "sample", "train_speed", "training_thread", "tune"),
+)
 #: Benchmarks that need the interpreter itself: for programs that are next to it, or for the memory of its process.
+#: Only their conversions are forks.
 SIDE_BY_SIDE = ("index", "report_page", "cache_rivals", "cache")
 
 
 @pytest.fixture
-def bench(python, monkeypatch):
+def bench(python, warm, monkeypatch):
     """A function that runs a benchmark. The programs that it starts with `sys.executable` import nothing again."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def run(name, *arguments):
-        executable = sys.executable if name in SIDE_BY_SIDE else python.executable(*COMMANDS)
-        before = f"import multiprocessing, sys; sys.executable = {executable!r}; "
-        before += "multiprocessing.set_executable(sys.executable)"
-        return python.run(BENCH / f"{name}.py", *map(str, arguments), before=before, cwd=ROOT, timeout=600)
+        server = python if name in WITH_TORCH else warm
+        executable = server.executable(*COMMANDS)
+        before = f"import sys; sys.path[0] = {str(BENCH)!r}; import conversion, multiprocessing, types\n"
+        before += NO_COMPILER
+        if name in SIDE_BY_SIDE:
+            before += f"conversion.sys = types.SimpleNamespace(executable={executable!r})"
+        else:
+            before += f"sys.executable = {executable!r}; multiprocessing.set_executable(sys.executable)"
+        return server.run(BENCH / f"{name}.py", *map(str, arguments), before=before, cwd=ROOT, timeout=600)
 
     return run
 
