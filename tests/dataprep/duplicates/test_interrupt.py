@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,7 +56,7 @@ def small_copies(tmp_path) -> Path:
         ("report", CHECK, signal.SIGINT, 130),
     ],
 )
-def test_no_temporary_file_remains(command, file, number, status, small_copies, invoke, tmp_path):
+def test_no_temporary_file_remains(command, file, number, status, small_copies, invoke, warm, monkeypatch, tmp_path):
     out, temporary = tmp_path / "out", tmp_path / "temporary"
     temporary.mkdir()
     arguments: list[object] = [command, small_copies]
@@ -68,18 +65,10 @@ def test_no_temporary_file_remains(command, file, number, status, small_copies, 
     elif command == "report":
         invoke("convert", "--src", small_copies, "--out", out, "--hash")
         arguments = [command, out, "--out", tmp_path / "report.html"]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(int(number)), str(temporary / file), *map(str, arguments), "--workers=2"],
-        check=False, capture_output=True, text=True, timeout=300, env={**os.environ, "TMPDIR": str(temporary)},
-        preexec_fn=default_signals,
-    )  # fmt: skip
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    done = warm.run("-c", PROGRAM, int(number), temporary / file, *arguments, "--workers=2")
     assert done.returncode == status, done.stderr
     assert done.stdout.count("the file exists") == 1
     reason = "interrupted" if number == signal.SIGINT else "stopped by SIGTERM"
     assert f"dataprep: {reason}. Run the same command again" in done.stderr.splitlines()[-1]
     assert list(temporary.iterdir()) == []
-
-
-def default_signals() -> None:
-    # A shell that runs the tests in the background makes its children ignore SIGINT.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

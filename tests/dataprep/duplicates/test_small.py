@@ -255,8 +255,8 @@ def test_large_images_do_not_change_the_pairs_of_small_ones(
     if is_narrowed:
         monkeypatch.setattr(small, "_CANDIDATES", 1)
         monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
-    write_strokes(tmp_path, 120)
-    for number in range(0, 120, 4):  # more copies of each than are compared
+    write_strokes(tmp_path, 60)
+    for number in range(0, 60, 4):  # more copies of each than are compared
         image = Image.open(tmp_path / "val" / "x" / f"{number}.png")
         for quality, split in ((95, "train"), (90, "val"), (85, "train"), (80, "train")):
             (tmp_path / split / "x" / f"{number}-{quality}.jpg").write_bytes(encode(image, quality=quality))
