@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from helpers.pictures import encode
+from helpers.warm_python import WarmPython
 from PIL import Image
 
 Photographs = list[tuple[str, bytes]]
@@ -70,3 +72,10 @@ def invoke() -> Invoke:
         return result
 
     return run
+
+
+@pytest.fixture
+def quick_programs(warm: WarmPython, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let worker processes, and the `loaders memory` of a report, start as forks of a process with their modules."""
+    modules = ("loaders.cli", "loaders.memory", "loaders.dataset.split", "loaders.dataset.tables")
+    monkeypatch.setattr(sys, "executable", warm.executable(*modules))

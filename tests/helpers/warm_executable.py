@@ -22,8 +22,8 @@ _CLIENT = """#!{python} -IS
 import _socket, marshal, os, sys
 arguments = sys.argv[1:]
 program = [*arguments]
-while program and (program[0] in ("-u", "-W") or program[:2] == ["-X", "utf8={utf8}"]):
-    del program[: 1 + (program[0] != "-u")]
+while program and (program[0] in ("-u", "-P", "-W") or program[:2] == ["-X", "utf8={utf8}"]):
+    del program[: 1 + (program[0] not in ("-u", "-P"))]
 if not program or program[0][:1] == "-" and program[0] not in ("-c", "-m"):
     os.execv({python!r}, [{python!r}, *arguments])
 files = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + name)]

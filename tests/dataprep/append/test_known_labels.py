@@ -17,6 +17,8 @@ from dataprep.append import known, reading
 from dataprep.images import validate
 from manifests.store import read_manifest
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 COUNT = 6
 
 #: The label of an image, and another one, for each kind of labels in a table.

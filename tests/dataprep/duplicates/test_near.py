@@ -10,6 +10,8 @@ from dataprep.duplicates.near import search_hashes
 from dataprep.duplicates.search import distances
 from dataprep.duplicates.symmetries import SYMMETRIES, transform_hashes
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 
 def hashes_with_copies(seed=0):
     """Random hashes, and for each of some a transformed copy in which bits differ, in random order."""

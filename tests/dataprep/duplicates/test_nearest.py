@@ -10,6 +10,8 @@ from dataprep.duplicates.nearest import Nearest, search_nearest
 from dataprep.duplicates.search import distances, low_frequencies
 from dataprep.duplicates.symmetries import SYMMETRIES, transform_hashes
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 
 def alike_hashes(count, seed=0):
     """Hashes that all differ in a few bits, also after reflections, of which some are equal."""

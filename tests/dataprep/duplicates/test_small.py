@@ -13,6 +13,8 @@ from dataprep.duplicates import near, pixel_check, pixels, small
 from dataprep.duplicates.pixels import aligned_correlation, correlation, show_the_same, transform
 from dataprep.duplicates.search import distances, low_frequencies, popcount
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 
 def thumbnail(picture: Image.Image, box: tuple[float, float, float, float] = (0, 0, 1, 1)) -> Image.Image:
     """A part of a picture, as shares of its sides, in 32x32 pixels."""

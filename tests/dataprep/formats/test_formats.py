@@ -27,6 +27,8 @@ from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest
 from manifests.tables import read_table
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 LABEL_NAMES = ("cat", "ein Häßlicher Name", "日本")
 #: Extra columns of the source table; rows take these values in turn.
 EXTRA = {

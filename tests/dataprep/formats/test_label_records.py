@@ -17,6 +17,8 @@ from PIL import Image
 
 from manifests.store import read_manifest
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 N = 8
 CLASSES = ("bird", "cat", "dog")

@@ -18,6 +18,8 @@ from PIL import Image
 from dataprep.cli import main
 from manifests.store import read_manifest
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 KINDS = pytest.mark.parametrize("kind", ["boxes", "mask", "depth"])
 

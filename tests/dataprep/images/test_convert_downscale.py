@@ -21,6 +21,8 @@ from manifests.schema import TABLE_COLUMNS
 from manifests.store import read_manifest
 from manifests.tables import read_table, read_table_metadata
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 FORMATS = ("tfrecord", "webdataset")
 
 

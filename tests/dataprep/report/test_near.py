@@ -14,6 +14,8 @@ from dataprep.report.columns import read_columns
 from dataprep.report.near import find_near
 from manifests.store import read_manifest
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 
 @pytest.fixture
 def dataset(invoke, tmp_path):

@@ -196,6 +196,7 @@ def test_the_page_is_accessible(run, dataset):
     assert all("scope" in a for tag, a in page.tags if tag == "th")
 
 
+@pytest.mark.usefixtures("quick_programs")
 def test_the_same_dataset_gives_the_same_bytes(invoke, dataset, source, tmp_path):
     copy = tmp_path / "elsewhere" / dataset.name
     shutil.copytree(dataset, copy)
@@ -480,6 +481,7 @@ def test_wrong_names_are_refused_before_the_work(invoke, dataset, tmp_path, out,
     assert "is not a folder" in result.stderr
 
 
+@pytest.mark.usefixtures("quick_programs")
 def test_json_is_printed(invoke, dataset, tmp_path):
     result = invoke("report", dataset, "--out", tmp_path / "a.html", "--json", "--workers", 1)
     assert json.loads(result.stdout) == json.loads((tmp_path / "a.json").read_text("utf-8"))

@@ -19,6 +19,8 @@ from manifests.errors import CallError
 from manifests.store import manifest_bytes, read_manifest
 from manifests.tables import read_table, samples
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 FORMATS = ("tfrecord", "webdataset")
 LANCZOS = Image.Resampling.LANCZOS
 
