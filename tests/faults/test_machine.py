@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from dataprep.verify.dataset import verify_dataset
+
 if sys.platform != "linux":
     pytest.skip("limits of processes and /dev/full are those of Linux", allow_module_level=True)
 
@@ -31,15 +33,15 @@ CASES = {
     "convert": Case(DATAPREP, ("convert", "--src", "photos", "--out", "out", "--samples-per-shard", "3")),
     "dry run": Case(DATAPREP, ("convert", "--src", "photos", "--out", "out", "--dry-run")),
     "rejected": Case(DATAPREP, ("convert", "--src", "broken", "--out", "out", "--workers", "1"), 1),
-    "index": Case(DATAPREP, ("index", "tars", "--workers", "2")),
+    "index": Case(DATAPREP, ("index", "tars", "--workers", "1")),
     "verify": Case(DATAPREP, ("verify", "sound", "--workers", "2")),
-    "verify damaged": Case(DATAPREP, ("verify", "damaged", "--workers", "2"), 1),
+    "verify damaged": Case(DATAPREP, ("verify", "damaged", "--workers", "1"), 1),
     "info": Case(DATAPREP, ("info", "sound", "--json")),
     "info damaged": Case(DATAPREP, ("info", "damaged"), 1),
     "missing": Case(DATAPREP, ("info", "none"), 2),
     "wrong option": Case(DATAPREP, ("verify", "--nope"), 2),
     "help": Case(DATAPREP, ("--help",)),
-    "report": Case(DATAPREP, ("report", "sound", "--workers", "2")),
+    "report": Case(DATAPREP, ("report", "sound", "--workers", "1")),
     "report damaged": Case(DATAPREP, ("report", "damaged", "--workers", "1"), 1),
     "memory": Case(LOADERS, ("memory", "sound", "--batch-size", "8")),
     "memory damaged": Case(LOADERS, ("memory", "damaged", "--batch-size", "8"), 1),
@@ -85,7 +87,12 @@ def run(prepared, tmp_path):
 def fork(prepared, warm, tmp_path):
     """A function that runs a case as `run` does, in a fork that first runs some code. Nothing is imported again."""
     shutil.copytree(prepared, tmp_path / "work")
-    return lambda case, before: warm.run(*case.program, *case.arguments, before=before, cwd=tmp_path / "work")
+
+    def call(case: Case, before: str) -> subprocess.CompletedProcess[str]:
+        before = f"import forked_workers\n{before}"
+        return warm.run(*case.program, *case.arguments, before=before, cwd=tmp_path / "work")
+
+    return call
 
 
 def is_done(case: Case, folder: Path) -> bool:
@@ -168,8 +175,7 @@ def test_all_streams_closed(run, tmp_path):
     """No file of the dataset gets the number of a standard stream."""
     assert run(CASES["convert"], preexec_fn=lambda: os.closerange(0, 3)).returncode == 3
     assert run(CASES["convert"], preexec_fn=lambda: os.close(0)).returncode == 0
-    verify = CASES["verify"]._replace(arguments=("verify", "out"))
-    assert run(verify).returncode == 0
+    assert verify_dataset(str(tmp_path / "work" / "out"), workers=1).problems == ()
 
 
 # --- the working directory ----------------------------------------------------------------------
@@ -192,13 +198,13 @@ def test_a_deleted_working_directory(name, prepared, tmp_path):
 
 @pytest.mark.parametrize("limit", [9, 20])
 @pytest.mark.parametrize("name", WORKING)
-def test_few_open_files(name, limit, run, tmp_path):
+def test_few_open_files(name, limit, fork, tmp_path):
     """The command works with as few files, or says that it needs more. It never takes this for damage."""
     case = CASES[name]
-    more = ("--workers", "4") if name == "convert" else ()
-    done = run(
+    more = () if name in ("info", "memory") else ("--workers", "3" if name == "convert" else "2")
+    done = fork(
         case._replace(arguments=(*case.arguments, *more)),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))",
     )
     if done.returncode != case.status:
         line = error_of(done)
@@ -219,13 +225,23 @@ LIBRARIES_THAT_EXIT = (
 )
 
 
-@pytest.mark.parametrize("megabytes", [150, 300])
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize(("name", "megabytes"), [*((name, 150) for name in WORKING), ("convert", 300)])
 def test_little_memory(name, megabytes, run, tmp_path):
     """Which allocation fails is a matter of chance, but nothing is ever taken for damage or for success."""
-    case = CASES[name]
     limit = megabytes << 20
-    done = run(case, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    done = run(CASES[name], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    check_little_memory(CASES[name], done, tmp_path / "work")
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_little_memory_is_left(name, fork, tmp_path):
+    """The same after all imports: 8 MiB are left."""
+    limit = "int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize() + (8 << 20)"
+    done = fork(CASES[name], f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit},) * 2)")
+    check_little_memory(CASES[name], done, tmp_path / "work")
+
+
+def check_little_memory(case: Case, done: subprocess.CompletedProcess[str], folder: Path) -> None:
     ended = any(message in done.stderr for message in LIBRARIES_THAT_EXIT)
     if ended or done.returncode in {127, -signal.SIGABRT, -signal.SIGSEGV}:
         assert done.returncode in {3, 127, -signal.SIGABRT, -signal.SIGSEGV}
@@ -233,7 +249,7 @@ def test_little_memory(name, megabytes, run, tmp_path):
     elif done.returncode != case.status:
         error_of(done)
     else:
-        assert is_done(case, tmp_path / "work")
+        assert is_done(case, folder)
 
 
 #: How `-c` starts a program.
@@ -256,15 +272,29 @@ run()
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [
-        *((name, module) for name in WORKING for module in ("pyarrow", "manifests.tables")),
-        *((name, module) for name in ("convert", "report", "memory") for module in ("click", "numpy")),
-    ],
-)
-def test_no_memory_at_an_import(name, module, run):
+#: Forgets the modules of this project, and one more with its submodules, so that a program imports them again.
+FORGET = """
+import sys
+for name in [*sys.modules]:
+    if name.partition(".")[0] in ("manifests", "dataprep", "loaders", {package!r}):
+        del sys.modules[name]
+"""
+
+
+@pytest.mark.parametrize("module", ["pyarrow", "manifests.tables"])
+@pytest.mark.parametrize("name", WORKING)
+def test_no_memory_at_an_import(name, module, fork):
     """The same faults as above, each in its place in every run."""
+    case = CASES[name]
+    start = NO_MEMORY.format(start=START[case.program[1]])
+    done = fork(case._replace(program=("-c", start, module)), FORGET.format(package=module.partition(".")[0]))
+    assert "memory ran out. Hint: use fewer --workers or free some memory" in error_of(done)
+
+
+@pytest.mark.parametrize("module", ["click", "numpy"])
+@pytest.mark.parametrize("name", ["convert", "report", "memory"])
+def test_no_memory_at_an_early_import(name, module, run):
+    """C code imports NumPy too, and replaces the error by another."""
     case = CASES[name]
     start = NO_MEMORY.format(start=START[case.program[1]])
     done = run(case._replace(program=("-c", start, module)))

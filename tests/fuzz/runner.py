@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import select
@@ -125,6 +126,9 @@ def run(names: list[str], seed: int, *, cases: int | None, seconds: float, found
         found: folder for failing cases.
 
     """
+    for name in names:
+        surface_named(name)
+    gc.freeze()  # else each child process that collects garbage writes to, and so copies, the memory of all modules
     report, start, shown = Report(), time.monotonic(), 0.0
     for name, number in _turns(names, cases):
         if time.monotonic() - start > seconds:
