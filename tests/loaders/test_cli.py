@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,15 +19,18 @@ def dataset(make_photos, dataprep, tmp_path_factory):
     return folder / "out put"
 
 
-def memory(*arguments, status=0):
-    command = [sys.executable, "-m", "loaders", "memory", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr, done.stderr
-    assert done.returncode == status, done.stderr
-    return done
+@pytest.fixture
+def memory(warm):
+    def run(*arguments, status=0):
+        done = warm.run("-m", "loaders", "memory", *map(str, arguments))
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == status, done.stderr
+        return done
+
+    return run
 
 
-def test_memory_prints_an_estimate_per_split(dataset):
+def test_memory_prints_an_estimate_per_split(dataset, memory):
     text = memory(dataset, "--batch-size", 256).stdout
     assert "estimated GPU memory for batches of 256 images" in text
     assert "imagenet-train" in text
@@ -37,32 +38,32 @@ def test_memory_prints_an_estimate_per_split(dataset):
     assert " GiB" in text
 
 
-def test_verbose_prints_the_log(dataset):
+def test_verbose_prints_the_log(dataset, memory):
     assert memory(dataset, "--batch-size", 8).stderr == ""
     assert "manifest.json: read; 1 splits" in memory(dataset, "--batch-size", 8, "--verbose").stderr
 
 
-def test_memory_as_json(dataset):
+def test_memory_as_json(dataset, memory):
     splits = json.loads(memory(dataset, "--batch-size", 256, "--json").stdout)["splits"]
     (estimate,) = (split["gpu_memory"] for split in splits.values())
     assert estimate["imagenet-eval"]["as they are"] > estimate["imagenet-train"]["as they are"] > 2**29
     assert all(list(sizes.values()) == sorted(sizes.values(), reverse=True) for sizes in estimate.values())
 
 
-def test_memory_needs_a_batch_size(dataset):
+def test_memory_needs_a_batch_size(dataset, memory):
     assert "--batch-size" in memory(dataset, status=2).stderr
 
 
-def test_memory_of_a_folder_that_does_not_exist(tmp_path):
+def test_memory_of_a_folder_that_does_not_exist(tmp_path, memory):
     assert str(tmp_path / "none") in memory(tmp_path / "none", "--batch-size", 8, status=2).stderr
 
 
-def test_memory_of_an_object_store():
+def test_memory_of_an_object_store(memory):
     done = memory("s3://bucket/set", "--batch-size", 8, status=2)
     assert done.stderr == "loaders: s3://bucket/set is in an object store. Hint: name a copy on a local disk.\n"
 
 
-def test_memory_of_one_split(dataset):
+def test_memory_of_one_split(dataset, memory):
     assert list(json.loads(memory(dataset, "--split", "train", "--batch-size", 8, "--json").stdout)["splits"]) == [
         "train"
     ]
@@ -70,7 +71,7 @@ def test_memory_of_one_split(dataset):
     assert error == f"loaders: {dataset} has no split 'trian'. Hint: did you mean 'train'?\n"
 
 
-def test_memory_of_a_damaged_dataset(dataset, tmp_path):
+def test_memory_of_a_damaged_dataset(dataset, tmp_path, memory):
     copy = tmp_path / "copy"
     shutil.copytree(dataset, copy)
     table = next(copy.glob("*.parquet"))
@@ -80,7 +81,7 @@ def test_memory_of_a_damaged_dataset(dataset, tmp_path):
     assert error.count("\n") == 1
 
 
-def test_memory_of_images_of_unknown_size(dataset, tmp_path):
+def test_memory_of_images_of_unknown_size(dataset, tmp_path, memory):
     copy = tmp_path / "copy"
     shutil.copytree(dataset, copy)
     for path in copy.glob("*.parquet"):

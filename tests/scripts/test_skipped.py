@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,8 @@ def test_skipped_tests_are_counted_by_reason(tmp_path, tests, line):
     (tmp_path / "test_some.py").write_text(tests)
     report = tmp_path / "report.xml"
     pytest_command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}", str(tmp_path)]
-    subprocess.run(pytest_command, cwd=tmp_path, capture_output=True, check=False)
+    without_plugins = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    subprocess.run(pytest_command, cwd=tmp_path, env=without_plugins, capture_output=True, check=False)
     done = subprocess.run([sys.executable, PROGRAM, report], capture_output=True, text=True, check=True)
     assert done.stdout == line
 

@@ -205,16 +205,16 @@ def embedded(script, dataset, checkpoint, split, names):
 
 @pytest.mark.slow
 def test_it_learns(datasets, tmp_path):
-    options = (datasets["market"], tmp_path / "run.pt", "--epochs", 20, "--evaluate-every", 8)
+    options = (datasets["market"], tmp_path / "run.pt", "--epochs", 12, "--evaluate-every", 5)
     printed = run(*options)
     found = scores(printed)
-    assert list(found) == [7, 15, 19]
+    assert list(found) == [4, 9, 11]
     # The query whose person appears in only one camera is not counted.
     assert {queries for *_, queries in found.values()} == {24}
     loss = np.array([*losses(printed).values()])
     assert loss[-20:].mean() < 0.8 * loss[:20].mean()
     # By chance, six of eighty are correct, three of them from the query's own camera.
-    first, precision, _ = found[19]
+    first, precision, _ = found[11]
     assert first > 50
     untrained = scores(run(*options, "--lr", "1e-9", "--epochs", 1))[0]
     assert precision > untrained[1] + 10
