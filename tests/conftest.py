@@ -79,7 +79,15 @@ def warm() -> Iterator[WarmPython]:
         "dataprep.index.dataset",
         "pyarrow.parquet",
     )
-    python = WarmPython(*modules, "PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.WebPImagePlugin")
+    # What the commands import when they need it takes longer than their work.
+    parts = (
+        "append.dataset", "convert.finish", "convert.planning", "convert.source", "convert.work", "datasets.diff",
+        "datasets.summary", "images.downscale", "plan.filter", "repair.dataset", "storage.local_files",
+    )  # fmt: skip
+    plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP", "Bmp", "Gif", "Ppm"))
+    libraries = ("numpy.ma", "dateutil.relativedelta", "simplejpeg", "cykooz_resizer.resize", "PIL.ImageCms")
+    others = ("PIL.features", "email.parser")
+    python = WarmPython(*modules, *(f"dataprep.{name}" for name in parts), *plugins, *libraries, *others)
     yield python
     python.close()
 

@@ -71,13 +71,15 @@ def test_verify_stays_below_the_ceiling(folder, all_bombs, run_measured, tmp_pat
     assert output.count("too-large") == sum(bomb.decode == "too-large" for bomb in all_bombs)
 
 
-#: Runs `dataprep` in a fork, and prints a peak that is not less than that of a new process: a fork does not count the
-#: pages of libraries that it uses as its parent does, so the libraries of the parent are added.
+#: Runs `dataprep` in a fork, and prints its peak. A fork does not count pages of libraries that only its parent has
+#: used; they are added.
 PROGRAM = """
 import os, re, resource, runpy
-libraries = int(re.search(r"RssFile:\\s+(\\d+) kB", open(f"/proc/{os.getppid()}/status").read())[1])
+def libraries(process):
+    return int(re.search(r"RssFile:\\s+(\\d+) kB", open(f"/proc/{process}/status").read())[1])
 def end(status, end=os._exit):
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + libraries, flush=True)
+    of_parent = max(0, libraries(os.getppid()) - libraries("self"))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + of_parent, flush=True)
     end(status)
 os._exit = end
 runpy.run_module("dataprep", run_name="__main__", alter_sys=True)
