@@ -28,6 +28,9 @@ COUNT, BATCH = 100_000, 5000
 #: Draws of torchvision, which takes up to 65 microseconds for one.
 REFERENCE = 10_000
 
+#: Draws that are compared with those. 100,000 would detect hardly more than 30,000, and take longer in a graph.
+COMPARED = 30_000
+
 HEIGHT, WIDTH = 375, 500
 
 
@@ -125,7 +128,7 @@ def reference(draw: Callable[[], Any], count: int = REFERENCE) -> np.ndarray:
 
 def assert_same(ours: np.ndarray, theirs: np.ndarray) -> None:
     """Check each column with a Kolmogorov-Smirnov test, and their rank correlations."""
-    assert len(ours) == COUNT
+    assert len(ours) >= COMPARED
     for number, (one, two) in enumerate(zip(ours.T, theirs.T, strict=True)):
         assert stats.ks_2samp(one, two).pvalue > MIN_PVALUE, number
     if ours.shape[1] > 2:
@@ -136,5 +139,5 @@ def assert_same(ours: np.ndarray, theirs: np.ndarray) -> None:
 
 def assert_column(ours: np.ndarray, theirs: np.ndarray) -> None:
     """Check one value with a Kolmogorov-Smirnov test."""
-    assert np.size(ours) >= COUNT
+    assert np.size(ours) >= COMPARED
     assert stats.ks_2samp(np.ravel(ours), np.ravel(theirs)).pvalue > MIN_PVALUE

@@ -80,18 +80,15 @@ def fit(name, seed=0, batch_size=8, world_size=1):
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("seed", [0, 2**63 - 1])
-def test_every_sampler_keeps_the_contract(name, seed):
-    check_sampler(SAMPLERS[name], COLUMNS, samples=3000, batch_size=8, seed=seed)
-    check_sampler(SAMPLERS[name](6), COLUMNS, samples=3000, batch_size=6, world_sizes=(3, 2), seed=seed)
+def test_every_sampler_keeps_the_contract(name):
+    check_sampler(SAMPLERS[name], COLUMNS, samples=3000, batch_size=8, seed=0)
+    check_sampler(SAMPLERS[name](6), COLUMNS, samples=3000, batch_size=6, world_sizes=(3, 2), seed=2**63 - 1)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_seed_and_epoch_has_its_own_order(name):
-    def batch(seed, epoch):
-        return fit(name, seed, world_size=2).batch(epoch, 1).tobytes()
-
-    assert len({batch(seed, epoch) for seed in (0, 1, 2, 2**32) for epoch in (0, 1, 2, 2**32)}) == 16
+    plans = [fit(name, seed, world_size=2) for seed in (0, 1, 2, 2**32)]
+    assert len({plan.batch(epoch, 1).tobytes() for plan in plans for epoch in (0, 1, 2, 2**32)}) == 16
 
 
 def digest(name):

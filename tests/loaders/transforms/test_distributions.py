@@ -1,4 +1,4 @@
-"""Parameters that random transforms draw, 100,000 times, have the distribution of torchvision's.
+"""Parameters that random transforms draw, 30,000 times or more, have the distribution of torchvision's.
 
 Each ``check_*`` function takes `gpu`, so that tests/gpu can check the graph for a GPU. Other tests check what the
 parameters do to images; `test_mask_distributions` and others have the rest of the transforms.
@@ -17,6 +17,7 @@ import pytest
 import torch
 from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability
 from helpers.draws import (
+    COMPARED,
     COUNT,
     HEIGHT,
     REFERENCE,
@@ -66,7 +67,7 @@ def regions(crop: Any, gpu: bool) -> np.ndarray:
         scale = np.array([HEIGHT, WIDTH], np.float32) if region.normalized else np.ones(2, np.float32)
         return [fn.cast(each, dtype=types.FLOAT) * types.Constant(scale) for each in (region.start, region.shape)]
 
-    return np.concatenate(graph(make, gpu=gpu), axis=1)
+    return np.concatenate(graph(make, gpu=gpu, count=COMPARED), axis=1)
 
 
 def with_shares(found: np.ndarray) -> np.ndarray:

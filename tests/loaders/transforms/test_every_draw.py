@@ -1,4 +1,4 @@
-"""Every random number that a transform draws, 100,000 times: uniform numbers, integers and coins are what they claim.
+"""Every random number that a transform draws, 50,000 times: uniform numbers, integers and coins are what they claim.
 
 No transform that draws is left out: what these three kinds do not cover has a test in one of the modules below.
 """
@@ -90,7 +90,7 @@ def check_every_draw(gpu: bool = False) -> None:
             for (kind, parameters), operation in kinds.items()
         ]
 
-    for (kind, parameters), values in zip(kinds, graph(make, gpu=gpu), strict=True):
+    for (kind, parameters), values in zip(kinds, graph(make, gpu=gpu, count=50_000), strict=True):
         if kind == "uniform":
             low, high = parameters
             # Of so many tests, one fails by chance more often.

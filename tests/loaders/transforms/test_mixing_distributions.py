@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability
-from helpers.draws import COUNT, REFERENCE, assert_column, reference
+from helpers.draws import COMPARED, COUNT, REFERENCE, assert_column, reference
 from helpers.torchvision_oracle import import_torchvision
 from scipy import stats
 
@@ -51,7 +51,7 @@ def test_boxes_are_those_of_torchvision(alpha):
 def test_weights_are_those_of_torchvision(alpha):
     transform = v2.MixUp(num_classes=2, alpha=alpha)
     theirs = reference(lambda: transform.make_params([])["lam"])
-    ours = [blend._mixup(Mixup(alpha), made).partner_share[0] for made in [batch(2)] * COUNT]
+    ours = [blend._mixup(Mixup(alpha), made).partner_share[0] for made in [batch(2)] * COMPARED]
     # torch draws float32 numbers, of which many are exactly 0 or 1 if alpha is small.
     assert_column(np.round(1 - np.array(ours), 6), np.round(theirs, 6))
 
