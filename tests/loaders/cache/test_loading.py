@@ -21,12 +21,12 @@ from manifests.errors import CallError
 from manifests.remote import Store, open_store
 
 TRANSFORMS = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 24}}, "RandomHorizontalFlip", "ToTensor"]
-SAMPLES = 64
+SAMPLES = 40
 
 
 @pytest.fixture(scope="module")
 def samples():
-    return [("jpg", encode(photo(number, 120 + number, 160)), number % 8) for number in range(SAMPLES)]
+    return [("jpg", encode(photo(number, 60 + number, 80)), number % 8) for number in range(SAMPLES)]
 
 
 @pytest.fixture(params=["tfrecord", "webdataset"])
@@ -92,9 +92,13 @@ def test_a_file_url_is_the_folder(dataset):
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     """Return a local dataset of 600 images of 20 KB, its URL, and the disk space of all images."""
+    return make_noise(tmp_path_factory.mktemp("large"), 600)
+
+
+def make_noise(root, count):
     rng = np.random.default_rng(0)
-    stored = [("jpg", encode(rng.integers(0, 256, (120, 130, 3), np.uint8)), number % 8) for number in range(600)]
-    folder = handmade.make_dataset(tmp_path_factory.mktemp("large") / "local", "webdataset", stored, shards=6)
+    stored = [("jpg", encode(rng.integers(0, 256, (120, 130, 3), np.uint8)), number % 8) for number in range(count)]
+    folder = handmade.make_dataset(root / "local", "webdataset", stored, shards=6)
     url = f"memory://bucket/{folder.parent.name}/set"
     upload(folder, url)
     return folder, url, sum(-(-len(data) // 4096) * 4096 for _, data, _ in stored)
@@ -155,8 +159,8 @@ def test_explain_states_the_requests_of_an_epoch(large, tmp_path, monkeypatch):
     assert requests == []
 
 
-def test_a_cache_that_is_too_small_evicts_and_fetches_again(large, tmp_path):
-    local, url, size = large
+def test_a_cache_that_is_too_small_evicts_and_fetches_again(tmp_path):
+    local, url, size = make_noise(tmp_path, 300)
     with build(local, batch_size=4) as loader:
         expected = batches(loader, 3)
     cache, limit = tmp_path / "cache", 2 * size // 3

@@ -42,7 +42,7 @@ def datasets(tmp_path) -> list[tuple[Path, str]]:
     made = []
     for number, fmt in enumerate(("tfrecord", "webdataset")):
         numbers = range(30 - 7 * number)
-        samples = [("jpg", encode(photo(50 * number + n, 100 + n, 120)), n % (3 + number)) for n in numbers]
+        samples = [("jpg", encode(photo(50 * number + n, 50 + n, 60)), n % (3 + number)) for n in numbers]
         folder = handmade.make_dataset(tmp_path / f"local {number}", fmt, samples, shards=3)
         url = f"memory://bucket/{tmp_path.name}/set {number}"
         for path in folder.iterdir():

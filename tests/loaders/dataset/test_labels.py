@@ -149,13 +149,16 @@ def test_repeat_factors_of_several_classes(made, fmt):
     factor = {label: max(1.0, (threshold * N / count) ** 0.5) for label, count in enumerate(counts())}
     expected = [max((factor[label] for label in labels), default=1.0) for labels in LABELS]
     sampler = loaders.ClassBalancedSampler(by="labels", threshold=threshold)
-    loader = build(made["multi-label", fmt], fields=("image", "labels"), sampler=sampler, batch_size=1)
+    loader = build(
+        made["multi-label", fmt], fields=("image", "labels"), sampler=sampler, batch_size=N, last_batch="partial"
+    )
     epochs = 40
     times = np.zeros(N)
     for _ in range(epochs):
         for images, _ in loader:
-            times[numbers_of(images)[0]] += 1
-    assert len(loader) == round(sum(expected))
+            np.add.at(times, numbers_of(images), 1)
+    assert times.sum() == epochs * round(sum(expected))
+    assert len(loader) == -(-round(sum(expected)) // N)
     np.testing.assert_array_less(np.abs(times / epochs - expected), 1 / 4)
     for number, each in enumerate(expected):  # each epoch rounds up or down
         assert np.floor(each - 1e-2) <= times[number] / epochs <= np.ceil(each + 1e-2)
