@@ -236,6 +236,8 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None], program
         prepare(line)
     if program == "loaders" and arguments[0] in ("bench", "tune"):
         arguments += ["--seconds", "0.01", "--repeats", "1"]  # what a reader waits a minute for
+        if "--batch-size" not in arguments:
+            arguments += ["--batch-size", BATCH]
         arguments = [SMALL_BATCH if each == BATCH else each for each in arguments]
     done = programs[program].run("-m", program, *arguments, cwd=folder, timeout=600)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stdout}{done.stderr}"
