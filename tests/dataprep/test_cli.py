@@ -89,17 +89,37 @@ def test_every_option_is_explained(invoke, command, options):
     assert len(text.splitlines()) > 5
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS), ["convert"]])
-def test_help_imports_nothing_heavy(arguments):
-    code = (
-        "import sys, atexit\n"
-        "atexit.register(lambda: print(*sys.modules))\n"
-        f"sys.argv = ['dataprep', *{arguments!r}]\n"
-        "from dataprep.cli import main\n"
-        "main()"
+#: Imports the command line, runs each call in a fork, and prints the modules that are imported then.
+CALLS_IN_FORKS = """
+import os, sys
+from dataprep.cli import main
+for line in sys.stdin.read().splitlines():
+    if not os.fork():
+        sys.argv = ["dataprep", *line.split()]
+        try:
+            main()
+        finally:
+            print("modules:", *sys.modules, flush=True)
+            os._exit(0)
+    os.wait()
+"""
+QUICK_CALLS = ["--help", *(f"{command} --help" for command in COMMANDS), "convert"]
+
+
+@pytest.fixture(scope="module")
+def modules_of_calls():
+    """The names of the packages that each call imports."""
+    calls = "\n".join(QUICK_CALLS)
+    run = subprocess.run(
+        [sys.executable, "-c", CALLS_IN_FORKS], input=calls, capture_output=True, text=True, check=True
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    modules = {name.split(".")[0] for name in run.stdout.splitlines()[-1].split()}
+    printed = [line.split()[1:] for line in run.stdout.splitlines() if line.startswith("modules: ")]
+    return dict(zip(QUICK_CALLS, ({name.split(".")[0] for name in names} for names in printed), strict=True))
+
+
+@pytest.mark.parametrize("call", QUICK_CALLS)
+def test_help_imports_nothing_heavy(call, modules_of_calls):
+    modules = modules_of_calls[call]
     assert "click" in modules
     assert not modules & {"numpy", "pyarrow", "torch", "nvidia", "PIL", "awscrt", "webdataset", "loaders"}
 

@@ -15,7 +15,7 @@ from dataprep.images import downscale, pixel_memory
 from dataprep.images.base import ImageInfo
 from dataprep.options import Downscale, Options, Raw
 
-WIDTH, HEIGHT = 3840, 2160
+WIDTH, HEIGHT = 2048, 1152
 PIXELS = WIDTH * HEIGHT * 4
 
 
