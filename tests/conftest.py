@@ -83,10 +83,11 @@ def warm() -> Iterator[WarmPython]:
     parts = (
         "append.dataset", "convert.finish", "convert.planning", "convert.source", "convert.work", "datasets.diff",
         "datasets.summary", "images.downscale", "plan.filter", "repair.dataset", "storage.local_files",
+        "storage.remote",
     )  # fmt: skip
-    plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP", "Bmp", "Gif", "Ppm"))
+    plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))
     libraries = ("numpy.ma", "dateutil.relativedelta", "simplejpeg", "cykooz_resizer.resize", "PIL.ImageCms")
-    others = ("PIL.features", "email.parser")
+    others = ("PIL.features", "email.parser", "obstore.store")
     python = WarmPython(*modules, *(f"dataprep.{name}" for name in parts), *plugins, *libraries, *others)
     yield python
     python.close()
