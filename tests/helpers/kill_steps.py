@@ -21,7 +21,7 @@ from pictures import encode, photo  # a program begins with its own folder in `s
 
 #: What the steps import: a process that begins as a fork need not.
 PRELOADED = ("dataprep.commands.group", "dataprep.convert.planning", "dataprep.convert.work", "dataprep.convert.finish",
-             "dataprep.images.downscale", "pyarrow.parquet")  # fmt: skip
+             "dataprep.images.downscale", "pyarrow.parquet", "forked_workers")  # fmt: skip
 
 
 def make_source(folder: Path) -> None:
@@ -29,7 +29,7 @@ def make_source(folder: Path) -> None:
     for number in range(100):
         path = folder / ("broken" if number < 20 else f"class {number % 3}") / f"{number:03d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"<html>" if number < 20 else encode(photo(number, 320, 240), quality=95))
+        path.write_bytes(b"<html>" if number < 20 else encode(photo(number, 160, 120), quality=95))
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -109,7 +109,8 @@ class Trial:
             "--resize-shorter",
             90,
         )
-        self.finish = ("finish", out, "--max-rejected", 1, "--workers", 2)
+        self.finish = ("finish", out, "--max-rejected", 1, "--workers", 1)
+        self.finishes = [self.finish, (*self.finish[:-1], 2)]  # at the same time
         self.killed: Counter[str] = Counter()
         self.failures: list[str] = []
 
@@ -175,10 +176,10 @@ def main() -> None:
             run(*trial.plan)
             for _ in range(2):
                 trial.disturb("work", trial.works())
-            trial.disturb("finish", [trial.finish, trial.finish])
+            trial.disturb("finish", trial.finishes)
             for command in trial.works():
                 run(*command)
-            trial.disturb("finish", [trial.finish, trial.finish])
+            trial.disturb("finish", trial.finishes)
             different += trial.complete() != expected
             killed += trial.killed
             failures += trial.failures
