@@ -132,11 +132,11 @@ def test_killed_while_images_are_resized_or_stored_raw(options, command, start, 
 
 @pytest.mark.parametrize(
     ("delay", "command"),
-    [(0.0, "tfrecord"), (0.25, "webdataset"), (0.4, "tfrecord"), (0.55, "webdataset")],
+    [(0.0, "tfrecord"), (0.25, "webdataset"), (0.1, "tfrecord"), (0.2, "webdataset")],
     indirect=["command"],
 )
 def test_killed_after_a_delay(delay, command, undisturbed, start, dataprep, snapshot, tmp_path):
-    """The run is killed after a fixed time, which may be before or after the shards are written."""
+    """The run is killed after a fixed time, which may be before or after the shards are written, or while it starts."""
     out = tmp_path / "out"
     process = start(*command, "--out", out, "--workers", 3, cold=delay == 0.25)
     time.sleep(delay)
