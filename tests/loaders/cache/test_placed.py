@@ -105,14 +105,14 @@ def test_masks_are_fetched_only_if_a_field_needs_them(large, tmp_path):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Return a local dataset of 48 images with masks that are larger, its URL, and the disk space of both."""
+    """Return a local dataset of 36 images with masks that are larger, its URL, and the disk space of both."""
     root, rng = tmp_path_factory.mktemp("large"), np.random.default_rng(0)
-    for number in range(48):
+    for number in range(36):
         (root / "source/images").mkdir(parents=True, exist_ok=True)
         photo(number, 160, 200).save(root / f"source/images/{number}.jpg")
         annotated.save(root / f"source/masks/{number}.png", rng.integers(0, 255, (200, 160), np.uint8))
     shape = read_source(str(root / "source"))
-    convert_dataset(shape, str(root / "out"), Options(fmt="webdataset", shard_samples=12), workers=1)
+    convert_dataset(shape, str(root / "out"), Options(fmt="webdataset", shard_samples=9), workers=1)
     rows = table(root / "out")
     pages = sum(-(-size // 4096) * 4096 for name in ("size", "mask_size") for size in rows[name])
     return root / "out", upload(root / "out", f"memory://bucket/{root.name}/large"), pages
@@ -136,9 +136,9 @@ def test_a_cache_that_is_too_small_evicts_images_and_masks(large, tmp_path):
     # What other loaders of the cache find is right: none of them reads pages that were given back.
     for _ in range(3):
         with build(url, "mask", cache=cache, cache_limit=limit, fields=("image", "index")) as loader:
-            assert_equal(batches(loader, 1), [[image, index] for image, _, index in expected[:24]])
+            assert_equal(batches(loader, 1), [[image, index] for image, _, index in expected[:18]])
         with pytest.warns(UserWarning, match="again"), build(url, "mask", cache=cache, cache_limit=limit) as loader:
-            assert_equal(batches(loader, 1), expected[:24])
+            assert_equal(batches(loader, 1), expected[:18])
 
 
 def test_local_and_remote_datasets_in_one_loader(datasets, tmp_path):
