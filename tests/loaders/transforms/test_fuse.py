@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import nvidia.dali as dali
 import pytest
+from helpers.examples import examples
 from helpers.graphs import pipeline_options, run_graph, run_operation
 from helpers.photographs import photograph
 from helpers.pictures import encode
@@ -208,7 +209,7 @@ def unfused(sequence: Sequence[Operation]) -> Iterator[Operation]:
                 yield other
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(operations, max_size=9), st.booleans())
 def test_any_list_keeps_its_output_spec_and_its_operations(sequence, decoded):
     sequence = [Decode(), *sequence] if decoded else sequence
