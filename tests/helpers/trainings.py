@@ -118,6 +118,8 @@ PRELOADED = [
     "torch._dynamo",
     "loaders.dali.pipeline",
     "loaders.loader",
+    "loaders.resolve",
+    "pyarrow.compute",
     "pyarrow.parquet",
 ]
 
