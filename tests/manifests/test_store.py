@@ -330,6 +330,33 @@ def test_a_table_with_missing_or_wrong_columns_is_refused(tmp_path, column):
         read_table(path)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            pa.array([[0.5], [1.5]]),
+            "column 'labels' has the type list<element: double>, but list<element: int64> is req",
+        ),
+        (pa.array([[0], None], pa.list_(pa.int64())), "column 'labels' has a row without a value"),
+        (pa.array([[0], [-1]], pa.list_(pa.int64())), "column 'labels' contains -1, which is out of the range"),
+    ],
+)
+def test_labels_of_several_classes_are_checked(tmp_path, values, message):
+    path = tmp_path / "t.parquet"
+    pq.write_table(build_table(ROWS).append_column("labels", values), path)
+    with pytest.raises(TableError) as raised:
+        read_table(path, label_type="multi-label")
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("values", [pa.array([b"0", b"1"]), pa.array([1, 2], pa.date32())])
+def test_an_extra_column_of_another_type_is_refused(tmp_path, values):
+    path = tmp_path / "t.parquet"
+    pq.write_table(build_table(ROWS).append_column("taken", values), path)
+    with pytest.raises(TableError, match=r"column 'taken' has the type \w+(\[day\])?, which is not text, a number"):
+        read_table(path, [*TABLE_COLUMNS, "taken"])
+
+
 metadata = st.builds(
     Conversion, st.text(max_size=8), counts, counts, counts, st.lists(st.text(max_size=5), max_size=3).map(tuple),
     files, files,
