@@ -29,7 +29,9 @@ def equal(first, second):
 
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial"])
-@pytest.mark.parametrize(("fmt", "stops"), [("tfrecord", [(0, 0), (0, 5), (2, 4)]), ("webdataset", [(0, 1), (1, 2)])])
+@pytest.mark.parametrize(
+    ("fmt", "stops"), [("tfrecord", [(0, 0), (0, 5), (2, 4)]), ("webdataset", [(0, 1), (0, 5), (1, 2)])]
+)
 def test_resumes_bit_for_bit(make_dataset, mixed, fmt, stops, last_batch):
     folder = make_dataset(fmt, mixed)
     whole = build(folder, last_batch=last_batch)

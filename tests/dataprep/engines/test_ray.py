@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from helpers import HELPERS, PYTHONPATH
+from helpers.eventually import eventually
 from helpers.ray_cluster import NODE
 from helpers.slow_shards import ONE, OPEN
 
@@ -255,15 +256,17 @@ assert not libc.mount(b"none", {folder!r}, b"tmpfs", 0, None)
 """
 
 
-@pytest.fixture(scope="module")
-def program(cluster, tmp_path_factory):
-    """Add a machine to the cluster. What is written to this file runs there at each start of Python."""
-    folder = tmp_path_factory.mktemp("program")
+@pytest.fixture
+def program(cluster, connection, tmp_path):
+    """Add a machine to the cluster for this test. What is written to this file runs there at each start of Python."""
+    folder = tmp_path / "program"
+    folder.mkdir()
     path = folder / "sitecustomize.py"
     path.touch()
     node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": f"{folder}{os.pathsep}{PYTHONPATH}"})
     yield path
     cluster.remove_node(node)
+    assert eventually(lambda: sum(each["Alive"] for each in connection.nodes()) == 2)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from manifests.errors import CallError
 #: A correct implementation fails such a test for about one seed in a million; the seeds are fixed.
 FALSE_ALARM = 1e-6
 sizes_of_identities = st.lists(
-    st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100, 333, 2_000]), min_size=1, max_size=40
+    st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100, 333, 2_000, 10_000]), min_size=1, max_size=40
 )
 
 
@@ -225,6 +225,9 @@ def test_the_order_of_identities_is_uniform():
     turns = labels[rows].reshape(4000, 3, 4)
     for place in range(12):
         assert stats.chisquare(np.bincount(turns.reshape(4000, 12)[:, place], minlength=10)).pvalue > FALSE_ALARM
+    first = np.array([labels[plan.batch(epoch, 0)] for epoch in range(1000)])
+    for place in range(4):
+        assert stats.chisquare(np.bincount(first[:, place], minlength=10)).pvalue > FALSE_ALARM
     # All pairs of identities share a batch equally often.
     together = np.zeros((10, 10))
     for batch in turns[:, 1]:

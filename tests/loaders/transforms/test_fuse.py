@@ -317,7 +317,7 @@ CROPS = (
 
 def check_decoded_crops(gpu: bool = False) -> None:
     images = encoded()
-    for crop, space in zip(CROPS, cycle(("RGB", "BGR")), strict=False):
+    for crop, space in (*zip(CROPS, cycle(("RGB", "BGR")), strict=False), (CROPS[0], "BGR"), (CROPS[4], "BGR")):
         sequence = (Decode(space), crop)
         fused = fuse(sequence).operations
         assert isinstance(fused[0], DecodeCrop)
@@ -413,7 +413,7 @@ def check_resize_before_pointwise_operations(gpu: bool = False) -> None:
             (ColorJitter(hue=(-0.1, 0.1)), 1, 50, 0.8),
             (ColorJitter(brightness=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1)), 1, 100, 2.5),
         )
-        for operation, level, most, mean in every if resize is RESIZES[0] else (every[0], every[4], every[-1]):
+        for operation, level, most, mean in every if resize is RESIZES[0] else (every[0], every[5], every[-1]):
             different = [each * level for each in differences([operation, resize], gpu=gpu)]
             assert max(each.max() for each in different) <= most, (operation, resize)
             assert max(each.mean() for each in different) <= mean, (operation, resize)

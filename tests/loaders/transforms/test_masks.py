@@ -102,8 +102,8 @@ def check_parts(gpu: bool = False) -> None:
         hidden = in_every_channel(found == np.array(FILL, np.float32))
         assert (in_every_channel(found == image) | hidden).all()
         hidden = hidden[hidden.any((1, 2))]
-        expected = np.array([each for each in drawn_parts(operation, height, width, 2000) if each])
-        assert abs(len(hidden) / 2000 - len(expected) / 2000) < 0.02
+        expected = np.array([each for each in drawn_parts(operation, height, width, 8000) if each])
+        assert abs(len(hidden) / 2000 - len(expected) / 8000) < 0.03
         assert_same_distributions(boxes(hidden), expected)
 
 
