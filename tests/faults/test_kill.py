@@ -15,7 +15,7 @@ import pytest
 from helpers import HELPERS
 from helpers.gate import Gate
 from helpers.pictures import encode, photo
-from helpers.processes import wait_until_gone, workers_of
+from helpers.processes import signal_group, wait_until_gone, workers_of
 
 from dataprep.resume.stamps import STAMPS_NAME
 from dataprep.verify.dataset import verify_dataset
@@ -95,7 +95,10 @@ def test_killed_several_times(victim, command, undisturbed, start, dataprep, sna
         process = start(*command, "--out", out, "--workers", 2, at=at)
         wait_for_tables(out, tables, process)
         time.sleep(rng.random() * 0.02)
-        (os.killpg if victim == "group" else os.kill)(process.pid, signal.SIGKILL)
+        if victim == "group":
+            signal_group(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
         assert process.wait() == -signal.SIGKILL
         if victim == "group" or tables % 2:  # else the next run starts while workers may still be alive
             assert wait_until_gone(process.pid), "a worker outlived its parent"
@@ -120,7 +123,7 @@ def test_killed_while_images_are_resized_or_stored_raw(options, command, start, 
         at = Gate(tmp_path / f"gate {tables}", shards=tables + 2 - tables_of(out))
         process = start(*command, "--out", out, "--workers", 2, at=at)
         wait_for_tables(out, tables, process)
-        os.killpg(process.pid, signal.SIGKILL)
+        signal_group(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         assert wait_until_gone(process.pid), "a worker outlived its parent"
         process.communicate(timeout=300)
@@ -210,7 +213,10 @@ def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_pat
         while not workers_of(process) and process.poll() is None:
             time.sleep(0.001)
         time.sleep(0.05)
-    (os.killpg if signal_to == "group" else os.kill)(process.pid, signal.SIGINT)
+    if signal_to == "group":
+        signal_group(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     prefixes = [line.split(":")[0] for line in errors.splitlines()]

@@ -11,7 +11,7 @@ import pytest
 from helpers import HELPERS
 from helpers.gate import Gate
 from helpers.pictures import encode, photo
-from helpers.processes import pause
+from helpers.processes import pause, signal_group
 
 from dataprep import storage
 from dataprep.storage.owners import is_dead, this_owner
@@ -65,7 +65,10 @@ def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
     }[command]
     process = start(*call, "--workers", 2, at=Gate(tmp_path / "gate", shards=2))
     wait_for_table(out, process)
-    (os.killpg if receiver == "group" else os.kill)(process.pid, signal.SIGTERM)
+    if receiver == "group":
+        signal_group(process.pid, signal.SIGTERM)
+    else:
+        process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 3, errors
     finished = len(list(out.glob("*.parquet")))
@@ -81,8 +84,8 @@ def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
 
 
 def test_sigterm_before_anything_is_written(start, slow, tmp_path):
-    process = start("convert", *slow[0], "--out", tmp_path / "out", at=Gate(tmp_path / "gate"))
-    time.sleep(0.15)
+    process = start("convert", *slow[0], "--out", tmp_path / "out", at=Gate(tmp_path / "gate"), cold=True)
+    time.sleep(0.15)  # the interpreter, or its imports, have just begun
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=300)
     assert process.returncode in (3, -signal.SIGTERM), errors  # the latter before the program handles signals
@@ -108,7 +111,7 @@ def test_the_shards_of_a_paused_process_are_claimed_by_another(slow, start, data
         assert other.returncode == 0, other.stderr
         assert len(list(out.glob("*.parquet"))) == 12
     finally:
-        os.killpg(paused.pid, signal.SIGCONT)
+        signal_group(paused.pid, signal.SIGCONT)
     _, errors = paused.communicate(timeout=300)
     assert paused.returncode == 0, errors
     assert dataprep("finish", out).returncode == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from helpers import HELPERS
 from helpers.gate import Gate
-from helpers.processes import pause
+from helpers.processes import pause, signal_group
 from helpers.tcp_proxy import TcpProxy
 from helpers.warm_start import WarmProcess
 
@@ -67,7 +67,7 @@ def kill(*processes: WarmProcess) -> int:
     """Kill the processes with all of their workers; return how many had not ended."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
-        os.killpg(process.pid, signal.SIGKILL)
+        signal_group(process.pid, signal.SIGKILL)
     for process in processes:
         process.communicate(timeout=300)
     return len(running)
@@ -124,7 +124,7 @@ def test_a_paused_worker_writes_late(source, expected, bucket, start, dataprep, 
         assert dataprep("finish", bucket, *SHARD[2:]).returncode == 0
         assert download(bucket) == expected
     finally:
-        os.killpg(late.pid, signal.SIGCONT)
+        signal_group(late.pid, signal.SIGCONT)
     stderr = late.communicate(timeout=300)[1]
     # `finish` removes all temporary files on this machine, as all shards are there: the late worker may miss its own.
     assert late.returncode in (0, ExitStatus.STOPPED), stderr

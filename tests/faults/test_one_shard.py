@@ -9,7 +9,7 @@ import time
 import pytest
 from helpers.gate import Gate
 from helpers.pictures import encode, photo
-from helpers.processes import wait_until_gone, workers_of
+from helpers.processes import signal_group, wait_until_gone, workers_of
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_killed_parent_of_a_paused_worker(slow, start, dataprep, snapshot, tmp_p
 
 def test_interrupted(slow, start, dataprep, snapshot, tmp_path):
     process, _, _ = start_and_wait(start, slow[0], tmp_path / "out")
-    os.killpg(process.pid, signal.SIGINT)
+    signal_group(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     assert "interrupted" in errors.splitlines()[-1]

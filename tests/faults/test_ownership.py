@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.gate import Gate
-from helpers.processes import pause
+from helpers.processes import pause, signal_group
 
 from dataprep import storage
 from dataprep.convert.dataset import convert_dataset
@@ -129,7 +129,7 @@ def test_index_of_the_parent_does_not_disturb_a_running_conversion(photos, start
     before = {path: path.stat().st_ino for path in (out / storage.PARTIALS_NAME).iterdir()}
     done = dataprep("index", shards)
     after = {path: path.stat().st_ino for path in (out / storage.PARTIALS_NAME).iterdir()}
-    os.killpg(process.pid, signal.SIGCONT)
+    signal_group(process.pid, signal.SIGCONT)
     errors = process.communicate(timeout=300)[1]
     assert (done.returncode, done.stdout) == (3, "")
     assert f"{out}: another run is working in this folder" in done.stderr

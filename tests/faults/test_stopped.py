@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers.gate import Gate
-from helpers.processes import pause
+from helpers.processes import pause, signal_group
 
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import DatasetError
@@ -319,7 +319,7 @@ def test_two_runs_at_once(few, start, dataprep, tmp_path):
     pause(first.pid)
     at.open()
     runs = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
-    os.killpg(first.pid, signal.SIGCONT)
+    signal_group(first.pid, signal.SIGCONT)
     errors = first.communicate(timeout=300)[1]
     assert first.returncode == 0, errors
     for done, notes in zip(runs, (1, 0), strict=True):

@@ -23,8 +23,16 @@ class _Fork:
     def __init__(self, program: str, environment: Mapping[str, str], files: Sequence[int]) -> None:
         self._status: int | None = None
         self._lock = threading.Lock()
-        (task_reader, task_writer), (answer_reader, answer_writer) = os.pipe(), os.pipe()
-        self.pid = os.fork()
+        pipes: list[int] = []
+        try:
+            for _ in range(2):
+                pipes += os.pipe()
+            self.pid = os.fork()
+        except OSError:
+            for file in pipes:
+                os.close(file)
+            raise
+        task_reader, task_writer, answer_reader, answer_writer = pipes
         if not self.pid:
             try:
                 os.dup2(task_reader, 0)

@@ -30,6 +30,12 @@ def children() -> list[int]:
     return [*map(int, Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())]
 
 
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to a process group, unless all of it has ended: that of a `WarmProcess` may end at any time."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
 def pause(group: int) -> None:
     """Stop a process group, and wait until each process has stopped: the signal alone does not wait."""
     os.killpg(group, signal.SIGSTOP)

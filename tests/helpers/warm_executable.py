@@ -57,6 +57,9 @@ class Program(NamedTuple):
 def write_executable(folder: str) -> tuple[str, socket.socket]:
     """Write the executable to a folder, and return its path and the socket that it connects to."""
     address, executable = os.path.join(folder, "socket"), os.path.join(folder, "python")
+    for path in (address, executable):  # of an earlier process, which was killed
+        with suppress(FileNotFoundError):
+            os.unlink(path)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()

@@ -30,7 +30,7 @@ if __name__ == "__main__":
 
 
 class WarmPython:
-    """Starts the process with the first program.
+    """Starts the process with the first program, and another one if something has killed it.
 
     Args:
         modules: modules to import. Importing them must not start threads.
@@ -81,16 +81,7 @@ class WarmPython:
         with tempfile.TemporaryDirectory() as folder:
             outputs = [Path(folder, "stdout"), Path(folder, "stderr")]
             texts = [os.fsdecode(each) if isinstance(each, (bytes, os.PathLike)) else each for each in arguments]
-            try:
-                status = self._ask((texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs, before), timeout)
-            except (BrokenPipeError, EOFError):  # something killed the process, as Ray does with children of its driver
-                self.close()
-                if before:
-                    raise
-                command = [sys.executable, *self._options, *texts]
-                return subprocess.run(
-                    command, cwd=cwd, timeout=timeout, check=check, capture_output=True, **{"text": True, **text}
-                )
+            status = self._ask((texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs, before), timeout)
             texts = [path.read_text(**text) for path in outputs]
             done = subprocess.CompletedProcess(arguments, os.waitstatus_to_exitcode(status), *texts)
         if check:
@@ -98,17 +89,20 @@ class WarmPython:
         return done
 
     def close(self) -> None:
-        """End the process."""
+        """End the process. What `executable` has returned is gone."""
+        self._end()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+        self._executables.clear()
+
+    def _end(self) -> None:
         if self._server is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._server.pid, signal.SIGKILL)
             with suppress(BrokenPipeError):
                 self._server.communicate()
             self._server = None
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
-        self._executables.clear()
 
     def _temporary(self) -> str:
         if self._folder is None:
@@ -116,6 +110,15 @@ class WarmPython:
         return self._folder.name
 
     def _ask(self, request: Any, timeout: float) -> Any:
+        try:
+            return self._request(request, timeout)
+        except (BrokenPipeError, EOFError):  # something killed the process, as Ray does with children of its driver
+            self._end()
+        for modules, path in self._executables.items():  # the request may name them
+            self._request((modules, os.path.dirname(path)), 300)
+        return self._request(request, timeout)
+
+    def _request(self, request: Any, timeout: float) -> Any:
         if self._server is None:
             command = [sys.executable, *self._options, __file__, *self._modules]
             self._server = subprocess.Popen(
@@ -207,7 +210,7 @@ def _skip_destructors() -> None:
 
 
 def _redirect(outputs: Sequence[Path]) -> None:
-    files = [(os.devnull, os.O_RDONLY), *((path, os.O_WRONLY | os.O_CREAT) for path in outputs)]
+    files = [(os.devnull, os.O_RDONLY), *((path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for path in outputs)]
     for number, (path, flags) in enumerate(files):
         file = os.open(path, flags)
         os.dup2(file, number)

@@ -13,10 +13,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 #: Seconds until a process that does not start, or does not end, fails its test.
 _LIMIT = 300
+
+#: Seconds until a process that does not begin its program fails its test.
+_START_LIMIT = 60
 
 
 #: The file to which the process writes its ID.
@@ -26,7 +30,8 @@ _REPORT = 3
 class WarmProcess:
     """What `subprocess.Popen(..., start_new_session=True)` is for an interpreter that begins with its imports done.
 
-    Its output goes to pipes. Closing this object does not end the process.
+    Its output goes to pipes. When this object is collected, the process is killed, because the socket is closed over
+    which its end would be reported. Other processes of its group are not.
 
     Args:
         executable: what `WarmPython.executable` returns.
@@ -51,8 +56,12 @@ class WarmProcess:
             for file in (null, *writers):
                 os.close(file)
         self._outputs = readers[:2]
-        with open(readers[2], "rb") as file:
-            self.pid = int(file.read())
+        with open(readers[2], "rb", buffering=0) as file:
+            pid = file.read() if select.select([file], [], [], _START_LIMIT)[0] else b""
+        if not pid:
+            self._connection.shutdown(socket.SHUT_WR)  # kills the process, if it has not ended
+            raise AssertionError(f"the program did not start: {self.communicate()[1]}")
+        self.pid = int(pid)
 
     def _send(self, arguments: Sequence[str], files: Sequence[int]) -> None:
         """Ask for a fork with these arguments and with the files as its first ones."""
@@ -98,7 +107,8 @@ class WarmProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal to the process, if it has not ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # its end is not reported yet
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill the process."""
