@@ -22,7 +22,6 @@ _LIMIT = 300
 #: Seconds until a process that does not begin its program fails its test.
 _START_LIMIT = 60
 
-
 #: The file to which the process writes its ID.
 _REPORT = 3
 

@@ -1,4 +1,4 @@
-"""Fixtures: datasets written by hand."""
+"""Fixtures: datasets written by hand, and quicker graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from helpers import handmade
 from helpers.pictures import encode
+from helpers.untraced import untraced
 from helpers.warm_python import WarmPython
+
+__all__ = ["untraced"]
 
 MakeDataset = Callable[..., Path]
 

@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 from helpers import handmade
 from helpers.pictures import encode, photo
-from helpers.untraced import untraced
-
-__all__ = ["photographs", "untraced"]
 
 
 @pytest.fixture(scope="package")

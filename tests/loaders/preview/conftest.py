@@ -1,7 +1,0 @@
-"""Fixtures: quicker graphs."""
-
-from __future__ import annotations
-
-from helpers.untraced import untraced
-
-__all__ = ["untraced"]
