@@ -65,12 +65,19 @@ class _Writer:
         return f"{name}.gpu()" if node.device == "gpu" and instance.outputs[node.index].device == "cpu" else name
 
     def _write(self, instance: Any) -> None:
+        encoded = _whose_size(instance)
+        if encoded is not None:
+            own = f"sides_{len(self._names)}"
+            kwargs = {name: each for name, each in instance._op._init_args.items() if not name.startswith("_")}
+            self.lines.append(f"{own} = fn.peek_image_shape({_joined([self.value(encoded), *_keywords(kwargs)])})")
+            self._names[instance.name] = own
+            return
         if instance._op.device == "cpu" and any(each.device == "gpu" for each in instance.inputs):
             # Triton's backend runs pipelines with DALI's older executor, which refuses this.
             raise CallError(
-                "these transforms cannot be exported to Triton for a GPU: they need the size of an image that was "
-                "decoded on the GPU, which DALI's executor in Triton cannot return",
-                hint="use --device cpu, or resize to a fixed height and width before anything else",
+                "these transforms cannot be exported to Triton for a GPU: they need the size of an image that the GPU "
+                "has resized or cropped, which DALI's executor in Triton cannot return",
+                hint="use --device cpu, or resize to a fixed height and width",
             )
         inputs = [self.value(each) for each in instance.inputs]
         kwargs = dict(instance._op._init_args)
@@ -98,6 +105,18 @@ class _Writer:
             text = f"{module}.{label}({_joined([*positional, *named, *_keywords(kwargs)])})"
         self._names[instance.name] = own
         self.lines.append(f"{own} = {text}")
+
+
+def _whose_size(instance: Any) -> Node | None:
+    """Return the encoded images if an operator only returns the size of whole decoded ones, which headers tell too.
+
+    Triton's backend runs pipelines with DALI's older executor, which cannot return sizes from the GPU.
+    """
+    if instance._op._init_args["_display_name"] != "_shape":
+        return None
+    operator = instance.inputs[0].source
+    made_by = (operator._op._init_args["_module"], operator._op._init_args["_display_name"])
+    return operator.inputs[0] if made_by == ("nvidia.dali.fn.decoders", "image") else None
 
 
 def _not_supported(what: str) -> CallError:

@@ -13,6 +13,7 @@ import nvidia.dali
 import pytest
 from helpers import handmade, serve_models
 from helpers.pictures import encode, photo
+from PIL import ExifTags, Image
 
 import loaders
 from loaders.export.command import export
@@ -23,18 +24,21 @@ LARGEST = 12
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """12 images that differ in size, every fourth a PNG."""
+    """12 images that differ in size, every fourth a PNG, every fifth turned."""
     samples = []
+    turned = Image.Exif()
+    turned[ExifTags.Base.Orientation] = 6
     for number in range(12):
         kind = "JPEG" if number % 4 else "PNG"
         picture = photo(number, 500 - 11 * number, 300 + 20 * number)
-        samples.append(({"JPEG": "jpg", "PNG": "png"}[kind], encode(picture, kind), number % 3))
+        options = {} if number % 5 else {"exif": turned}
+        samples.append(({"JPEG": "jpg", "PNG": "png"}[kind], encode(picture, kind, **options), number % 3))
     return handmade.make_dataset(tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, dtype):
-    transforms = "reid-eval"  # resizes to a fixed size: the others need sizes of images on the GPU
+@pytest.mark.parametrize("transforms", ["imagenet-eval", "reid-eval"])
+def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, transforms, dtype):
     written = export(
         str(photos), str(tmp_path), transforms=transforms, target="triton", device="gpu", samples=12,
         max_batch_size=12, dtype=dtype,
@@ -65,9 +69,10 @@ def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, dtype):
             assert difference == 0, f"{source}, batch of {count}: the largest difference is {difference}"
 
 
-def test_sizes_of_images_on_the_gpu_are_refused(photos, tmp_path):
-    with pytest.raises(CallError, match="they need the size of an image that was decoded on the GPU"):
-        export(str(photos), str(tmp_path), transforms="imagenet-eval", target="triton", device="gpu")
+def test_sizes_of_images_that_the_gpu_has_resized_are_refused(photos, tmp_path):
+    resize_twice = [{"Resize": {"size": 256}}, {"Pad": {"padding": 3}}, {"Resize": {"size": 224}}, "ToTensor"]
+    with pytest.raises(CallError, match="they need the size of an image that the GPU has resized or cropped"):
+        export(str(photos), str(tmp_path), transforms=resize_twice, target="triton", device="gpu")
 
 
 def test_onnx_on_the_gpu(photos, tmp_path):

@@ -44,3 +44,16 @@ def test_computed_subscripts_are_refused():
         pipeline.set_outputs(node)
     with pytest.raises(CallError, match="DALI has no Python function for a subscript that is computed"):
         graph_source(pipeline, node, "images")
+
+
+def test_sizes_of_decoded_images_come_from_their_headers():
+    """Triton's executor cannot return them from a GPU; `loaders export` compares the images on both devices."""
+    pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
+    with pipeline:
+        encoded = fn.external_source(name="encoded", dtype=types.UINT8, ndim=1)
+        image = fn.decoders.image(encoded, device="cpu")
+        node = fn.resize(image, size=image.shape(dtype=types.FLOAT)[:2] * 2.0)
+        pipeline.set_outputs(node)
+    text = graph_source(pipeline, node, "images")
+    assert "fn.peek_image_shape(encoded, dtype=types.DALIDataType.FLOAT)" in text
+    assert ".shape(" not in text
