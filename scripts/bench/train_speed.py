@@ -125,7 +125,8 @@ def measure(
     for name, side in bar:
         bar.set_description(name)
         with side() as feed:
-            train(feed, step, 5, args.batch_size)
+            for batch in itertools.islice(feed.batches, 5):
+                step(*batch)
             for _ in range(args.rounds):
                 limit, _ = train(cached, step, int(steps), args.batch_size)
                 # Worker processes return their batches in bursts: at least as many steps as they have in progress.
