@@ -17,12 +17,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,23 +197,33 @@ def moto() -> Iterator[dict[str, str]]:
     """Run moto in a thread of this process."""
     try:
         from moto import backends
-        from moto.server import ThreadedMotoServer
+        from moto.server import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
     except ImportError:
         pytest.skip(NO_MOTO)
     modules = [*backends.list_of_moto_modules()]
     backends.list_of_moto_modules = lambda: modules  # else it lists its 200 folders at each request
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else it logs every request
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    application, alone = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+    def one_at_a_time(*request: Any) -> Any:
+        with alone:  # it looks for an object and creates it in two steps
+            return application(*request)
+
+    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
     try:
-        environment = _s3_environment(server.get_host_and_port()[1])
+        environment = _s3_environment(server.server_port)
         deadline = time.monotonic() + _DEADLINE
         while (status := _s3_request(environment, "")) == 0 and time.monotonic() < deadline:
             pass  # the first request imports all of S3
         assert status == 200
         yield environment
     finally:
-        server.stop()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 # --- Google Cloud Storage -------------------------------------------------------------------------
