@@ -133,15 +133,14 @@ class PlannedBatches:
 
         """
         self._upcoming, self._rows_of, self._records = upcoming, rows_of, records
-        prepare = _Preparation(rows_of, records)
+        prepare = _Preparation(rows_of, records, prefetch)
         # Images of an object store are fetched ahead anyway, and to wait for them must be possible to interrupt.
         self._prepared: Callable[[int], tuple[Any, LastBytes | None]] = prepare
         if not isinstance(records, (CachedImages, CachedLabelImages, JoinedImages)):
             self._prepared = ahead = Ahead(prepare, PREPARED_BATCHES, "images")
             # DALI's objects, which refer to this one, may wait for the garbage collector. The pipeline does not.
             weakref.finalize(dali.Pipeline.current(), ahead.stop).atexit = False
-        # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI keeps up to `prefetch` + 1 batches.
-        self._alive: deque[Any] = deque(maxlen=2 * (prefetch + 2))
+        self._alive: deque[Any] = deque(maxlen=_used_batches(prefetch))
 
     def rows(self, batch: Any) -> NDArray[np.int64]:
         """Return the rows of a batch, int64 [B]; `batch` is DALI's ``BatchInfo``."""
@@ -157,16 +156,17 @@ class PlannedBatches:
         tensors, needed = self._prepared(number)
         if needed is not None and isinstance(self._records, Records):
             self._records.check_readable(needed)
-        self._alive.append(tensors)
         return tensors
 
 
 class _Preparation:
     """Makes the images of a batch ready for DALI, and lets the system read those of later batches from disk."""
 
-    def __init__(self, rows_of: RowsOf, records: Images) -> None:
+    def __init__(self, rows_of: RowsOf, records: Images, prefetch: int) -> None:
         self._rows_of, self._records = rows_of, records
         self._requested = 0
+        # To release the images of a batch takes 0.1 ms, so the thread that prepares does it.
+        self._alive: deque[Any] = deque(maxlen=_used_batches(prefetch) + PREPARED_BATCHES)
 
     def __call__(self, number: int) -> tuple[Any, LastBytes | None]:
         """Return the images of a batch as DALI's tensor list, and the part of the shards that they need."""
@@ -178,4 +178,11 @@ class _Preparation:
         # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for 256 images.
         tensors = [TensorCPU(image, "") for image in self._records.images(rows)]
         needed = self._records.last_bytes(rows) if isinstance(self._records, Records) else None
-        return TensorListCPU(tensors, "", contiguous=False), needed
+        images = TensorListCPU(tensors, "", contiguous=False)
+        self._alive.append(images)
+        return images, needed
+
+
+def _used_batches(prefetch: int) -> int:
+    """Return for how many batches arrays must stay alive, because DALI uses them without a copy (`no_copy`)."""
+    return prefetch + 2
