@@ -11,7 +11,7 @@ from typing import Any
 
 from loaders.agreement import require_agreement
 from loaders.attributes import LoaderAttributes
-from loaders.bad_images import new_bad_images, without_rows
+from loaders.bad_images import bad_images_message, new_bad_images, without_rows
 from loaders.closing import close_later, prepare_closing
 from loaders.dali.decode_errors import UndecodableError
 from loaders.dali.pipeline import keep_pipelines
@@ -127,6 +127,7 @@ class LoaderState(LoaderAttributes):
     def _continue_without_bad_images(self, error: UndecodableError) -> None:
         failed = self._progress
         bad = new_bad_images(self._spec, failed.position, self._errors, error)
+        _log.warning(bad_images_message(self._spec, bad))
         self._leave_out(self._errors | bad)
         self._restart(Progress.restore(len(self), failed.saved, failed.checkpoint))
         # The iteration stays the same, so the iterator in use remains valid.

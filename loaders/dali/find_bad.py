@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 _ENCODED = "encoded"
 
 
-def find_bad_images(spec: LoaderSpec, position: Position) -> dict[int, str]:
+def find_bad_images(spec: LoaderSpec, position: Position, limit: int | None = None) -> dict[int, str]:
     """Decode the images of the batch that failed, and of those that DALI prepared behind it, one by one and whole.
 
     Args:
         spec: what the loader was built from.
         position: position of the loader when the batch failed.
+        limit: how many bad images to find at most. On a GPU each takes seconds, because a new pipeline must start.
 
     Returns:
         Why an image cannot be decoded, by its row in the split. Empty if all can.
@@ -61,10 +62,10 @@ def find_bad_images(spec: LoaderSpec, position: Position) -> dict[int, str]:
         else:
             rows = _replayed(spec, spec.order, tables, position.started, runs)
         rows = np.unique(rows)
-        bad = _undecodable(spec, images(spec.records), rows, _decode_whole)
+        bad = _undecodable(spec, images(spec.records), rows, _decode_whole, limit)
         if kind is not None:
             found = _undecodable(
-                spec, images(spec.label_images, label_images=True), rows, partial(_decode_label_image, kind)
+                spec, images(spec.label_images, label_images=True), rows, partial(_decode_label_image, kind), limit
             )
             bad = {row: f"its {kind}: {reason}" for row, reason in found.items()} | bad
         return bad
@@ -101,10 +102,14 @@ def _replayed(
 _Decode: TypeAlias = "Callable[[LoaderSpec, Node, GraphContext], Node]"
 
 
-def _undecodable(spec: LoaderSpec, records: Images, rows: NDArray[np.int64], decode_one: _Decode) -> dict[int, str]:
+def _undecodable(
+    spec: LoaderSpec, records: Images, rows: NDArray[np.int64], decode_one: _Decode, limit: int | None
+) -> dict[int, str]:
     bad: dict[int, str] = {}
     pipeline = None
     for row in rows.tolist():
+        if len(bad) == limit:
+            break
         if pipeline is None:
             pipeline = _decoder(spec, decode_one)
         # Image by image: the error of a batch does not say reliably which image it means.

@@ -66,18 +66,20 @@ def describe_bad_samples(split: OpenSplit, reasons: Mapping[int, str]) -> tuple[
     return tuple(described)
 
 
-def located_error(bad: Sequence[BadSample], error: DamagedError, split: OpenSplit) -> DamagedError:
+def located_error(bad: Sequence[BadSample], error: DamagedError, split: OpenSplit, *, complete: bool) -> DamagedError:
     """Return an error that names the first of several bad samples.
 
     Args:
         bad: at least one.
         error: the error of the batch, which does not name a sample.
         split: the split.
+        complete: whether these are all near the first one.
 
     """
     first, *others = bad
     shard = next(shard for shard in split.shards if shard.name == first.shard)
-    more = f"; {plural(len(others), 'more image')} near it cannot be decoded either" if others else ""
+    count = f"{'' if complete else 'at least '}{plural(len(others), 'more image')}"
+    more = f"; {count} near it cannot be decoded either" if others else ""
     return type(error)(
         f"the image with the key {printable(first.key)!r} cannot be decoded (DALI says: {first.reason}){more}",
         file=split.path(shard.file),

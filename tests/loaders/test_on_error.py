@@ -146,6 +146,28 @@ def test_only_bad_images_are_an_error(tmp_path, on_error):
         list(loader)
 
 
+@pytest.mark.parametrize(("bad", "others"), [(1, ""), (3, "; 2 more images"), (11, "; at least 4 more images")])
+def test_an_error_does_not_wait_for_all_bad_images(tmp_path, bad, others):
+    """On a GPU each costs seconds, and perhaps none of a thousand can be decoded."""
+    made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=range(bad))
+    with pytest.raises(DamagedError) as caught, build(made, shuffle=False, batch_size=12) as loader:
+        list(loader)
+    assert caught.value.record == 0
+    assert caught.value.message.rpartition(")")[2] == others + (" near it cannot be decoded either" if others else "")
+
+
+@pytest.mark.parametrize(("on_error", "done"), [("skip", "left out"), ("replace", "replaced by others")])
+def test_a_warning_says_what_is_lost(tmp_path, caplog, on_error, done):
+    made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=(2, 3, 9))
+    with build(made, shuffle=False, prefetch=1, on_error=on_error) as loader:
+        for _ in range(2):
+            list(loader)
+        named = [str(sample) for sample in loader.errors]
+    first, second = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert first == f"{made}: 2 images that cannot be decoded are {done} (loader.errors): {named[0]} and others"
+    assert second == f"{made}: an image that cannot be decoded is {done} (loader.errors): {named[2]}"
+
+
 @pytest.mark.parametrize("bad", [1, 4, 6])
 def test_a_changed_shard_is_told_from_a_damaged_image(make_photos, dataprep, tmp_path, bad):
     """Converted datasets have checksums: with one intact image in a shard, the others may be damaged."""
