@@ -10,12 +10,14 @@ whose next batch must be the same bit for bit; a loader that is dropped without 
 skipped; other sizes with `Loader.set`; and views.
 
 After each cycle, the host memory, the memory of the GPU, the open files and the threads of the process are recorded.
+Before that, glibc returns free memory to the system: many threads leave gaps in it, which grow for a while.
 The first quarter of the time warms up. After it, the trend (Theil-Sen) must stay within the targets.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import itertools
 import os
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -212,6 +215,8 @@ def run_cycle(endurance: Endurance, cycle: int, devices: list[str], count: int) 
 
 def record(start: float, endurance: Endurance) -> Sample:
     gc.collect()
+    with suppress(AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
     threads = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Threads"))
     return Sample(
         minutes=(time.monotonic() - start) / 60,
