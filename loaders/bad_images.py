@@ -34,25 +34,33 @@ def new_bad_images(
     """
     limit = _FOR_AN_ERROR if spec.options.on_error == "raise" else None
     try:
-        found = find_bad_images(spec, position, limit)
+        bad = find_bad_images(spec, position, known, limit)
     except DamagedError:
         raise error from None  # What stops the search is other damage, and this error is the first one.
-    bad = {row: reason for row, reason in found.items() if row not in known}
     if not bad:
         raise error
     if spec.options.on_error == "raise":
-        complete = limit is None or len(found) < limit
+        complete = limit is None or len(bad) < limit
         raise located_error(describe_bad_samples(spec.split, bad), error, spec.split, complete=complete) from error
     return bad
 
 
 def bad_images_message(spec: LoaderSpec, bad: Mapping[int, str]) -> str:
-    """Return a line that says what happens to bad images, by row, and names the first of them."""
+    """Return a sentence that says what happens to bad images, by row, and names the first of them."""
     first = min(bad)
-    (sample,) = describe_bad_samples(spec.split, {first: bad[first]})
-    done = "left out" if spec.options.on_error == "skip" else "replaced by others"
-    count = "an image that cannot be decoded is" if len(bad) == 1 else f"{len(bad)} images that cannot be decoded are"
-    return f"{spec.split.folder}: {count} {done} (loader.errors): {sample}{' and others' if len(bad) > 1 else ''}"
+    try:
+        (sample,) = map(str, describe_bad_samples(spec.split, {first: bad[first]}))
+    except (DamagedError, OSError):  # training goes on, as without the message
+        sample = f"row {first}: {bad[first]}"
+    skipped = spec.options.on_error == "skip"
+    if len(bad) == 1:
+        done = "left out" if skipped else "replaced by another sample"
+        return f"{spec.split.folder}: an image cannot be decoded and is {done}: {sample}"
+    done = "left out" if skipped else "replaced by other samples"
+    return (
+        f"{spec.split.folder}: {len(bad)} images cannot be decoded and are {done}; loader.errors lists them, the first "
+        f"is {sample}"
+    )
 
 
 def without_rows(spec: LoaderSpec, bad: Mapping[int, str]) -> LoaderSpec:

@@ -190,8 +190,8 @@ def build(
             sample is read as often as without it, and only the end of the epoch changes: the last batch is shorter, or
             with ``last_batch="drop"`` filled up with samples that the epoch leaves out, else with repeated ones.
             ``"replace"`` takes another sample of the same class in its place; with `PKSampler`, of the same identity.
-            Neither changes the number of batches or their size, and `Loader.errors` lists the images. Both read through
-            a sampler.
+            Neither changes the number of batches or their size; `Loader.errors` lists the images, and a warning is
+            logged. Both read through a sampler.
         other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means ``last_batch="partial"``.
             Any other name raises an error. For an argument of `torch.utils.data.DataLoader`, its hint says what to use
             instead.

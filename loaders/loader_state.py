@@ -127,8 +127,8 @@ class LoaderState(LoaderAttributes):
     def _continue_without_bad_images(self, error: UndecodableError) -> None:
         failed = self._progress
         bad = new_bad_images(self._spec, failed.position, self._errors, error)
-        _log.warning(bad_images_message(self._spec, bad))
         self._leave_out(self._errors | bad)
+        _log.warning(bad_images_message(self._spec, bad))
         self._restart(Progress.restore(len(self), failed.saved, failed.checkpoint))
         # The iteration stays the same, so the iterator in use remains valid.
         self._progress = replace(self._progress.begin(), iteration=failed.iteration)

@@ -18,9 +18,9 @@ _Jobs: TypeAlias = "SimpleQueue[int | None]"
 #: Numbers with their values or errors. The last one, without a number, says that the thread has ended.
 _Values: TypeAlias = "SimpleQueue[tuple[int | None, Any, BaseException | None]]"
 
-#: Seconds that a thread waits before it works, if there is plenty of time between two requests. Otherwise it would
-#: take the interpreter's lock from the thread that has just asked for a value, each time that one enters a call that
-#: releases the lock: `next` of a loader took 1 ms longer (scripts/bench/training_thread.py).
+#: Seconds that a thread waits before it works, if it had nothing to do for plenty of time. Otherwise it would take the
+#: interpreter's lock from the thread that has just asked for a value, each time that one enters a call that releases
+#: the lock: `next` of a loader took 1 ms longer (scripts/bench/training_thread.py).
 _PAUSE, _PLENTY = 0.002, 0.008
 
 #: The threads that run, and their jobs.
@@ -92,15 +92,15 @@ class Ahead(Generic[T]):
 
 def _work(functions: list[Callable[[int], Any]], jobs: _Jobs, values: _Values) -> None:
     compute = functions.pop()
-    asked = time.monotonic()
+    idle = time.monotonic()
     while (number := jobs.get()) is not None:
-        before, asked = asked, time.monotonic()
-        if jobs.empty() and asked - before > _PLENTY:
+        if jobs.empty() and time.monotonic() - idle > _PLENTY:
             time.sleep(_PAUSE)
         try:
             values.put((number, compute(number), None))
         except BaseException as error:
             values.put((number, None, error))
+        idle = time.monotonic()
     # What only the function refers to is released here, while `_stop_all` still waits for this thread.
     del compute
     values.put((None, None, None))

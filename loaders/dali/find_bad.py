@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 _ENCODED = "encoded"
 
 
-def find_bad_images(spec: LoaderSpec, position: Position, limit: int | None = None) -> dict[int, str]:
+def find_bad_images(spec: LoaderSpec, position: Position, known: Collection[int], limit: int | None) -> dict[int, str]:
     """Decode the images of the batch that failed, and of those that DALI prepared behind it, one by one and whole.
 
     Args:
         spec: what the loader was built from.
         position: position of the loader when the batch failed.
+        known: rows that are known to be bad, which are left out.
         limit: how many bad images to find at most. On a GPU each takes seconds, because a new pipeline must start.
 
     Returns:
@@ -61,13 +62,17 @@ def find_bad_images(spec: LoaderSpec, position: Position, limit: int | None = No
             rows = np.concatenate([spec.order.rank_rows(position.skipped + run, position.started) for run in runs])
         else:
             rows = _replayed(spec, spec.order, tables, position.started, runs)
-        rows = np.unique(rows)
+        rows = np.setdiff1d(rows, list(known))
         bad = _undecodable(spec, images(spec.records), rows, _decode_whole, limit)
-        if kind is not None:
+        if kind is not None and len(bad) != limit:
             found = _undecodable(
-                spec, images(spec.label_images, label_images=True), rows, partial(_decode_label_image, kind), limit
+                spec,
+                images(spec.label_images, label_images=True),
+                np.setdiff1d(rows, list(bad)),
+                partial(_decode_label_image, kind),
+                None if limit is None else limit - len(bad),
             )
-            bad = {row: f"its {kind}: {reason}" for row, reason in found.items()} | bad
+            bad |= {row: f"its {kind}: {reason}" for row, reason in found.items()}
         return bad
 
 

@@ -76,7 +76,7 @@ class _Writer:
             # Triton's backend runs pipelines with DALI's older executor, which refuses this.
             raise CallError(
                 "these transforms cannot be exported to Triton for a GPU: they need the size of an image that the GPU "
-                "has resized or cropped, which DALI's executor in Triton cannot return",
+                "has changed, which DALI's executor in Triton cannot return",
                 hint="use --device cpu, or resize to a fixed height and width",
             )
         inputs = [self.value(each) for each in instance.inputs]
@@ -115,8 +115,9 @@ def _whose_size(instance: Any) -> Node | None:
     if instance._op._init_args["_display_name"] != "_shape":
         return None
     operator = instance.inputs[0].source
-    made_by = (operator._op._init_args["_module"], operator._op._init_args["_display_name"])
-    return operator.inputs[0] if made_by == ("nvidia.dali.fn.decoders", "image") else None
+    arguments = operator._op._init_args
+    whole = (arguments["_module"], arguments["_display_name"]) == ("nvidia.dali.fn.decoders", "image")
+    return operator.inputs[0] if whole and "adjust_orientation" not in arguments else None
 
 
 def _not_supported(what: str) -> CallError:

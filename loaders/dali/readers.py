@@ -133,10 +133,11 @@ class PlannedBatches:
 
         """
         self._upcoming, self._rows_of, self._records = upcoming, rows_of, records
-        prepare = _Preparation(rows_of, records, prefetch)
         # Images of an object store are fetched ahead anyway, and to wait for them must be possible to interrupt.
+        with_thread = not isinstance(records, (CachedImages, CachedLabelImages, JoinedImages))
+        prepare = _Preparation(rows_of, records, _used_batches(prefetch) + (PREPARED_BATCHES if with_thread else 0))
         self._prepared: Callable[[int], tuple[Any, LastBytes | None]] = prepare
-        if not isinstance(records, (CachedImages, CachedLabelImages, JoinedImages)):
+        if with_thread:
             self._prepared = ahead = Ahead(prepare, PREPARED_BATCHES, "images")
             # DALI's objects, which refer to this one, may wait for the garbage collector. The pipeline does not.
             weakref.finalize(dali.Pipeline.current(), ahead.stop).atexit = False
@@ -162,11 +163,11 @@ class PlannedBatches:
 class _Preparation:
     """Makes the images of a batch ready for DALI, and lets the system read those of later batches from disk."""
 
-    def __init__(self, rows_of: RowsOf, records: Images, prefetch: int) -> None:
+    def __init__(self, rows_of: RowsOf, records: Images, kept: int) -> None:
         self._rows_of, self._records = rows_of, records
         self._requested = 0
         # To release the images of a batch takes 0.1 ms, so the thread that prepares does it.
-        self._alive: deque[Any] = deque(maxlen=_used_batches(prefetch) + PREPARED_BATCHES)
+        self._alive: deque[Any] = deque(maxlen=kept)
 
     def __call__(self, number: int) -> tuple[Any, LastBytes | None]:
         """Return the images of a batch as DALI's tensor list, and the part of the shards that they need."""

@@ -197,6 +197,7 @@ def moto() -> Iterator[dict[str, str]]:
     """Run moto in a thread of this process."""
     try:
         from moto import backends
+        from moto.moto_server.werkzeug_app import MotoRequestHandler
         from moto.server import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import make_server
     except ImportError:
@@ -210,7 +211,7 @@ def moto() -> Iterator[dict[str, str]]:
         with alone:  # it looks for an object and creates it in two steps
             return application(*request)
 
-    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)
+    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -156,16 +156,29 @@ def test_an_error_does_not_wait_for_all_bad_images(tmp_path, bad, others):
     assert caught.value.message.rpartition(")")[2] == others + (" near it cannot be decoded either" if others else "")
 
 
-@pytest.mark.parametrize(("on_error", "done"), [("skip", "left out"), ("replace", "replaced by others")])
-def test_a_warning_says_what_is_lost(tmp_path, caplog, on_error, done):
+@pytest.mark.parametrize("table", ["there", "gone"])
+@pytest.mark.parametrize(
+    ("on_error", "one", "several"),
+    [("skip", "left out", "left out"), ("replace", "replaced by another sample", "replaced by other samples")],
+)
+def test_a_warning_says_what_is_lost(tmp_path, caplog, on_error, one, several, table):
     made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=(2, 3, 9))
     with build(made, shuffle=False, prefetch=1, on_error=on_error) as loader:
+        if table == "gone":
+            (path,) = made.glob("*.parquet")
+            path.rename(tmp_path / "table")
         for _ in range(2):
             list(loader)
-        named = [str(sample) for sample in loader.errors]
-    first, second = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    assert first == f"{made}: 2 images that cannot be decoded are {done} (loader.errors): {named[0]} and others"
-    assert second == f"{made}: an image that cannot be decoded is {done} (loader.errors): {named[2]}"
+        if table == "gone":
+            (tmp_path / "table").rename(path)
+        second, _, ninth = map(str, loader.errors)
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    if table == "gone":
+        second, ninth = (f"row {row}: {text.partition(': ')[2]}" for row, text in ((2, second), (9, ninth)))
+    assert messages == [
+        f"{made}: 2 images cannot be decoded and are {several}; loader.errors lists them, the first is {second}",
+        f"{made}: an image cannot be decoded and is {one}: {ninth}",
+    ]
 
 
 @pytest.mark.parametrize("bad", [1, 4, 6])

@@ -1,7 +1,9 @@
 """The next values are computed by another thread: in order, not too early, and errors come when they are due."""
 
+import itertools
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +42,16 @@ def test_an_error_is_raised_when_its_number_is_asked_for():
     with pytest.raises(ValueError, match="number 5"):
         ahead(5)
     assert ahead(6) == 36
+
+
+@pytest.mark.parametrize(("idle", "paused"), [(0.005, False), (0.02, True)])
+def test_a_thread_waits_only_if_it_had_nothing_to_do(monkeypatch, idle, paused):
+    pauses, ticks = [], itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: next(ticks) * idle, sleep=pauses.append)
+    monkeypatch.setattr("loaders.dali.ahead.time", clock)
+    ahead = Ahead(Recorder(), 2, "test")
+    assert [ahead(number) for number in range(20)] == [number * number for number in range(20)]
+    assert bool(pauses) == paused
 
 
 def test_the_thread_ends_with_the_object():
