@@ -32,15 +32,15 @@ def new_bad_images(
         UndecodableError: no further image is bad, or ``on_error="raise"``.
 
     """
-    limit = _FOR_AN_ERROR if spec.options.on_error == "raise" else None
+    raises = spec.options.on_error == "raise"
     try:
-        bad = find_bad_images(spec, position, known, limit)
+        bad = find_bad_images(spec, position, known, _FOR_AN_ERROR if raises else None)
     except DamagedError:
         raise error from None  # What stops the search is other damage, and this error is the first one.
     if not bad:
         raise error
-    if spec.options.on_error == "raise":
-        complete = limit is None or len(bad) < limit
+    if raises:
+        complete = len(bad) < _FOR_AN_ERROR
         raise located_error(describe_bad_samples(spec.split, bad), error, spec.split, complete=complete) from error
     return bad
 

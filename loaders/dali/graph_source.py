@@ -66,20 +66,15 @@ class _Writer:
 
     def _write(self, instance: Any) -> None:
         encoded = _whose_size(instance)
-        if encoded is not None:
-            own = f"sides_{len(self._names)}"
-            kwargs = {name: each for name, each in instance._op._init_args.items() if not name.startswith("_")}
-            self.lines.append(f"{own} = fn.peek_image_shape({_joined([self.value(encoded), *_keywords(kwargs)])})")
-            self._names[instance.name] = own
-            return
-        if instance._op.device == "cpu" and any(each.device == "gpu" for each in instance.inputs):
+        nodes = instance.inputs if encoded is None else [encoded]
+        if instance._op.device == "cpu" and any(each.device == "gpu" for each in nodes):
             # Triton's backend runs pipelines with DALI's older executor, which refuses this.
             raise CallError(
                 "these transforms cannot be exported to Triton for a GPU: they need the size of an image that the GPU "
                 "has changed, which DALI's executor in Triton cannot return",
                 hint="use --device cpu, or resize to a fixed height and width",
             )
-        inputs = [self.value(each) for each in instance.inputs]
+        inputs = [self.value(each) for each in nodes]
         kwargs = dict(instance._op._init_args)
         label, module = kwargs.pop("_display_name"), kwargs.pop("_module")
         own = instance.name if label == "external_source" else f"{label.strip('_')}_{len(self._names)}"
@@ -91,6 +86,8 @@ class _Writer:
             if len(inputs) > 1:
                 raise _not_supported("a subscript that is computed")
             text = f"{inputs[0]}[{_subscripts(kwargs)}]"
+        elif encoded is not None:
+            text = f"fn.peek_image_shape({_joined([*inputs, *_keywords(kwargs)])})"
         elif label == "_shape":
             text = f"{inputs[0]}.shape({_joined(_keywords(kwargs))})"
         elif "._" in f"{module}.{label}":

@@ -12,8 +12,8 @@ import numpy as np
 import nvidia.dali
 import pytest
 from helpers import handmade, serve_models
+from helpers.bad_images import exif
 from helpers.pictures import encode, photo
-from PIL import ExifTags, Image
 
 import loaders
 from loaders.export.command import export
@@ -26,12 +26,10 @@ LARGEST = 12
 def photos(tmp_path_factory):
     """12 images that differ in size, every fourth a PNG, every fifth turned."""
     samples = []
-    turned = Image.Exif()
-    turned[ExifTags.Base.Orientation] = 6
     for number in range(12):
         kind = "JPEG" if number % 4 else "PNG"
         picture = photo(number, 500 - 11 * number, 300 + 20 * number)
-        options = {} if number % 5 else {"exif": turned}
+        options = {} if number % 5 else {"exif": exif(6)}
         samples.append(({"JPEG": "jpg", "PNG": "png"}[kind], encode(picture, kind, **options), number % 3))
     return handmade.make_dataset(tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1)
 

@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from helpers.eventually import eventually
 
 from loaders.dali.ahead import Ahead
 
@@ -49,8 +50,10 @@ def test_a_thread_waits_only_if_it_had_nothing_to_do(monkeypatch, idle, paused):
     pauses, ticks = [], itertools.count()
     clock = SimpleNamespace(monotonic=lambda: next(ticks) * idle, sleep=pauses.append)
     monkeypatch.setattr("loaders.dali.ahead.time", clock)
-    ahead = Ahead(Recorder(), 2, "test")
+    compute = Recorder()
+    ahead = Ahead(compute, 2, "test")
     assert [ahead(number) for number in range(20)] == [number * number for number in range(20)]
+    assert eventually(lambda: 21 in compute.computed), "nothing is waiting when the last one is taken"
     assert bool(pauses) == paused
 
 

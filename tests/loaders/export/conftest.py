@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from helpers import handmade
+from helpers.bad_images import exif
 from helpers.pictures import encode, photo
-from PIL import ExifTags, Image
 
 KINDS = ("JPEG", "PNG", "WEBP")
 
@@ -16,11 +16,9 @@ KINDS = ("JPEG", "PNG", "WEBP")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of 12 images of different sizes, JPEG, PNG and WebP in turn, three of them turned, in one shard."""
     samples = []
-    turned = Image.Exif()
-    turned[ExifTags.Base.Orientation] = 6
     for number in range(12):
         kind = KINDS[number % 3]
-        options = {"exif": turned} if number in (3, 7, 11) else {}
+        options = {"exif": exif(6)} if number in (3, 7, 11) else {}
         picture = photo(number, 70 + 9 * number, 140 - 5 * number)
         samples.append((kind.lower().replace("jpeg", "jpg"), encode(picture, kind, **options), number % 4))
     return handmade.make_dataset(tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1)
