@@ -26,7 +26,7 @@ from dataprep.resume.output import check_output
 from dataprep.resume.stamps import write_stamps
 from dataprep.shards.write import ShardResult, log_shard, useful_workers, write_shard
 from dataprep.sources import Source
-from dataprep.storage.completion import mark_incomplete
+from dataprep.storage.completion import mark_incomplete, remove_mark
 from manifests.errors import CallError
 from manifests.text import printable
 
@@ -163,6 +163,8 @@ def prepared(
             has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
         with storage.remember(out):
             resumable = find_resumable(source, plan, out, options, overwrite=overwrite, rereading=rereading)
+        if resumable.is_complete:
+            remove_mark(out)
         if (
             has_other_plan
             or always_writes

@@ -18,6 +18,7 @@ from dataprep.progress import Progress
 from dataprep.resume.finished import files_in_manifest, has_all_of, is_intact, read_finished
 from dataprep.resume.output import refuse_appended
 from dataprep.shards.write import ShardResult
+from dataprep.storage.completion import remove_mark
 from manifests.errors import StoppedError, StorageError
 from manifests.schema import File
 from manifests.text import agree, plural, printable
@@ -93,6 +94,7 @@ def finish(
             in_manifest = files_in_manifest(job.fingerprint, out)
         unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
         if unlisted and has_all_of(out, in_manifest):
+            remove_mark(out)
             return read_result(job, found)
         if missing:
             storage.sweep_dead(out)

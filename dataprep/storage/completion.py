@@ -56,8 +56,9 @@ def owns_names(out: str, fingerprint: str) -> bool:
 def mark_complete(out: str, manifest: Manifest) -> None:
     """Write ``manifest.json``, unless it already exists, and remove `INCOMPLETE_NAME`.
 
-    The manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own name. So a kill never leaves a complete
-    dataset with `INCOMPLETE_NAME`, or an incomplete dataset without it.
+    On a file system, the manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own name. So a kill never
+    leaves a complete dataset with `INCOMPLETE_NAME`, or an incomplete dataset without it. In an object store, a kill
+    may leave both; see `remove_mark`.
     """
     path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
     *others, (_, data) = manifest_files(manifest).items()
@@ -67,7 +68,14 @@ def mark_complete(out: str, manifest: Manifest) -> None:
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
     if _read_existing(path) == data:
         storage.remove(marker)
-        return
+    elif is_url(out):
+        storage.replace_file(path, data)
+        storage.remove(marker)
+    else:
+        _rename_twice(path, marker, data)
+
+
+def _rename_twice(path: str, marker: str, data: bytes) -> None:
     storage.write_partial(path, data)
     storage.publish_all([(storage.partial_path(path), marker)])
     try:
@@ -75,6 +83,13 @@ def mark_complete(out: str, manifest: Manifest) -> None:
     except StorageError:
         if _read_existing(path) != data:  # else another process that finishes the same dataset was faster
             raise
+
+
+def remove_mark(out: str) -> None:
+    """Remove `INCOMPLETE_NAME` of a complete dataset: a run was killed before it could."""
+    marker = os.path.join(out, INCOMPLETE_NAME)
+    if storage.is_file(marker):
+        storage.remove(marker)
 
 
 def _read_existing(path: str) -> bytes | None:

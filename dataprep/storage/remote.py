@@ -102,19 +102,14 @@ class RemoteFiles:
         return store.chunks(name, info.bytes, etag=info.etag)
 
     def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Upload temporary files, in this order, and remove each of them. A temporary file may be an object, too."""
+        """Upload temporary files, in this order, and remove each of them."""
         for temporary, path in pairs:
             store, name = _place(path)
-            if is_url(temporary):
-                source, old_name = _place(temporary)
-                store.put(name, source.get(old_name))
-                source.delete(old_name)
-            else:
-                with _mapped(temporary) as data:
-                    if may_have_parts(len(data)):
-                        begin_upload(parse_url(path))
-                    store.put(name, data)
-                os.unlink(temporary)
+            with _mapped(temporary) as data:
+                if may_have_parts(len(data)):
+                    begin_upload(parse_url(path))
+                store.put(name, data)
+            os.unlink(temporary)
 
     def publish_shard(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Upload the files of a shard; the table only if there is none.

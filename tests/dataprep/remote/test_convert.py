@@ -14,9 +14,13 @@ from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from dataprep import storage
 from dataprep.convert.dataset import convert_dataset
-from dataprep.options import Options
+from dataprep.convert.finish import finish
+from dataprep.convert.planning import plan_dataset
+from dataprep.convert.work import work
+from dataprep.options import Downscale, Options
 from dataprep.shards.write import write_shard
 from dataprep.sources import read_source
+from dataprep.storage.completion import INCOMPLETE_NAME
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, StorageError
 from manifests.remote import Store, open_store
@@ -65,8 +69,10 @@ def test_a_bucket_gets_the_same_bytes_as_a_folder(source, expected, store, stagi
 
 
 @pytest.mark.usefixtures("quick_programs")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_only_the_shards_that_are_being_written_are_on_the_local_disk(source, bucket, staging, workers) -> None:
+@pytest.mark.parametrize(("workers", "options"), [(1, {}), (2, {}), (2, {"downscale": Downscale(shorter=60)})])
+def test_only_the_shards_that_are_being_written_are_on_the_local_disk(
+    source, bucket, staging, workers, options
+) -> None:
     counts, ended = [], threading.Event()
 
     def watch() -> None:
@@ -82,12 +88,13 @@ def test_only_the_shards_that_are_being_written_are_on_the_local_disk(source, bu
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        convert_dataset(read_source(source), str(bucket), Options(shard_samples=3), workers=workers)
+        convert_dataset(read_source(source), str(bucket), Options(shard_samples=3, **options), workers=workers)
     finally:
         ended.set()
         watcher.join()
     assert sum(info.name.endswith(".tfrecord") for info in bucket.list_objects()) == 13
-    assert 1 <= max(counts) <= workers
+    # A shard that several processes share begins while each of them still writes another one.
+    assert 1 <= max(counts) <= (1 if workers == 1 else workers + 1)
 
 
 def test_from_bucket_to_bucket_in_several_processes(source, expected, bucket, dataprep, staging) -> None:
@@ -112,6 +119,37 @@ def test_a_complete_dataset_is_not_written_again(source, store, monkeypatch) -> 
     result = convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
     assert result.resumed == 4
     assert {info.name: info.etag for info in store.list_objects()} == before
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_a_run_killed_between_the_manifest_and_the_mark_of_incomplete_datasets(
+    source, expected, store, monkeypatch, in_steps
+) -> None:
+    """The manifest is written, and the object that says that the dataset is incomplete is not deleted yet."""
+    delete = Store.delete
+
+    def killed(self, name):
+        if name == INCOMPLETE_NAME and "manifest.json" in download(self):
+            raise ZeroDivisionError
+        delete(self, name)
+
+    def run():
+        if in_steps:
+            work(str(store), workers=1)
+            finish(str(store), workers=1)
+        else:
+            convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+
+    if in_steps:
+        plan_dataset(read_source(source), str(store), OPTIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "delete", killed)
+        with pytest.raises(ZeroDivisionError):
+            run()
+    assert {"manifest.json", INCOMPLETE_NAME} <= {*download(store)}
+    run()
+    files = {name: data for name, data in download(store).items() if not name.startswith("plan/")}
+    assert without_stamps(files) == expected
 
 
 def test_what_is_missing_is_written_again(source, expected, store) -> None:
