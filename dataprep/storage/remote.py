@@ -22,7 +22,7 @@ from manifests.errors import CallError, StorageError
 from manifests.files import FileKind, check_length
 from manifests.remote import ObjectInfo, Store, open_store
 from manifests.remote.uploads import abort_own_upload, abort_uploads, begin_upload, may_have_parts
-from manifests.remote.url import is_url, parse_url
+from manifests.remote.url import parse_url
 
 #: Bytes that a view reads at once. A request takes about as long as this many bytes do at 100 MB/s.
 VIEW_BYTES = 4 << 20
