@@ -75,8 +75,8 @@ class LoaderState(LoaderAttributes):
     def _batches(self) -> Iterator[Any]:
         iteration = self._looping = self._begin()
         try:
-            while self._progress.position.batch < len(self):
-                self._require_usable()
+            while self._progress.position.batch < self._progress.batches:
+                self._require_open()
                 if iteration != self._progress.iteration:
                     raise CallError(
                         "this iterator is invalid: the loader has a newer one, or set_epoch() was called",
@@ -179,6 +179,10 @@ class LoaderState(LoaderAttributes):
         self._progress = replace(progress, iteration=self._progress.iteration + 1)
 
     def _require_usable(self) -> None:
+        self._require_open()
+        check_group(self.options.ranks)
+
+    def _require_open(self) -> None:
         if self._closed:
             raise CallError("this loader is closed", hint="build a new loader")
         if os.getpid() != self._process:
@@ -186,7 +190,6 @@ class LoaderState(LoaderAttributes):
                 "this loader was built in another process, and DALI's threads do not exist in a forked one",
                 hint="build the loader in the process that uses it",
             )
-        check_group(self.options.ranks)
 
 
 def _close_dropped(open_images: Sequence[Images], process: int) -> None:

@@ -86,7 +86,9 @@ def _images(
     # The last batch of a rank may be empty, and functions need not handle that. They get one image of those that
     # fill DALI's batch, so that the empty result has the shape and the type of the other batches.
     given = max(size, 1)
-    tensor = framework.images(outputs, spec.options.dtype, spec.options.device)[:given]
+    tensor = framework.images(outputs, spec.options.dtype, spec.options.device)
+    if given < spec.options.batch_size:
+        tensor = tensor[:given]
     for function in functions:
         tensor = function(tensor)
         if not hasattr(tensor, "__len__") or len(tensor) != given:
@@ -95,4 +97,4 @@ def _images(
                 f"the function {name} in transforms must return a tensor of {given} images",
                 hint="change the batch that the function receives, and return all of its images",
             )
-    return tensor[:size]
+    return tensor if size else tensor[:0]

@@ -93,7 +93,6 @@ class Fields:
         self._lazy, lazy = tables.lazy_columns([name for name in columns if name not in (*others, *self._lists)])
         self._columns |= lazy
         self._defined = frozenset(lazy)  # a column of the source may be called `label`
-        self._ends = np.cumsum([shard.samples for shard in split.shards])
         self._row_finder = (
             RowFinder(split, tables.columns(["offset"], requested_by="fields")["offset"]) if self.source else None
         )
@@ -151,7 +150,7 @@ class Fields:
         """
         values: dict[str, Values] = {}
         if rows is not None and self._columns:
-            self._lazy.load(np.searchsorted(self._ends, rows, side="right"))
+            self._lazy.load_rows(rows)
         for name in self._names:
             if name == "label" and stored is not None:
                 values[name] = self._checked(self._parsed(stored))
@@ -180,8 +179,8 @@ class Fields:
 
     def _checked(self, labels: Labels) -> Labels:
         end = len(self._split.manifest.classes) or MAX_LABEL + 1
-        wrong = labels[(labels < 0) | (labels >= end)]
-        if wrong.size:
+        if labels.size and not (labels.min() >= 0 and labels.max() < end):
+            wrong = labels[(labels < 0) | (labels >= end)]
             raise DamagedError(
                 f"a record of {self._split.folder} has the label {wrong[0]}, but labels go from 0 to {end - 1}",
                 hint=VERIFY,

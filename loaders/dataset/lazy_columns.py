@@ -70,6 +70,11 @@ class LazyColumns:
         for shard in pending.tolist():
             self._load(shard)
 
+    def load_rows(self, rows: NDArray[np.int64]) -> None:
+        """Do the same for the shards of some rows."""
+        if self._pending.any():
+            self.load(np.searchsorted(self._ends, rows, side="right"))
+
     def _load(self, shard: int) -> None:
         with self._lock:
             names = [name for name, missing in self._missing.items() if missing[shard]]

@@ -96,26 +96,37 @@ def is_readable(address: int) -> bool:
     return not _libc.madvise(address & -mmap.PAGESIZE, 1, _POPULATE_READ) or ctypes.get_errno() != errno.EFAULT
 
 
-def find_unreadable(addresses: NDArray[np.int64]) -> int | None:
-    """Return the index of the first mapped byte that cannot be read, `None` if all can; see `is_readable`."""
-    for first in range(0, len(addresses), _MAX_RANGES):
-        part = addresses[first : first + _MAX_RANGES]
-        if not _read_all(part):
-            # Some containers do not permit the system call.
-            for index, address in enumerate(part.tolist(), first):
-                if not is_readable(address):
-                    return index
-    return None
+class MappedBytes:
+    """Single bytes of mapped files, ready to be checked: `find_unreadable` is a system call for each 1,024 of them.
 
+    The files must stay mapped. One thread at a time may use it.
+    """
 
-def _read_all(addresses: NDArray[np.int64]) -> bool:
-    """Return whether the system can copy a byte from each address, in one call."""
-    bytes_there = np.empty(len(addresses), np.uint8)
-    here = np.array([bytes_there.ctypes.data, len(addresses)], np.uint64)
-    there = np.ones((len(addresses), 2), np.uint64)
-    there[:, 0] = addresses
-    copied = _libc.process_vm_readv(os.getpid(), here.ctypes.data, 1, there.ctypes.data, len(addresses), 0)
-    return bool(copied == len(addresses))
+    def __init__(self, addresses: NDArray[np.int64]) -> None:
+        """Prepare the check of the bytes at some addresses, int64 [bytes]."""
+        self._addresses = addresses
+        # What `process_vm_readv` takes: address and length of each part, there and here.
+        self._there = np.ones((len(addresses), 2), np.uint64)
+        self._there[:, 0] = addresses
+        self._copies = np.empty(min(len(addresses), _MAX_RANGES), np.uint8)
+        self._here = np.array([self._copies.ctypes.data, len(self._copies)], np.uint64)
+        self._there_at, self._here_at = self._there.ctypes.data, self._here.ctypes.data
+
+    def find_unreadable(self) -> int | None:
+        """Return the index of the first byte that cannot be read, `None` if all can; see `is_readable`."""
+        for first in range(0, len(self._addresses), _MAX_RANGES):
+            count = min(len(self._addresses) - first, _MAX_RANGES)
+            if self._copy(first, count) != count:
+                # Some containers do not permit the system call.
+                for index, address in enumerate(self._addresses[first : first + count].tolist(), first):
+                    if not is_readable(address):
+                        return index
+        return None
+
+    def _copy(self, first: int, count: int) -> int:
+        """Let the system copy some of the bytes, and return how many it can."""
+        part = self._there_at + first * self._there.itemsize * 2
+        return int(_libc.process_vm_readv(os.getpid(), self._here_at, 1, part, count, 0))
 
 
 def resident_bytes(file: MappedFile) -> int:

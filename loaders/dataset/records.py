@@ -13,7 +13,7 @@ import numpy as np
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from loaders.dataset.mapped_files import MappedFile, Mappings, find_unreadable, prefetch
+from loaders.dataset.mapped_files import MappedBytes, MappedFile, Mappings, prefetch
 from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables, outside_error
@@ -29,23 +29,18 @@ _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was
 
 @dataclass(frozen=True, slots=True)
 class LastBytes:
-    """The part of the shards that some images need.
+    """The part of the mapped shards that some images need.
 
     Attributes:
         shards: numbers of the shards, each once.
         ends: number of bytes that are needed of each, from its beginning.
+        mapped: the last of these bytes of each.
 
     """
 
     shards: NDArray[np.intp]
     ends: NDArray[np.int64]
-
-
-def _last_bytes(shards: NDArray[np.intp], ends: NDArray[np.int64]) -> LastBytes:
-    needed, place = np.unique(shards, return_inverse=True)
-    last = np.zeros(len(needed), np.int64)
-    np.maximum.at(last, place, ends)
-    return LastBytes(needed, last)
+    mapped: MappedBytes
 
 
 class Records:
@@ -120,13 +115,13 @@ class Records:
         get_mapped = self._mappings.get
         parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), (begins + sizes).tolist(), strict=True)
         images = [(get_mapped(shard) or self._map(shard, row)).data[begin:end] for shard, row, begin, end in parts]
-        self.check_readable(_last_bytes(shards, begins + sizes))
+        self.check_readable(self._last_bytes(shards, begins + sizes))
         return images
 
     def last_bytes(self, rows: NDArray[np.int64]) -> LastBytes:
-        """Return which part of the shards some images need, for `check_readable`."""
+        """Return which part of the shards some images need, for `check_readable`, while the images are in use."""
         shards, begins, sizes = self._located(rows)
-        return _last_bytes(shards, begins + sizes)
+        return self._last_bytes(shards, begins + sizes)
 
     def check_readable(self, needed: LastBytes) -> None:
         """Check that the shards which are mapped have not been shortened below the last byte that is needed.
@@ -135,11 +130,9 @@ class Records:
             ShardError: one has.
 
         """
-        addresses = self._mappings.addresses[needed.shards]
-        mapped = addresses != 0
-        wrong = find_unreadable((addresses + needed.ends - 1)[mapped])
+        wrong = needed.mapped.find_unreadable()
         if wrong is not None:
-            shard, end = int(needed.shards[mapped][wrong]), int(needed.ends[mapped][wrong])
+            shard, end = int(needed.shards[wrong]), int(needed.ends[wrong])
             raise ShardError(
                 "the shard was shortened while it was in use, or its disk cannot be read",
                 file=self._split.path(self._split.shards[shard].file),
@@ -174,6 +167,14 @@ class Records:
         shards = np.searchsorted(self._ends, rows, side="right")
         self._columns.load(shards)
         return shards, self._offsets[rows].astype(np.int64), self._sizes[rows].astype(np.int64)
+
+    def _last_bytes(self, shards: NDArray[np.intp], ends: NDArray[np.int64]) -> LastBytes:
+        needed, place = np.unique(shards, return_inverse=True)
+        last = np.zeros(len(needed), np.int64)
+        np.maximum.at(last, place, ends)
+        addresses = self._mappings.addresses[needed]
+        mapped = addresses != 0
+        return LastBytes(needed[mapped], last[mapped], MappedBytes((addresses + last - 1)[mapped]))
 
     def _prefetch(self, rows: NDArray[np.int64]) -> None:
         # Nothing waits for the future. If a table or a shard cannot be read, `images` raises the same error.

@@ -13,8 +13,8 @@ from helpers import HELPERS
 from helpers.eventually import eventually
 
 import loaders
-from loaders.dataset import filesystem, mapped_files
-from loaders.dataset.mapped_files import find_unreadable, is_readable, map_file
+from loaders.dataset import filesystem
+from loaders.dataset.mapped_files import MappedBytes, is_readable, map_file
 from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.records import Records
 from loaders.dataset.split import ShardCheck, open_split
@@ -91,18 +91,18 @@ def test_a_page_beyond_the_end_of_a_shortened_file(tmp_path):
 def test_the_first_of_many_bytes_that_cannot_be_read(tmp_path, monkeypatch, permitted):
     """Some containers do not permit the system call that checks all at once."""
     if not permitted:
-        monkeypatch.setattr(mapped_files, "_read_all", lambda addresses: False)
+        monkeypatch.setattr(MappedBytes, "_copy", lambda self, first, count: -1)
     path = tmp_path / "file"
     path.write_bytes(bytes(10_000))
     file = map_file(str(path), 10_000)
     addresses = file.address + np.tile([0, 4_095, 9_999], 1_000)
-    assert find_unreadable(addresses) is None
-    assert find_unreadable(addresses[:0]) is None
+    assert MappedBytes(addresses).find_unreadable() is None
+    assert MappedBytes(addresses[:0]).find_unreadable() is None
     with open(path, "r+b") as stream:
         stream.truncate(4_096)
-    assert find_unreadable(addresses) == 2
-    assert find_unreadable(np.delete(addresses, np.arange(2, 2_500, 3))) == 1_668
-    assert find_unreadable(file.address + np.zeros(3_000, np.int64)) is None
+    assert MappedBytes(addresses).find_unreadable() == 2
+    assert MappedBytes(np.delete(addresses, np.arange(2, 2_500, 3))).find_unreadable() == 1_668
+    assert MappedBytes(file.address + np.zeros(3_000, np.int64)).find_unreadable() is None
 
 
 def test_files_are_read_without_mapping(tmp_path, monkeypatch):
