@@ -50,12 +50,18 @@ def environment(values: dict[str, str]) -> Iterator[None]:
 SCHEMES = {"memory": "memory", "seaweedfs": "s3", "moto": "s3", "azurite": "az", "google": "gs"}
 
 
+@contextmanager
+def empty_folder(kind: str, server_environment: Callable[[str], dict[str, str]]) -> Iterator[Store]:
+    """Return an empty folder in an object store, whose server is started if it does not run."""
+    with environment({} if kind == "memory" else server_environment(kind)):
+        yield open_store(f"{SCHEMES[kind]}://{servers.BUCKET}/folder {next(_numbers)}/sub")
+
+
 @pytest.fixture(params=list(SCHEMES))
 def store(request: pytest.FixtureRequest, server_environment: Callable[[str], dict[str, str]]) -> Iterator[Store]:
     """An empty folder in each kind of object store."""
-    kind = request.param
-    with environment({} if kind == "memory" else server_environment(kind)):
-        yield open_store(f"{SCHEMES[kind]}://{servers.BUCKET}/folder {next(_numbers)}/sub")
+    with empty_folder(request.param, server_environment) as folder:
+        yield folder
 
 
 @pytest.fixture

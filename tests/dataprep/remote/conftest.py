@@ -6,6 +6,18 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from helpers.object_stores import SCHEMES, empty_folder
+from helpers.servers import find_weed
+
+#: One server of each protocol. `manifests/remote` and `dataprep/storage` test that all servers do the same.
+KINDS = [kind for kind in SCHEMES if kind != ("moto" if find_weed() else "seaweedfs")]
+
+
+@pytest.fixture(params=KINDS)
+def store(request, server_environment):
+    """An empty folder in an object store of each protocol."""
+    with empty_folder(request.param, server_environment) as folder:
+        yield folder
 
 
 @pytest.fixture
