@@ -1,0 +1,64 @@
+"""`scripts/gpu` runs every step once, with an interpreter that only says what it is called with."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+INTERPRETER = """#!/usr/bin/env bash
+echo "$@"
+[[ "$*" != *"${FAILING:-nothing}"* ]]
+"""
+
+
+@pytest.fixture
+def gpu(tmp_path):
+    """A function that runs the script in a folder; returns its status and its lines, without times."""
+    python = tmp_path / "python"
+    python.write_text(INTERPRETER)
+    python.chmod(0o755)
+    (tmp_path / "photos").mkdir()
+
+    def run(*arguments, **environment):
+        variables = {**os.environ, "PYTHON": str(python), "PHOTOS": "photos", **environment}
+        command = [str(ROOT / "scripts" / "gpu"), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+        return done.returncode, re.sub(r"\d+ s\b", "N s", done.stdout + done.stderr).splitlines()
+
+    return run
+
+
+def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
+    status, lines = gpu("out", FAILING="pipelines.py")
+    assert status == 1
+    assert "plain: skipped, unset CIFAR" in lines
+    assert f"pipelines: status 1 after N s, see {tmp_path / 'out' / 'pipelines.log'}" in lines
+    ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
+    assert ended == ["tests", "thread", "hand", "torchvision", "tune", "photographs", "endurance"]
+    assert (tmp_path / "out" / "tests.log").read_text() == "-m pytest -n 6 tests/gpu\n"
+    logs = [(tmp_path / "out" / f"{name}.log").read_text().split() for name in ended[1:]]
+    assert all((ROOT / log[0]).is_file() for log in logs)
+    assert all(str(tmp_path / "photos") in log for log in logs)
+    status, lines = gpu("out", CIFAR="photos")
+    assert status == 0
+    assert [line.partition(":")[0] for line in lines if ": ended in " in line] == ["pipelines", "plain", "modern"]
+    assert "tests: ended before" in lines
+
+
+def test_chosen_steps(gpu, tmp_path):
+    assert gpu("out", "thread", "tests") == (0, ["tests: ended in N s", "thread: ended in N s"])
+    status, (line,) = gpu("out", "tune", "nothing")
+    assert status == 2
+    assert line.startswith("scripts/gpu: there is no step nothing. Hint: the steps are tests thread hand ")
+    assert not (tmp_path / "out" / "tune.log").exists()
+
+
+def test_without_arguments_it_says_what_it_does(gpu):
+    status, lines = gpu()
+    assert status == 2
+    assert lines[0].startswith("Run what needs an NVIDIA GPU")
+    assert lines[-1] == "PYTHON is the interpreter, that of .venv by default."
