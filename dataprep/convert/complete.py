@@ -16,7 +16,7 @@ from dataprep.options import Options
 from dataprep.plan.job import Job
 from dataprep.resume.finished import has_checksum, read_rejected
 from dataprep.shards.write import ShardResult
-from dataprep.storage.completion import mark_complete
+from dataprep.storage.completion import mark_complete, remove_mark
 from manifests.schema import Components, File, Manifest, Split
 from manifests.store import REJECTED_NAME, checksum_text, read_manifest, rejected_bytes
 
@@ -61,8 +61,7 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
 
     """
     file = _write_rejected(job.out, rejected_rows(job, results))
-    remove_empty_shards(job.out, results)
-    mark_complete(job.out, _build_manifest(job, results, file))
+    mark_complete(job.out, _build_manifest(job, results, file), empty_tables(results))
     _log.info("%s: the manifest is written", job.out)
     return read_result(job, results)
 
@@ -103,11 +102,27 @@ def rejected_rows(job: Job, results: Sequence[ShardResult]) -> list[Mapping[str,
     return [*job.rejected, *(row for result in results for row in result.conversion.rejected)]
 
 
-def remove_empty_shards(out: str, results: Sequence[ShardResult]) -> None:
+def remove_empty_shards(out: str, results: Iterable[ShardResult]) -> None:
     """Remove the tables of shards without images: they only recorded, for a resumed run, that all were rejected."""
-    for result in results:
-        if result.shard is None:
-            storage.remove(os.path.join(out, result.table.name))
+    for name in empty_tables(results):
+        storage.remove(os.path.join(out, name))
+
+
+def empty_tables(results: Iterable[ShardResult]) -> list[str]:
+    """Return the names of the tables of shards without images."""
+    return [result.table.name for result in results if result.shard is None]
+
+
+def clean_up(out: str, results: Iterable[ShardResult]) -> None:
+    """Remove what a run left that was killed after it wrote the manifest, or what a late worker has written since.
+
+    Args:
+        out: the output folder.
+        results: the finished shards, with those that have no images.
+
+    """
+    remove_empty_shards(out, results)
+    remove_mark(out)
 
 
 def count_duplicates(rejected: Iterable[Mapping[str, str]]) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from dataprep import storage
-from dataprep.convert.complete import ConvertResult, read_result, write_dataset
+from dataprep.convert.complete import ConvertResult, clean_up, read_result, write_dataset
 from dataprep.engines import Engine, LocalEngine
 from dataprep.options import Options
 from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, make_plan
@@ -26,7 +26,7 @@ from dataprep.resume.output import check_output
 from dataprep.resume.stamps import write_stamps
 from dataprep.shards.write import ShardResult, log_shard, useful_workers, write_shard
 from dataprep.sources import Source
-from dataprep.storage.completion import mark_incomplete, remove_mark
+from dataprep.storage.completion import mark_incomplete
 from manifests.errors import CallError
 from manifests.text import printable
 
@@ -164,7 +164,7 @@ def prepared(
         with storage.remember(out):
             resumable = find_resumable(source, plan, out, options, overwrite=overwrite, rereading=rereading)
         if resumable.is_complete:
-            remove_mark(out)
+            clean_up(out, resumable.shards.values())
         if (
             has_other_plan
             or always_writes
@@ -200,9 +200,12 @@ def _prepare_folder(
     out: str, plan: ConversionPlan, options: Options, resumable: Resumable, *, overwrite: bool, is_locked: bool
 ) -> None:
     """Remove what this run replaces. Every kill in between leaves a folder that the same call can resume."""
+    removing = overwrite and bool(resumable.outdated)
     if not resumable.is_complete:
-        mark_incomplete(out, plan, options, overwrite=overwrite)
+        mark_incomplete(out, plan, options, overwrite=overwrite, removing=removing)
     remove_outdated(out, resumable)
+    if removing:
+        mark_incomplete(out, plan, options, overwrite=overwrite)
     if resumable.stamps:  # after the old shards are gone, which have other stamps
         write_stamps(out, plan, resumable.stamps)
     # Last, because a table among the temporary files can prove which run wrote an outdated shard.

@@ -8,18 +8,26 @@ from dataclasses import dataclass
 
 from dataprep import storage
 from dataprep.canary import check_canary
-from dataprep.convert.complete import ConvertResult, read_result, write_dataset
+from dataprep.convert.complete import ConvertResult, clean_up, read_result, write_dataset
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
 from dataprep.plan.files import read_plan
 from dataprep.plan.job import Job
 from dataprep.plan.tasks import recorded_tasks
 from dataprep.progress import Progress
-from dataprep.resume.finished import files_in_manifest, has_all_of, is_intact, read_finished
+from dataprep.resume.finished import (
+    files_in_manifest,
+    files_in_mark,
+    has_all_of,
+    is_intact,
+    manifest_in_mark,
+    read_finished,
+)
 from dataprep.resume.output import refuse_appended
 from dataprep.shards.write import ShardResult
-from dataprep.storage.completion import remove_mark
+from dataprep.storage.completion import mark_complete
 from manifests.errors import StoppedError, StorageError
+from manifests.remote.url import is_url
 from manifests.schema import File
 from manifests.text import agree, plural, printable
 
@@ -84,6 +92,7 @@ def finish(
     with storage.locked(out, shared=True):
         storage.check_partials([out])
         refuse_appended(out)
+        _complete_interrupted(job, out)
         in_manifest = files_in_manifest(job.fingerprint, out)
         results = check_shards(job, in_manifest, engine or LocalEngine(workers), progress)
         missing = [number for number, shard in enumerate(job.shards) if results[shard.name] is None]
@@ -94,7 +103,10 @@ def finish(
             in_manifest = files_in_manifest(job.fingerprint, out)
         unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
         if unlisted and has_all_of(out, in_manifest):
-            remove_mark(out)
+            clean_up(out, found)
+            if storage.has_partials(out):
+                with storage.partials([out], is_locked=True):
+                    pass
             return read_result(job, found)
         if missing:
             storage.sweep_dead(out)
@@ -108,6 +120,17 @@ def finish(
             if not has_all_of(out, files_in_manifest(job.fingerprint, out)):
                 raise
             return read_result(job, found)
+
+
+def _complete_interrupted(job: Job, out: str) -> None:
+    """Complete a dataset whose `finish` was killed between the two renames of the manifest; see `mark_complete`.
+
+    The tables of shards without images are gone then, so these shards would count as missing.
+    """
+    listed = files_in_mark(job.fingerprint, out)
+    if listed and has_all_of(out, listed) and (manifest := manifest_in_mark(out)):
+        with storage.partials([out], is_locked=True):
+            mark_complete(out, manifest)
 
 
 def check_shards(
@@ -140,13 +163,14 @@ def missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
     names = ", ".join(job.shards[number].name for number in missing[:5])
     more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
     out = printable(job.out)
-    hint = f"run `dataprep work {out} --claim`, or all tasks again, then `dataprep finish {out}`"
+    all_left = f"`dataprep work {out}{'' if is_url(job.out) else ' --claim'}`"  # claims need a file system
+    hint = f"run {all_left}, or all tasks again, then `dataprep finish {out}`"
     if tasks := recorded_tasks(job.out):
         numbers = sorted({number % tasks for number in missing})
         shown = ",".join(map(str, numbers[:50])) + (",..." if len(numbers) > 50 else "")
         hint = (
             f"run {agree(len(numbers), 'task', 'tasks')} {shown} of {tasks} again (`dataprep work {out} --task "
-            f"{numbers[0]}/{tasks}`), or `dataprep work {out} --claim`, then `dataprep finish {out}`"
+            f"{numbers[0]}/{tasks}`), or {all_left}, then `dataprep finish {out}`"
         )
     message = f"{plural(len(missing), 'shard')} of {len(job.shards):,} {agree(len(missing), 'is', 'are')} missing"
     return StoppedError(f"{message} or damaged: {names}{more}", file=job.out, hint=hint)

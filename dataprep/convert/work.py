@@ -42,6 +42,7 @@ from dataprep.shards.write import ShardResult, ShardTask, divides, log_shard, us
 from dataprep.storage.completion import INCOMPLETE_NAME, mark_incomplete, owns_names
 from dataprep.storage.owners import this_owner
 from manifests.errors import StorageError
+from manifests.remote.url import is_url
 from manifests.schema import File
 from manifests.store import MANIFEST_NAME
 
@@ -116,6 +117,8 @@ def work(
             if share:
                 run.refuse_foreign_files(left)
             run.prepare_folder()
+            if is_url(out):
+                run.remove_outdated_tables(left)
             if share:
                 record_tasks(out, share.tasks)
                 results = run.write(left)
@@ -193,6 +196,14 @@ class _Run:
         if self.in_manifest:
             mark_incomplete(self.job.out, self.job, self.job.options)
             storage.remove(os.path.join(self.job.out, MANIFEST_NAME))
+
+    def remove_outdated_tables(self, numbers: Sequence[int]) -> None:
+        """Remove tables of shards with images that may be readable now: in an object store, no table is replaced."""
+        for number in numbers:
+            name = self.job.shards[number].name
+            result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)
+            if result and not is_final(result):
+                storage.remove(os.path.join(self.job.out, f"{name}.parquet"))
 
     def refuse_foreign_files(self, numbers: Sequence[int]) -> None:
         """Check that no file of another dataset or tool has the name of a file that is about to be written.

@@ -16,6 +16,7 @@ from dataprep.duplicates.symmetries import WORDS, parse_hashes
 from dataprep.options import HASH_COLUMN
 from dataprep.progress import Progress, divide
 from dataprep.sources import Source
+from dataprep.storage.partials import remove_leftovers
 from manifests.errors import CallError, StoppedError
 from manifests.labels import LABEL_COLUMNS, LabelType
 
@@ -274,7 +275,10 @@ def store_hashes(images: Collection) -> dict[str, str]:
     """
     failures = {}
     for number, source in enumerate(images.sources):
-        if not source.prepared or not images.read[number]:
+        if not source.prepared:
+            continue
+        if not images.read[number]:
+            remove_leftovers(source.root)  # an earlier run may have been killed right after it stored the hashes
             continue
         start, stop = images.starts[number : number + 2].tolist()
         rows = images.computed[(images.computed >= start) & (images.computed < stop)]

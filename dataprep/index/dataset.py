@@ -26,7 +26,6 @@ from manifests.store import (
     SHARD_LIST_NAME,
     manifest_files,
     may_replace_manifest,
-    read_manifest,
     rejected_bytes,
 )
 from manifests.text import printable
@@ -215,7 +214,7 @@ def _commit(
     notices = ("the images were not read, so there are no checksums for `dataprep verify` to compare with",)
     return IndexResult(
         folder,
-        read_manifest(folder),
+        manifest,  # from memory: `dataprep index` on another machine may have removed the file for its own run
         rejected=len(rejected),
         failed=tuple(row for row in rejected if row["reason"] == FAILED),
         notices=notices if options.validate == "none" else (),

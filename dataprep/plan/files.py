@@ -96,16 +96,17 @@ def write_plan(
         append=append,
     )
     storage.write_partial(os.path.join(out, PLAN_NAME), seal(plan_to_json(stored)))
+    storage.remove(os.path.join(folder, PLAN_NAME))  # first: the old one must never describe new tables
     remove_plan(out)
     storage.publish_all([*pairs, (storage.partial_path(os.path.join(out, PLAN_NAME)), os.path.join(folder, PLAN_NAME))])
     return stored
 
 
 def remove_plan(out: str) -> None:
-    """Remove the files of a plan, ``plan.json`` first."""
+    """Remove the files of a plan, ``plan.json`` last: after a kill, the same command finds it and continues."""
     folder = plan_folder(out)
     names = [entry.name for entry in storage.list_folder(folder)] if storage.is_folder(folder) else []
-    for name in sorted((name for name in names if _PLAN_FILE.fullmatch(name)), key=lambda name: name != PLAN_NAME):
+    for name in sorted((name for name in names if _PLAN_FILE.fullmatch(name)), key=lambda name: name == PLAN_NAME):
         storage.remove(os.path.join(folder, name))
 
 

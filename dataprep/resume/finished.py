@@ -27,11 +27,17 @@ def files_in_manifest(fingerprint: str, out: str) -> dict[str, File]:
 
 def files_in_mark(fingerprint: str, out: str) -> dict[str, File]:
     """Do the same for `INCOMPLETE_NAME`, which is the complete manifest while `mark_complete` renames it."""
+    manifest = manifest_in_mark(out)
+    return _files_of(fingerprint, manifest) if manifest else {}
+
+
+def manifest_in_mark(out: str) -> Manifest | None:
+    """Return the complete manifest in `INCOMPLETE_NAME`; `None` if it is not one."""
     try:
         path = os.path.join(out, INCOMPLETE_NAME)
-        return _files_of(fingerprint, parse_manifest(read_file(path, MANIFEST), path))
+        return parse_manifest(read_file(path, MANIFEST), path)
     except (OSError, ManifestError):
-        return {}
+        return None
 
 
 def _files_of(fingerprint: str, manifest: Manifest) -> dict[str, File]:

@@ -121,8 +121,10 @@ def find_resumable(
     refuse_folders(out, (MANIFEST_NAME, INCOMPLETE_NAME, STAMPS_NAME, *_dataset_files(plan, out)))
     if not overwrite:
         refuse_appended(out)
+    # Before the manifest: another process may finish meanwhile, and removes the mark last.
+    owned = owns_names(out, plan.fingerprint)
     in_manifest = files_in_manifest(plan.fingerprint, out)
-    kept = _intact_shards(plan, out, options, in_manifest, overwrite=overwrite)
+    kept = _intact_shards(plan, out, options, in_manifest, overwrite=overwrite, owned=owned)
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
     to_read = [shard for shard in plan.shards if shard.name in (kept if rereading.shards else changed)]
@@ -144,9 +146,23 @@ def find_resumable(
 
 
 def _intact_shards(
-    plan: ConversionPlan, out: str, options: Options, in_manifest: Mapping[str, File], *, overwrite: bool
+    plan: ConversionPlan,
+    out: str,
+    options: Options,
+    in_manifest: Mapping[str, File],
+    *,
+    overwrite: bool,
+    owned: bool,
 ) -> dict[str, ShardResult]:
     """Return the finished shards of the plan whose files are as their sample tables say, by name.
+
+    Args:
+        plan: the plan.
+        out: output folder.
+        options: options of the conversion.
+        in_manifest: files that the manifest lists, by name.
+        overwrite: see `find_resumable`.
+        owned: see `owns_names`.
 
     Raises:
         CallError: a file belongs to something else, and `overwrite` does not allow to replace it.
@@ -154,7 +170,8 @@ def _intact_shards(
     """
     names = (shard.name for shard in plan.shards)
     tables = list(storage.map_files(out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names))
-    foreign = next(_foreign_files(plan, out, options, _listed_files(plan, out, in_manifest, tables)), None)
+    listed = _listed_files(plan, out, in_manifest, tables)
+    foreign = next(_foreign_files(plan, out, options, listed, owned=owned), None)
     if foreign and not overwrite:
         raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
     starts_over = overwrite and read_mark(out) != (plan.fingerprint, True)
@@ -257,13 +274,14 @@ def _listed_files(
     return listed
 
 
-def _foreign_files(plan: ConversionPlan, out: str, options: Options, listed: Mapping[str, File]) -> Iterator[str]:
+def _foreign_files(
+    plan: ConversionPlan, out: str, options: Options, listed: Mapping[str, File], *, owned: bool
+) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
     if not may_replace_manifest(out):
         yield MANIFEST_NAME
     suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
     planned = {REJECTED_NAME, *(shard.name + suffix for shard in plan.shards for suffix in suffixes)}
-    owned = owns_names(out, plan.fingerprint)
     for name in _dataset_files(plan, out):
         if owned and name in planned:
             continue

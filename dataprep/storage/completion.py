@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from typing import Protocol
 
 from dataprep import storage
@@ -27,10 +28,18 @@ class Plan(Protocol):
         """Digest of everything that determines the bytes."""
 
 
-def mark_incomplete(out: str, plan: Plan, options: Options, *, overwrite: bool = False) -> None:
-    """Write `INCOMPLETE_NAME`. With `overwrite`, the same call resumes this run instead of starting over."""
+def mark_incomplete(out: str, plan: Plan, options: Options, *, overwrite: bool = False, removing: bool = False) -> None:
+    """Write `INCOMPLETE_NAME`.
+
+    With `overwrite`, the same call resumes this run instead of starting over, unless it is still `removing` what it
+    overwrites.
+    """
     note = "dataprep convert has not completed this dataset. Run the same command again to resume."
-    members = {"note": note, "overwrite": overwrite, "options": {**options.as_json(), "plan": plan.fingerprint}}
+    members = {
+        "note": note,
+        "overwrite": overwrite and not removing,
+        "options": {**options.as_json(), "plan": plan.fingerprint},
+    }
     storage.replace_file(os.path.join(out, INCOMPLETE_NAME), (json.dumps(members, indent=1) + "\n").encode())
 
 
@@ -53,12 +62,12 @@ def owns_names(out: str, fingerprint: str) -> bool:
     return mark is not None and mark[0] == fingerprint
 
 
-def mark_complete(out: str, manifest: Manifest) -> None:
-    """Write ``manifest.json``, unless it already exists, and remove `INCOMPLETE_NAME`.
+def mark_complete(out: str, manifest: Manifest, obsolete: Iterable[str] = ()) -> None:
+    """Write ``manifest.json``, unless it already exists, and remove `INCOMPLETE_NAME` and files that are obsolete then.
 
     On a file system, the manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own name. So a kill never
-    leaves a complete dataset with `INCOMPLETE_NAME`, or an incomplete dataset without it. In an object store, a kill
-    may leave both; see `remove_mark`.
+    leaves a complete dataset with `INCOMPLETE_NAME` or obsolete files, or an incomplete dataset without the mark. In
+    an object store, a kill may leave all of them; see `remove_mark`.
     """
     path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
     *others, (_, data) = manifest_files(manifest).items()
@@ -66,18 +75,18 @@ def mark_complete(out: str, manifest: Manifest) -> None:
         storage.replace_file(os.path.join(out, name), content)
     if not others:
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
-    if _read_existing(path) == data:
-        storage.remove(marker)
-    elif is_url(out):
+    is_written = _read_existing(path) == data
+    if not is_written and is_url(out):
         storage.replace_file(path, data)
+        is_written = True
+    if not is_written:
+        storage.write_partial(path, data)
+        storage.publish_all([(storage.partial_path(path), marker)])
+    for name in obsolete:
+        storage.remove(os.path.join(out, name))
+    if is_written:
         storage.remove(marker)
-    else:
-        _rename_twice(path, marker, data)
-
-
-def _rename_twice(path: str, marker: str, data: bytes) -> None:
-    storage.write_partial(path, data)
-    storage.publish_all([(storage.partial_path(path), marker)])
+        return
     try:
         storage.publish_all([(marker, path)])
     except StorageError:
@@ -86,7 +95,7 @@ def _rename_twice(path: str, marker: str, data: bytes) -> None:
 
 
 def remove_mark(out: str) -> None:
-    """Remove `INCOMPLETE_NAME` of a complete dataset: a run was killed before it could."""
+    """Remove `INCOMPLETE_NAME` of a complete dataset: a run was killed before it did."""
     marker = os.path.join(out, INCOMPLETE_NAME)
     if storage.is_file(marker):
         storage.remove(marker)

@@ -11,12 +11,12 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 from dataprep.storage.files import files_of
-from dataprep.storage.local import translate_errors
+from dataprep.storage.local import locked, translate_errors
 from dataprep.storage.owners import OWNER, is_dead, this_owner
-from manifests.errors import CallError
+from manifests.errors import CallError, StorageError
 from manifests.remote.url import is_url
 from manifests.text import printable
 
@@ -31,6 +31,9 @@ _TEMPORARY = re.compile(rf"({OWNER}|[0-9]+)-(?s:.+)")
 
 #: Prefixes of other files that processes that share the folder keep there; see `dataprep.convert.claims`.
 _SHARED = re.compile(r"(claim|beat|tasks)-(?s:.+)")
+
+#: Tables of a plan. Their temporary files are those of the output folder, but they get their final names in ``plan/``.
+_PLAN_TABLE = re.compile(r"source-[0-9]{5,}\.parquet")
 
 
 def _inside(folder: str) -> str:
@@ -106,7 +109,8 @@ def partials(folders: Iterable[str], *, is_locked: bool, keeps_proofs: bool = Fa
 
     Args:
         folders: the folders to write to.
-        is_locked: whether this process holds their locks. If not, only its own temporary files are removed.
+        is_locked: whether this process holds their locks. If not, only its own temporary files and those of dead
+            processes are removed, and the folders stay while another process holds the locks.
         keeps_proofs: see `sweep`.
 
     """
@@ -117,9 +121,19 @@ def partials(folders: Iterable[str], *, is_locked: bool, keeps_proofs: bool = Fa
         yield
     finally:
         for folder in folders:
-            with suppress(OSError):  # what remains is removed by the next run
+            with suppress(OSError, StorageError):  # what remains is removed by the next run
                 sweep(folder, is_locked=is_locked, keeps_proofs=keeps_proofs)
-                _remove_folder(folder)
+                if not is_locked:
+                    sweep_dead(folder)
+                _remove_folder(folder, is_locked=is_locked)
+
+
+def remove_leftovers(folder: str) -> None:
+    """Remove what a killed process left, without the lock of the folder: for a run that writes nothing."""
+    with suppress(OSError, CallError, StorageError):
+        if has_partials(folder) or is_url(folder):  # else there is no need to lock it, not even for a moment
+            sweep_dead(folder)
+            _remove_folder(folder, is_locked=False)
 
 
 @contextmanager
@@ -192,6 +206,8 @@ def remove_partial(folder: str, path: str) -> None:
         from dataprep.storage.remote import abort_upload
 
         abort_upload(folder, path)
+        if _PLAN_TABLE.fullmatch(os.path.basename(path).partition("-")[2]):  # or the table of a split named "source"
+            abort_upload(os.path.join(folder, "plan"), path)
     with suppress(FileNotFoundError):  # a worker of a killed run may remove or rename it first
         os.unlink(path)
 
@@ -204,10 +220,21 @@ def _temporary_files(inside: str, pattern: re.Pattern[str] = _TEMPORARY) -> list
     return sorted(name for name in names if pattern.fullmatch(name)) if _RECORD_NAME in names else []
 
 
-def _remove_folder(folder: str) -> None:
+def _remove_folder(folder: str, *, is_locked: bool) -> None:
+    """Remove the folder for temporary files if it contains none.
+
+    Without the lock, do not remove it while another process holds the lock: that process needs the folder between two
+    files too, and for a URL, the lock is that of the folder above, which is also removed.
+
+    Raises:
+        StorageError: another process holds the lock.
+
+    """
     inside = _inside(folder)
-    if os.listdir(inside) == [_RECORD_NAME]:
-        os.unlink(os.path.join(inside, _RECORD_NAME))
-        os.rmdir(inside)
-    if is_url(folder):
-        os.rmdir(os.path.dirname(inside))
+    with nullcontext() if is_locked else locked(folder):
+        if has_partials(folder) and {*os.listdir(inside)} <= {_RECORD_NAME}:  # a kill may leave it without the record
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(inside, _RECORD_NAME))
+            os.rmdir(inside)
+        if is_url(folder):
+            os.rmdir(os.path.dirname(inside))

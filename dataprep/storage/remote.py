@@ -27,6 +27,9 @@ from manifests.remote.url import parse_url
 #: Bytes that a view reads at once. A request takes about as long as this many bytes do at 100 MB/s.
 VIEW_BYTES = 4 << 20
 
+#: Largest object that is compared byte for byte with what would be written: any index of a shard, but few shards.
+_COMPARED_BYTES = 4 << 20
+
 
 class RemoteFiles:
     """Files in an object store; see `dataprep.storage.files.Files`."""
@@ -109,10 +112,13 @@ class RemoteFiles:
                 if may_have_parts(len(data)):
                     begin_upload(parse_url(path))
                 store.put(name, data)
-            os.unlink(temporary)
+            _unlink(temporary)
 
     def publish_shard(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Upload the files of a shard; the table only if there is none.
+
+        If the table exists, another process has written the shard. Its other files may be lost, or deleted by a
+        process that looked before they had a table, so those that differ are uploaded again.
 
         Raises:
             StorageError: there is a table with other content.
@@ -121,13 +127,14 @@ class RemoteFiles:
         *others, (temporary, path) = pairs
         store, name = _place(path)
         with _mapped(temporary) as table:
-            if not _is_written(store, name, path, table):
+            if _is_written(store, name, path, table):
+                self.publish([pair for pair in others if _differs(*pair)])
+            else:
                 self.publish(others)
                 if not store.create(name, table):
                     _is_written(store, name, path, table)
         for each, _ in pairs:
-            if os.path.lexists(each):
-                os.unlink(each)
+            _unlink(each)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write a small file unless there is one."""
@@ -234,6 +241,23 @@ def _mapped(path: str) -> Iterator[bytes | mmap.mmap]:
             return
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     yield data  # the last user unmaps it: a request that is given up may still read from it
+
+
+def _unlink(temporary: str) -> None:
+    with suppress(FileNotFoundError):  # another process that has finished the dataset removes all temporary files
+        os.unlink(temporary)
+
+
+def _differs(temporary: str, path: str) -> bool:
+    """Return whether an object is missing, or has another length than a file, or is short and has other content."""
+    store, name = _place(path)
+    with _mapped(temporary) as data:
+        try:
+            if store.stat(name).bytes != len(data):
+                return True
+            return len(data) <= _COMPARED_BYTES and crc32c(memoryview(store.get(name))) != crc32c(data)
+        except FileNotFoundError:
+            return True
 
 
 def _is_written(store: Store, name: str, path: str, table: bytes | mmap.mmap) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep import storage
 from dataprep.convert.complete import write_dataset
 from dataprep.convert.finish import finish
 from dataprep.verify.dataset import verify_dataset
@@ -190,3 +191,61 @@ def test_another_process_finishes_first(source, invoke, snapshot, tmp_path, monk
     assert late.manifest == read_manifest(out)
     assert late.rejected == 15
     assert snapshot(out) == snapshot(copy)
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.fixture
+def with_empty_shards(source, invoke, snapshot, tmp_path):
+    """Folders before and after `finish`, of a plan with a shard whose images are all rejected, and its table."""
+    out, done = tmp_path / "out", tmp_path / "done"
+    invoke("plan", "--src", source, "--out", out, *CASES["webdataset"])
+    invoke("work", out, "--workers", 1)
+    shutil.copytree(out, done)
+    invoke("finish", done, "--max-rejected", 1, "--workers", 1)
+    (name,) = {path.name for path in out.glob("*.parquet")} - {path.name for path in done.glob("*.parquet")}
+    return out, snapshot(done), name
+
+
+@pytest.mark.parametrize("name", ["manifest.incomplete.json", "manifest.json"])
+def test_finish_is_killed_before_one_of_the_renames_of_the_manifest(with_empty_shards, snapshot, monkeypatch, name):
+    out, expected, _ = with_empty_shards
+    publish = storage.publish_all
+
+    def killed(pairs):
+        pairs = list(pairs)
+        if pairs[0][1] == str(out / name):
+            raise KilledError
+        publish(pairs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "publish_all", killed)
+        with pytest.raises(KilledError):
+            finish(str(out), workers=1)
+    assert finish(str(out), workers=1).rejected == 15
+    assert snapshot(out) == expected
+
+
+def test_a_late_worker_of_a_shard_without_images(with_empty_shards, source, invoke, snapshot):
+    """It writes the table of the shard again after `finish` has removed it."""
+    out, expected, name = with_empty_shards
+    table = (out / name).read_bytes()
+    finish(str(out), workers=1)
+    for call in (["finish", out], ["convert", "--src", source, "--out", out, *CASES["webdataset"]]):
+        (out / name).write_bytes(table)
+        invoke(*call, "--max-rejected", 1, "--workers", 1)
+        assert not (out / name).exists()
+    assert snapshot(out) == expected
+
+
+def test_finish_removes_temporary_files_of_one_that_was_killed(with_empty_shards, snapshot, tmp_path):
+    out, expected, _ = with_empty_shards
+    shutil.copytree(out, tmp_path / "before")
+    finish(str(out), workers=1)
+    shutil.copytree(tmp_path / "before" / ".partial-dataprep", out / ".partial-dataprep")
+    assert any((out / ".partial-dataprep").iterdir())
+    finish(str(out), workers=1)
+    assert snapshot(out) == expected
+    assert not (out / ".partial-dataprep").exists()

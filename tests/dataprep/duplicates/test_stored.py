@@ -12,6 +12,7 @@ from helpers.pictures import encode
 
 from dataprep.duplicates import collection
 from dataprep.options import HASHES_NAME
+from dataprep.storage.owners import this_owner
 from manifests.errors import StorageError
 from manifests.store import read_manifest
 
@@ -44,6 +45,27 @@ def test_computed_hashes_are_stored_beside_the_dataset(convert, invoke, monkeypa
     assert snapshot(out) == after
     filtered = convert(out, "dropped", "--duplicates", "drop", "--where", "path not like '%coffee%'")
     assert "val/b/half.jpg" in {row for name, row in sources_of(filtered)}
+
+
+def leave_partials(out):
+    """Leave the folder for temporary files, as a run does that is killed right after it stored the hashes."""
+    (out / ".partial-dataprep").mkdir()
+    (out / ".partial-dataprep" / "made-by-dataprep").touch()
+    host, machine, _, start = this_owner().split(".")
+    (out / ".partial-dataprep" / f"{host}.{machine}.99999999.{start}-{HASHES_NAME}").write_bytes(b"x")
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_what_a_killed_run_left_is_removed(is_stored, convert, invoke, snapshot, source):
+    out = convert(source, "out")
+    invoke("duplicates", out, status=1)
+    expected = snapshot(out)
+    if not is_stored:
+        (out / HASHES_NAME).unlink()
+    leave_partials(out)
+    invoke("duplicates", out, status=1)
+    assert not (out / ".partial-dataprep").exists()
+    assert snapshot(out) == expected
 
 
 def sources_of(dataset):

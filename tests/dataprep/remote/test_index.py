@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from dataprep import storage
 from dataprep.index.dataset import index_shards
 from dataprep.options import IndexOptions
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 from manifests.remote import Store
+from manifests.store import read_manifest
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,21 @@ def test_the_files_are_those_of_a_local_copy(shards, expected, store) -> None:
     assert (result.errors, result.folder) == ((), url)
     assert {info.name: bytes(store.get(info.name)) for info in store.list_objects()} == expected
     assert not verify_dataset(url, workers=1).problems
+
+
+def test_another_machine_removes_the_manifest_for_its_own_run(shards, store, monkeypatch) -> None:
+    """Only one machine at a time can lock a folder on a disk, but two can index the same object store."""
+    url = upload(shards, store)
+    manifest = index_shards([url], workers=1).manifest
+    assert manifest == read_manifest(url)
+    replace_file = storage.replace_file
+
+    def replace_and_remove(path: str, data: bytes) -> None:
+        replace_file(path, data)
+        storage.remove(path)
+
+    monkeypatch.setattr(storage, "replace_file", replace_and_remove)
+    assert index_shards([url], workers=1).manifest == manifest
 
 
 def test_shards_with_braces_and_in_folders(shards, store) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.handmade import make_dataset
@@ -21,7 +22,9 @@ from helpers.pictures import encode, photo
 from PIL import Image
 
 from dataprep.report.cost import MemoryEstimate
+from dataprep.report.files import write_report
 from dataprep.report.rejected import RejectedImage, RejectedTask, show_rejected
+from dataprep.storage.owners import this_owner
 from manifests.schema import File
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, read_manifest, rejected_bytes
 from manifests.tables import read_table, write_table
@@ -546,3 +549,13 @@ def test_columns_of_the_source_that_are_named_like_changes(run, tmp_path):
     write_table(table, str(path))
     change_table(folder, "source", lambda values: values)
     assert run(folder)[0]["changes"] == {}
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path):
+    partials = tmp_path / ".partial-dataprep"
+    partials.mkdir()
+    (partials / "made-by-dataprep").touch()
+    host, machine, _, start = this_owner().split(".")
+    (partials / f"{host}.{machine}.99999999.{start}-r.html").write_bytes(b"<p>")
+    write_report(SimpleNamespace(json="{}", html="<p>"), str(tmp_path / "r.html"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "r.json"]

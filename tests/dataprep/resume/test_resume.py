@@ -13,6 +13,7 @@ from dataprep.resume.leftovers import find_resumable
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
 from dataprep.storage.completion import INCOMPLETE_NAME, mark_incomplete
+from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 
 OPTIONS = Options(shard_samples=5)
@@ -135,3 +136,23 @@ def test_complete_dataset_is_neither_marked_nor_rewritten(source, out):
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     assert convert_dataset(source, str(out), OPTIONS, workers=1).resumed == 3
     assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_an_interrupted_overwrite_keeps_no_damaged_shard(source, tmp_path, monkeypatch):
+    """It was killed before it removed the old shards, which are of the same plan: the next one must not resume them."""
+    out = tmp_path / "out"
+    convert_dataset(source, str(out), OPTIONS, workers=1)
+    shard = next(out.glob("*.tfrecord"))
+    data = bytearray(shard.read_bytes())
+    data[200] ^= 255
+    shard.write_bytes(data)
+
+    def killed(folder, resumable):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dataprep.convert.dataset.remove_outdated", killed)
+        with pytest.raises(ZeroDivisionError):
+            convert_dataset(source, str(out), OPTIONS, workers=1, overwrite=True)
+    assert convert_dataset(source, str(out), OPTIONS, workers=1, overwrite=True).resumed == 0
+    assert not verify_dataset(str(out), workers=1).problems

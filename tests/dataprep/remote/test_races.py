@@ -1,0 +1,204 @@
+"""Conversions into object stores beside each other, and after another one was killed: nothing locks a folder there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dataprep.convert import dataset, work
+from dataprep.convert.dataset import convert_dataset
+from dataprep.convert.finish import finish
+from dataprep.convert.planning import plan_dataset
+from dataprep.convert.work import Share
+from dataprep.images.base import Rejected
+from dataprep.options import Options
+from dataprep.resume import leftovers
+from dataprep.shards import segments
+from dataprep.sources import read_source
+from dataprep.storage.remote import REMOTE
+from dataprep.verify.dataset import verify_dataset
+from manifests.errors import ExitStatus, StoppedError
+from manifests.remote import Store
+
+pytestmark = pytest.mark.usefixtures("staging")
+
+OPTIONS = Options(shard_samples=10)
+ALL = Share(0, 1)
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.fixture(scope="module")
+def source(make_photos, tmp_path_factory) -> str:
+    return str(make_photos(tmp_path_factory.mktemp("images") / "set", 36))
+
+
+@pytest.fixture
+def convert(source, store):
+    """A function that converts the source into the store, and returns the result."""
+
+    def run(options: Options = OPTIONS, *, overwrite: bool = False):
+        return convert_dataset(read_source(source), str(store), options, workers=1, overwrite=overwrite)
+
+    return run
+
+
+@contextmanager
+def another_machine(tmp_path: Path):
+    """In this block, use another folder for temporary files, and none of what this process has listed."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path / "another machine"
+        folder.mkdir(exist_ok=True)
+        patch.setattr(tempfile, "tempdir", str(folder))
+        patch.setattr(REMOTE, "_remembered", None)
+        yield
+
+
+def names(store: Store) -> set[str]:
+    return {info.name for info in store.list_objects()}
+
+
+def problems(store: Store):
+    return verify_dataset(str(store), workers=1).problems
+
+
+def kill_before(patch: pytest.MonkeyPatch, method: str, name: str) -> None:
+    """Let a method of stores raise an error in place of what it does with the object `name`."""
+    original = getattr(Store, method)
+
+    def killed(self, key, *arguments):
+        if key == name:
+            raise KilledError
+        return original(self, key, *arguments)
+
+    patch.setattr(Store, method, killed)
+
+
+def killed_run(convert, monkeypatch, method: str, name: str) -> None:
+    with monkeypatch.context() as patch:
+        kill_before(patch, method, name)
+        with pytest.raises(KilledError):
+            convert()
+
+
+def test_a_run_that_deletes_what_another_has_finished_since_writes_it_again(convert, store, monkeypatch, tmp_path):
+    """It looks at the folder while a shard has no table yet."""
+    killed_run(convert, monkeypatch, "create", "train-00001.parquet")
+    remove, deleted = dataset.remove_outdated, []
+
+    def after_another(out, resumable):
+        if not deleted:
+            deleted.append(resumable.outdated)
+            with another_machine(tmp_path):
+                convert()
+            assert problems(store) == ()
+        remove(out, resumable)
+
+    monkeypatch.setattr(dataset, "remove_outdated", after_another)
+    convert()
+    assert "train-00001.tfrecord" in deleted[0]
+    assert problems(store) == ()
+
+
+def test_a_run_knows_its_own_files_while_another_finishes(convert, store, monkeypatch, tmp_path):
+    killed_run(convert, monkeypatch, "create", "train-00001.parquet")
+    owns, calls = leftovers.owns_names, []
+
+    def after_another(out, fingerprint):
+        owned = owns(out, fingerprint)
+        calls.append(owned)
+        if len(calls) == 1:
+            with another_machine(tmp_path):
+                convert()
+        return owned
+
+    monkeypatch.setattr(leftovers, "owns_names", after_another)
+    convert()
+    assert len(calls) > 1
+    assert problems(store) == ()
+
+
+@pytest.mark.parametrize("lost", ["train-00001.tfrecord", "train-00001.idx"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_lost_file_of_a_shard_with_a_table_is_written_by_work(source, store, lost, damaged):
+    plan_dataset(read_source(source), str(store), OPTIONS)
+    work.work(str(store), ALL, workers=1)
+    if damaged:
+        data = bytearray(store.get(lost))
+        store.put(lost, bytes(data[:-1] if lost.endswith("tfrecord") else bytes([data[0] ^ 1]) + data[1:]))
+    else:
+        store.delete(lost)
+    with pytest.raises(StoppedError, match="1 shard of 4 is missing or damaged: train-00001"):
+        finish(str(store), workers=1)
+    assert [shard.name for shard in work.work(str(store), ALL, workers=1).written] == ["train-00001"]
+    finish(str(store), workers=1)
+    assert problems(store) == ()
+
+
+def test_work_tries_an_image_again_that_could_not_be_read(source, store, monkeypatch):
+    load = segments.load_image
+
+    def unreadable(root, path, *arguments, **options):
+        if path.endswith("00000.jpg"):
+            raise Rejected("unreadable", "Input/output error")
+        return load(root, path, *arguments, **options)
+
+    plan_dataset(read_source(source), str(store), OPTIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "load_image", unreadable)
+        written = work.work(str(store), ALL, workers=1).written
+    (name,) = [shard.name for shard in written if shard.conversion.rejected]
+    assert [shard.name for shard in work.work(str(store), ALL, workers=1).written] == [name]
+    assert finish(str(store), workers=1).rejected == 0
+    assert problems(store) == ()
+
+
+def test_a_worker_whose_temporary_files_were_removed_by_finish(source, store, monkeypatch):
+    """All of them are removed once the dataset is complete: this worker writes a shard that another has written."""
+    put, ended = Store.put, []
+
+    def finished_meanwhile(self, name, data):
+        put(self, name, data)
+        if name == "train-00001.tfrecord" and not ended:
+            ended.append(name)
+            work.work(str(store), ALL, workers=1)
+            finish(str(store), workers=1)
+
+    plan_dataset(read_source(source), str(store), OPTIONS)
+    monkeypatch.setattr(Store, "put", finished_meanwhile)
+    work.work(str(store), ALL, workers=1)
+    assert ended
+    assert problems(store) == ()
+
+
+def test_an_interrupted_overwrite_keeps_no_damaged_shard(convert, store, monkeypatch):
+    """It was killed before it removed the old shards, which are of the same plan: the next one must not resume them."""
+    convert()
+    data = bytearray(store.get("train-00001.tfrecord"))
+    data[200] ^= 255
+    store.put("train-00001.tfrecord", bytes(data))
+    with monkeypatch.context() as patch:
+        patch.setattr(dataset, "remove_outdated", kill_before_removing)
+        with pytest.raises(KilledError):
+            convert(overwrite=True)
+    assert convert(overwrite=True).resumed == 0
+    assert problems(store) == ()
+
+
+def kill_before_removing(out, resumable):
+    raise KilledError
+
+
+def test_the_status_of_a_missing_shard(source, bucket, dataprep):
+    """What `finish` says to do helps; `--claim` is not for object stores."""
+    assert dataprep("plan", "--src", source, "--out", bucket, "--samples-per-shard", 10).returncode == 0
+    done = dataprep("finish", bucket)
+    assert done.returncode == ExitStatus.STOPPED
+    assert "--claim" not in done.stderr
+    assert os.linesep not in done.stderr.strip()
