@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from loaders.dali.decode_errors import UndecodableError
+from loaders.dali.decode_errors import DecodeMemoryError, UndecodableError
 from loaders.dali.find_bad import find_bad_images
 from loaders.dataset.bad_samples import describe_bad_samples, located_error
 from loaders.progress import Position
@@ -18,7 +18,7 @@ _FOR_AN_ERROR = 5
 
 
 def new_bad_images(
-    spec: LoaderSpec, position: Position, known: Mapping[int, str], error: UndecodableError
+    spec: LoaderSpec, position: Position, known: Mapping[int, str], error: UndecodableError | DecodeMemoryError
 ) -> dict[int, str]:
     """Return why images of a failed batch cannot be decoded, by row, without those that are known.
 
@@ -30,18 +30,20 @@ def new_bad_images(
 
     Raises:
         UndecodableError: no further image is bad, or ``on_error="raise"``.
+        DecodeMemoryError: there is not enough memory, and no image's header is the reason.
 
     """
     raises = spec.options.on_error == "raise"
     try:
         bad = find_bad_images(spec, position, known, _FOR_AN_ERROR if raises else None)
-    except DamagedError:
-        raise error from None  # What stops the search is other damage, and this error is the first one.
+    except (DamagedError, DecodeMemoryError):
+        raise error from None  # What stops the search is another problem, and this error is the first one.
     if not bad:
         raise error
     if raises:
         complete = len(bad) < _FOR_AN_ERROR
-        raise located_error(describe_bad_samples(spec.split, bad), error, spec.split, complete=complete) from error
+        unlocated = UndecodableError(error.message)
+        raise located_error(describe_bad_samples(spec.split, bad), unlocated, spec.split, complete=complete) from error
     return bad
 
 

@@ -54,18 +54,24 @@ class State:
 
 
 def read_state(
-    state: Mapping[str, Any], built: Mapping[str, Any], *, batches: int, revisions: tuple[int, ...] = ()
+    state: Mapping[str, Any],
+    built: Mapping[str, Any],
+    *,
+    batches: int,
+    samples: int = MAX_INTEGER,
+    revisions: tuple[int, ...] = (),
 ) -> State:
     """Parse the result of `State.to_dict` for a loader that resumes from it.
 
     A state of a sampler's order is also valid at another rank, world size or batch size per rank, if the global batch
     is the same: the epoch continues with the next global batch. DALI's checkpoint belongs to one rank, so it is
-    replaced by a new start at that batch.
+    replaced by a new start at that batch. With ``on_error="skip"``, this holds between epochs only.
 
     Args:
         state: what `Loader.state_dict` returned.
         built: choices of the loader that loads the state.
         batches: number of batches per epoch of that loader.
+        samples: number of samples in its split.
         revisions: revision of each dataset that it reads.
 
     Raises:
@@ -93,29 +99,84 @@ def read_state(
         saved_revisions = _revisions(whole.get("revision"))
     except MemberError as error:
         raise CallError(f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER) from None
-    if _same_global_batches(saved, built):
+    moves = _same_global_batches(saved, built)
+    if not moves:
+        _require_same_choices(saved, built, saved_revisions, revisions)
+    # After the comparison of the datasets: a state of a larger one may have larger rows.
+    if max(errors, default=0) >= samples:
+        raise CallError(
+            f"this is not the state of a loader (errors contains row {max(errors)}, but the split has {samples} "
+            f"samples)",
+            hint=_LOAD_ANOTHER,
+        )
+    if 0 < position.batch < batches:
+        _require_same_epoch(saved, built, errors, moves=moves)
+    if moves:
         return State(dict(built), _moved(position, batches), b"", errors, adjustment, revisions)
-    for name, value in built.items():
-        stored = saved.get(name)
-        if name == "sample_order" and stored != value:
+    return State(saved, position, checkpoint, errors, adjustment, saved_revisions)
+
+
+def _require_same_choices(
+    saved: Mapping[str, Any],
+    built: Mapping[str, Any],
+    saved_revisions: tuple[int, ...],
+    revisions: tuple[int, ...],
+) -> None:
+    """Check that two loaders were built with the same choices.
+
+    Raises:
+        CallError: a choice differs; the message names it.
+
+    """
+    for name in _differing(saved, built):
+        stored, value = saved.get(name), built[name]
+        if name == "sample_order":
             raise CallError(
                 f"this state was saved by a release whose samplers draw other samples (sample order "
                 f"{stored or 1}; this release draws order {value})",
                 hint="resume it with the release that saved it, or start a new epoch without load_state_dict()",
             )
-        if name == "dataset" and stored != value and saved_revisions not in ((), revisions):
+        if name == "dataset" and saved_revisions not in ((), revisions):
             saved_at, own = (_numbers(each) for each in (saved_revisions, revisions))
             raise CallError(
                 f"the state belongs to revision {saved_at} of the dataset, but this loader reads revision {own}",
                 hint=f"build the loader with revision={saved_at}",
             )
-        if stored != value:
-            raise CallError(
-                f"the state was saved by a loader with {name}={shorten(stored, 1000)}, but this loader has "
-                f"{name}={shorten(value, 1000)}",
-                hint="build the loader with the same arguments",
-            )
-    return State(saved, position, checkpoint, errors, adjustment, saved_revisions)
+        raise CallError(
+            f"the state was saved by a loader with {name}={shorten(stored, 1000)}, but this loader has "
+            f"{name}={shorten(value, 1000)}",
+            hint="build the loader with the same arguments",
+        )
+
+
+def _require_same_epoch(
+    saved: Mapping[str, Any], built: Mapping[str, Any], errors: Mapping[int, str], *, moves: bool
+) -> None:
+    """Check that the rest of the epoch contains the samples that the loader of the state has not read.
+
+    Raises:
+        CallError: the loaders treat bad images in different ways, or as ``on_error="skip"`` does, on other ranks.
+
+    """
+    own = built.get("on_error")
+    stored = saved.get("on_error", own)  # Older releases did not write it.
+    if moves and stored == "skip":
+        # A bad image moves the later samples of its rank up, and a state does not have the errors of other ranks.
+        parts = [", ".join(f"{name}={shorten(choices.get(name))}" for name in _PART) for choices in (saved, built)]
+        raise CallError(
+            'the state is from the middle of an epoch with on_error="skip", where each rank leaves out its own bad '
+            f"images, so it does not tell which samples other ranks have read; it was saved with {parts[0]}, but this "
+            f"loader has {parts[1]}",
+            hint="load on each rank its own state, with the same world_size and batch_size, or a state from the end of "
+            'an epoch; runs with on_error="replace" resume anywhere',
+        )
+    # Without errors the order is the same, for example if on_error="raise" has stopped a run.
+    if errors and stored != own:
+        raise CallError(
+            f"the state is from the middle of an epoch with bad images and on_error={shorten(stored)}, but this loader "
+            f"has on_error={own!r}, with which the epoch contains other samples",
+            hint=f"build the loader with on_error={shorten(stored)}, or load a state from the end of an epoch",
+        )
 
 
 def _revisions(member: Member | None) -> tuple[int, ...]:
@@ -136,10 +197,15 @@ _PART = ("rank", "world_size", "batch_size")
 
 def _same_global_batches(saved: Mapping[str, Any], built: Mapping[str, Any]) -> bool:
     """Return whether two loaders follow the same sampler, and read different parts of equal global batches."""
-    differing = [name for name, value in built.items() if saved.get(name) != value]
+    differing = _differing(saved, built)
     if not differing or built.get("sampler") is None or not set(differing) <= set(_PART):
         return False
     return _global_batch(saved) == _global_batch(built)
+
+
+def _differing(saved: Mapping[str, Any], built: Mapping[str, Any]) -> list[str]:
+    """Return the choices in which two loaders differ, except `on_error`, which may differ between epochs."""
+    return [name for name, value in built.items() if saved.get(name) != value and name != "on_error"]
 
 
 def _global_batch(choices: Mapping[str, Any]) -> int | None:

@@ -33,4 +33,5 @@ def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
         "layout": options.layout,
         "fields": list(options.fields),
         "device": options.device.kind,
+        "on_error": options.on_error,
     }

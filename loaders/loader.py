@@ -96,7 +96,9 @@ class Loader(LoaderState, Generic[BatchT_co]):
             return
         progress = self._progress.resumable
         looping = self._looping == self._progress.iteration
-        if looping or progress.phase in (Phase.RESUMED, Phase.READING, Phase.RUNNING):
+        # A state from another world size is READY at a batch within its epoch.
+        moved = progress.phase is Phase.READY and progress.position.batch > 0
+        if looping or moved or progress.phase in (Phase.RESUMED, Phase.READING, Phase.RUNNING):
             raise CallError(
                 f"set() was called in the middle of epoch {self.epoch}",
                 hint="call it between two loops; with a checkpoint from the middle of an epoch, after that epoch",
@@ -143,13 +145,14 @@ class Loader(LoaderState, Generic[BatchT_co]):
 
         Raises:
             CallError: `state` is not a checkpoint, is damaged, or comes from a loader that was built with other
-                arguments. With a sampler, rank, world size and batch size may differ if the global batch is the same.
-                After an error, this loader continues after its own last complete batch.
+                arguments. With a sampler, rank, world size and batch size may differ if the global batch is the same;
+                with ``on_error="skip"``, only at the end of an epoch. After an error, this loader continues after its
+                own last complete batch.
 
         """
         self._require_usable()
         choices, revisions = checkpoint_choices(self._spec), self._spec.split.revisions
-        loaded = read_state(state, choices, batches=len(self), revisions=revisions)
+        loaded = read_state(state, choices, batches=len(self), samples=self.samples, revisions=revisions)
         previous, errors, adjustment = self._progress.resumable, self._errors, self._spec.adjustment
         try:
             self._adjust(loaded.adjustment)

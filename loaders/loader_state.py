@@ -13,7 +13,7 @@ from loaders.agreement import require_agreement
 from loaders.attributes import LoaderAttributes
 from loaders.bad_images import bad_images_message, new_bad_images, without_rows
 from loaders.closing import close_later, prepare_closing
-from loaders.dali.decode_errors import UndecodableError
+from loaders.dali.decode_errors import DecodeMemoryError, UndecodableError
 from loaders.dali.pipeline import keep_pipelines
 from loaders.dali.run import start_pipeline, take_batch
 from loaders.dataset.split import ShardCheck
@@ -108,25 +108,37 @@ class LoaderState(LoaderAttributes):
             require_agreement(self.options.ranks, {"batches": len(self), **sampling_choices(self._spec), **position})
             self._agreed = True
         if self._progress.phase is Phase.FINISHED:
-            # DALI still has the batches of this epoch that last_batch="drop" omits.
-            for _ in range(order.runs - len(self)):
-                self._run()
+            self._discard_batches(order.runs - len(self))
         self._progress = self._progress.begin()
         at = self._progress.position
         _log.info("epoch %d begins at batch %d of %d", at.epoch, at.batch, len(self))
         return self._progress.iteration
+
+    def _discard_batches(self, count: int) -> None:
+        """Discard the batches of the epoch that last_batch="drop" omits, which DALI still has."""
+        following = self._progress.next_epoch
+        failed = False
+        try:
+            for _ in range(count):
+                self._run()
+        except (UndecodableError, DecodeMemoryError):
+            failed = True  # No batch contains these images, so a bad one does not matter.
+        if failed:  # DALI's pipelines cannot be used after an error.
+            self._restart(Progress.start(len(self), following))
 
     def _decodable_batch(self) -> Any:
         """Return the next batch. If an image cannot be decoded, find it, and continue without it or raise."""
         while True:
             try:
                 return make_batch(self._run(), self._spec, self._framework, self._progress.position)
-            except UndecodableError as error:
-                self._continue_without_bad_images(error)
+            except (UndecodableError, DecodeMemoryError) as error:
+                bad = new_bad_images(self._spec, self._progress.position, self._errors, error)
+            # Not within `except`: the error refers to the old pipeline, so a restart would not release it.
+            self._continue_without(bad)
 
-    def _continue_without_bad_images(self, error: UndecodableError) -> None:
+    def _continue_without(self, bad: dict[int, str]) -> None:
+        """Continue the epoch without these images."""
         failed = self._progress
-        bad = new_bad_images(self._spec, failed.position, self._errors, error)
         self._leave_out(self._errors | bad)
         _log.warning(bad_images_message(self._spec, bad))
         self._restart(Progress.restore(len(self), failed.saved, failed.checkpoint))

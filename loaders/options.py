@@ -13,6 +13,7 @@ from loaders.devices import Device
 from loaders.integers import MAX_INT, require_int, require_int_field
 from loaders.ranks import Ranks
 from manifests.errors import CallError
+from manifests.json_members import MAX_INTEGER
 from manifests.text import plural
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class BuildRequest:
             )
 
     def _check_numbers(self) -> None:
-        require_int_field(self, "seed", 0, maximum=2**63)
+        require_int_field(self, "seed", 0, maximum=MAX_INTEGER)  # the largest that a checkpoint can contain
         optional = {
             "batch_size": (1, MAX_INT),
             "device_id": (0, 1024),

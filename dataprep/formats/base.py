@@ -173,6 +173,10 @@ class RecordFormat(Protocol):
         """
 
 
+#: Largest width or height that a sample table can state, in pixels: an int32.
+_MAX_SIDE = 2**31 - 1
+
+
 def image_header(view: View, at: int, size: int) -> ImageInfo:
     """Parse the header of an image inside a shard, reading as little of the image as possible.
 
@@ -193,8 +197,12 @@ def image_header(view: View, at: int, size: int) -> ImageInfo:
         # Parse the bytes that are already in memory first: most image headers are short.
         length = max(length, min(size, len(data) - i, 4096))
         try:
-            return parse_header(data[i : i + length])
+            info = parse_header(data[i : i + length])
         except IncompleteHeader:
             if length == size:
                 break
+            continue
+        if max(info.width, info.height) > _MAX_SIDE:
+            raise Rejected("too-large", f"{info.width}x{info.height} pixels, but the limit is {_MAX_SIDE} per side")
+        return info
     raise Rejected("truncated", f"the header continues after the last of the image's {size} bytes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.decode import decode
-from loaders.dali.decode_errors import decode_failure
+from loaders.dali.decode_errors import decode_failure, memory_failure, translate_error
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, dali, fn, types
 from loaders.dali.label_images import decode_label_image
 from loaders.dali.readers import derive_seed
@@ -23,6 +23,8 @@ from loaders.options import LabelImage
 from loaders.progress import Position
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.fuse import DecodeCrop
+from loaders.transforms.limits import MAX_PIXELS
+from manifests.delayed_interrupts import delayed_interrupts
 
 if TYPE_CHECKING:
     from loaders.spec import Images, LoaderSpec
@@ -45,6 +47,7 @@ def find_bad_images(spec: LoaderSpec, position: Position, known: Collection[int]
 
     Raises:
         DamagedError: a shard or a sample table is missing or has changed.
+        DecodeMemoryError: there is not enough memory to decode an image whose header states a supported size.
         RuntimeError: the device fails for another reason than an image.
 
     """
@@ -100,11 +103,13 @@ def _replayed(
         (source,) = pipeline.run()
         if run in runs:
             rows.append(fields.rows(np.asarray(source.as_tensor())))
+    with delayed_interrupts():  # Python ignores an exception that Ctrl-C raises while a pipeline is destroyed.
+        del pipeline
     return np.concatenate(rows)
 
 
 #: Adds the decoding of an image to the graph.
-_Decode: TypeAlias = "Callable[[LoaderSpec, Node, GraphContext], Node]"
+_Decode: TypeAlias = "Callable[[LoaderSpec, Node, GraphContext], Sequence[Node]]"
 
 
 def _undecodable(
@@ -118,27 +123,59 @@ def _undecodable(
         if pipeline is None:
             pipeline = _decoder(spec, decode_one)
         # Image by image: the error of a batch does not say reliably which image it means.
-        pipeline.feed_input(_ENCODED, [records.images(np.array([row]))[0]])
+        encoded = records.images(np.array([row]))[0]
+        pipeline.feed_input(_ENCODED, [encoded])
+        failed = None
         try:
             pipeline.run()
         except RuntimeError as error:
-            reason = decode_failure(error)
-            if reason is None:
-                raise
-            bad[row] = reason
-            pipeline = None  # After an error, DALI's pipelines cannot be used any more.
+            failed = decode_failure(error) or _too_large(spec, error, encoded)
+            if failed is None:
+                raise translate_error(error, spec.split) from error
+        if failed is not None:
+            bad[row] = failed
+            # After an error, DALI's pipelines cannot be used any more. Not within `except`, where the error still
+            # refers to the pipeline: Python ignores an exception that Ctrl-C raises while a pipeline is destroyed.
+            with delayed_interrupts():
+                pipeline = None
+    with delayed_interrupts():
+        pipeline = None
     return bad
 
 
-def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Node:
+def _too_large(spec: LoaderSpec, error: RuntimeError, encoded: NDArray[np.uint8]) -> str | None:
+    """Return why there is not enough memory for an image, if its header states more pixels than supported."""
+    reason = memory_failure(error)
+    if reason is None:
+        return None
+    pipeline = _pipeline(spec, 1)
+    with pipeline:
+        pipeline.set_outputs(fn.peek_image_shape(_encoded(), dtype=types.INT64))
+    pipeline.build()
+    pipeline.feed_input(_ENCODED, [encoded])
+    (shapes,) = pipeline.run()
+    height, width, *_ = np.asarray(shapes.as_tensor())[0].tolist()
+    with delayed_interrupts():
+        del pipeline
+    return f"{reason}: its header states {width} x {height} pixels" if height * width > MAX_PIXELS else None
+
+
+def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Sequence[Node]:
     first = spec.fusion.operations[0]
-    whole: Any = first.decode if isinstance(first, DecodeCrop) else first
-    return decode(encoded, whole, context, spec.options.hw_decoder_load)
+    if not isinstance(first, DecodeCrop):
+        whole: Any = first
+        return [decode(encoded, whole, context, spec.options.hw_decoder_load)]
+    # Some damaged files can be decoded as a whole, but no region of them, even if the region is the whole image.
+    device = {"device": "mixed", "hw_decoder_load": spec.options.hw_decoder_load} if context.gpu else {"device": "cpu"}
+    return [
+        decode(encoded, first.decode, context, spec.options.hw_decoder_load),
+        fn.decoders.image_slice(encoded, [0.0, 0.0], [1.0, 1.0], **device),
+    ]
 
 
-def _decode_label_image(kind: LabelImage, spec: LoaderSpec, encoded: Node, context: GraphContext) -> Node:
+def _decode_label_image(kind: LabelImage, spec: LoaderSpec, encoded: Node, context: GraphContext) -> Sequence[Node]:
     del spec, context
-    return decode_label_image(encoded, kind)
+    return [decode_label_image(encoded, kind)]
 
 
 def _decoder(spec: LoaderSpec, decode_one: _Decode) -> Pipeline:
@@ -146,10 +183,13 @@ def _decoder(spec: LoaderSpec, decode_one: _Decode) -> Pipeline:
     context = GraphContext(gpu=spec.options.device.is_gpu, batch_size=1, random=RandomStreams(0))
     pipeline = _pipeline(spec, 1)
     with pipeline:
-        encoded = fn.external_source(name=_ENCODED, dtype=types.UINT8, ndim=1, no_copy=False)
-        pipeline.set_outputs(decode_one(spec, encoded, context))
+        pipeline.set_outputs(*decode_one(spec, _encoded(), context))
     pipeline.build()
     return pipeline
+
+
+def _encoded() -> Node:
+    return fn.external_source(name=_ENCODED, dtype=types.UINT8, ndim=1, no_copy=False)
 
 
 def _pipeline(spec: LoaderSpec, batch_size: int) -> Pipeline:

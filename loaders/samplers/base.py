@@ -6,7 +6,7 @@ Reads no files and never imports DALI.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -89,7 +89,7 @@ class Sampler(Protocol):
             samples: number of rows in the split.
             batch_size: samples in a batch of one rank.
             world_size: number of ranks that share an epoch.
-            seed: from 0 to 2**63.
+            seed: from 0 to 2**63 - 1.
 
         Raises:
             CallError: the sampler cannot sample this split; the hint says what to change.
@@ -123,6 +123,25 @@ def check_column_name(argument: str, name: object) -> None:
     """
     if not isinstance(name, str) or not name:
         raise CallError(f"{argument} must be the name of a column of the sample tables, got {name!r}")
+
+
+def check_is_sampler(sampler: object) -> None:
+    """Check that an object can be a sampler.
+
+    Raises:
+        CallError: it has no method `plan`, or is a class.
+
+    """
+    if isinstance(sampler, type) or not callable(getattr(sampler, "plan", None)):
+        raise CallError(
+            f"sampler must follow the protocol loaders.samplers.Sampler, got {sampler!r}",
+            hint='pass an instance, for example loaders.ClassBalancedSampler(by="label")',
+        )
+
+
+def sampler_text(sampler: Sampler, text: Callable[[Sampler], str] = repr) -> str:
+    """Return the text of a sampler; its class if it has no ``__repr__`` of its own, whose text has an address."""
+    return f"{type(sampler).__name__}()" if type(sampler).__repr__ is object.__repr__ else text(sampler)
 
 
 def array_text(array: NDArray[Any], dtype: str) -> str:

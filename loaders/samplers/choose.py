@@ -18,7 +18,7 @@ from loaders.dataset.tables import SampleTables
 from loaders.integers import require_int
 from loaders.options import BuildRequest, LastBatch, Shuffle, first_given
 from loaders.ranks import Ranks, find_ranks
-from loaders.samplers.base import Plan, Sampler
+from loaders.samplers.base import Plan, Sampler, sampler_text
 from loaders.samplers.fit import fit_sampler, grouping_column, sampler_columns
 from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import PlannedOrder, StoredOrder
@@ -223,10 +223,7 @@ def planned_order(split: OpenSplit, tables: SampleTables, batching: Batching, sa
         # DALI decodes full batches.
         size = plan.samples
         plan = fit(size)
-    # Checkpoints identify a sampler without its own __repr__ by its class.
-    text = getattr(sampler, "text", None) or (
-        f"{name}()" if type(sampler).__repr__ is object.__repr__ else short_repr(sampler)
-    )
+    text = getattr(sampler, "text", None) or sampler_text(sampler, short_repr)
     spread = getattr(sampler, "spread", False) is True
     order = PlannedOrder(
         plan, split.samples, ranks, size, batching.last_batch, text, spread, by=grouping_column(sampler)

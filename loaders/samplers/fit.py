@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dataset.tables import TABLE_DTYPES
-from loaders.samplers.base import SHARD, Plan, Sampler
+from loaders.samplers.base import SHARD, Plan, Sampler, check_is_sampler
 from loaders.samplers.order import CHECK_SAMPLER
 from manifests.errors import CallError
 
@@ -56,11 +56,7 @@ def sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) ->
         CallError: the object is not a sampler, or a column does not exist.
 
     """
-    if isinstance(sampler, type) or not callable(getattr(sampler, "plan", None)):
-        raise CallError(
-            f"sampler must follow the protocol loaders.samplers.Sampler, got {sampler!r}",
-            hint='pass an instance, for example loaders.ClassBalancedSampler(by="label")',
-        )
+    check_is_sampler(sampler)
     name = type(sampler).__name__
     columns = getattr(sampler, "columns", None)
     if not isinstance(columns, (tuple, list)) or not all(isinstance(column, str) for column in columns):
@@ -81,7 +77,8 @@ def sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) ->
 def grouping_column(sampler: Sampler) -> str | None:
     """Return the column by which a sampler, or one that it contains, groups samples."""
     by, inner = getattr(sampler, "by", None), getattr(sampler, "sampler", None)
-    if isinstance(by, str):
+    # In a custom sampler, `by` may be anything.
+    if isinstance(by, str) and by in getattr(sampler, "columns", ()):
         return by
     return None if inner is None else grouping_column(inner)
 

@@ -75,21 +75,25 @@ class EpochPlan(ABC):
 
     def epoch(self, epoch: int) -> Indices:
         """Return what `draw_epoch` returns, computed once. While one thread draws an epoch, others may use another."""
-        with self._lock:
-            future = self._epochs.pop(epoch, None)
-            drawn = future is not None
-            if future is None:
-                while len(self._epochs) > 1:  # Free the older epoch before the new one takes its memory.
-                    del self._epochs[next(iter(self._epochs))]
-                future = Future()
-            self._epochs[epoch] = future
-        if not drawn:
-            try:
-                future.set_result(self.draw_epoch(epoch))
-            except BaseException as error:
-                with self._lock:
-                    self._epochs.pop(epoch, None)
-                future.set_exception(error)
+        own: Future[Indices] = Future()
+        # Register within `try`: after an interrupt at any line, no one waits for an epoch that is not being drawn.
+        try:
+            with self._lock:
+                future = self._epochs.pop(epoch, None)
+                if future is None:
+                    while len(self._epochs) > 1:  # Free the older epoch before the new one takes its memory.
+                        del self._epochs[next(iter(self._epochs))]
+                    future = own
+                self._epochs[epoch] = future
+            if future is own:
+                own.set_result(self.draw_epoch(epoch))
+        except BaseException as error:
+            with self._lock:
+                if self._epochs.get(epoch) is own:
+                    del self._epochs[epoch]
+            if not own.done():
+                own.set_exception(error)
+            raise
         return future.result()
 
 

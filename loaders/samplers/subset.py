@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import ComparedByText, Plan, Rows, Sampler, array_text
+from loaders.samplers.base import ComparedByText, Plan, Rows, Sampler, array_text, check_is_sampler, sampler_text
 from loaders.samplers.shuffled import ShuffledSampler
 from manifests.errors import CallError
 from manifests.filters import filter_columns, matching_rows
@@ -46,11 +46,12 @@ class SubsetSampler(ComparedByText):
             )
         if self.rows is not None:
             object.__setattr__(self, "rows", _as_rows(self.rows))
+        check_is_sampler(self.sampler)
         object.__setattr__(self, "_filter_columns", () if self.where is None else filter_columns(self.where))
 
     def __repr__(self) -> str:
         chosen = f"where={self.where!r}" if self.where else f"rows={array_text(np.asarray(self.rows), '<i8')}"
-        return f"SubsetSampler({chosen}, sampler={self.sampler!r})"
+        return f"SubsetSampler({chosen}, sampler={sampler_text(self.sampler)})"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -98,7 +99,14 @@ def _as_table(columns: Mapping[str, NDArray[Any]], names: Sequence[str], samples
     table = {"row": pa.array(np.arange(samples))}
     for name in names:
         values = columns[name]
-        table[name] = pa.array(values.tolist() if values.dtype == object else values)
+        try:
+            table[name] = pa.array(values.tolist() if values.dtype == object else values)
+        except (pa.ArrowException, OverflowError) as error:
+            # For example numbers in one dataset and texts in another.
+            raise CallError(
+                f"where cannot use the column {name!r}, because its values have no common type ({error})",
+                hint="give the column the same type in all datasets, or leave it out of where",
+            ) from None
     return pa.table(table)
 
 

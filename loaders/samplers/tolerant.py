@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.progress import Position
+from loaders.samplers.fit import grouping_column
 from loaders.samplers.groups import Groups, group, read_codes
 from loaders.samplers.order import PlannedOrder
 from loaders.samplers.pk import PKSampler
@@ -22,6 +23,10 @@ from manifests.errors import CallError, DamagedError
 if TYPE_CHECKING:
     from loaders.dataset.tables import SampleTables
     from loaders.samplers.base import Sampler
+
+
+#: Code of a row without peers; those of `read_codes` are below 2**32.
+_NO_CODE = np.uint64(2**32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,21 +45,34 @@ class Peers:
     index: dict[int, int]
 
     @classmethod
-    def of(cls, columns: Mapping[str, NDArray[Any]], name: str, samples: int) -> Peers:
-        """Group the rows by a column.
+    def of(
+        cls, columns: Mapping[str, NDArray[Any]], name: str, samples: int, drawable: NDArray[np.bool_] | None = None
+    ) -> Peers:
+        """Group the rows by a column, or only the `drawable` ones: bool [samples]. The others have no peers.
 
         Raises:
             CallError: the column is missing, or a row has no value.
 
         """
-        codes = read_codes(columns, name, samples)
-        groups = group(codes)
+        if drawable is None:
+            codes = read_codes(columns, name, samples)
+            groups = group(codes)
+        else:
+            # Others may have no value: a filter may leave them out for that reason.
+            rows = np.flatnonzero(drawable)
+            drawn = read_codes({name: columns[name][rows]}, name, len(rows))
+            codes = np.full(samples, _NO_CODE)
+            codes[rows] = drawn
+            within = group(drawn)
+            groups = Groups(within.starts, rows[within.members])
         values = codes[groups.members[groups.starts[:-1]]].tolist()
         return cls(codes, groups, {value: number for number, value in enumerate(values)})
 
     def rows(self, row: int) -> NDArray[np.integer[Any]]:
         """Return the rows with the same value as `row`, itself included."""
-        number = self.index[int(self.codes[row])]
+        number = self.index.get(int(self.codes[row]))
+        if number is None:
+            return self.groups.members[:0]
         return self.groups.members[self.groups.starts[number] : self.groups.starts[number + 1]]
 
 
@@ -139,9 +157,13 @@ class TolerantOrder(PlannedOrder):
             return self._streams[epoch]
 
     def _compute_stream(self, epoch: int) -> _Stream:
-        rows = self._without_bad(np.concatenate(list(self._parts(epoch))))
+        planned = np.concatenate(list(self._parts(epoch)))
+        # A rank without samples of its own has one batch, which only repeats a sample of another rank.
+        rows = self._without_bad(planned if len(planned) else self._checked(epoch, 0))
         if not len(rows):
             raise DamagedError("every image that this rank reads is damaged", hint="run `dataprep verify --decode`")
+        if not len(planned):
+            return _Stream(rows[-1:], 0)
         missing = self.batches * self.batch_size - len(rows)
         if missing <= 0 or self.last_batch != "drop":
             return _Stream(rows, len(rows))
@@ -215,11 +237,11 @@ def tolerant_order(
             hint='set on_error="replace"',
         )
     peers = None
+    drawable = getattr(order.plan, "drawable", None)
     if mode == "replace":
-        by = getattr(drawing, "by", "label" if tables.label_type == "class" else None)
+        by = grouping_column(drawing) or ("label" if tables.label_type == "class" else None)
         columns = {} if by is None else tables.columns([by], requested_by=type(sampler).__name__)
         # Samples with several classes have no peers, and neither have those without a class.
-        peers = None if by is None or has_lists(columns[by]) else Peers.of(columns, by, order.rows)
+        peers = None if by is None or has_lists(columns[by]) else Peers.of(columns, by, order.rows, drawable)
     values = {each.name: getattr(order, each.name) for each in fields(PlannedOrder)}
-    drawable = getattr(order.plan, "drawable", None)
     return TolerantOrder(**values, mode=mode, peers=peers, seed=seed, drawable=drawable)

@@ -195,6 +195,55 @@ def test_a_state_of_another_loader_is_rejected():
         read_state(state, {"batch_size": 5}, batches=BATCHES)
 
 
+def test_a_bad_row_outside_the_split_is_rejected():
+    state = State(BUILT, Position(), b"", {28: "no data"}).to_dict()
+    with pytest.raises(CallError, match=r"\(errors contains row 28, but the split has 28 samples\)"):
+        read_state(state, BUILT, batches=BATCHES, samples=28)
+    assert read_state(state, BUILT, batches=BATCHES, samples=29).errors == {28: "no data"}
+    # Another dataset is the more useful reason.
+    with pytest.raises(CallError, match="by a loader with batch_size=4"):
+        read_state(state, {"batch_size": 5}, batches=BATCHES, samples=28)
+
+
+WITHIN, AT_END = Position(batch=2, read=2), Position(batch=BATCHES, read=BATCHES)
+
+
+def saved_with(on_error, position=WITHIN, errors=(), **part):
+    """Return a state, and what another loader has in common with it."""
+    built = {"sampler": "ShuffledSampler()", "rank": 0, "world_size": 2, "batch_size": 4, **part}
+    saved = built if on_error is None else {**built, "on_error": on_error}
+    return State(saved, position, b"checkpoint", dict.fromkeys(errors, "no data")).to_dict(), built
+
+
+@pytest.mark.parametrize(
+    ("saved", "own"),
+    [("skip", "raise"), ("skip", "replace"), ("replace", "skip"), ("replace", "raise")],
+)
+def test_an_epoch_with_bad_images_continues_with_the_same_on_error(saved, own):
+    state, built = saved_with(saved, errors=[3])
+    with pytest.raises(CallError, match=f"on_error='{saved}', but this loader has on_error='{own}'"):
+        read_state(state, {**built, "on_error": own}, batches=BATCHES)
+    for accepted, like in (
+        (state, saved),
+        (saved_with(saved)[0], own),  # no image is bad
+        (saved_with(saved, AT_END, errors=[3])[0], own),
+        (saved_with(None, errors=[3])[0], own),  # of an older release
+    ):
+        assert read_state(accepted, {**built, "on_error": like}, batches=BATCHES).checkpoint == b"checkpoint"
+
+
+@pytest.mark.parametrize("part", [{"rank": 1}, {"rank": 0, "world_size": 1, "batch_size": 8}])
+def test_on_other_ranks_skip_continues_between_epochs_only(part):
+    """The samples of a rank move up for its own bad images, which the states of other ranks do not contain."""
+    for saved in ("skip", None):
+        state, built = saved_with(saved)
+        with pytest.raises(CallError, match="it does not tell which samples other ranks have read; it was saved with"):
+            read_state(state, {**built, **part, "on_error": "skip"}, batches=BATCHES)
+    for saved, own, position in (("skip", "skip", AT_END), ("replace", "replace", WITHIN), ("raise", "skip", WITHIN)):
+        state, built = saved_with(saved, position)
+        assert read_state(state, {**built, **part, "on_error": own}, batches=BATCHES).position.read == 0
+
+
 VALID = State({"batch_size": 4, "fields": ["image"], "shuffle": None}, Position(1, 2, 9, 0), b"checkpoint").to_dict()
 
 

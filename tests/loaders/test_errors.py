@@ -37,6 +37,8 @@ def build(folder, **options):
         ({"transforms": {"CropImage": {"size": 8}}}, 'for example "imagenet-train" or [{"CropImage": {"size": 224}}]'),
         ({"transforms": ["imagenet-eval", "ToTensor"]}, "write transforms='imagenet-eval'"),
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        # The largest integer of a checkpoint.
+        ({"seed": 2**63}, "seed must be at most 9223372036854775807, got 9223372036854775808"),
         ({"num_threads": 0}, "num_threads must be an integer of at least 1, got 0"),
         ({"device": "mps"}, "device must be one of 'auto', 'gpu', 'cpu', got 'mps'"),
         ({"dtype": "int8"}, "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', got 'int8'"),

@@ -1,12 +1,19 @@
 """An image that cannot be decoded is named, and with `on_error` the epoch continues without it."""
 
+import os
+import signal
+import struct
 from collections import Counter
 
 import numpy as np
+import nvidia.dali as dali
 import pytest
+from helpers import handmade
 from helpers.damaged import BAD, PER_SHARD, SAMPLES, build, damage, make, rows_of
+from helpers.pictures import encode
 
 import loaders
+from loaders.dali.decode_errors import DecodeMemoryError
 from loaders.dataset.split import open_split
 from manifests.errors import CallError, DamagedError
 from manifests.tables import read_table
@@ -201,3 +208,82 @@ def test_wrong_arguments(folder):
         build(folder, on_error="ignore")
     with pytest.raises(CallError, match="cannot leave out an image"):
         build(folder, on_error="skip", shuffle="buffer")
+
+
+def _with_bad_bmp(folder, *, cut=0, width=33):
+    """Make a dataset of 4 images; the second is a BMP that lacks its last bytes, or states a wrong width."""
+    samples = [("bmp", encode(np.full((33, 33, 3), 5 * row, np.uint8), "bmp"), row % 3) for row in range(4)]
+    second = samples[1][1]
+    samples[1] = ("bmp", second[: len(second) - cut], 1)
+    made = handmade.make_dataset(folder, "tfrecord", samples, shards=1)
+    split = open_split(made, "train")
+    with open(split.path(split.shards[0].file), "r+b") as file:
+        file.seek(read_table(split.path(split.shards[0].table))["offset"][1].as_py() + 18)
+        file.write(struct.pack("<i", width))
+    return made
+
+
+def test_an_image_of_which_no_region_can_be_decoded(tmp_path):
+    """DALI decodes this image whole without the padding of its rows, but no region of it."""
+    made = _with_bad_bmp(tmp_path / "set", cut=30)
+    crop = [{"RandomResizedCrop": {"size": 16}}]
+    with pytest.raises(DamagedError) as caught, build(made, shuffle=False, transforms=crop) as loader:
+        list(loader)
+    assert caught.value.record == 1
+    with build(made, shuffle=False, on_error="skip", transforms=crop) as loader:
+        assert rows_of(loader) == [0, 2, 3]
+
+
+def test_a_header_that_states_a_huge_size(tmp_path):
+    """The batch fails because there is not enough memory for it."""
+    made = _with_bad_bmp(tmp_path / "set", width=822083683)
+    with pytest.raises(DamagedError) as caught, build(made, shuffle=False) as loader:
+        list(loader)
+    assert caught.value.record == 1
+    assert "bad_alloc: its header states 822083683 x 33 pixels" in caught.value.message
+    with build(made, shuffle=False, on_error="skip") as loader:
+        assert rows_of(loader) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_too_little_memory_is_one_line(tmp_path, monkeypatch, on_error):
+    """Where headers state supported sizes, no image is bad."""
+    monkeypatch.setattr("loaders.dali.find_bad.MAX_PIXELS", 2**60)
+    made = _with_bad_bmp(tmp_path / "set", width=822083683)
+    message = "not enough memory to decode a batch"
+    with pytest.raises(DecodeMemoryError, match=message), build(made, shuffle=False, on_error=on_error) as loader:
+        list(loader)
+
+
+def test_a_bad_image_that_no_batch_contains(tmp_path):
+    """DALI reads it between two epochs, and the loader discards it."""
+    made = damage(make(tmp_path / "set", "tfrecord", 14, shards=1), rows=(13,))
+    with build(made, shuffle=False, last_batch="drop", batch_size=3, prefetch=1) as loader:
+        assert [rows_of(loader) for _ in range(3)] == [list(range(12))] * 3
+        assert loader.epoch == 3
+        assert loader.errors == ()
+
+
+def test_ctrl_c_during_the_search(tmp_path, monkeypatch):
+    """Python ignores an exception in a destructor, so Ctrl-C waits until pipelines are destroyed."""
+    made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=(2, 9))
+    true, pressed, destroyed = dali.Pipeline._shutdown, None, 0
+
+    def shutdown(self):
+        nonlocal destroyed
+        destroyed += 1
+        if destroyed == pressed:
+            os.kill(os.getpid(), signal.SIGINT)
+        return true(self)
+
+    with build(made, shuffle=False, on_error="skip") as loader:
+        monkeypatch.setattr(dali.Pipeline, "_shutdown", shutdown)
+        list(loader)
+        count = destroyed
+    assert count >= 3  # two of the search, and the one that failed
+    for number in range(1, count + 1):
+        with build(made, shuffle=False, on_error="skip") as loader:
+            pressed, destroyed = number, 0
+            with pytest.raises(KeyboardInterrupt):
+                list(loader)
+            pressed = None

@@ -4,10 +4,10 @@ import pickle
 
 import pytest
 import torch
-from helpers import HELPERS, small
+from helpers import HELPERS, damaged, small
 
 import loaders
-from manifests.errors import CallError
+from manifests.errors import CallError, DamagedError
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
@@ -353,6 +353,27 @@ def test_a_state_resumes_at_another_world_size(make_dataset, mixed, last_batch, 
     assert global_batches(ranks(1, 8, [states[3]])) == epochs[2][1:]
     again = ranks(4, 2, states)
     assert global_batches(again) == epochs[2][1:]
+
+
+def test_a_run_that_stopped_at_a_bad_image_resumes_without_it(tmp_path):
+    made = damaged.damage(damaged.make(tmp_path / "set", "tfrecord", 24), rows=(9,))
+    in_order = loaders.SequentialSampler()
+    taken = []
+    with damaged.build(made, sampler=in_order) as loader:
+        iteration = iter(loader)
+        taken += [next(iteration), next(iteration)]
+        with pytest.raises(DamagedError):
+            next(iteration)
+        stopped = loader.state_dict()
+    with damaged.build(made, sampler=in_order, on_error="skip") as loader:
+        loader.load_state_dict(stopped)
+        iteration = iter(loader)
+        taken.append(next(iteration))
+        state = loader.state_dict()
+        assert damaged.rows_of([*taken, *iteration]) == [row for row in range(24) if row != 9]
+    message = "on_error='skip', but this loader has on_error='raise'"
+    with damaged.build(made, sampler=in_order) as loader, pytest.raises(CallError, match=message):
+        loader.load_state_dict(state)
 
 
 def test_augmentation_after_a_resume_at_another_world_size_is_reproducible(make_dataset, mixed):

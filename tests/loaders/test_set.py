@@ -113,6 +113,17 @@ def test_set_in_the_middle_of_an_epoch_is_an_error(folder):
         assert len(list(loader)) == len(loader) - 2
 
 
+def test_set_after_a_state_from_another_world_size_is_an_error(folder):
+    """Such a state starts the pipeline within the epoch, and `set` would start the epoch again."""
+    with build(folder, batch_size=4, rank=0, world_size=2) as first, build(folder) as loader:
+        iteration = iter(first)
+        next(iteration)
+        loader.load_state_dict(first.state_dict())
+        with pytest.raises(CallError, match=r"set\(\) was called in the middle of epoch 0"):
+            loader.set(size=32)
+        assert len(list(loader)) == len(loader) - 1
+
+
 @pytest.mark.parametrize("stop", [2, 4, 6])
 def test_a_script_that_sets_the_same_values_again_resumes(folder, stop):
     """`set` before each loop, also before the loop that continues an epoch from a checkpoint."""

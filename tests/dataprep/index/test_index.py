@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from awscrt.checksums import crc32c
 from helpers import oracles
+from helpers.pictures import encode, photo
 
 from dataprep.engines import local
 from dataprep.index import dataset as index_module
@@ -826,3 +827,20 @@ def test_a_tar_size_that_is_not_octal(folder, jpegs, size):
     (folder / "a.tar").write_bytes(data)
     with pytest.raises(ShardError, match="is not a number"):
         index_shards([str(folder)], workers=1)
+
+
+def test_a_header_that_states_more_pixels_than_a_table_can(folder, invoke):
+    """A PNG whose width has a flipped bit: the image is rejected, and the others are indexed."""
+    image = encode(photo(0, 32, 24), "png")
+    damaged = bytearray(image)
+    damaged[16] |= 0x80
+    with tarfile.open(folder / "train-0.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+        for number, data in enumerate((image, bytes(damaged))):
+            for extension, content in (("png", data), ("cls", b"0")):
+                member = tarfile.TarInfo(f"{number}.{extension}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    invoke("index", folder, "--workers", 1, status=1)
+    (row,) = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
+    assert row["reason"] == "too-large"
+    assert row["detail"].endswith(": 2147483680x24 pixels, but the limit is 2147483647 per side")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from loaders.dali import decode_errors
-from loaders.dali.decode_errors import translate_error
+from loaders.dali.decode_errors import DecodeMemoryError, decode_failure, translate_error
 from manifests.errors import DamagedError, IndexFileError
 
 SPLIT = SimpleNamespace(folder="/data/my set", shards=())
@@ -49,8 +49,8 @@ def test_a_damaged_index_is_the_cause_of_a_failed_read(monkeypatch):
 @pytest.mark.parametrize(
     "other",
     [
-        error("decoders.image", "CUDA allocation failed: out of memory"),
-        error("decoders.image", "std::bad_alloc"),
+        error("decoders.image", "CUDA error: an illegal memory access was encountered"),
+        error("resize", "std::bad_alloc"),
         error("decoders.image", "Batch size must not change"),
         error("resize", "anything"),
         ValueError("anything"),
@@ -58,6 +58,19 @@ def test_a_damaged_index_is_the_cause_of_a_failed_read(monkeypatch):
 )
 def test_other_errors_stay_as_they_are(other):
     assert translate_error(other, SPLIT) is other
+
+
+@pytest.mark.parametrize("reason", ["CUDA allocation failed: out of memory", "std::bad_alloc"])
+def test_too_little_memory(reason):
+    """The same class as DALI's own error, without the C++ source lines."""
+    found = translate_error(error("decoders.image", reason), SPLIT)
+    assert isinstance(found, DecodeMemoryError)
+    assert isinstance(found, RuntimeError)
+    assert str(found) == (
+        f"/data/my set: there is not enough memory to decode a batch (DALI says: {reason}). Hint: reduce batch_size or "
+        "prefetch, or run `dataprep verify --decode '/data/my set'` to find images whose header states a wrong size."
+    )
+    assert decode_failure(error("decoders.image", reason)) is None
 
 
 def test_a_pipeline_that_has_ended():

@@ -189,6 +189,25 @@ def test_threads_compute_an_epoch_once():
     assert plan.computed in ([5], [5, 6])  # A thread draws the next epoch.
 
 
+def test_an_interrupt_leaves_no_epoch_that_is_never_drawn():
+    """Others would wait for it for ever."""
+
+    class Interrupted(dict):
+        def __setitem__(self, epoch, future):
+            super().__setitem__(epoch, future)
+            self.future = future
+            raise KeyboardInterrupt
+
+    plan = Counting()
+    plan._epochs = interrupted = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        plan.batch(0, 0)
+    assert not interrupted
+    assert interrupted.future.done()
+    plan._epochs = {}
+    assert plan.batch(0, 0).tolist() == [0, 1, 2, 3]
+
+
 class Waiting(EpochPlan):
     """Draws epoch 1 when it is told to."""
 

@@ -102,3 +102,29 @@ def test_without_duckdb_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(CallError, match=r"run `pip install 'dataprep-loaders\[sql\]'`"):
         SubsetSampler(where="label < 3")
+
+
+def test_a_column_of_several_types_is_an_error():
+    """Numbers in one dataset, texts in another."""
+    columns = {"camera": np.array([1, 2, "c2", None], object)}
+    with pytest.raises(CallError, match="where cannot use the column 'camera', because its values have no common type"):
+        SubsetSampler(where="camera = 1").plan(columns, samples=4, batch_size=2, world_size=1, seed=0)
+
+
+@pytest.mark.parametrize("sampler", [PKSampler, None, "abc"])
+def test_the_other_sampler_must_be_one(sampler):
+    with pytest.raises(CallError, match=r"sampler must follow the protocol loaders\.samplers\.Sampler, got "):
+        SubsetSampler([1, 2], sampler=sampler)
+
+
+def test_the_text_is_the_same_in_each_process():
+    """Checkpoints compare it; the `repr` of an object has its address."""
+
+    class Own:
+        columns = ()
+
+        def plan(self, columns, **options):
+            return SequentialSampler().plan(columns, **options)
+
+    assert repr(SubsetSampler([1, 2], sampler=Own())).endswith(", sampler=Own())")
+    assert repr(SubsetSampler([1, 2], sampler=PKSampler(4, 2))).endswith(f", sampler={PKSampler(4, 2)!r})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from loaders.progress import Position
 from loaders.ranks import Ranks
-from loaders.samplers import ShuffledSampler
-from loaders.samplers.tolerant import Peers, TolerantOrder
+from loaders.samplers import PKSampler, SequentialSampler, ShuffledSampler, SubsetSampler
+from loaders.samplers.order import PlannedOrder
+from loaders.samplers.tolerant import Peers, TolerantOrder, tolerant_order
 from manifests.errors import DamagedError
 
 SHAPES = st.tuples(st.integers(8, 60), st.integers(1, 4), st.integers(1, 3))  # samples, batch size, ranks
@@ -135,3 +137,61 @@ def test_no_good_sample_is_an_error(mode):
     order = make(8, 4, Ranks(), mode=mode, bad=range(8))
     with pytest.raises(DamagedError, match="damaged"):
         order.rank_rows(0, 0)
+
+
+@pytest.mark.parametrize("last_batch", ["partial", "pad"])
+def test_a_rank_without_samples_of_its_own_gets_an_empty_batch(last_batch):
+    """Its batch repeats the last sample of the epoch, which is bad."""
+    intact = make(12, 4, Ranks(3, 4), last_batch=last_batch)
+    bad = set(intact.rank_rows(0, 0).tolist())
+    assert len(bad) == 1
+    order = intact.without(frozenset(bad))
+    (rows,) = {*order.rank_rows(0, 0).tolist()}
+    assert rows not in bad
+    assert not order.valid(Position()).any()
+    assert order.size(Position()) == (0 if last_batch == "partial" else 4)
+    with pytest.raises(DamagedError):
+        intact.without(frozenset(range(12))).rank_rows(0, 0)
+
+
+class Tables(SimpleNamespace):
+    """Sample tables with these columns."""
+
+    label_type = "class"
+
+    def columns(self, names, requested_by):
+        return {name: vars(self)[name] for name in names}
+
+
+def replacing(sampler, tables, bad):
+    plan = sampler.plan(
+        {name: vars(tables)[name] for name in sampler.columns}, samples=12, batch_size=4, world_size=1, seed=0
+    )
+    order = PlannedOrder(plan, 12, Ranks(), 4, "partial", repr(sampler))
+    return tolerant_order(order, tables, sampler, mode="replace", seed=0).without(frozenset(bad))
+
+
+def test_rows_that_are_not_drawn_need_no_value():
+    identity = np.array(["a", "b", None] * 4, object)
+    drawn = np.flatnonzero(identity != None)  # noqa: E711
+    order = replacing(SubsetSampler(drawn, sampler=PKSampler(2, 2, by="identity")), Tables(identity=identity), {0})
+    for epoch in range(5):
+        for rows in given_rows(order, epoch):
+            assert not {*rows.tolist()} & {0, 2, 5, 8, 11}
+            assert sorted(identity[rows].tolist()) == ["a", "a", "b", "b"]
+    assert order.peers.rows(0).tolist() == [0, 3, 6, 9]
+    assert order.peers.rows(2).tolist() == []
+
+
+@pytest.mark.parametrize("by", [("label",), "no column", len, 3, None])
+def test_by_of_a_custom_sampler_may_be_anything(by):
+    class Own:
+        columns = ()
+
+        def plan(self, columns, **options):
+            return SequentialSampler().plan(columns, **options)
+
+    sampler = Own()
+    sampler.by = by
+    order = replacing(sampler, Tables(label=np.arange(12) % 3), {0})
+    assert order.rank_rows(0, 0)[0] in (3, 6, 9)
