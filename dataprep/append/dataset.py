@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import chain
 
 from dataprep.append.complete import finish_append
-from dataprep.append.mark import remove_mark
 from dataprep.append.planning import AppendPlan, AppendResult
 from dataprep.append.prepare import prepared_append
 from dataprep.engines import Engine, LocalEngine
@@ -66,7 +65,6 @@ def append_dataset(
         with says_what_is_kept(out, [shard.name for shard in planned.plan.shards]):
             results = _write(planned, finished, engine, progress)
             manifest, converted = finish_append(planned.base, planned.job, results, planned.name, planned.source_digest)
-            remove_mark(out)
     converted = replace(converted, notices=planned.plan.notices)
     return AppendResult(manifest, planned.known, None, converted, planned.new_classes, planned.notices)
 

@@ -97,9 +97,19 @@ def create_mark(out: str, mark: Mark) -> bool:
     return storage.create_file(os.path.join(out, APPEND_MARK_NAME), mark_bytes(mark))
 
 
-def remove_mark(out: str) -> None:
-    """Remove the mark."""
-    storage.remove(os.path.join(out, APPEND_MARK_NAME))
+def remove_mark(out: str, plan: str) -> None:
+    """Remove the mark of a plan.
+
+    In an object store, another process may have removed it already, and another append may have begun: its mark stays.
+    """
+    mark = read_mark(out)
+    if mark is not None and mark.plan == plan:
+        storage.remove(os.path.join(out, APPEND_MARK_NAME))
+
+
+def is_committed(mark: Mark, manifest: Manifest) -> bool:
+    """Return whether the newest revision is that of the mark: its append was killed after it wrote the manifest."""
+    return bool(manifest.revisions) and manifest.revisions[-1].options.get("plan") == mark.plan
 
 
 def unlisted_files(mark: Mark, manifest: Manifest) -> list[str]:

@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 
 from dataprep import storage
 from dataprep.append.base import Base, read_base
-from dataprep.append.mark import Mark, create_mark, read_mark, remove_mark
+from dataprep.append.complete import changed_error, end_committed
+from dataprep.append.mark import Mark, create_mark, is_committed, read_mark
 from dataprep.append.planning import AppendPlan, AppendResult, plan_append
 from dataprep.append.rejected_only import remove_ended
 from dataprep.engines import Engine
@@ -20,6 +21,7 @@ from dataprep.resume.stamps import stamps_of
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from manifests.errors import CallError
+from manifests.remote import is_url
 from manifests.revisions import APPEND_MARK_NAME
 from manifests.text import printable
 
@@ -66,7 +68,8 @@ def prepared_append(
             remove_ended(out)
         elif mark or storage.has_partials(out):  # an append was killed after it wrote the manifest
             with storage.partials([out], is_locked=is_locked):
-                _remove_stale(base, mark)
+                if mark and is_committed(mark, base.manifest):
+                    end_committed(base, mark)
         yield planned, finished
 
 
@@ -84,12 +87,6 @@ def _checked_mark(base: Base) -> Mark | None:
     return mark
 
 
-def _remove_stale(base: Base, mark: Mark | None) -> None:
-    """Remove the mark of an append that was killed after it wrote the manifest."""
-    if mark and base.manifest.revisions and base.manifest.revisions[-1].options.get("plan") == mark.plan:
-        remove_mark(base.out)
-
-
 def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
     """Write the mark, or resume its append: return the finished shards and remove what is not finished.
 
@@ -100,8 +97,10 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
     out, base = planned.base.out, planned.base
     new = Mark("append", planned.plan.fingerprint, planned.files, stamps_of(planned.source, planned.plan))
     refuse_folders(out, (APPEND_MARK_NAME, *new.files))
-    _remove_stale(base, mark)
-    if mark is None or (base.manifest.revisions and base.manifest.revisions[-1].options.get("plan") == mark.plan):
+    if mark and is_committed(mark, base.manifest):
+        end_committed(base, mark)
+        mark = None
+    if mark is None:
         _refuse_files(out, new)
         if create_mark(out, new):
             return {}
@@ -112,8 +111,15 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
             hint=f"run that command again to finish it (after `dataprep plan`: `dataprep work {out}`, `dataprep finish "
             f"{out}`), or `dataprep revert {out}` to remove what it wrote",
         )
+    there = {entry.name for entry in storage.list_folder(out)}
     kept = _find_finished(planned, mark.stamps, new.stamps)
     names = [name for name in new.files if os.path.splitext(name)[0] not in kept and not name.startswith("manifest.")]
+    if is_url(out):
+        # There is no lock: an equal append on another machine may write these files, and may have ended meanwhile. Only
+        # a table that is not valid has to go, because tables are not replaced as other files are.
+        names = [name for name in names if name in there and name.endswith(".parquet")]
+        if read_mark(out) != mark or read_base(out).digest != base.digest:
+            raise changed_error(out)
     for name in sorted(names, key=lambda name: name.endswith(".parquet")):
         storage.remove(os.path.join(out, name))
     return kept

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from dataprep import storage
 from dataprep.append.base import Base, read_base
-from dataprep.append.mark import Mark, create_mark, own_files, read_mark, remove_mark, unlisted_files
+from dataprep.append.complete import end_committed
+from dataprep.append.mark import Mark, create_mark, is_committed, own_files, read_mark, remove_mark, unlisted_files
 from dataprep.plan.files import has_append_plan, plan_folder, remove_plan
 from manifests.errors import CallError, StoppedError
 from manifests.history import read_old_manifest
@@ -56,9 +57,9 @@ def revert_dataset(out: str) -> RevertResult:
             base = read_base(out, option="")
             mark = read_mark(out)
             if mark is not None and mark.action == "append":
-                if unlisted_files(mark, base.manifest):
+                if not is_committed(mark, base.manifest):
                     return _remove_files(base.manifest, mark, out, removed=0)
-                remove_mark(out)  # the append was killed after its last step but one
+                end_committed(base, mark)
             elif mark is not None and mark.plan != base.digest:
                 return _remove_files(base.manifest, mark, out, removed=0)
             return _revert_newest(base, is_marked=mark is not None and mark.action == "revert")
@@ -90,7 +91,7 @@ def _remove_files(manifest: Manifest, mark: Mark, out: str, *, removed: int) -> 
     for name in names:
         storage.remove(os.path.join(out, name))
     _remove_append_plan(out)
-    remove_mark(out)
+    remove_mark(out, mark.plan)
     return RevertResult(manifest, removed, len(names))
 
 
@@ -98,6 +99,6 @@ def _remove_append_plan(out: str) -> None:
     """Remove the plan of an append with its folder, if there is one."""
     if has_append_plan(out):
         remove_plan(out)
-        if not is_url(out):
-            with suppress(OSError):  # files of others stay
-                os.rmdir(plan_folder(out))
+    if not is_url(out):  # also after a kill right before this
+        with suppress(OSError):  # there is none, or files of others stay
+            os.rmdir(plan_folder(out))

@@ -7,7 +7,6 @@ the shards; `finish` writes the manifest of the next revision and removes the ma
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -15,8 +14,8 @@ import numpy as np
 
 from dataprep import storage
 from dataprep.append.base import Base, read_base
-from dataprep.append.complete import finish_append
-from dataprep.append.mark import read_mark, remove_mark
+from dataprep.append.complete import end_committed, finish_append
+from dataprep.append.mark import read_mark
 from dataprep.append.planning import AppendPlan, AppendResult
 from dataprep.append.prepare import prepared_append
 from dataprep.append.rejected_only import describe_ended, has_ended
@@ -150,7 +149,6 @@ def finish_planned_append(
                 try:
                     with storage.partials([out], is_locked=True):  # all shards are there: nobody needs another
                         appended = finish_append(base, job, found, plan.append.source, plan.append.source_digest)
-                        remove_mark(out)
                 except StorageError:  # another process that finished the append removes the files of all
                     if not is_appended(plan, out):
                         raise
@@ -162,19 +160,19 @@ def finish_planned_append(
 
 
 def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
-    """Describe an append that has ended, and remove its mark if `finish` was killed before."""
+    """Describe an append that has ended; if it was killed before it removed its last files, remove them."""
     base, mark = read_base(out, option=""), read_mark(out)
     plans = [None, *(revision.options.get("plan") for revision in base.manifest.revisions)]
     revision = plans.index(plan.fingerprint) if plan.fingerprint in plans else None
-    has_mark = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
-    if revision is None and has_ended(out):
-        if has_mark:
-            for shard in plan.job(out).shards:
-                storage.remove(os.path.join(out, f"{shard.name}.parquet"))
-            remove_mark(out)
+    is_rejected = revision is None and has_ended(out)
+    if mark is not None and mark.plan == plan.fingerprint and (is_rejected or revision is not None):
+        end_committed(base, mark)
+        mark = None
+    if mark is None and storage.has_partials(out):  # else they belong to the append of the mark
+        with storage.partials([out], is_locked=True):
+            pass
+    if is_rejected:
         converted = describe_ended(plan, out, replace(base.manifest, splits=()))
         return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)
-    if has_mark:
-        remove_mark(out)
     images = sum(split.images for split in plan.splits) + len(plan.rejected) + (plan.append.known if plan.append else 0)
     return AppendResult(base.manifest, images, revision, None)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from helpers.pictures import encode, photo
 
+from dataprep import storage
 from dataprep.append import complete
 from dataprep.append.base import read_base
 from dataprep.append.complete import finish_append
+from dataprep.append.revert import revert_dataset
 from dataprep.append.steps import finish_planned_append
 from dataprep.verify.dataset import verify_dataset
 from manifests.store import read_manifest
+from manifests.tables import read_table
 
 
 def write(folder: Path, numbers: range, classes: tuple[str, ...]) -> Path:
@@ -242,7 +247,7 @@ def test_the_list_does_not_outlive_its_dataset(sources, broken, invoke, snapshot
         assert (snapshot(out) == made) == (again == sources[0])
 
 
-@pytest.mark.parametrize("step", ["write_ended", "remove_empty_shards"])
+@pytest.mark.parametrize("step", ["write_ended", "_remove_empty_shards"])
 def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, monkeypatch):
     """`finish` was killed before the mark was removed: the next one ends its work."""
     old, out = snapshot(before), copy(before, "out")
@@ -261,6 +266,42 @@ def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, 
     assert (out / "manifest.append.json").exists()
     check_nothing_appended(out, invoke("finish", out, "--workers", 1, status=1))
     assert without_plan(snapshot(out)) == old
+
+
+@pytest.mark.parametrize("command", ["finish", "convert", "plan", "revert"])
+@pytest.mark.parametrize("name", ["manifest.json", "train-00012.parquet", "manifest.append.json"])
+def test_finish_killed_before_a_change(name, command, sources, before, invoke, snapshot, monkeypatch):
+    """The table of a shard without images stays until the manifest is there, and goes before the mark does.
+
+    A program that is killed does not remove its temporary files either.
+    """
+    old, out = snapshot(before), copy(before, "out")
+    append = ["--src", sources[1], "--append", "--out", out, "--no-shuffle"]
+    invoke("plan", *append)
+    invoke("work", out, "--workers", 1)
+    assert read_table(out / "train-00012.parquet").num_rows == 0
+    other = Path(shutil.copytree(out, before.parent / "other"))
+    finish_planned_append(str(other), workers=1)
+
+    def kill_before(original):
+        def changed(path, *data):
+            if Path(path) == out / name:
+                raise KeyboardInterrupt
+            original(path, *data)
+
+        return changed
+
+    with monkeypatch.context() as patch:
+        for each in ("replace_file", "remove"):
+            patch.setattr(storage, each, kill_before(getattr(storage, each)))
+        patch.setattr(storage, "partials", lambda *_, **__: nullcontext())
+        with pytest.raises(KeyboardInterrupt):
+            finish_planned_append(str(out), workers=1)
+    options = {"finish": [out], "revert": [out]}.get(command, append)
+    invoke(command, *options, *(["--max-rejected", 1] if command in ("finish", "convert") else []))
+    if command == "plan":
+        invoke("finish", out, "--max-rejected", 1)
+    assert without_plan(snapshot(out)) == (old if command == "revert" else without_plan(snapshot(other)))
 
 
 def test_options_that_exclude_each_other(sources, before, invoke):
@@ -306,3 +347,22 @@ def test_another_process_finishes_between_two_looks(sources, before, invoke, mon
 
     monkeypatch.setattr("dataprep.append.steps.read_base", look_and_wait)
     assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)
+
+
+def test_revert_killed_before_it_removes_the_folder_of_the_plan(sources, before, invoke, monkeypatch):
+    out = copy(before, "out")
+    invoke("plan", "--src", sources[1], "--append", "--out", out)
+    remove_folder = os.rmdir
+
+    def killed(path, *arguments, **options):
+        if os.fspath(path) == str(out / "plan"):
+            raise ZeroDivisionError
+        remove_folder(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", killed)
+        with pytest.raises(ZeroDivisionError):
+            revert_dataset(str(out))
+    assert (out / "plan").is_dir()
+    revert_dataset(str(out))
+    assert not (out / "plan").exists()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from functools import partial
 from pathlib import Path
 
 import pytest
 from helpers.pictures import encode, photo
 
+from dataprep.append import complete, prepare
 from dataprep.append.dataset import append_dataset
 from dataprep.append.revert import revert_dataset
 from dataprep.append.steps import finish_planned_append, write_append_plan
@@ -21,7 +23,7 @@ from dataprep.sources.recognize import read_sources
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, StoppedError
 from manifests.history import read_revision
-from manifests.remote import Store
+from manifests.remote import Store, open_store
 from manifests.store import read_manifest
 
 OPTIONS = Options(shard_samples=5)
@@ -144,3 +146,164 @@ def test_append_in_three_steps(store, sources, tmp_path):
     assert verify_dataset(str(store), workers=1).problems == ()
     revert_dataset(str(store))
     assert download(store) == before
+
+
+@pytest.fixture
+def memory(sources, tmp_path) -> Store:
+    """A dataset in memory: what several machines do at once does not depend on the server."""
+    url = f"memory://bucket/{tmp_path.name}/set"
+    convert_dataset(read_source(sources[0]), url, OPTIONS, workers=1)
+    return open_store(url)
+
+
+@pytest.fixture
+def third(tmp_path) -> str:
+    path = tmp_path / "third" / "cat" / "1.jpg"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode(photo(77, 24, 20)))
+    return str(path.parents[1])
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A function that calls another one as if on another machine, which has other temporary files and locks."""
+
+    def run(function, *args, **kwargs):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", str(tmp_path / "tmp" / "elsewhere"))
+            (tmp_path / "tmp" / "elsewhere").mkdir(exist_ok=True)
+            return function(*args, **kwargs)
+
+    return run
+
+
+@pytest.fixture
+def patch():
+    """What a test can undo before its end, apart from the folder of `staging`."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def interrupt(source: str, store: Store, name: str) -> None:
+    """Begin to append a source, and fail before the object `name` is written."""
+
+    def fail_before(original):
+        def write(self, key, data):
+            return 1 / 0 if key == name else original(self, key, data)
+
+        return write
+
+    with pytest.MonkeyPatch.context() as patch:
+        for each in ("put", "create"):
+            patch.setattr(Store, each, fail_before(getattr(Store, each)))
+        with pytest.raises(ZeroDivisionError):
+            append(source, str(store))
+
+
+def test_an_equal_append_ends_while_another_one_looks(memory, sources, elsewhere, patch):
+    """The other one deletes nothing: what was not finished when it looked may be part of the dataset."""
+    interrupt(sources[1], memory, "train-00004.parquet")
+
+    def look(*args):
+        found = find_finished(*args)
+        patch.undo()
+        elsewhere(append, sources[1], str(memory))
+        return found
+
+    find_finished = prepare._find_finished
+    patch.setattr(prepare, "_find_finished", look)
+    with pytest.raises(StoppedError, match="another program has changed the dataset since this append began"):
+        append(sources[1], str(memory))
+    assert verify_dataset(str(memory), workers=1).problems == ()
+    assert append(sources[1], str(memory)).revision == 1
+
+
+def test_an_equal_append_ends_after_another_one_has_looked(memory, sources, elsewhere, patch):
+    """The other one is about to delete the first file, or to write a shard. Then it is killed."""
+    interrupt(sources[1], memory, "train-00004.parquet")
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    def wait(function, *args):
+        patch.undo()
+        elsewhere(append, sources[1], str(memory))
+        patch.setattr("dataprep.append.dataset._write", kill)
+        function(*args)
+
+    patch.setattr("dataprep.append.dataset._write", partial(wait, kill))
+    delete = Store.delete
+    patch.setattr(Store, "delete", lambda *args: wait(delete, *args))
+    with pytest.raises(KeyboardInterrupt):
+        append(sources[1], str(memory))
+    patch.undo()
+    assert verify_dataset(str(memory), workers=1).problems == ()
+    assert append(sources[1], str(memory)).revision == 1
+
+
+def test_a_damaged_table_is_replaced(memory, sources):
+    interrupt(sources[1], memory, "manifest.json")
+    names = ("train-00003.parquet", "train-00004.tfrecord")
+    written = {name: bytes(memory.get(name)) for name in names}
+    for name in names:
+        memory.put(name, written[name][:-9])
+    assert append(sources[1], str(memory)).manifest.revision == 1
+    assert {name: bytes(memory.get(name)) for name in names} == written
+    assert verify_dataset(str(memory), workers=1).problems == ()
+
+
+@pytest.mark.parametrize("are_repaired", [False, True])
+def test_images_change_after_an_interrupted_append(are_repaired, memory, third, sources, tmp_path):
+    """Files that are not needed any more are removed: a shard without images, or the list of rejected images."""
+    data = encode(photo(78, 24, 20))
+    image = tmp_path / "third" / "dog" / "2.jpg"
+    image.parent.mkdir()
+    options = Options(shard_samples=1)
+    image.write_bytes(bytes(len(data)) if are_repaired else data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{__name__}.OPTIONS", options)
+        interrupt(third, memory, "manifest.json")
+        before = {*download(memory)}
+        image.write_bytes(data if are_repaired else bytes(len(data)))
+        assert append(third, str(memory)).manifest.revision == 1
+        after = {*download(memory)}
+        assert len(before - after - {"manifest.append.json"}) == (1 if are_repaired else 3)
+        out = tmp_path / "out"
+        convert_dataset(read_source(sources[0]), str(out), Options(shard_samples=5), workers=1)
+        append(third, str(out))
+    assert download(memory) == content(out)
+
+
+def test_the_mark_of_the_next_append_stays(memory, sources, third, elsewhere, patch):
+    """An append is slow to remove its mark; the next one has seen that it has ended, and was killed."""
+
+    def wait(*args):
+        patch.undo()
+        elsewhere(interrupt, third, memory, "train-00005.parquet")
+        return remove_mark(*args)
+
+    remove_mark = complete.remove_mark
+    patch.setattr(complete, "remove_mark", wait)
+    append(sources[1], str(memory))
+    assert "manifest.append.json" in download(memory)
+    assert append(third, str(memory)).manifest.revision == 2
+    assert verify_dataset(str(memory), workers=1).problems == ()
+
+
+def test_finish_keeps_the_next_revision(memory, sources, third, elsewhere, patch):
+    """Another `finish` has written the manifest, and another append replaces it at once."""
+    write_append_plan(read_source(sources[1]), str(memory), OPTIONS, name="second", workers=1)
+    work(str(memory), Share(0, 1), workers=1)
+
+    def read(*args):
+        patch.undo()
+        elsewhere(finish_planned_append, str(memory), workers=1)
+        data = read_file(*args)
+        elsewhere(append, third, str(memory))
+        return data
+
+    read_file = complete.read_file
+    patch.setattr(complete, "read_file", read)
+    finish_planned_append(str(memory), workers=1)
+    assert read_manifest(str(memory)).revision == 2
+    assert verify_dataset(str(memory), workers=1).problems == ()
