@@ -62,7 +62,7 @@ def finish_append(
         )
         _publish(base, manifest)
     # Not before: until the manifest is there, another `finish` needs these tables.
-    _remove_empty_shards(base, job.fingerprint, [result.table.name for result in results if not result.shard])
+    remove_empty_shards(base, job.fingerprint, [result.table.name for result in results if not result.shard])
     remove_mark(base.out, job.fingerprint)
     described = part_of(manifest, job.revision) if shards else replace(manifest, splits=())
     return manifest, describe_result(job, results, described, rejected)
@@ -76,11 +76,11 @@ def end_committed(base: Base, mark: Mark) -> None:
         mark: the mark of the append.
 
     """
-    _remove_empty_shards(base, mark.plan, unlisted_files(mark, base.manifest))
+    remove_empty_shards(base, mark.plan, unlisted_files(mark, base.manifest))
     remove_mark(base.out, mark.plan)
 
 
-def _remove_empty_shards(base: Base, plan: str, names: Iterable[str]) -> None:
+def remove_empty_shards(base: Base, plan: str, names: Iterable[str]) -> None:
     """Remove those of the named tables that only record, for a resumed run, that all images of a shard were rejected.
 
     Other files of such a shard are from a run that was killed when its images were valid.

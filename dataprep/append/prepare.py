@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from dataprep import storage
 from dataprep.append.base import Base, read_base
-from dataprep.append.complete import changed_error, end_committed
+from dataprep.append.complete import changed_error, end_committed, remove_empty_shards
 from dataprep.append.mark import Mark, create_mark, is_committed, read_mark
 from dataprep.append.planning import AppendPlan, AppendResult, plan_append
 from dataprep.append.rejected_only import remove_ended
@@ -20,6 +20,7 @@ from dataprep.resume.output import check_output, refuse_folders
 from dataprep.resume.stamps import stamps_of
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
+from dataprep.storage import completion
 from manifests.errors import CallError
 from manifests.remote import is_url
 from manifests.revisions import APPEND_MARK_NAME
@@ -59,6 +60,7 @@ def prepared_append(
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
         base = read_base(out)
+        completion.remove_mark(out)  # of a conversion that was killed right after it wrote the manifest
         mark = _checked_mark(base)
         planned = plan_append(source, base, options, name=name, reader=reader, progress=progress)
         finished: dict[str, ShardResult] = {}
@@ -101,7 +103,7 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
         end_committed(base, mark)
         mark = None
     if mark is None:
-        _refuse_files(out, new)
+        _refuse_files(base, new)
         if create_mark(out, new):
             return {}
         mark = read_mark(out)
@@ -125,14 +127,22 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
     return kept
 
 
-def _refuse_files(out: str, mark: Mark) -> None:
-    there = {entry.name for entry in storage.list_folder(out)}
-    for name in mark.files:
-        if name in there:
+def _refuse_files(base: Base, mark: Mark) -> None:
+    out = base.out
+    if _present(out, mark.files):
+        # A late `work` of an earlier append may have written tables of shards without images after its end.
+        for revision in base.manifest.revisions:
+            remove_empty_shards(base, str(revision.options.get("plan")), _present(out, mark.files))
+        for name in _present(out, mark.files):
             raise CallError(
                 f"--append: {printable(out)} contains {name!r}, which is not in its manifest",
                 hint="move it away; an append needs this name",
             )
+
+
+def _present(out: str, names: Iterable[str]) -> list[str]:
+    there = {entry.name for entry in storage.list_folder(out)}
+    return [name for name in names if name in there]
 
 
 def _find_finished(planned: AppendPlan, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, ShardResult]:

@@ -157,7 +157,7 @@ def prepared(
         has_other_plan = has_ended_append = False
         if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
             from dataprep.append.rejected_only import has_ended, remove_ended  # take time, and most runs have no plan
-            from dataprep.plan.files import check_plan, remove_plan
+            from dataprep.plan.files import check_plan, remove_plan_folder
 
             has_ended_append = overwrite and has_ended(out)
             has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
@@ -175,7 +175,7 @@ def prepared(
             stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=True))
             _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
         if has_other_plan:
-            remove_plan(out)
+            remove_plan_folder(out)
         if has_ended_append:
             remove_ended(out)
         _log.info(

@@ -10,6 +10,7 @@ import gc
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -38,7 +39,7 @@ from dataprep.sources import Source
 from manifests.checksummed_json import seal, unseal
 from manifests.errors import CallError, PlanError, SourceVanishedError
 from manifests.files import PLAN, read_file
-from manifests.remote import absolute
+from manifests.remote import absolute, is_url
 from manifests.text import printable
 from manifests.unexpected_errors import raise_machine_fault
 
@@ -131,6 +132,14 @@ def has_append_plan(out: str) -> bool:
         return has_plan(out) and read_plan(out).append is not None
     except PlanError:
         return False
+
+
+def remove_plan_folder(out: str) -> None:
+    """Remove the files of a plan, and on a file system their folder, unless it has files of others."""
+    remove_plan(out)
+    if not is_url(out):
+        with suppress(OSError):
+            os.rmdir(plan_folder(out))
 
 
 def read_plan(out: str) -> StoredPlan:

@@ -247,7 +247,7 @@ def test_the_list_does_not_outlive_its_dataset(sources, broken, invoke, snapshot
         assert (snapshot(out) == made) == (again == sources[0])
 
 
-@pytest.mark.parametrize("step", ["write_ended", "_remove_empty_shards"])
+@pytest.mark.parametrize("step", ["write_ended", "remove_empty_shards"])
 def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, monkeypatch):
     """`finish` was killed before the mark was removed: the next one ends its work."""
     old, out = snapshot(before), copy(before, "out")
@@ -302,6 +302,30 @@ def test_finish_killed_before_a_change(name, command, sources, before, invoke, s
     if command == "plan":
         invoke("finish", out, "--max-rejected", 1)
     assert without_plan(snapshot(out)) == (old if command == "revert" else without_plan(snapshot(other)))
+
+
+def test_a_late_worker_of_a_shard_without_images(sources, before, invoke, snapshot):
+    """It writes the table of the shard again after the append has ended. The next append needs its name."""
+    out = copy(before, "out")
+    invoke("plan", "--src", sources[1], "--append", "--out", out, "--no-shuffle")
+    invoke("work", out, "--workers", 1)
+    table = (out / "train-00012.parquet").read_bytes()
+    invoke("finish", out, "--max-rejected", 1)
+    third = write(out.parent / "third", range(90, 106), ("cat",))
+    append = ("convert", "--src", third, "--append", "--out")
+    other = Path(shutil.copytree(out, out.parent / "other"))
+    invoke(*append, other)
+    (out / "train-00012.parquet").write_bytes(table)
+    invoke(*append, out)
+    assert snapshot(out) == snapshot(other)
+    assert verify_dataset(str(out), workers=1).problems == ()
+
+
+def test_an_append_removes_the_mark_of_a_killed_conversion(sources, before, invoke):
+    """It was killed right after it wrote the manifest, and is refused once something is appended."""
+    (before / "manifest.incomplete.json").write_text("{}")
+    invoke("convert", "--src", sources[1], "--append", "--out", before, "--max-rejected", 1)
+    assert not (before / "manifest.incomplete.json").exists()
 
 
 def test_options_that_exclude_each_other(sources, before, invoke):
