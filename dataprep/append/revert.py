@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 
 from dataprep import storage
 from dataprep.append.base import Base, read_base
 from dataprep.append.complete import end_committed
 from dataprep.append.mark import Mark, create_mark, is_committed, own_files, read_mark, remove_mark, unlisted_files
-from dataprep.plan.files import has_append_plan, plan_folder, remove_plan
+from dataprep.plan.files import has_append_plan, remove_empty_plan_folder, remove_plan
 from manifests.errors import CallError, StoppedError
 from manifests.history import read_old_manifest
-from manifests.remote import is_url
 from manifests.revisions import old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, parse_manifest
@@ -99,6 +97,4 @@ def _remove_append_plan(out: str) -> None:
     """Remove the plan of an append with its folder, if there is one."""
     if has_append_plan(out):
         remove_plan(out)
-    if not is_url(out):  # also after a kill right before this
-        with suppress(OSError):  # there is none, or files of others stay
-            os.rmdir(plan_folder(out))
+    remove_empty_plan_folder(out)

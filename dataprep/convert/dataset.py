@@ -157,10 +157,11 @@ def prepared(
         has_other_plan = has_ended_append = False
         if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
             from dataprep.append.rejected_only import has_ended, remove_ended  # take time, and most runs have no plan
-            from dataprep.plan.files import check_plan, remove_plan_folder
+            from dataprep.plan.files import check_plan, remove_empty_plan_folder, remove_plan
 
             has_ended_append = overwrite and has_ended(out)
             has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
+            remove_empty_plan_folder(out)
         with storage.remember(out):
             resumable = find_resumable(source, plan, out, options, overwrite=overwrite, rereading=rereading)
         if resumable.is_complete:
@@ -175,7 +176,8 @@ def prepared(
             stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=True))
             _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
         if has_other_plan:
-            remove_plan_folder(out)
+            remove_plan(out)
+            remove_empty_plan_folder(out)
         if has_ended_append:
             remove_ended(out)
         _log.info(

@@ -134,9 +134,8 @@ def has_append_plan(out: str) -> bool:
         return False
 
 
-def remove_plan_folder(out: str) -> None:
-    """Remove the files of a plan, and on a file system their folder, unless it has files of others."""
-    remove_plan(out)
+def remove_empty_plan_folder(out: str) -> None:
+    """Remove the folder of a plan from a file system if it is empty, also after a kill right before this."""
     if not is_url(out):
         with suppress(OSError):
             os.rmdir(plan_folder(out))
