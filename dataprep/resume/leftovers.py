@@ -1,18 +1,12 @@
-"""What a run finds in the output folder: which files to keep, to replace, and to leave alone.
-
-A file name proves nothing, because other tools also call their shards ``train-00000.tar``. A file belongs to the plan
-of a run only if the manifest or an intact sample table of the plan lists its name and length. A run that is killed
-between the renames of a shard's files leaves the table among its temporary files, and that table counts too.
+"""What a run finds in the output folder: which files to keep, to replace, and to leave alone (`foreign`).
 
 A run first writes `INCOMPLETE_NAME`, with the fingerprint of its plan. The last step replaces it by ``manifest.json``.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,31 +20,25 @@ from dataprep.plan.mismatch import foreign_file_error
 from dataprep.progress import Progress
 from dataprep.resume.finished import (
     files_in_manifest,
-    files_in_mark,
     has_all_of,
     is_final,
     is_intact,
-    length,
     lists_everything,
     read_finished,
-    unpublished_tables,
 )
+from dataprep.resume.foreign import dataset_files, foreign_files, listed_files
 from dataprep.resume.output import refuse_appended, refuse_folders
 from dataprep.resume.reread import Reread, RereadTask, SourceImages, reread
 from dataprep.resume.stamps import STAMPS_NAME, read_stamps, stamps_of
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from dataprep.storage.completion import INCOMPLETE_NAME, owns_names, read_mark
-from manifests.errors import CallError, DamagedError
-from manifests.files import REJECTED, read_lines
+from manifests.errors import CallError
 from manifests.labels import MASK_TYPES
 from manifests.remote import is_url
-from manifests.revisions import APPEND_MARK_NAME, REVISION_FILE
-from manifests.schema import SPLIT_NAMES, File
+from manifests.schema import File
 from manifests.store import (
     MANIFEST_NAME,
-    REJECTED_NAME,
-    may_replace_manifest,
 )
 from manifests.text import printable
 
@@ -118,7 +106,7 @@ def find_resumable(
     now = stamps_of(source, plan)
     if not storage.is_folder(out):
         return Resumable({}, stamps=now)
-    refuse_folders(out, (MANIFEST_NAME, INCOMPLETE_NAME, STAMPS_NAME, *_dataset_files(plan, out)))
+    refuse_folders(out, (MANIFEST_NAME, INCOMPLETE_NAME, STAMPS_NAME, *dataset_files(plan, out)))
     if not overwrite:
         refuse_appended(out)
     # Before the manifest: another process may finish meanwhile, and removes the mark last.
@@ -170,8 +158,8 @@ def _intact_shards(
     """
     names = (shard.name for shard in plan.shards)
     tables = list(storage.map_files(out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names))
-    listed = _listed_files(plan, out, in_manifest, tables)
-    foreign = next(_foreign_files(plan, out, options, listed, owned=owned), None)
+    listed = listed_files(plan, out, in_manifest, tables)
+    foreign = next(foreign_files(plan, out, options, listed, owned=owned), None)
     if foreign and not overwrite:
         raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
     starts_over = overwrite and read_mark(out) != (plan.fingerprint, True)
@@ -222,7 +210,7 @@ def _log_damaged(shards: list[str]) -> None:
 
 def _outdated(plan: ConversionPlan, out: str, kept: Mapping[str, ShardResult]) -> tuple[str, ...]:
     """Return the files to remove. A kill in between must leave neither a manifest, nor a shard without its table."""
-    names = (name for name in _dataset_files(plan, out) if os.path.splitext(name)[0] not in kept)
+    names = (name for name in dataset_files(plan, out) if os.path.splitext(name)[0] not in kept)
     in_order = (MANIFEST_NAME, STAMPS_NAME, *sorted(names, key=lambda name: name.endswith(".parquet")))
     return tuple(name for name in in_order if _exists(os.path.join(out, name)))
 
@@ -254,59 +242,6 @@ def _replaced_error(out: str, path: str, options: Options) -> CallError:
         f"--out {printable(out)} is complete, but {message} since",
         hint="make the dataset again with --overwrite, or choose another folder",
     )
-
-
-# --- whose files are in the folder? -------------------------------------------------------------
-
-
-def _listed_files(
-    plan: ConversionPlan, out: str, in_manifest: Mapping[str, File], tables: list[ShardResult | None]
-) -> dict[str, File]:
-    """Return the files that belong to the plan, by name."""
-    listed: dict[str, File] = {**files_in_mark(plan.fingerprint, out), **in_manifest}
-    for shard, result in zip(plan.shards, tables, strict=True):
-        if result is not None:
-            listed[result.table.name] = result.table
-        for conversion in (
-            [result.conversion] if result else unpublished_tables(plan.fingerprint, out, f"{shard.name}.parquet")
-        ):
-            listed |= {file.name: file for file in (conversion.shard, conversion.index)}
-    return listed
-
-
-def _foreign_files(
-    plan: ConversionPlan, out: str, options: Options, listed: Mapping[str, File], *, owned: bool
-) -> Iterator[str]:
-    """Yield the files of other datasets and tools that this run would remove or replace."""
-    if not may_replace_manifest(out):
-        yield MANIFEST_NAME
-    suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
-    planned = {REJECTED_NAME, *(shard.name + suffix for shard in plan.shards for suffix in suffixes)}
-    for name in _dataset_files(plan, out):
-        if owned and name in planned:
-            continue
-        path = os.path.join(out, name)
-        is_listed = name in listed and listed[name].bytes == length(path)
-        if name not in planned or not (is_listed or (name == REJECTED_NAME and _is_rejected_list(path))):
-            yield name
-
-
-def _is_rejected_list(path: str) -> bool:
-    """Return whether the first line of a file looks like one of ``rejected.jsonl``."""
-    try:
-        return set(json.loads(next(read_lines(path, REJECTED), b""))) == {"source", "reason", "detail"}
-    except (OSError, ValueError, TypeError, RecursionError, DamagedError):
-        return False
-
-
-_OTHER_FILES = "|".join([re.escape(REJECTED_NAME), re.escape(APPEND_MARK_NAME), REVISION_FILE.pattern])
-
-
-def _dataset_files(plan: ConversionPlan, out: str) -> list[str]:
-    """List the files in the folder whose names could belong to a dataset. All other files are never changed."""
-    splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
-    pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{_OTHER_FILES}")
-    return sorted(entry.name for entry in storage.list_folder(out) if pattern.fullmatch(entry.name))
 
 
 def _exists(path: str) -> bool:
