@@ -13,7 +13,8 @@ from helpers import PYTHONPATH
 NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 100 << 20}
 HEAD = {"no_monitor": True}  # the cluster does not grow on demand
 ENVIRONMENT = {
-    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "300",  # for the start of a process; 30 without this
+    # For the start of a process; 30 without this. The client tries three times, within the 300 seconds of a test.
+    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "80",
     "RAY_health_check_period_ms": "500",  # 3,000 without this: how soon it is noticed that a node is gone
     "RAY_USAGE_STATS_ENABLED": "0",
     "OPENBLAS_NUM_THREADS": "1",
