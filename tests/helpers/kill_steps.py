@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from pictures import encode, photo  # a program begins with its own folder in `sys.path`
@@ -129,7 +130,8 @@ class Trial:
         for moment, process in sorted(zip(moments, processes, strict=True), key=lambda pair: pair[0]):
             time.sleep(max(0.0, began + moment - time.monotonic()))
             if process.poll() is None:
-                (os.killpg if self.rng.random() < 0.5 else os.kill)(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # a `WarmProcess` may end at any time
+                    (os.killpg if self.rng.random() < 0.5 else os.kill)(process.pid, signal.SIGKILL)
         for process in processes:
             output, errors = process.communicate()
             self.killed[step] += process.returncode == -signal.SIGKILL
