@@ -102,14 +102,8 @@ def rejected_rows(job: Job, results: Sequence[ShardResult]) -> list[Mapping[str,
     return [*job.rejected, *(row for result in results for row in result.conversion.rejected)]
 
 
-def remove_empty_shards(out: str, results: Iterable[ShardResult]) -> None:
-    """Remove the tables of shards without images: they only recorded, for a resumed run, that all were rejected."""
-    for name in empty_tables(results):
-        storage.remove(os.path.join(out, name))
-
-
 def empty_tables(results: Iterable[ShardResult]) -> list[str]:
-    """Return the names of the tables of shards without images."""
+    """Return the names of the tables of shards without images: they only recorded that all images were rejected."""
     return [result.table.name for result in results if result.shard is None]
 
 
@@ -121,7 +115,8 @@ def clean_up(out: str, results: Iterable[ShardResult]) -> None:
         results: the finished shards, with those that have no images.
 
     """
-    remove_empty_shards(out, results)
+    for name in empty_tables(results):
+        storage.remove(os.path.join(out, name))
     remove_mark(out)
 
 
