@@ -17,7 +17,7 @@ from dataprep.plan.tasks import recorded_tasks
 from dataprep.progress import Progress
 from dataprep.resume.finished import (
     files_in_manifest,
-    files_in_mark,
+    files_of_plan,
     has_all_of,
     is_intact,
     manifest_in_mark,
@@ -127,8 +127,9 @@ def _complete_interrupted(job: Job, out: str) -> None:
 
     The tables of shards without images are gone then, so these shards would count as missing.
     """
-    listed = files_in_mark(job.fingerprint, out)
-    if listed and has_all_of(out, listed) and (manifest := manifest_in_mark(out)):
+    manifest = manifest_in_mark(out)
+    listed = files_of_plan(job.fingerprint, manifest) if manifest else {}
+    if manifest and listed and has_all_of(out, listed):
         with storage.partials([out], is_locked=True):
             mark_complete(out, manifest)
 

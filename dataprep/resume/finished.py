@@ -20,7 +20,7 @@ from manifests.tables import has_canonical_bytes, read_table_metadata
 def files_in_manifest(fingerprint: str, out: str) -> dict[str, File]:
     """Return the files that ``manifest.json`` lists, by name; empty if it is not a manifest of this plan."""
     try:
-        return _files_of(fingerprint, read_manifest(out))
+        return files_of_plan(fingerprint, read_manifest(out))
     except ManifestError:
         return {}
 
@@ -28,7 +28,7 @@ def files_in_manifest(fingerprint: str, out: str) -> dict[str, File]:
 def files_in_mark(fingerprint: str, out: str) -> dict[str, File]:
     """Do the same for `INCOMPLETE_NAME`, which is the complete manifest while `mark_complete` renames it."""
     manifest = manifest_in_mark(out)
-    return _files_of(fingerprint, manifest) if manifest else {}
+    return files_of_plan(fingerprint, manifest) if manifest else {}
 
 
 def manifest_in_mark(out: str) -> Manifest | None:
@@ -40,7 +40,7 @@ def manifest_in_mark(out: str) -> Manifest | None:
         return None
 
 
-def _files_of(fingerprint: str, manifest: Manifest) -> dict[str, File]:
+def files_of_plan(fingerprint: str, manifest: Manifest) -> dict[str, File]:
     """Return the files that a manifest lists, by name; empty if it is of another plan."""
     if manifest.options.get("plan") != fingerprint:
         return {}
