@@ -7,6 +7,7 @@ import multiprocessing
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ class Recipe:
     batch_size: int = 512
     lr: float = 0.4
 
+    @property
+    def small(self) -> bool:
+        """Whether the images are those of CIFAR, whose pixels fit into memory."""
+        return self.size == 32
+
     def train_transforms(self) -> list[Any]:
         """Return torchvision's transforms of the training images, which both loaders take."""
         transforms = import_transforms()
@@ -53,7 +59,7 @@ class Recipe:
     def eval_transforms(self) -> list[Any]:
         """Return torchvision's transforms of the evaluated images."""
         transforms = import_transforms()
-        crop = [transforms.Resize(self.size * 8 // 7), transforms.CenterCrop(self.size)] if self.size > 32 else []
+        crop = [] if self.small else [transforms.Resize(self.size * 8 // 7), transforms.CenterCrop(self.size)]
         return [*crop, transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
 
 
@@ -88,9 +94,11 @@ def import_transforms() -> Any:
 class Images:
     """An ImageFolder whose random numbers depend on the seed and the step, and not on the worker process."""
 
-    def __init__(self, folder: Path, transforms: Sequence[Any]) -> None:
+    def __init__(self, folder: Path, transforms: Sequence[Any], *, small: bool = False) -> None:
+        """Read the names of the files. A process decodes each of the images once if all of them are `small`."""
         datasets = importlib.import_module("torchvision.datasets")
-        self.folder = datasets.ImageFolder(str(folder), import_transforms().Compose(list(transforms)))
+        decode = decode_once if small else datasets.folder.default_loader
+        self.folder = datasets.ImageFolder(str(folder), import_transforms().Compose(list(transforms)), loader=decode)
 
     def __len__(self) -> int:
         return len(self.folder)
@@ -100,6 +108,11 @@ class Images:
         seed, step, _ = keys[0]
         torch.manual_seed(zlib.crc32(f"{seed} {step}".encode()))
         return [self.folder[row] for _, _, row in keys]
+
+
+@cache
+def decode_once(path: str) -> Any:
+    return importlib.import_module("torchvision.datasets").folder.default_loader(path)
 
 
 def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator[list[tuple[int, int, int]]]:
@@ -121,7 +134,7 @@ def torchvision_runs(
 
     One `DataLoader` makes the batches of all runs, so its processes start once and never wait at the end of an epoch.
     """
-    images = Images(folder, recipe.train_transforms())
+    images = Images(folder, recipe.train_transforms(), small=recipe.small)
     steps = len(images) // recipe.batch_size * recipe.epochs
     keys = list(shuffled_keys(len(images), seeds, recipe))
     batches = iter(_data_loader(images, keys, device, workers))
@@ -166,7 +179,7 @@ def _mixing(recipe: Recipe, classes: int) -> Callable[..., Any]:
 
 def torchvision_images(folder: Path, recipe: Recipe, device: torch.device, workers: int) -> Any:
     """Return all images of the evaluation and their labels, on the device."""
-    images = Images(folder, recipe.eval_transforms())
+    images = Images(folder, recipe.eval_transforms(), small=recipe.small)
     keys = [
         [(0, 0, row) for row in range(start, min(start + 256, len(images)))] for start in range(0, len(images), 256)
     ]

@@ -110,6 +110,16 @@ def test_augmentation_does_not_depend_on_the_worker(scripts, images):
     assert not all(torch.equal(a[0], b[0]) for a, b in zip(one, other, strict=True))
 
 
+def test_images_that_are_decoded_once_stay_the_same(scripts, images):
+    sides = scripts("accuracy_sides")
+    transforms = sides.RECIPES["modern"].train_transforms()
+    kept, read = (sides.Images(images / "train", transforms, small=small) for small in (True, False))
+    keys = [[(1, step, row) for row in range(8)] for step in range(3)]
+    for key in keys:
+        for (one, _), (other, _) in zip(kept.__getitems__(key), read.__getitems__(key), strict=True):
+            assert torch.equal(one, other)
+
+
 def test_interval(scripts):
     differences = [0.1, -0.2, 0.3, 0.05, 0.0, 0.15]
     mean, half = scripts("accuracy_pairs").paired_interval(differences)
