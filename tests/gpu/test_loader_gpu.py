@@ -75,6 +75,7 @@ def test_resumes_bit_for_bit(folders, fmt, transforms, taken):
     assert equal(list(second), epochs[1])
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
 def test_memory_is_constant_over_epochs(folders, transforms):
     with build(folders["tfrecord"], transforms=transforms) as loader:

@@ -15,6 +15,8 @@ from dataprep.options import Options, Raw
 from dataprep.sources import read_source
 from manifests.errors import CallError
 
+pytestmark = pytest.mark.alone
+
 # DALI's memory pools belong to the process and outlive a loader, so each measurement runs in its own process.
 MEASURE = """
 import json, sys, warnings

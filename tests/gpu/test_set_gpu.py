@@ -91,6 +91,7 @@ def test_another_magnitude_gives_other_images(folders):
     assert changes[0] < changes[1]
 
 
+@pytest.mark.alone
 def test_memory_is_constant_over_changes(folders):
     used = []
     with build(folders["tfrecord"]) as loader:
