@@ -7,8 +7,8 @@ Between two batches the thread sleeps until the next one is ready, as with a mod
 `next` does not wait for the pipeline, and what remains is the work of this thread: taking the outputs, making tensors,
 the images of the batch that DALI starts next, and the checkpoint.
 
-"DALI" is the part of it within DALI's own calls, "ours" is the rest, which is the code of this project and of the
-framework that makes the tensors.
+"DALI" is the part of it within DALI's own calls, "torch" that within the calls of torch that make the tensors, and
+"ours" is the rest, the code of this project. With another framework, its calls count as ours.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import torch
 from load_data import prepare
 from nvidia import dali
 from report import Report, make_parser
@@ -31,6 +33,14 @@ from loaders.dali import readers
 
 #: The methods of a pipeline that the loader calls for every batch.
 CALLS = ("share_outputs", "release_outputs", "schedule_run", "checkpoint")
+
+#: The functions of torch that make tensors of a batch.
+TORCH = (
+    (torch.utils.dlpack, "from_dlpack"),
+    (torch, "from_numpy"),
+    (torch.Tensor, "pin_memory"),
+    (torch.Tensor, "to"),
+)
 
 #: The callbacks that a pipeline calls for every batch.
 SOURCES = ("images", "rows")
@@ -50,12 +60,16 @@ def samplers(batch_size: int, count: int) -> dict[str, Any]:
 
 
 class Clock:
-    """Adds up the time within DALI's calls, without that of the callbacks that DALI calls in turn."""
+    """Adds up the time within the calls of each library, without that of the callbacks that DALI calls in turn."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds = {"DALI": 0.0, "torch": 0.0}
 
-    def call(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def reset(self) -> None:
+        """Begin at zero."""
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
+
+    def call(self, library: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that adds its time."""
 
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -63,7 +77,7 @@ class Clock:
             try:
                 return function(*args, **kwargs)
             finally:
-                self.seconds += time.perf_counter() - start
+                self.seconds[library] += time.perf_counter() - start
 
         return timed
 
@@ -75,27 +89,26 @@ class Clock:
             try:
                 return function(batches, batch)
             finally:
-                self.seconds -= time.perf_counter() - start
+                self.seconds["DALI"] -= time.perf_counter() - start
 
         return timed
 
 
 @contextmanager
 def clock() -> Iterator[Clock]:
-    """Time DALI's calls while the context is open."""
-    timed, kept = Clock(), {name: getattr(dali.Pipeline, name) for name in CALLS}
-    sources = {name: getattr(readers.PlannedBatches, name) for name in SOURCES}
-    for name, source in sources.items():
-        setattr(readers.PlannedBatches, name, timed.source(source))
-    for name, method in kept.items():
-        setattr(dali.Pipeline, name, timed.call(method))
-    try:
+    """Time the calls of DALI and torch while the context is open."""
+    timed = Clock()
+    with ExitStack() as stack:
+        for name in SOURCES:
+            source = timed.source(getattr(readers.PlannedBatches, name))
+            stack.enter_context(mock.patch.object(readers.PlannedBatches, name, source))
+        for name in CALLS:
+            method = timed.call("DALI", getattr(dali.Pipeline, name))
+            stack.enter_context(mock.patch.object(dali.Pipeline, name, method))
+        for owner, name in TORCH:
+            function = timed.call("torch", getattr(owner, name))
+            stack.enter_context(mock.patch.object(owner, name, function))
         yield timed
-    finally:
-        for name, method in kept.items():
-            setattr(dali.Pipeline, name, method)
-        for name, source in sources.items():
-            setattr(readers.PlannedBatches, name, source)
 
 
 def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
@@ -109,21 +122,22 @@ def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
     ready = 2 * (time.perf_counter() - start) / 10 + 0.001
     every: list[float] = []
     cpu: list[float] = []
-    ours: list[float] = []
+    libraries: list[dict[str, float]] = []
     for _ in range(batches):
         time.sleep(ready)
-        timed.seconds = 0.0
+        timed.reset()
         start, cpu_start = time.perf_counter(), time.thread_time()
         batch = next(iterator)
         every.append(time.perf_counter() - start)
         cpu.append(time.thread_time() - cpu_start)
-        ours.append(every[-1] - timed.seconds)
+        libraries.append(timed.seconds)
         del batch
+    ours = [whole - sum(each.values()) for whole, each in zip(every, libraries, strict=True)]
     return {
         "next": statistics.median(every) * 1e3,
         "max": max(every) * 1e3,
         "CPU": statistics.median(cpu) * 1e3,
-        "DALI": (statistics.median(every) - statistics.median(ours)) * 1e3,
+        **{name: statistics.median(each[name] for each in libraries) * 1e3 for name in timed.seconds},
         "ours": statistics.median(ours) * 1e3,
     }
 
