@@ -168,9 +168,8 @@ def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
     if mark is not None and mark.plan == plan.fingerprint and (is_rejected or revision is not None):
         end_committed(base, mark)
         mark = None
-    if mark is None and storage.has_partials(out):  # else they belong to the append of the mark
-        with storage.partials([out], is_locked=True):
-            pass
+    if mark is None:  # else the temporary files belong to the append of the mark
+        storage.remove_leftover_folder(out)
     if is_rejected:
         converted = describe_ended(plan, out, replace(base.manifest, splits=()))
         return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)

@@ -104,17 +104,13 @@ def finish(
         unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
         if unlisted and has_all_of(out, in_manifest):
             clean_up(out, found)
-            if storage.has_partials(out):
-                with storage.partials([out], is_locked=True):
-                    pass
+            storage.remove_leftover_folder(out)
             return read_result(job, found)
         if missing:
             storage.sweep_dead(out)
             raise missing_error(job, missing)
         try:
-            with storage.partials(
-                [out], is_locked=True
-            ):  # all shards are written, so no process needs a temporary file
+            with storage.partials([out], is_locked=True):  # all shards are there: nobody needs another temporary file
                 return write_dataset(job, found)
         except StorageError:  # another process that finished the dataset removes the files of all
             if not has_all_of(out, files_in_manifest(job.fingerprint, out)):

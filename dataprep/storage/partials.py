@@ -136,6 +136,13 @@ def remove_leftovers(folder: str) -> None:
             _remove_folder(folder, is_locked=False)
 
 
+def remove_leftover_folder(folder: str) -> None:
+    """Remove the folder for temporary files, with all of them, if a killed run left it. No other process needs them."""
+    if has_partials(folder):
+        with partials([folder], is_locked=True):
+            pass
+
+
 @contextmanager
 def shared_partials(folder: str) -> Iterator[None]:
     """Make the folder for temporary files, which other processes use too; at the end, remove the files of dead ones.

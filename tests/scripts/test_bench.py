@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.photographs import photograph
 from helpers.pictures import encode
 from helpers.servers import NO_SEAWEEDFS, find_weed
@@ -38,7 +39,7 @@ compiler.graph_break = lambda *_, **__: None
 #: Benchmarks that use torch. A fork of a process without it is cheaper.
 WITH_TORCH = (
     *("cache", "cache_rivals", "large_images", "load", "pipelines"),
-    *("plan_scale", "sample", "train_speed", "training_thread", "tune"),
+    *("plan_scale", "sample", "shared_gpu", "train_speed", "training_thread", "tune"),
 )
 #: Benchmarks that need the interpreter itself: for programs that are next to it, or for the memory of its process.
 #: Only their conversions are forks.
@@ -410,3 +411,17 @@ def test_training_thread_measures_every_order(photos, tmp_path, results_of):
     )  # fmt: skip
     assert len(rows_of(results)) == 4
     assert len(checks_of(results)) == 1
+
+
+def test_processes_that_share_a_gpu_are_compared_with_one_alone(photos, tmp_path, results_of, bench):
+    arguments = ("--images", photos, "--count", 8, "--batch-size", 4, "--device", "cpu", "--seconds", 0.2)
+    arguments += ("--work", tmp_path)
+    results, _ = results_of("shared_gpu", *arguments, "--processes", 1, 2)
+    rows = results["tables"][0]["rows"]
+    assert [(row["processes"], row["failed"], row["wrong"]) for row in rows] == [(1, 0, 0), (2, 0, 0)] * 2
+    assert all(row["images"] >= 4 * row["processes"] for row in rows)
+    (file,) = tmp_path.glob("expected-0-*.pt")
+    first, second = torch.load(file)
+    torch.save([first, 255 - second], file)
+    found = json.loads(bench("shared_gpu", *arguments, "--side", "loaders.build").stdout.splitlines()[-1])
+    assert abs(found["wrong"] - found["images"] / 2) <= 4
