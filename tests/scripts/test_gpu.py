@@ -38,7 +38,7 @@ def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
     assert "plain: skipped, unset CIFAR" in lines
     assert f"pipelines: status 1 after N s, see {tmp_path / 'out' / 'pipelines.log'}" in lines
     ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
-    assert ended == ["tests", "memory", "thread", "hand", "torchvision", "tune", "photographs", "endurance"]
+    assert ended == ["tests", "memory", "thread", "shared", "hand", "torchvision", "tune", "photographs", "endurance"]
     assert (tmp_path / "out" / "tests.log").read_text() == "-m pytest -n 6 -m not alone tests/gpu\n"
     assert (tmp_path / "out" / "memory.log").read_text() == "-m pytest -m alone tests/gpu\n"
     logs = [(tmp_path / "out" / f"{name}.log").read_text().split() for name in ended[2:]]
@@ -54,7 +54,7 @@ def test_chosen_steps(gpu, tmp_path):
     assert gpu("out", "thread", "tests") == (0, ["tests: ended in N s", "thread: ended in N s"])
     status, (line,) = gpu("out", "tune", "nothing")
     assert status == 2
-    assert line.startswith("scripts/gpu: there is no step nothing. Hint: the steps are tests memory thread hand ")
+    assert line.startswith("scripts/gpu: there is no step nothing. Hint: the steps are tests memory thread shared hand ")
     assert not (tmp_path / "out" / "tune.log").exists()
 
 
