@@ -54,7 +54,9 @@ def test_chosen_steps(gpu, tmp_path):
     assert gpu("out", "thread", "tests") == (0, ["tests: ended in N s", "thread: ended in N s"])
     status, (line,) = gpu("out", "tune", "nothing")
     assert status == 2
-    assert line.startswith("scripts/gpu: there is no step nothing. Hint: the steps are tests memory thread shared hand ")
+    assert line.startswith(
+        "scripts/gpu: there is no step nothing. Hint: the steps are tests memory thread shared hand "
+    )
     assert not (tmp_path / "out" / "tune.log").exists()
 
 
