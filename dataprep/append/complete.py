@@ -20,7 +20,7 @@ from dataprep.resume.finished import read_conversion, read_rejected
 from dataprep.shards.write import ShardResult
 from manifests.errors import StorageError
 from manifests.files import MANIFEST, read_file
-from manifests.revisions import manifest_digest, numbered, old_manifest_name, part_of
+from manifests.revisions import numbered, old_manifest_name, part_of
 from manifests.schema import Added, File, Manifest, Revision, Shard, Split, split_order
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, checksum_text, manifest_files, rejected_bytes
 
@@ -146,15 +146,14 @@ def _publish(base: Base, manifest: Manifest) -> None:
         return  # another process has ended the same append; the next one may replace the manifest at any moment
     for name, content in (*others, (old_manifest_name(base.manifest.revision), base.data)):
         storage.replace_file(os.path.join(base.out, name), content)
-    if manifest_digest(read_file(path, MANIFEST)) not in (base.digest, manifest_digest(data)):
+    if not storage.replace_unchanged(path, data, base.data):
         raise changed_error(base.out)
-    storage.replace_file(path, data)
 
 
-def changed_error(out: str) -> StorageError:
-    """Return the error that the dataset is not as it was when an append began."""
+def changed_error(out: str, action: str = "append") -> StorageError:
+    """Return the error that the dataset is not as it was when an append or a revert began."""
     return StorageError(
-        "another program has changed the dataset since this append began",
+        f"another program has changed the dataset since this {action} began",
         file=os.path.join(out, MANIFEST_NAME),
         hint="run the same command again",
     )

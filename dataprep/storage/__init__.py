@@ -32,6 +32,7 @@ from dataprep.storage.files import (
     publish_all,
     remember,
     remove,
+    replace_unchanged,
     stat,
 )
 from dataprep.storage.local import flush, locked, translate_errors, write_all
@@ -84,6 +85,7 @@ __all__ = [
     "remove",
     "remove_leftover_folder",
     "replace_file",
+    "replace_unchanged",
     "shared_names",
     "shared_partials",
     "shared_path",

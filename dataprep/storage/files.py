@@ -121,6 +121,10 @@ class Files(Protocol):
         """Write a small file unless there is one; return whether it was written."""
         raise NotImplementedError
 
+    def replace(self, path: str, data: bytes, old: bytes) -> bool:
+        """Replace a small file whose content is `old`; return whether it has the new content now."""
+        raise NotImplementedError
+
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
 
@@ -210,6 +214,18 @@ def create_file(path: str, data: bytes) -> bool:
     In an object store, only one of several processes on any machine succeeds.
     """
     return files_of(path).create(path, data)
+
+
+def replace_unchanged(path: str, data: bytes, old: bytes) -> bool:
+    """Replace a small file whose content is `old`, in a locked folder; return whether it has the new content now.
+
+    In an object store, no other process on any machine can have changed it between the comparison and the write.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+
+    """
+    return files_of(path).replace(path, data, old)
 
 
 def remove(path: str) -> None:

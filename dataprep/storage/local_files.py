@@ -11,7 +11,7 @@ from dataprep.storage.files import Entry, View
 from dataprep.storage.local import remove
 from dataprep.storage.partials import partial_path
 from dataprep.storage.views import chunks, open_view
-from manifests.files import FileKind
+from manifests.files import FileKind, kind_of, read_file
 
 
 class LocalFiles:
@@ -56,6 +56,14 @@ class LocalFiles:
         write_partial(path, data)
         rename_all([(partial_path(path), path)])
         return True
+
+    def replace(self, path: str, data: bytes, old: bytes) -> bool:
+        """Replace a small file whose content is `old`. The caller has locked the folder."""
+        content = read_file(path, kind_of(path))
+        if content == old:
+            write_partial(path, data)
+            rename_all([(partial_path(path), path)])
+        return content in (old, data)
 
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""

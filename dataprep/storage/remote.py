@@ -19,7 +19,7 @@ from dataprep.storage.local import translate_errors
 from dataprep.storage.owners import this_owner
 from dataprep.storage.remote_view import RemoteView
 from manifests.errors import CallError, StorageError
-from manifests.files import FileKind, check_length
+from manifests.files import FileKind, check_length, kind_of
 from manifests.remote import ObjectInfo, Store, open_store
 from manifests.remote.uploads import abort_own_upload, abort_uploads, begin_upload, may_have_parts
 from manifests.remote.url import parse_url
@@ -140,6 +140,20 @@ class RemoteFiles:
         """Write a small file unless there is one."""
         store, name = _place(path)
         return store.create(name, data)
+
+    def replace(self, path: str, data: bytes, old: bytes) -> bool:
+        """Replace a small file whose content is `old`."""
+        store, name = _place(path)
+        found: list[ObjectInfo] = []
+
+        def check(info: ObjectInfo) -> None:
+            check_length(info.bytes, path, kind_of(path))
+            found.append(info)
+
+        if bytes(store.get(name, check)) == old and store.replace(name, data, found[-1]):
+            return True
+        # Another process may write the same content. So may the first attempt of a request that had to be repeated.
+        return bytes(store.get(name, check)) == data
 
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""

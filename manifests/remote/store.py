@@ -237,6 +237,24 @@ class Store:
                 return False
         return True
 
+    def replace(self, name: str, data: Buffer, old: ObjectInfo) -> bool:
+        """Write an object only if it is still the one that `old` describes.
+
+        Returns:
+            Whether it was written. `False` is as uncertain as that of `create`.
+
+        """
+        url = self._writable(self._url(name), "write")
+        mode: Any = {key: value for key, value in (("e_tag", old.etag), ("version", old.version)) if value}
+        with translated(url, "write"):
+            try:
+                submit(lambda: connect(url, writes=True).put(url.path, memoryview(data), mode=mode)).result()
+            except Exception as error:
+                if type(error).__name__ != "PreconditionError":
+                    raise
+                return False
+        return True
+
     def delete(self, name: str) -> None:
         """Delete an object, if it exists."""
         url = self._writable(self._url(name), "delete")

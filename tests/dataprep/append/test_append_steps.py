@@ -287,12 +287,12 @@ def test_finish_killed_before_a_change(name, command, sources, before, invoke, s
         def changed(path, *data):
             if Path(path) == out / name:
                 raise KeyboardInterrupt
-            original(path, *data)
+            return original(path, *data)
 
         return changed
 
     with monkeypatch.context() as patch:
-        for each in ("replace_file", "remove"):
+        for each in ("replace_file", "replace_unchanged", "remove"):
             patch.setattr(storage, each, kill_before(getattr(storage, each)))
         patch.setattr(storage, "partials", lambda *_, **__: nullcontext())
         with pytest.raises(KeyboardInterrupt):

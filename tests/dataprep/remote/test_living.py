@@ -188,13 +188,13 @@ def interrupt(source: str, store: Store, name: str) -> None:
     """Begin to append a source, and fail before the object `name` is written."""
 
     def fail_before(original):
-        def write(self, key, data):
-            return 1 / 0 if key == name else original(self, key, data)
+        def write(self, key, *data):
+            return 1 / 0 if key == name else original(self, key, *data)
 
         return write
 
     with pytest.MonkeyPatch.context() as patch:
-        for each in ("put", "create"):
+        for each in ("put", "create", "replace"):
             patch.setattr(Store, each, fail_before(getattr(Store, each)))
         with pytest.raises(ZeroDivisionError):
             append(source, str(store))
@@ -216,6 +216,60 @@ def test_an_equal_append_ends_while_another_one_looks(memory, sources, elsewhere
         append(sources[1], str(memory))
     assert verify_dataset(str(memory), workers=1).problems == ()
     assert append(sources[1], str(memory)).revision == 1
+
+
+def before_replace(patch, function) -> None:
+    """Call a function once, between the last look of `Store.replace`'s caller at the manifest and its request."""
+    original = Store.replace
+
+    def replace(*args):
+        patch.undo()
+        function()
+        return original(*args)
+
+    patch.setattr(Store, "replace", replace)
+
+
+def test_the_revision_after_an_append_is_not_replaced(memory, sources, third, elsewhere, patch):
+    """Another machine ends the same append, and makes another one, just before this one writes the manifest."""
+
+    def go_on():
+        elsewhere(append, sources[1], str(memory))
+        assert elsewhere(append, third, str(memory)).manifest.revision == 2
+
+    before_replace(patch, go_on)
+    with pytest.raises(StoppedError, match="another program has changed the dataset since this append began"):
+        append(sources[1], str(memory))
+    assert verify_dataset(str(memory), workers=1).problems == ()
+    assert read_manifest(str(memory)).revision == 2
+
+
+def test_the_revision_after_a_revert_is_not_replaced(memory, sources, third, elsewhere, patch):
+    append(sources[1], str(memory))
+
+    def go_on():
+        elsewhere(revert_dataset, str(memory))
+        elsewhere(append, third, str(memory))
+
+    before_replace(patch, go_on)
+    with pytest.raises(StoppedError, match="another program has changed the dataset since this revert began"):
+        revert_dataset(str(memory))
+    assert verify_dataset(str(memory), workers=1).problems == ()
+    assert read_manifest(str(memory)).splits[0].samples == 13
+
+
+def test_the_first_attempt_of_a_repeated_request_has_written(memory, sources, patch):
+    """The server has written the manifest, but its answer is lost, and it refuses the second attempt."""
+    original = Store.replace
+
+    def replace(*args):
+        assert original(*args)
+        return original(*args)
+
+    patch.setattr(Store, "replace", replace)
+    assert append(sources[1], str(memory)).manifest.revision == 1
+    assert revert_dataset(str(memory)).removed == 9
+    assert verify_dataset(str(memory), workers=1).problems == ()
 
 
 def test_an_equal_append_ends_after_another_one_has_looked(memory, sources, elsewhere, patch):

@@ -90,6 +90,41 @@ def test_a_replaced_object_is_refused(store: Store) -> None:
         list(store.chunks("object", 11, etag=etag))
 
 
+def test_replace_has_one_winner_of_eight(store: Store) -> None:
+    """All of them know the same object. A later one, or an object that is gone, is not replaced."""
+    store.put("manifest", b"old content")
+    known = store.stat("manifest")
+    barrier = threading.Barrier(8)
+    results: list[tuple[bool, bytes]] = []
+
+    def replace(content: bytes) -> None:
+        barrier.wait()
+        results.append((store.replace("manifest", content, known), content))
+
+    threads = [threading.Thread(target=replace, args=(b"content %d" % number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = (content for replaced, content in results if replaced)
+    assert len(results) == 8
+    assert bytes(store.get("manifest")) == winner
+    known = store.stat("manifest")
+    store.delete("manifest")
+    assert not store.replace("manifest", b"content", known)
+    with pytest.raises(FileNotFoundError):
+        store.stat("manifest")
+
+
+def test_a_large_object_is_replaced_if_it_is_unchanged(store: Store) -> None:
+    """It is longer than the parts of uploads, which no condition can be given to."""
+    store.put("manifest", b"old content")
+    known, data = store.stat("manifest"), os.urandom(17 << 20)
+    assert store.replace("manifest", data, known)
+    assert bytes(store.get("manifest")) == data
+    assert not store.replace("manifest", b"new content", known)
+
+
 def test_create_has_one_winner_of_eight(store: Store) -> None:
     barrier = threading.Barrier(8)
     results: list[tuple[bool, bytes]] = []
