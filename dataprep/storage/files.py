@@ -220,10 +220,6 @@ def replace_unchanged(path: str, data: bytes, old: bytes) -> bool:
     """Replace a small file whose content is `old`, in a locked folder; return whether it has the new content now.
 
     In an object store, no other process on any machine can have changed it between the comparison and the write.
-
-    Raises:
-        FileNotFoundError: it does not exist.
-
     """
     return files_of(path).replace(path, data, old)
 

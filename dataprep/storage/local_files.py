@@ -59,7 +59,10 @@ class LocalFiles:
 
     def replace(self, path: str, data: bytes, old: bytes) -> bool:
         """Replace a small file whose content is `old`. The caller has locked the folder."""
-        content = read_file(path, kind_of(path))
+        try:
+            content = read_file(path, kind_of(path))
+        except FileNotFoundError:
+            return False
         if content == old:
             write_partial(path, data)
             rename_all([(partial_path(path), path)])

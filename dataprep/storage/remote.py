@@ -150,10 +150,13 @@ class RemoteFiles:
             check_length(info.bytes, path, kind_of(path))
             found.append(info)
 
-        if bytes(store.get(name, check)) == old and store.replace(name, data, found[-1]):
-            return True
-        # Another process may write the same content. So may the first attempt of a request that had to be repeated.
-        return bytes(store.get(name, check)) == data
+        try:
+            if bytes(store.get(name, check)) == old and store.replace(name, data, found[-1]):
+                return True
+            # Another process may write the same content. So may the first attempt of a request that had to be repeated.
+            return bytes(store.get(name, check)) == data
+        except FileNotFoundError:
+            return False
 
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""

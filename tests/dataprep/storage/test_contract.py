@@ -21,7 +21,7 @@ from helpers.object_stores import SCHEMES, environment
 from dataprep import storage
 from dataprep.storage.files import files_of
 from manifests.errors import CallError, StorageError
-from manifests.files import SHARD, read_file
+from manifests.files import MANIFEST, SHARD, read_file
 from manifests.remote import normal_path
 from manifests.store import checksum_text
 
@@ -170,6 +170,17 @@ def test_a_file_is_created_once(place: Place) -> None:
     path = f"{place.path}/claim"
     assert [storage.create_file(path, content) for content in (b"first", b"second", b"third")] == [True, False, False]
     assert read_file(path, SHARD) == b"first"
+
+
+def test_a_file_is_replaced_if_it_is_unchanged(place: Place) -> None:
+    path = os.path.join(place.path, "manifest.json")
+    assert not storage.replace_unchanged(path, b"new", b"old")
+    place.write(path, b"old")
+    assert storage.replace_unchanged(path, b"new", b"old")
+    assert storage.replace_unchanged(path, b"new", b"old")  # another process has written the same
+    assert not storage.replace_unchanged(path, b"newer", b"old")
+    assert storage.describe(place.path, "manifest.json").bytes == 3
+    assert read_file(path, MANIFEST) == b"new"
 
 
 def test_a_file_is_published_at_once(place: Place) -> None:
