@@ -150,10 +150,10 @@ def _publish(base: Base, manifest: Manifest) -> None:
         raise changed_error(base.out)
 
 
-def changed_error(out: str, action: str = "append") -> StorageError:
-    """Return the error that the dataset is not as it was when an append or a revert began."""
+def changed_error(out: str) -> StorageError:
+    """Return the error that the dataset is not as it was when an append began."""
     return StorageError(
-        f"another program has changed the dataset since this {action} began",
+        "another program has changed the dataset since this append began",
         file=os.path.join(out, MANIFEST_NAME),
         hint="run the same command again",
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dataprep import storage
 from dataprep.append.base import Base, read_base
-from dataprep.append.complete import changed_error, end_committed
+from dataprep.append.complete import end_committed
 from dataprep.append.mark import Mark, create_mark, is_committed, own_files, read_mark, remove_mark, unlisted_files
 from dataprep.plan.files import has_append_plan, remove_empty_plan_folder, remove_plan
 from manifests.errors import CallError, StoppedError
@@ -79,7 +79,11 @@ def _revert_newest(base: Base, *, is_marked: bool) -> RevertResult:
     if not is_marked and not create_mark(out, mark):
         raise StoppedError("another command is changing the revision", file=out, hint="wait until it ends")
     if not storage.replace_unchanged(os.path.join(out, MANIFEST_NAME), data, base.data):
-        raise changed_error(out, "revert")
+        raise StoppedError(
+            "another command has changed the revision since this revert began",
+            file=out,
+            hint="see with `dataprep info` what is the newest one now, before you revert it",
+        )
     samples = (sum(split.samples for split in each.splits) for each in (manifest, old))
     return _remove_files(old, mark, out, removed=next(samples) - next(samples))
 

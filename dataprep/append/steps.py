@@ -169,7 +169,7 @@ def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
         end_committed(base, mark)
         mark = None
     if mark is None:  # else the temporary files belong to the append of the mark
-        storage.remove_leftover_folder(out)
+        storage.remove_partials(out)
     if is_rejected:
         converted = describe_ended(plan, out, replace(base.manifest, splits=()))
         return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)

@@ -104,7 +104,7 @@ def finish(
         unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
         if unlisted and has_all_of(out, in_manifest):
             clean_up(out, found)
-            storage.remove_leftover_folder(out)
+            storage.remove_partials(out)
             return read_result(job, found)
         if missing:
             storage.sweep_dead(out)

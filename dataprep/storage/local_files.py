@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from dataprep.storage.commit import rename_all, write_partial
+from dataprep.storage.commit import rename_all, replace_file
 from dataprep.storage.files import Entry, View
 from dataprep.storage.local import remove
-from dataprep.storage.partials import partial_path
 from dataprep.storage.views import chunks, open_view
 from manifests.files import FileKind, kind_of, read_file
 
@@ -53,8 +52,7 @@ class LocalFiles:
         """Write a small file unless there is one. The caller has locked the folder."""
         if os.path.lexists(path):
             return False
-        write_partial(path, data)
-        rename_all([(partial_path(path), path)])
+        replace_file(path, data)
         return True
 
     def replace(self, path: str, data: bytes, old: bytes) -> bool:
@@ -64,8 +62,7 @@ class LocalFiles:
         except FileNotFoundError:
             return False
         if content == old:
-            write_partial(path, data)
-            rename_all([(partial_path(path), path)])
+            replace_file(path, data)
         return content in (old, data)
 
     def remove(self, path: str) -> None:

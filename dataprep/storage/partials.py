@@ -136,7 +136,7 @@ def remove_leftovers(folder: str) -> None:
             _remove_folder(folder, is_locked=False)
 
 
-def remove_leftover_folder(folder: str) -> None:
+def remove_partials(folder: str) -> None:
     """Remove the folder for temporary files, with all of them, if a killed run left it. No other process needs them."""
     if has_partials(folder):
         with partials([folder], is_locked=True):

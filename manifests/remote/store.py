@@ -227,15 +227,7 @@ class Store:
             wrote it; so compare the content.
 
         """
-        url = self._writable(self._url(name), "write")
-        with translated(url, "write"):
-            try:
-                submit(lambda: connect(url, writes=True).put(url.path, memoryview(data), mode="create")).result()
-            except Exception as error:
-                if type(error).__name__ != "AlreadyExistsError":
-                    raise
-                return False
-        return True
+        return self._put_if(name, data, "create", "AlreadyExistsError")
 
     def replace(self, name: str, data: Buffer, old: ObjectInfo) -> bool:
         """Write an object only if it is still the one that `old` describes.
@@ -244,13 +236,17 @@ class Store:
             Whether it was written. `False` is as uncertain as that of `create`.
 
         """
+        mode = {key: value for key, value in (("e_tag", old.etag), ("version", old.version)) if value}
+        return self._put_if(name, data, mode, "PreconditionError")
+
+    def _put_if(self, name: str, data: Buffer, mode: Any, refusal: str) -> bool:
+        """Write an object on a condition; return whether it was met. `refusal` is obstore's error if it was not."""
         url = self._writable(self._url(name), "write")
-        mode: Any = {key: value for key, value in (("e_tag", old.etag), ("version", old.version)) if value}
         with translated(url, "write"):
             try:
                 submit(lambda: connect(url, writes=True).put(url.path, memoryview(data), mode=mode)).result()
             except Exception as error:
-                if type(error).__name__ != "PreconditionError":
+                if type(error).__name__ != refusal:
                     raise
                 return False
         return True

@@ -424,4 +424,4 @@ def test_processes_that_share_a_gpu_are_compared_with_one_alone(photos, tmp_path
     first, second = torch.load(file)
     torch.save([first, 255 - second], file)
     found = json.loads(bench("shared_gpu", *arguments, "--side", "loaders.build").stdout.splitlines()[-1])
-    assert abs(found["wrong"] - found["images"] / 2) <= 4
+    assert found["wrong"] == (found["images"] // 4 + 1) // 2 * 4  # of every other batch, beginning with the first

@@ -252,7 +252,7 @@ def test_the_revision_after_a_revert_is_not_replaced(memory, sources, third, els
         elsewhere(append, third, str(memory))
 
     before_replace(patch, go_on)
-    with pytest.raises(StoppedError, match="another program has changed the dataset since this revert began"):
+    with pytest.raises(StoppedError, match="another command has changed the revision since this revert began"):
         revert_dataset(str(memory))
     assert verify_dataset(str(memory), workers=1).problems == ()
     assert read_manifest(str(memory)).splits[0].samples == 13

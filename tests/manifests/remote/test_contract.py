@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
@@ -90,22 +91,28 @@ def test_a_replaced_object_is_refused(store: Store) -> None:
         list(store.chunks("object", 11, etag=etag))
 
 
-def test_replace_has_one_winner_of_eight(store: Store) -> None:
-    """All of them know the same object. A later one, or an object that is gone, is not replaced."""
-    store.put("manifest", b"old content")
-    known = store.stat("manifest")
+def write_eight(write: Callable[[bytes], bool]) -> list[tuple[bool, bytes]]:
+    """Write eight contents in as many threads at the same time; return what each call returned, and its content."""
     barrier = threading.Barrier(8)
     results: list[tuple[bool, bytes]] = []
 
-    def replace(content: bytes) -> None:
+    def run(content: bytes) -> None:
         barrier.wait()
-        results.append((store.replace("manifest", content, known), content))
+        results.append((write(content), content))
 
-    threads = [threading.Thread(target=replace, args=(b"content %d" % number,)) for number in range(8)]
+    threads = [threading.Thread(target=run, args=(b"content %d" % number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return results
+
+
+def test_replace_has_one_winner_of_eight(store: Store) -> None:
+    """All of them know the same object. A later one, or an object that is gone, is not replaced."""
+    store.put("manifest", b"old content")
+    known = store.stat("manifest")
+    results = write_eight(lambda content: store.replace("manifest", content, known))
     (winner,) = (content for replaced, content in results if replaced)
     assert len(results) == 8
     assert bytes(store.get("manifest")) == winner
@@ -126,18 +133,7 @@ def test_a_large_object_is_replaced_if_it_is_unchanged(store: Store) -> None:
 
 
 def test_create_has_one_winner_of_eight(store: Store) -> None:
-    barrier = threading.Barrier(8)
-    results: list[tuple[bool, bytes]] = []
-
-    def create(content: bytes) -> None:
-        barrier.wait()
-        results.append((store.create("table", content), content))
-
-    threads = [threading.Thread(target=create, args=(b"content %d" % number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    results = write_eight(lambda content: store.create("table", content))
     (winner,) = (content for created, content in results if created)
     assert len(results) == 8
     assert bytes(store.get("table")) == winner
