@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import torch
 from load_data import prepare
 from load_sides import HAND, OURS, endless
@@ -88,9 +89,9 @@ def run_process(args: argparse.Namespace) -> None:
     batches, file = SIDES[args.side](args), expected_file(args)
     epoch = args.count // args.batch_size
     if args.alone:
-        torch.save([batch.cpu() for batch in itertools.islice(batches, epoch)], file)
+        np.save(file, torch.stack([batch.cpu() for batch in itertools.islice(batches, epoch)]).numpy())
         return
-    expected = [batch.to("cuda" if args.device == "gpu" else "cpu") for batch in torch.load(file)]
+    expected = torch.from_numpy(np.load(file)).to("cuda" if args.device == "gpu" else "cpu")
     following = zip(batches, itertools.cycle(expected), strict=False)
     next(following)
     print(READY, flush=True)
@@ -107,7 +108,7 @@ def run_process(args: argparse.Namespace) -> None:
 
 
 def expected_file(args: argparse.Namespace) -> Path:
-    file: Path = args.work / f"expected-{list(SIDES).index(args.side)}-{args.device}-{args.count}-{args.batch_size}.pt"
+    file: Path = args.work / f"expected-{list(SIDES).index(args.side)}-{args.device}-{args.count}-{args.batch_size}.npy"
     return file
 
 
@@ -180,6 +181,7 @@ def main() -> None:
             rows += [measure(side, *each) for each in itertools.product(args.processes, args.queues)]
         report.table(f"Batches of {args.batch_size}, {args.seconds:g} s each", rows)
         report.check("wrong images", sum(row["wrong"] for row in rows), "wrong")
+        report.check("failed processes", sum(row["failed"] for row in rows), "failed")
 
 
 if __name__ == "__main__":
