@@ -45,7 +45,7 @@ def our_batches(args: argparse.Namespace) -> Iterator[torch.Tensor]:
         args.dataset,
         batch_size=args.batch_size,
         transforms=[{"Resize": {"size": [SIDE, SIDE]}}],
-        shuffle=False,
+        sampler=loaders.samplers.SequentialSampler(),  # DALI's own reader would start anew in each epoch
         dtype="uint8",
         layout="NHWC",
         fields=("image",),

@@ -18,9 +18,9 @@ def torch_with(*, started):
 @pytest.mark.parametrize(
     ("before", "modules", "after", "late"),
     [
-        ({}, {}, "32", False),
-        ({}, torch_with(started=False), "32", False),
-        ({}, torch_with(started=True), "32", True),
+        ({}, {}, "16", False),
+        ({}, torch_with(started=False), "16", False),
+        ({}, torch_with(started=True), "16", True),
         ({VARIABLE: "1"}, torch_with(started=True), "1", False),
     ],
 )
@@ -30,7 +30,7 @@ def test_the_number_is_set_unless_it_was(before, modules, after, late):
     assert environ[VARIABLE] == after
 
 
-@pytest.mark.parametrize(("given", "printed"), [(None, "32"), ("1", "1")])
+@pytest.mark.parametrize(("given", "printed"), [(None, "16"), ("1", "1")])
 def test_import_sets_it_for_the_process(given, printed):
     environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
     environ |= {} if given is None else {VARIABLE: given}
@@ -40,9 +40,9 @@ def test_import_sets_it_for_the_process(given, printed):
 
 
 def test_a_wrong_number_is_explained(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "32")
+    monkeypatch.setenv(VARIABLE, "16")
     assert queues_note() is None
     monkeypatch.setenv(VARIABLE, "1")
-    assert "CUDA_DEVICE_MAX_CONNECTIONS is 1: with fewer than 32" in queues_note()
+    assert "CUDA_DEVICE_MAX_CONNECTIONS is 1: with fewer than 16" in queues_note()
     monkeypatch.setattr(loaders.cuda_queues, "STARTED_BEFORE", True)
-    assert "import loaders first, or set CUDA_DEVICE_MAX_CONNECTIONS=32" in queues_note()
+    assert "import loaders first, or set CUDA_DEVICE_MAX_CONNECTIONS=16" in queues_note()
