@@ -14,6 +14,7 @@ import pytest
 from helpers.gate import Gate
 from helpers.processes import pause, signal_group
 
+from dataprep.storage.partials import PARTIALS_NAME
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import DatasetError
 from manifests.tables import read_table, samples
@@ -44,9 +45,18 @@ def only_line(done: subprocess.CompletedProcess, status: int = 3, notes: int = 1
 
 
 def count_finished(out: Path, undisturbed: dict[str, bytes]) -> int:
-    """Check that every finished shard of a stopped run is as in an undisturbed run; return their number."""
+    """Check that every finished shard of a stopped run is as in an undisturbed run; return their number.
+
+    Of temporary files, only the table of a shard may remain whose other files a worker has renamed: the error stopped it
+    before it renamed the table, which proves that the shard is of this run.
+    """
     names = os.listdir(out)
-    assert [name for name in names if name.startswith(".")] == []
+    assert {name for name in names if name.startswith(".")} <= {PARTIALS_NAME}
+    for temporary in set(os.listdir(out / PARTIALS_NAME)) - {"made-by-dataprep"} if PARTIALS_NAME in names else ():
+        table = temporary.partition("-")[2]
+        assert table.endswith(".parquet")
+        assert table not in names
+        assert any(name.startswith(f"{table.removesuffix('.parquet')}.") for name in names)
     tables = [name for name in names if name.endswith(".parquet")]
     for table in tables:
         stem = table.removesuffix(".parquet")
