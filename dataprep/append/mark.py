@@ -93,7 +93,13 @@ def _parse(body: Member) -> Mark:
 
 
 def create_mark(out: str, mark: Mark) -> bool:
-    """Write the mark unless there is one; return whether it was written. Only one of several processes succeeds."""
+    """Write the mark unless there is one; return whether it was written. Only one of several processes succeeds.
+
+    Raises:
+        CallError: the object store ignores conditions, so another process could succeed too.
+
+    """
+    storage.make_folder(out)
     return storage.create_file(os.path.join(out, APPEND_MARK_NAME), mark_bytes(mark))
 
 

@@ -88,7 +88,7 @@ class Files(Protocol):
         """
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder. Of an object store, check that files can be written safely; see `Store.check_create`.
+        """Make a folder if there is none. Of a store, check that it can be written safely: `Store.check_conditions`.
 
         Raises:
             OSError: the folder cannot be made.

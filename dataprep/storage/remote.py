@@ -87,7 +87,7 @@ class RemoteFiles:
 
     def make_folder(self, folder: str) -> None:
         """Check that files can be written safely. An object store has no folders to make."""
-        open_store(folder).check_create()
+        open_store(folder).check_conditions()
 
     @contextmanager
     def open_view(self, path: str, span: int) -> Iterator[tuple[View, int]]:

@@ -31,9 +31,12 @@ SINGLE_PUT_BYTES = 320 << 20
 #: Length of the parts of longer objects. The stores allow 10,000 parts.
 PART_BYTES = 64 << 20
 
-#: The object that `Store.check_create` creates twice. If a run is killed in between, the next run deletes it.
+#: The object that `Store.check_conditions` creates twice. If a run is killed in between, the next run deletes it.
 PROBE_NAME = ".dataprep-probe"
 _PROBES = 5
+
+#: An object that no store has: its ETag is the MD5 sum of nothing but zeros, and generations are times in microseconds.
+_ANOTHER_OBJECT = ObjectInfo(PROBE_NAME, 0, etag=f'"{"0" * 32}"', modified_ns=0, version="1")
 
 #: Requests in advance of the one that is being processed, while an object is read from end to end.
 _AHEAD = 2
@@ -237,7 +240,10 @@ class Store:
 
         """
         mode = {key: value for key, value in (("e_tag", old.etag), ("version", old.version)) if value}
-        return self._put_if(name, data, mode, "PreconditionError")
+        try:
+            return self._put_if(name, data, mode, "PreconditionError")
+        except FileNotFoundError:  # Amazon S3 answers 404 if there is no object any more, where others answer 412
+            return False
 
     def _put_if(self, name: str, data: Buffer, mode: Any, refusal: str) -> bool:
         """Write an object on a condition; return whether it was met. `refusal` is obstore's error if it was not."""
@@ -257,22 +263,24 @@ class Store:
         with suppress(FileNotFoundError), translated(url, "delete"):
             submit(connect(url).delete, url.path).result()
 
-    def check_create(self) -> None:
-        """Check that the store honors create-if-absent, with two small writes. Also checks that it can be written.
+    def check_conditions(self) -> None:
+        """Check that the store honors the conditions of `create` and `replace`. Also checks that it can be written.
 
         Raises:
-            CallError: the store ignores it, so several writers could replace each other's files.
+            CallError: the store ignores one, so several writers could replace each other's files.
 
         """
         try:
             # Another process may delete the probe in between, so one try that fails proves nothing.
-            honors = any(not self.create(PROBE_NAME, b"") for _ in range(2 * _PROBES))
+            creates = any(not self.create(PROBE_NAME, b"") for _ in range(2 * _PROBES))
+            replaces = creates and not self.replace(PROBE_NAME, b"", _ANOTHER_OBJECT)
         finally:
             with suppress(StorageError):  # there is nothing to delete, or the first deletion that matters says why not
                 self.delete(PROBE_NAME)
-        if not honors:
+        if not replaces:
+            condition = "replace-if-unchanged (If-Match)" if creates else "create-if-absent (If-None-Match: *)"
             raise CallError(
-                f"{self.url.scheme}://{self.url.bucket}: this object store ignores create-if-absent (If-None-Match: *)",
+                f"{self.url.scheme}://{self.url.bucket}: this object store ignores {condition}",
                 hint="update its server, or write to a local folder and copy the dataset",
             )
 

@@ -47,8 +47,8 @@ def only_line(done: subprocess.CompletedProcess, status: int = 3, notes: int = 1
 def count_finished(out: Path, undisturbed: dict[str, bytes]) -> int:
     """Check that every finished shard of a stopped run is as in an undisturbed run; return their number.
 
-    Of temporary files, only the table of a shard may remain whose other files a worker has renamed: the error stopped it
-    before it renamed the table, which proves that the shard is of this run.
+    Of temporary files, only the table of a shard may remain whose other files a worker has renamed: the error stopped
+    it before it renamed the table, which proves that the shard is of this run.
     """
     names = os.listdir(out)
     assert {name for name in names if name.startswith(".")} <= {PARTIALS_NAME}

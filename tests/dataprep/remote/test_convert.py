@@ -170,7 +170,7 @@ def test_a_run_killed_between_shard_and_table_is_resumed_on_another_machine(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "check_create", lambda self: None)
+        patch.setattr(Store, "check_conditions", lambda self: None)
         patch.setattr(Store, "create", killed)
         with pytest.raises(ZeroDivisionError):
             convert_dataset(read_source(source), str(store), OPTIONS, workers=1)

@@ -24,7 +24,7 @@ from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, StoppedError
 from manifests.history import read_revision
 from manifests.remote import Store, open_store
-from manifests.store import read_manifest
+from manifests.store import MANIFEST_NAME, read_manifest
 
 OPTIONS = Options(shard_samples=5)
 
@@ -222,10 +222,11 @@ def before_replace(patch, function) -> None:
     """Call a function once, between the last look of `Store.replace`'s caller at the manifest and its request."""
     original = Store.replace
 
-    def replace(*args):
-        patch.undo()
-        function()
-        return original(*args)
+    def replace(store, name, *args):
+        if name == MANIFEST_NAME:
+            patch.undo()
+            function()
+        return original(store, name, *args)
 
     patch.setattr(Store, "replace", replace)
 
@@ -262,9 +263,9 @@ def test_the_first_attempt_of_a_repeated_request_has_written(memory, sources, pa
     """The server has written the manifest, but its answer is lost, and it refuses the second attempt."""
     original = Store.replace
 
-    def replace(*args):
-        assert original(*args)
-        return original(*args)
+    def replace(store, name, *args):
+        assert name != MANIFEST_NAME or original(store, name, *args)
+        return original(store, name, *args)
 
     patch.setattr(Store, "replace", replace)
     assert append(sources[1], str(memory)).manifest.revision == 1

@@ -5,6 +5,8 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,10 +86,17 @@ def test_no_descriptor_stays_open_and_the_number_of_mappings_is_bounded(tmp_path
     assert mapped_ranges(f"{tmp_path}/many-") <= 105
 
 
+@pytest.fixture
+def disk_path():
+    """A folder that is probably on a disk; the folder for temporary files may be in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("unavailable", ["", "_PROCESS_MADVISE", "pidfd_open"])
-def test_prefetched_bytes_are_read_into_memory(tmp_path, monkeypatch, unavailable):
+def test_prefetched_bytes_are_read_into_memory(disk_path, monkeypatch, unavailable):
     """Prefetching also works if the system does not accept many ranges in one call."""
-    path = str(tmp_path / "cold")
+    path = str(disk_path / "cold")
     with open(path, "wb") as file:
         file.write(os.urandom(4096 * 2000))
         file.flush()

@@ -140,7 +140,7 @@ def test_create_has_one_winner_of_eight(store: Store) -> None:
 
 
 def test_the_probe_accepts_a_correct_store_and_leaves_nothing(store: Store) -> None:
-    store.check_create()
+    store.check_conditions()
     assert list(store.list_objects()) == []
 
 

@@ -15,6 +15,7 @@ from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.remote import Store, connect, open_store, requests
+from manifests.remote.object_info import ObjectInfo
 
 Answer = Callable[[BaseHTTPRequestHandler, int], None]
 
@@ -165,10 +166,23 @@ def test_an_endpoint_that_is_no_url(serve, monkeypatch: pytest.MonkeyPatch, sche
     assert "planted" not in str(error.value)
 
 
-def test_a_store_that_ignores_create_if_absent_is_named(serve) -> None:
-    store = serve(lambda handler, number: send(handler, 200, b""))
-    with pytest.raises(CallError, match=rf"s3://{BUCKET}: this object store ignores create-if-absent"):
-        store.check_create()
+@pytest.mark.parametrize(
+    ("honored", "ignored"),
+    [((), r"create-if-absent \(If-None-Match"), (("If-None-Match",), r"replace-if-unchanged \(If-Match\)")],
+)
+def test_a_store_that_ignores_a_condition_is_named(serve, honored: tuple[str, ...], ignored: str) -> None:
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        refused = number > 0 and any(name in handler.headers for name in honored)
+        send(handler, 412 if refused else 200, b"")
+
+    with pytest.raises(CallError, match=rf"s3://{BUCKET}: this object store ignores {ignored}"):
+        serve(answer).check_conditions()
+
+
+@pytest.mark.parametrize("status", [404, 412])
+def test_an_object_that_is_gone_is_not_replaced(serve, status: int) -> None:
+    store = serve(lambda handler, number: send(handler, status if "If-Match" in handler.headers else 200, b""))
+    assert not store.replace("manifest", b"", ObjectInfo("manifest", 0, '"etag"', 0))
 
 
 def test_https_is_read_only(serve, monkeypatch: pytest.MonkeyPatch) -> None:
