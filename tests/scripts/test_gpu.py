@@ -2,7 +2,9 @@
 
 import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,21 @@ ROOT = Path(__file__).parents[2]
 INTERPRETER = """#!/usr/bin/env bash
 echo "$@"
 [[ "$*" != *"${FAILING:-nothing}"* ]]
+"""
+
+SOME_TESTS = """
+import pathlib, pytest
+
+@pytest.mark.parametrize("number", range(2))
+def test_a(number):
+    pass
+
+def test_b():
+    assert pathlib.Path("repaired").exists()
+
+@pytest.mark.skip
+def test_c():
+    pass
 """
 
 
@@ -39,8 +56,9 @@ def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
     assert f"pipelines: status 1 after N s, see {tmp_path / 'out' / 'pipelines.log'}" in lines
     ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
     assert ended == ["tests", "memory", "thread", "shared", "hand", "torchvision", "tune", "photographs", "endurance"]
-    assert (tmp_path / "out" / "tests.log").read_text() == "-m pytest -n 6 -m not alone tests/gpu\n"
-    assert (tmp_path / "out" / "memory.log").read_text() == "-m pytest -m alone tests/gpu\n"
+    out = tmp_path / "out"
+    assert (out / "tests.log").read_text() == f"-m pytest -n 6 -m not alone --passed {out}/tests.passed tests/gpu\n"
+    assert (out / "memory.log").read_text() == f"-m pytest -m alone --passed {out}/memory.passed tests/gpu\n"
     logs = [(tmp_path / "out" / f"{name}.log").read_text().split() for name in ended[2:]]
     assert all((ROOT / log[0]).is_file() for log in logs)
     assert all(str(tmp_path / "photos") in log for log in logs)
@@ -65,3 +83,23 @@ def test_without_arguments_it_says_what_it_does(gpu):
     assert status == 2
     assert lines[0].startswith("Run what needs an NVIDIA GPU")
     assert lines[-1] == "PYTHON is the interpreter, that of .venv by default."
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "2"]])
+def test_tests_that_have_passed_are_not_run_again(tmp_path, options):
+    shutil.copy(ROOT / "tests" / "gpu" / "conftest.py", tmp_path)
+    (tmp_path / "test_some.py").write_text(SOME_TESTS)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--passed", "passed", *options, "."]
+
+    def run():
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+
+    assert "1 failed, 2 passed, 1 skipped" in run()
+    assert sorted((tmp_path / "passed").read_text().splitlines()) == [
+        "test_some.py::test_a[0]",
+        "test_some.py::test_a[1]",
+    ]
+    (tmp_path / "repaired").touch()
+    second = run()
+    assert "1 passed, 1 skipped" in second
+    assert "failed" not in second
