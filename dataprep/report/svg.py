@@ -65,7 +65,8 @@ def class_chart(classes: Sequence[ClassFacts], splits: Sequence[str]) -> Markup:
     ordered = sorted(classes, key=lambda each: (-each.total, each.label))
     per_column = max(1, math.ceil(len(ordered) / _MAX_COLUMNS))
     groups = [ordered[at : at + per_column] for at in range(0, len(ordered), per_column)]
-    top = _nice(max((sum(each.total for each in group) / len(group) for group in groups), default=1))
+    largest = max((sum(each.total for each in group) / len(group) for group in groups), default=1)
+    top = _nice(max(largest, 4))  # so that the quarters of small classes are whole numbers too
     slot = _PLOT_WIDTH / max(1, len(groups))
     parts = [_y_axis(top, _short)]
     for number, group in enumerate(groups):

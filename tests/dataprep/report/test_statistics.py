@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from itertools import pairwise
 
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from dataprep.report import choose, cost, statistics
 from dataprep.report.columns import Categories, Columns
 from dataprep.report.duplicates import MAX_GROUPS, MAX_IMAGES, find_copies
+from dataprep.report.facts import ClassFacts
 from dataprep.report.odd import odd_sizes
 from dataprep.report.pictures import EXTREMES
-from dataprep.report.svg import bin_name, histogram_chart
+from dataprep.report.svg import bin_name, class_chart, histogram_chart
 
 SPLITS = ("train", "val", "test")
 
@@ -40,6 +42,12 @@ def columns(draw, least=0):
         crc32c=np.array(integers(0, 4), np.uint32) + np.uint32(2**32 - 5),
         has_crc=np.array(integers(0, 3), np.bool_),
     )
+
+
+@pytest.mark.parametrize(("samples", "axis"), [(1, ["0", "1", "2", "3", "4"]), (80, ["0", "20", "40", "60", "80"])])
+def test_the_axis_of_class_sizes_has_whole_numbers(samples, axis):
+    classes = [ClassFacts(label, str(label), (samples,), 1, {}) for label in range(3)]
+    assert re.findall('class="y"[^>]*>([^<]*)<', class_chart(classes, ["train"])) == axis
 
 
 @settings(max_examples=examples())
