@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,9 +36,11 @@ class Passed:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    missing = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-    for item in items:
-        if "tests/gpu/" in str(item.path):
+    if here := [item for item in items if "tests/gpu/" in str(item.path)]:
+        import torch
+
+        missing = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+        for item in here:
             item.add_marker(pytest.mark.gpu)
             item.add_marker(missing)
     file = passed_file(config)
