@@ -4,8 +4,8 @@ CUDA maps the streams of a process to 8 hardware queues. A kernel waits for the 
 work of other streams. nvJPEG uses about 40 streams, so a model that trains beside DALI waits for decoding. ResNet-50 at
 batch 128 on an H200, as a fraction of its speed with one cached batch: 0.80 with 8 queues, 0.96 with 16, 0.95 with 32.
 
-More are dangerous. The queues of all processes are channels of the GPU, whose number is limited, and nothing that reads
-images reports that there is none left: with 14 processes of 32 queues each, most images were black or wrong.
+More queues are dangerous if many processes share a GPU. Each queue takes channels of the GPU, whose number is limited,
+and no decoder reports that none is left: with 14 processes of 32 queues each, most images were black or wrong.
 
 CUDA reads the environment variable when it starts in a process, which is often before `loaders.build`. So importing
 this module sets it, and `loaders` imports this module.

@@ -99,7 +99,7 @@ def create_mark(out: str, mark: Mark) -> bool:
         CallError: the object store ignores conditions, so another process could succeed too.
 
     """
-    storage.make_folder(out)
+    storage.make_folder(out)  # it exists; of an object store, this checks the conditions
     return storage.create_file(os.path.join(out, APPEND_MARK_NAME), mark_bytes(mark))
 
 

@@ -66,7 +66,7 @@ def class_chart(classes: Sequence[ClassFacts], splits: Sequence[str]) -> Markup:
     per_column = max(1, math.ceil(len(ordered) / _MAX_COLUMNS))
     groups = [ordered[at : at + per_column] for at in range(0, len(ordered), per_column)]
     largest = max((sum(each.total for each in group) / len(group) for group in groups), default=1)
-    top = _nice(max(largest, 4))  # so that the quarters of small classes are whole numbers too
+    top = 4 * math.ceil(_nice(largest) / 4)  # so that its quarters are whole numbers
     slot = _PLOT_WIDTH / max(1, len(groups))
     parts = [_y_axis(top, _short)]
     for number, group in enumerate(groups):

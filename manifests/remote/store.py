@@ -35,7 +35,7 @@ PART_BYTES = 64 << 20
 PROBE_NAME = ".dataprep-probe"
 _PROBES = 5
 
-#: An object that no store has: its ETag is the MD5 sum of nothing but zeros, and generations are times in microseconds.
+#: An object that no store has: its ETag would be the MD5 sum of its content, and Google's generations are far larger.
 _ANOTHER_OBJECT = ObjectInfo(PROBE_NAME, 0, etag=f'"{"0" * 32}"', modified_ns=0, version="1")
 
 #: Requests in advance of the one that is being processed, while an object is read from end to end.

@@ -52,7 +52,8 @@ def count_finished(out: Path, undisturbed: dict[str, bytes]) -> int:
     """
     names = os.listdir(out)
     assert {name for name in names if name.startswith(".")} <= {PARTIALS_NAME}
-    for temporary in set(os.listdir(out / PARTIALS_NAME)) - {"made-by-dataprep"} if PARTIALS_NAME in names else ():
+    partials = {*os.listdir(out / PARTIALS_NAME)} if PARTIALS_NAME in names else set()
+    for temporary in partials - {"made-by-dataprep"}:
         table = temporary.partition("-")[2]
         assert table.endswith(".parquet")
         assert table not in names

@@ -78,7 +78,7 @@ def test_resumes_with_another_prefetch(grays, fmt, sampler):
 def test_a_loader_may_be_deleted_while_it_prefetches(grays, fmt):
     """The decoder reads mapped memory. If it was unmapped too early, the process would crash here."""
     folder, _ = grays[fmt]
-    for turn in range(8):
+    for turn in range(20):
         loader = build(folder, sampler=loaders.ShuffledSampler(), prefetch=4)
         next(iter(loader))
         if turn % 2:
