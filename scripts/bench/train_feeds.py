@@ -25,11 +25,13 @@ class Feed:
     Attributes:
         batches: an endless iterator of images, NCHW or its channels-last view, and labels.
         prefetched: batches that may be ready before they are requested.
+        workers: processes that make whole batches.
 
     """
 
     batches: Iterator[Any]
     prefetched: int = 0
+    workers: int = 0
 
 
 def make_sides(
@@ -90,5 +92,5 @@ def torchvision_feed(folder: Path, version: str, args: argparse.Namespace, devic
         pin_memory=device.type == "cuda", multiprocessing_context="forkserver" if args.workers else None,
     )  # fmt: skip
     batches = (tuple(each.to(device, non_blocking=True) for each in batch) for batch in loader)
-    yield Feed(batches, 2 * args.workers)
+    yield Feed(batches, 2 * args.workers, args.workers)
     batches.close()

@@ -8,7 +8,7 @@
 PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized to 256 pixels, and
 as raw pixels. A step is forward, backward and SGD in bfloat16 with channels last. The cached batch is the limit of the
 model on this machine. Each side takes steps in turn with it, while no other side is open, and first returns the batches
-that it has prefetched meanwhile.
+that it has prefetched meanwhile. A side that is open feeds one model after the other.
 With `torchrun`, the model is trained with DistributedDataParallel, and the rates are those of one GPU. `--cuda-graphs`
 launches all kernels of a step at once, from a CUDA graph that reads a copy of the batch at a fixed address.
 """
@@ -35,6 +35,9 @@ from train_feeds import Feed, make_sides
 
 RANK = int(os.environ.get("RANK", "0"))
 
+#: A training step, with images and labels.
+Step = Callable[[Any, Any], None]
+
 #: Targets in targets.toml, by model and store.
 TARGETS = {
     ("resnet50", "full"): "resnet50_full",
@@ -59,10 +62,9 @@ class Measured:
     waits: list[float] = field(default_factory=list)
 
 
-def train(feed: Feed, step: Callable[[Any, Any], None], steps: int, batch_size: int) -> tuple[float, float]:
+def train(feed: Feed, step: Step, steps: int, batch_size: int) -> tuple[float, float]:
     """Take some steps, and return images per second and milliseconds per step in `next`."""
-    for _ in range(feed.prefetched + 2 if feed.prefetched else 0):
-        next(feed.batches)
+    drain(feed)
     synchronize()
     start, waited = time.perf_counter(), 0.0
     for _ in range(steps):
@@ -72,6 +74,16 @@ def train(feed: Feed, step: Callable[[Any, Any], None], steps: int, batch_size: 
         step(images, labels)
     synchronize()
     return steps * batch_size / (time.perf_counter() - start), 1000 * waited / steps
+
+
+def drain(feed: Feed) -> None:
+    """Take the batches that are ready."""
+    for _ in range(feed.prefetched + 2 if feed.prefetched else 0):
+        before = time.perf_counter()
+        next(feed.batches)
+        # Batches of worker processes are complete, so if one was awaited, none was ready. Ours the GPU may still make.
+        if feed.workers and time.perf_counter() - before > 0.001:
+            break
 
 
 def main() -> None:
@@ -85,14 +97,15 @@ def main() -> None:
         torch.backends.cudnn.benchmark = True
     datasets = make_datasets(args)
     with Report("train_speed", args.json if RANK == 0 else None) as report:
-        for model, batch_size in itertools.product(args.models, args.batch_sizes):
-            step = make_step(model, device)
-            if args.cuda_graphs:
-                step = captured(step)
+        for batch_size in args.batch_sizes:
+            steps = {model: make_step(model, device, graph=args.cuda_graphs) for model in args.models}
             with_batch_size = argparse.Namespace(**{**vars(args), "batch_size": batch_size})
-            measured = measure(step, datasets, with_batch_size, device)
-            if RANK == 0:
-                report_feeds(report, f"{model}, batches of {batch_size}", model, measured)
+            for model, measured in measure(steps, datasets, with_batch_size, device).items():
+                if RANK == 0:
+                    report_feeds(report, f"{model}, batches of {batch_size}", model, measured)
+            del steps
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
 
 
 def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
@@ -108,36 +121,43 @@ def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def measure(
-    step: Callable[[Any, Any], None], datasets: dict[str, Path], args: argparse.Namespace, device: torch.device
-) -> dict[str, Measured]:
-    """Measure one feed after the other, each in turn with the cached batch. Only one is open at a time."""
+    steps: dict[str, Step], datasets: dict[str, Path], args: argparse.Namespace, device: torch.device
+) -> dict[str, dict[str, Measured]]:
+    """Return what was measured of each model's feeds. One is open at a time, and takes turns with the cached batch."""
     sides = make_sides(datasets, args, device)
     with sides[f"loaders, {args.stores[0]}"]() as feed:
         batch = next(feed.batches)
         cached = Feed(itertools.repeat(tuple(each.clone(memory_format=torch.preserve_format) for each in batch)))
-    train(cached, step, 5, args.batch_size)
-    limit, _ = train(cached, step, 5, args.batch_size)
-    steps = torch.tensor(max(5, round(args.seconds * limit / args.batch_size)), device=device)
-    if distributed.is_initialized():
-        distributed.broadcast(steps, 0)
-    measured: dict[str, Measured] = {name: Measured() for name in sides}
+    counts = {model: count_steps(step, cached, args, device) for model, step in steps.items()}
+    measured = {model: {name: Measured() for name in sides} for model in steps}
     bar = tqdm(sides.items(), unit="side", disable=RANK > 0)
     for name, side in bar:
-        bar.set_description(name)
+        bar.set_description(f"batches of {args.batch_size}, {name}")
         with side() as feed:
-            for batch in itertools.islice(feed.batches, 5):
-                step(*batch)
-            for _ in range(args.rounds):
-                limit, _ = train(cached, step, int(steps), args.batch_size)
-                # Worker processes return their batches in bursts: at least as many steps as they have in progress.
-                rate, wait = train(feed, step, max(int(steps), feed.prefetched), args.batch_size)
-                measured[name].rates.append(rate)
-                measured[name].limits.append(limit)
-                measured[name].waits.append(wait)
+            for step, _ in itertools.product(steps.values(), range(5)):
+                step(*next(feed.batches))
+            for _, (model, step) in itertools.product(range(args.rounds), steps.items()):
+                limit, _ = train(cached, step, counts[model], args.batch_size)
+                # Worker processes return their batches in bursts: at least a batch of each.
+                rate, wait = train(feed, step, max(counts[model], feed.workers), args.batch_size)
+                found = measured[model][name]
+                found.rates.append(rate)
+                found.limits.append(limit)
+                found.waits.append(wait)
     return measured
 
 
-def make_step(name: str, device: torch.device) -> Callable[[Any, Any], None]:
+def count_steps(step: Step, cached: Feed, args: argparse.Namespace, device: torch.device) -> int:
+    """Return how many steps with the cached batch take `--seconds`, the same number on all ranks."""
+    train(cached, step, 5, args.batch_size)
+    limit, _ = train(cached, step, 5, args.batch_size)
+    count = torch.tensor(max(5, round(args.seconds * limit / args.batch_size)), device=device)
+    if distributed.is_initialized():
+        distributed.broadcast(count, 0)
+    return int(count)
+
+
+def make_step(name: str, device: torch.device, *, graph: bool = False) -> Step:
     """Return a training step of a model: one of torchvision's, `vit_s` (ViT-S/16), or `tiny`."""
     net = make_model(name).to(device, memory_format=torch.channels_last).train()
     if distributed.is_initialized():
@@ -152,10 +172,10 @@ def make_step(name: str, device: torch.device) -> Callable[[Any, Any], None]:
         loss.backward()
         optimizer.step()
 
-    return step
+    return captured(step) if graph else step
 
 
-def captured(step: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def captured(step: Step) -> Step:
     """Return a step that is captured in a CUDA graph at its first call, and replayed at each later one."""
     graph = torch.cuda.CUDAGraph()
     inputs: list[Any] = []
