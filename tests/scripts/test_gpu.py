@@ -73,7 +73,7 @@ def test_chosen_steps(gpu, tmp_path):
     status, (line,) = gpu("out", "tune", "nothing")
     assert status == 2
     assert line.startswith(
-        "scripts/gpu: there is no step nothing. Hint: the steps are tests memory thread shared hand "
+        "scripts/gpu: there is no step nothing. Hint: the steps are tests memory thread shared training "
     )
     assert not (tmp_path / "out" / "tune.log").exists()
 
