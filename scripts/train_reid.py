@@ -187,15 +187,17 @@ class Training(train.Training):
         return loss + batch_hard(features, labels, self.margin)
 
 
-def build(args: argparse.Namespace) -> tuple[loaders.Loader, list[loaders.Loader]]:
-    """Return the loader of the train split, and the loaders of query and gallery, or of val."""
+def build(
+    args: argparse.Namespace, sampler: loaders.samplers.Sampler | None = None
+) -> tuple[loaders.Loader, list[loaders.Loader]]:
+    """Return the loader of the train split, by default with a `PKSampler`, and those of query and gallery or of val."""
     manifest = read_manifest(args.dataset)
     table = manifest.split("train").shards[0].table if manifest.split("train") else None
     has_camera = table is not None and "camera" in read_table(Path(args.dataset) / table.name).column_names
     shared = {"device": args.device, "seed": args.seed}
     # Tensor cores are fastest with channels last in memory.
     shared |= {"dtype": "float16" if args.device == "gpu" else "float32", "layout": "NHWC"}
-    sampler = loaders.PKSampler(args.identities, args.samples, across="camera" if has_camera else None)
+    sampler = sampler or loaders.PKSampler(args.identities, args.samples, across="camera" if has_camera else None)
     batch_size = args.identities * args.samples
     batches = loaders.build(args.dataset, batch_size=batch_size, transforms="reid-train", sampler=sampler, **shared)
     if not batches.classes:

@@ -87,17 +87,24 @@ def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def report_pairs(
-    report: Report, args: argparse.Namespace, settings: dict[str, Any], *, title: str, names: Sequence[str], other: str
+    report: Report,
+    args: argparse.Namespace,
+    settings: dict[str, Any],
+    *,
+    title: str,
+    names: Sequence[str],
+    other: str,
+    ours: str = OURS,
 ) -> Iterator[tuple[str, float, float]]:
     """Report the scores of both sides, and yield name, mean difference and half its interval for each score."""
     found = read_results(args.results, settings)
-    seeds = sorted(set(found.get(OURS, ())) & set(found.get(other, ())))
+    seeds = sorted(set(found.get(ours, ())) & set(found.get(other, ())))
     if len(seeds) < 2:
         raise SystemExit(
             f"an interval needs two pairs of runs, there are {len(seeds)}. Hint: raise --seeds or --seconds."
         )
     rows = []
-    for side in (other, OURS):
+    for side in (other, ours):
         row: dict[str, Any] = {"mean of the seeds": side, "seeds": len(seeds)}
         for name in [name for name in found[side][seeds[0]] if name not in ("side", "seed", "settings")]:
             values = [found[side][seed][name] for seed in seeds]
@@ -108,6 +115,6 @@ def report_pairs(
     hidden = [name for name in rows[0] if name.endswith("of each seed") or name == "deviation of seconds"]
     report.table(title, rows, hidden=hidden)
     for name in names:
-        mean, half = paired_interval([found[OURS][seed][name] - found[other][seed][name] for seed in seeds])
-        print(f"{name}, {OURS} - {other}: {mean:+.3f} ± {half:.3f} percentage points (95%, {len(seeds)} pairs)")
+        mean, half = paired_interval([found[ours][seed][name] - found[other][seed][name] for seed in seeds])
+        print(f"{name}, {ours} - {other}: {mean:+.3f} ± {half:.3f} percentage points (95%, {len(seeds)} pairs)")
         yield name, mean, half

@@ -7,7 +7,10 @@ Model, first weights, losses, schedule, files and evaluation are those of script
 people write in PyTorch: Pillow, torchvision's transforms, and a sampler that takes the samples of each identity in
 groups of K, and P groups of different identities for a batch. Each evaluates with its own images.
 
-Both sides train at the same time, each in a process of its own. With the same arguments, the command continues after
+A third side is our loader with the batches that this sampler draws. So the table tells what the loader changes, if
+anything, from what `PKSampler` does, which gives all identities a turn before one has its next.
+
+All sides train at the same time, each in a process of its own. With the same arguments, the command continues after
 the seeds that --results has; --seconds limits the time for new ones. The differences of pairs with the same seed are
 printed with their 95% interval (Student's t).
 """
@@ -20,10 +23,13 @@ import multiprocessing
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accuracy_pairs import OURS, pairs_parser, remaining_seeds, report_pairs, run_seeds, run_sides
 from conversion import convert
@@ -33,6 +39,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import train_reid
 
 PLAIN = "PyTorch"
+#: Our loader with the batches of the plain one.
+SAME = f"{OURS}, PyTorch's batches"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HEIGHT, WIDTH = 256, 128
 
@@ -148,6 +156,47 @@ def identity_batches(
     return found
 
 
+@dataclass(frozen=True)
+class SameBatches:
+    """A sampler that returns the batches of the plain loader.
+
+    Attributes:
+        files: of the images that the rows of `batches` number, relative to the source.
+        batches: rows of each batch, of all epochs.
+        length: batches in an epoch.
+
+    """
+
+    files: tuple[str, ...]
+    batches: tuple[tuple[int, ...], ...]
+    length: int
+    columns = ("source",)
+
+    def plan(self, columns: Mapping[str, Any], *, samples: int, **_: int) -> SamePlan:
+        """Find the rows of our dataset."""
+        rows = dict(zip(columns["source"], range(samples), strict=True))
+        found = np.array([rows[file] for file in self.files])
+        return SamePlan(found[np.array(self.batches)], self.length)
+
+
+class SamePlan:
+    """The batches of `SameBatches`, in rows of our dataset."""
+
+    lines = ("Samples are drawn as by the plain loader.",)
+
+    def __init__(self, rows: Any, length: int) -> None:
+        """Take the rows of all batches, int64 [epochs * length, batch size]."""
+        self.rows, self.length = rows, length
+        self.samples = length * rows.shape[1]
+
+    def batch(self, epoch: int, number: int) -> Any:
+        """Return the rows of a batch."""
+        if not 0 <= number < self.length:
+            raise IndexError(f"there is no batch {number}")
+        # The loader prefetches beyond the last epoch.
+        return self.rows[(epoch * self.length + number) % len(self.rows)]
+
+
 def run_side(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Train with one loader, for each seed that has no result, while there is time."""
     device = train_reid.init_distributed(args.device == "gpu")
@@ -158,15 +207,27 @@ def run_side(args: argparse.Namespace, settings: dict[str, Any]) -> None:
 
     def run(seed: int) -> dict[str, float]:
         args.seed = seed
-        made: Any = train_reid.build(args) if args.side == OURS else plain_loaders(args, length, classes, device)
-        batches, splits = made
-        rank1, mean_precision, _ = train_reid.run(args, batches, splits, device)
-        if args.side == OURS:
-            for loader in (batches, *splits):
-                loader.close()
+        with ExitStack() as stack:
+            if args.side == PLAIN:
+                made: Any = plain_loaders(args, length, classes, device)
+            else:
+                made = train_reid.build(args, same_batches(args, length) if args.side == SAME else None)
+                for loader in (made[0], *made[1]):
+                    stack.enter_context(loader)
+            rank1, mean_precision, _ = train_reid.run(args, *made, device)
         return {"rank-1": 100 * rank1, "mAP": 100 * mean_precision}
 
     run_seeds(args, settings, remaining_seeds(args, settings), run)
+
+
+def same_batches(args: argparse.Namespace, length: int) -> SameBatches:
+    """Return a sampler of the batches that `plain_loaders` makes."""
+    from torchvision import datasets
+
+    folder = datasets.ImageFolder(str(args.images / "train"))
+    keys = identity_batches(folder.targets, args, args.epochs * length, args.seed)
+    files = tuple(str(Path(path).relative_to(args.images)) for path, _ in folder.samples)
+    return SameBatches(files, tuple(tuple(row for _, row in batch) for batch in keys), length)
 
 
 def plain_loaders(
@@ -188,7 +249,7 @@ def dataset_folder(args: argparse.Namespace) -> Path:
 
 def parse() -> argparse.Namespace:
     cores = len(os.sched_getaffinity(0))
-    parser = pairs_parser(__doc__, (PLAIN, OURS), seeds=10, results="accuracy-reid.jsonl")
+    parser = pairs_parser(__doc__, (PLAIN, OURS, SAME), seeds=10, results="accuracy-reid.jsonl")
     parser.add_argument("images", type=Path, help="folder with train/IDENTITY/ and val/IDENTITY/")
     parser.add_argument("--model", default="resnet18", choices=["resnet50", "resnet18", "tiny"])
     parser.add_argument("--epochs", type=int, default=6)
@@ -217,10 +278,13 @@ def main() -> None:
     with Report("accuracy_reid", args.json) as report:
         if not (dataset_folder(args) / "manifest.json").exists():
             convert(args.images, dataset_folder(args), "tfrecord")
-        run_sides((PLAIN, OURS))
+        run_sides((PLAIN, OURS, SAME))
         title = f"{args.model}, {args.epochs} epochs, {len(os.listdir(args.images / 'train')):,} identities"
-        for name, mean, half in report_pairs(report, args, settings, title=title, names=["rank-1", "mAP"], other=PLAIN):
-            report.check(f"{name}: difference / half its interval", abs(mean) / half, "within_noise")
+        names = ("rank-1", "mAP")
+        for name, mean, half in report_pairs(report, args, settings, title=title, names=names, ours=SAME, other=PLAIN):
+            report.check(f"{name}, the same batches: difference / half its interval", abs(mean) / half, "within_noise")
+        for name, mean, half in report_pairs(report, args, settings, title=title, names=names, other=PLAIN):
+            report.check(f"{name}, PKSampler: upper end of the interval", mean + half, "not_worse")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from helpers.pictures import encode, photo
 from helpers.torchvision_oracle import import_torchvision
 from helpers.trainings import ROOT
 from scipy import stats
+
+import loaders
 
 import_torchvision()
 
@@ -175,7 +178,30 @@ def test_plain_loader_of_identities(scripts):
     assert np.bincount(seen).max() <= 2
 
 
-def test_reid_trains_with_both_loaders(scripts, images, tmp_path):
+def test_our_loader_returns_the_batches_of_the_plain_one(scripts, images, tmp_path):
+    """The images of a batch are the same files, in the same order, for each batch of two epochs."""
+    reid = scripts("accuracy_reid")
+    src = tmp_path / "reid"
+    src.mkdir()
+    (src / "train").symlink_to(images / "train")
+    (src / "val").symlink_to(images / "test")
+    args = arguments(src, tmp_path, epochs=2, identities=3, samples=4, seed=5)
+    reid.convert(src, reid.dataset_folder(args), "tfrecord")
+    plain = reid.Images(src / "train", ["class0", "class1", "class2"], train=False).folder
+    keys = reid.identity_batches(plain.targets, args, 2 * 6, seed=5)
+    expected = [[str(Path(plain.samples[row][0]).relative_to(src)) for _, row in batch] for batch in keys]
+    sampler = reid.same_batches(args, 6)
+    loader = loaders.build(
+        reid.dataset_folder(args), batch_size=12, sampler=sampler, device="cpu", fields=("image", "label", "source"),
+        transforms="reid-eval",
+    )  # fmt: skip
+    with loader:
+        found = [list(sources) for _ in range(2) for *_, sources in loader]
+    assert len(loader) == 6
+    assert found == expected
+
+
+def test_reid_trains_with_all_loaders(scripts, images, tmp_path):
     reid, pairs = scripts("accuracy_reid"), scripts("accuracy_pairs")
     src = tmp_path / "reid"
     src.mkdir()
@@ -186,10 +212,10 @@ def test_reid_trains_with_both_loaders(scripts, images, tmp_path):
         save_every=1 << 30, log_every=1 << 30, evaluate_every=1 << 30, checkpoint=tmp_path / "run.pt",
     )  # fmt: skip
     reid.convert(src, reid.dataset_folder(args), "tfrecord")
-    for side in (reid.PLAIN, pairs.OURS):
+    for side in (reid.PLAIN, pairs.OURS, reid.SAME):
         reid.run_side(argparse.Namespace(**vars(args) | {"side": side}), SETTINGS)
         torch.distributed.destroy_process_group()
     found = pairs.read_results(args.results, SETTINGS)
-    assert {side: sorted(runs) for side, runs in found.items()} == {reid.PLAIN: [0], pairs.OURS: [0]}
+    assert {side: sorted(runs) for side, runs in found.items()} == {reid.PLAIN: [0], pairs.OURS: [0], reid.SAME: [0]}
     for runs in found.values():
         assert 0 < runs[0]["mAP"] <= 100
