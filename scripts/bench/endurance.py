@@ -24,8 +24,11 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -40,6 +43,7 @@ from report import Report, make_parser, process_memory
 import loaders
 from loaders.dataset.split import open_split
 from manifests.remote import open_store
+from manifests.remote.requests import CONNECTIONS, submit
 from manifests.tables import read_table
 
 FORMATS = ("tfrecord", "webdataset")
@@ -69,6 +73,7 @@ class Sample:
         gpu_mib: memory of the GPU, of this process if nvidia-smi lists it, else of all; 0 without a GPU.
         files: open files.
         threads: threads.
+        names: the names of the threads.
 
     """
 
@@ -79,6 +84,7 @@ class Sample:
     gpu_mib: float
     files: int
     threads: int
+    names: tuple[str, ...]
 
 
 class Endurance:
@@ -180,6 +186,12 @@ def put(folder: Path) -> str:
     return url
 
 
+def start_request_threads() -> None:
+    """Start all threads for requests to object stores, a fixed number that otherwise begin when requests coincide."""
+    barrier = threading.Barrier(CONNECTIONS)
+    wait([submit(barrier.wait) for _ in range(CONNECTIONS)])
+
+
 def use(batch: Any) -> None:
     """Wait for a batch, as a training step would."""
     float(batch[0].flatten()[0])
@@ -217,7 +229,7 @@ def record(start: float, endurance: Endurance) -> Sample:
     gc.collect()
     with suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
-    threads = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Threads"))
+    names = tuple(thread_names())
     return Sample(
         minutes=(time.monotonic() - start) / 60,
         loaders=endurance.loaders,
@@ -225,8 +237,16 @@ def record(start: float, endurance: Endurance) -> Sample:
         host_mib=process_memory("VmRSS") / 2**20,
         gpu_mib=gpu_mib(),
         files=len(os.listdir("/proc/self/fd")),
-        threads=int(threads.split()[1]),
+        threads=len(names),
+        names=names,
     )
+
+
+def thread_names() -> Iterator[str]:
+    """Yield the name of each thread of this process, which its library may have given it."""
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended
+            yield (task / "comm").read_text().strip()
 
 
 def gpu_mib() -> float:
@@ -241,6 +261,11 @@ def gpu_mib() -> float:
             return float(memory)
     free, total = sys.modules["torch"].cuda.mem_get_info()
     return float(total - free) / 2**20
+
+
+def numbers(sample: Sample) -> dict[str, float]:
+    """Return what is counted in a sample."""
+    return {name: value for name, value in asdict(sample).items() if name != "names"}
 
 
 def growth(samples: list[Sample], name: str) -> float:
@@ -296,18 +321,22 @@ def main() -> None:
     devices = [args.device] if args.device != "auto" else ["cpu", *(["gpu"] if torch.cuda.is_available() else [])]
     with Report("endurance", args.json) as report:
         endurance = Endurance(prepare(args))
+        start_request_threads()
         start, samples = time.monotonic(), list[Sample]()
         while not samples or samples[-1].minutes < args.minutes:
             run_cycle(endurance, len(samples), devices, args.count)
             samples.append(record(start, endurance))
-            print(", ".join(f"{name} {value:.6g}" for name, value in asdict(samples[-1]).items()), flush=True)
+            print(", ".join(f"{name} {value:.6g}" for name, value in numbers(samples[-1]).items()), flush=True)
         measured = samples[len(samples) // 4 :]
         rows = [measured[round(place)] for place in np.linspace(0, len(measured) - 1, min(24, len(measured)))]
         report.table(f"{', '.join(devices)}: {len(samples)} cycles", [
-            {"minutes": f"{row.minutes:.1f}", **{key: round(value) for key, value in list(asdict(row).items())[1:]}}
+            {"minutes": f"{row.minutes:.1f}", **{key: round(value) for key, value in list(numbers(row).items())[1:]}}
             for row in rows
         ])  # fmt: skip
         print(f"{endurance.skipped} damaged images were skipped")
+        for sign, more, fewer in (("+", measured[-1], measured[0]), ("-", measured[0], measured[-1])):
+            for name, count in (Counter(more.names) - Counter(fewer.names)).items():
+                print(f"threads after the warm-up: {sign}{count} {name}")
         for name in ("host_mib", "gpu_mib", "files", "threads"):
             report.check(f"growth of {name}", growth(measured, name), name)
 
