@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import gc
+import marshal
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import gate, no_progress, one_worker
@@ -44,6 +46,23 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     atexit.register(gc.unfreeze)  # at the end of the interpreter, libraries report what was not collected
+
+
+_PACKED = "packed report"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Iterator[None]:
+    """Send the three reports of each test as one value: pytest-xdist sends dictionaries name by name, in Python."""
+    report = yield
+    return report and {_PACKED: marshal.dumps(report)}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_from_serializable(data: dict[str, Any]) -> None:
+    """Unpack a report for the hooks that make an object of it."""
+    if _PACKED in data:
+        data.update(marshal.loads(data.pop(_PACKED)))
 
 
 @pytest.fixture(scope="session")
