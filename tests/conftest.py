@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import marshal
 import os
 import signal
@@ -46,6 +47,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     atexit.register(gc.unfreeze)  # at the end of the interpreter, libraries report what was not collected
+    _join_loggers_of_torch()
+
+
+def _join_loggers_of_torch() -> None:
+    """Let the logger ``torch`` handle the messages of the 40 below it, as they do themselves.
+
+    pytest adds its two handlers to each logger that passes nothing on, before and after each test: 0.4 ms of CPU.
+    """
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("torch.") and isinstance(logger, logging.Logger):
+            logger.handlers.clear()
+            logger.propagate = True
 
 
 _PACKED = "packed report"
