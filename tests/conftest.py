@@ -37,6 +37,12 @@ MakePhotos = Callable[..., Path]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_configure() -> None:
+    """Accept Ctrl-C, as programs do: a shell that runs the tests in the background makes them ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection() -> None:
     """Collect no garbage while tests are collected: nearly all that is made stays."""
     gc.disable()
@@ -153,11 +159,6 @@ def dataprep(warm: WarmPython) -> Run:
     return run
 
 
-def _accept_interrupts() -> None:
-    # A shell that runs the tests in the background makes its children ignore SIGINT.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def _argument(value: object) -> str | bytes | os.PathLike[str]:
     return value if isinstance(value, (str, bytes, os.PathLike)) else str(value)
 
@@ -172,7 +173,7 @@ def start() -> Callable[..., subprocess.Popen[str]]:
     def popen(*arguments: object, at: gate.Gate | None = None, **options: object) -> subprocess.Popen[str]:
         command = [*(at.command if at else gate.COMMAND), *map(os.fspath, map(_argument, arguments))]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, start_new_session=True, preexec_fn=_accept_interrupts, **{**pipes, **options})
+        return subprocess.Popen(command, start_new_session=True, **{**pipes, **options})
 
     return popen
 

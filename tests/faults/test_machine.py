@@ -331,7 +331,7 @@ def test_an_interrupt_during_any_import_is_one_line(name, count, run):
     case = CASES[name]
     program = case.program[1]
     start = INTERRUPT.format(start=START[program])
-    done = run(case._replace(program=("-c", start, str(count))), preexec_fn=default_interrupts)
+    done = run(case._replace(program=("-c", start, str(count))))
     if done.returncode == 0:  # the program imports fewer modules
         assert count >= 200
         return
@@ -351,13 +351,8 @@ def test_an_interrupt_of_python_m_loaders_is_one_line(prepared):
     )
     done = subprocess.run(
         [sys.executable, "-c", source, "60", "memory", prepared / "sound", "--batch-size", "8"], check=False,
-        capture_output=True, text=True, timeout=300, preexec_fn=default_interrupts,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith("loaders: interrupted. ")
     assert len(done.stderr.splitlines()) == 1
-
-
-def default_interrupts() -> None:
-    # A shell that runs the tests in the background makes its children ignore SIGINT.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -156,7 +156,6 @@ def _serve() -> None:
     """Answer requests. In each fork, return what it has to run."""
     libraries: list[ModuleType] = []
     atexit.register(_keep_libraries, libraries)  # the first one is called last
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     for number, name in enumerate(sys.argv[1:]):

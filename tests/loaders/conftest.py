@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,14 @@ def python(python: WarmPython) -> WarmPython:
     """The same, with the modules that a program imports when it builds its first loader."""
     python.executable("pyarrow.compute", "pyarrow.parquet")
     return python
+
+
+@pytest.fixture
+def no_garbage_collector() -> Iterator[None]:
+    """What a test drops is destroyed at once or not at all, and pipelines that other tests left are not destroyed."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

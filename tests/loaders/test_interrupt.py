@@ -19,7 +19,6 @@ if not training:
     os.setsid()
     os.dup2(write, 1)
     os.close(read), os.close(write)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     loader = loaders.build(sys.argv[1], batch_size=4, transforms=sys.argv[2], device="cpu", num_threads=2)
     while True:
         for number, batch in enumerate(loader):

@@ -264,6 +264,7 @@ def test_a_bad_image_that_no_batch_contains(tmp_path):
         assert loader.errors == ()
 
 
+@pytest.mark.usefixtures("no_garbage_collector")
 def test_ctrl_c_during_the_search(tmp_path, monkeypatch):
     """Python ignores an exception in a destructor, so Ctrl-C waits until pipelines are destroyed."""
     made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=(2, 9))

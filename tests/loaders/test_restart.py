@@ -1,6 +1,5 @@
 """A restart that fails reports its cause and leaves the loader usable; so do fork, chdir and Ctrl-C."""
 
-import gc
 import os
 import signal
 import sys
@@ -105,29 +104,26 @@ def test_a_relative_path_survives_chdir(make_dataset, mixed, tmp_path, monkeypat
     assert len(list(loader)) == 5
 
 
+@pytest.mark.usefixtures("no_garbage_collector")  # a loader may restart its pipeline often
 def test_the_thread_of_a_pipeline_ends_with_it(make_dataset, mixed):
-    """Without the garbage collector: a loader may restart its pipeline often."""
 
     def threads():
         return {thread for thread in threading.enumerate() if thread.name == "images"}
 
     others = threads()
-    gc.disable()
-    try:
-        loader = build(make_dataset("tfrecord", mixed), shuffle=True, fields=("image",))
-        next(iter(loader))
-        (first,) = threads() - others
-        loader.set_epoch(3)
-        first.join(60)
-        assert not first.is_alive()
-        (second,) = threads() - others
-        loader.close()
-        second.join(60)
-        assert not second.is_alive()
-    finally:
-        gc.enable()
+    loader = build(make_dataset("tfrecord", mixed), shuffle=True, fields=("image",))
+    next(iter(loader))
+    (first,) = threads() - others
+    loader.set_epoch(3)
+    first.join(60)
+    assert not first.is_alive()
+    (second,) = threads() - others
+    loader.close()
+    second.join(60)
+    assert not second.is_alive()
 
 
+@pytest.mark.usefixtures("no_garbage_collector")
 def test_ctrl_c_while_a_pipeline_is_destroyed(make_dataset, mixed, monkeypatch):
     """Python ignores an exception that is raised in `Pipeline.__del__`."""
     folder = make_dataset("tfrecord", mixed)
@@ -136,7 +132,6 @@ def test_ctrl_c_while_a_pipeline_is_destroyed(make_dataset, mixed, monkeypatch):
     loader = build(folder)
     taken(loader, 2)
     destroy = nvidia.dali.Pipeline._shutdown
-    gc.collect()  # pipelines of other tests, whose destruction would take the signal
 
     def interrupted(pipeline):
         monkeypatch.undo()

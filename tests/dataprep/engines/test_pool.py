@@ -139,7 +139,6 @@ def interrupted_enter(condition):
     return locked
 
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
 engine = LocalEngine(2)
 threading.Condition.__enter__ = interrupted_enter
 try:
