@@ -176,9 +176,12 @@ class _Preparation:
                 self._records.prefetch(self._rows_of(coming))
             self._requested = number + READ_AHEAD_BATCHES + 1
         rows = self._rows_of(number)
+        if isinstance(self._records, Records):
+            encoded, needed = self._records.images_to_check(rows)
+        else:
+            encoded, needed = self._records.images(rows), None
         # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for 256 images.
-        tensors = [TensorCPU(image, "") for image in self._records.images(rows)]
-        needed = self._records.last_bytes(rows) if isinstance(self._records, Records) else None
+        tensors = [*map(TensorCPU, encoded)]
         images = TensorListCPU(tensors, "", contiguous=False)
         self._alive.append(images)
         return images, needed

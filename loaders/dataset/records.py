@@ -108,20 +108,22 @@ class Records:
             TableError: a table that was not read before is missing or damaged, or points outside its shard.
 
         """
+        return self.images_to_check(rows)[0]
+
+    def images_to_check(self, rows: NDArray[np.int64]) -> tuple[list[NDArray[np.uint8]], LastBytes]:
+        """Return what `images` returns, and the part of the shards that it needs, for `check_readable` later."""
         shards, begins, sizes = self._located(rows)
+        ends = begins + sizes
         if self._files is not None:
             parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), sizes.tolist(), strict=True)
-            return [self._read(self._files, *part) for part in parts]
-        get_mapped = self._mappings.get
-        parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), (begins + sizes).tolist(), strict=True)
-        images = [(get_mapped(shard) or self._map(shard, row)).data[begin:end] for shard, row, begin, end in parts]
-        self.check_readable(self._last_bytes(shards, begins + sizes))
-        return images
-
-    def last_bytes(self, rows: NDArray[np.int64]) -> LastBytes:
-        """Return which part of the shards some images need, for `check_readable`, while the images are in use."""
-        shards, begins, sizes = self._located(rows)
-        return self._last_bytes(shards, begins + sizes)
+            images = [self._read(self._files, *part) for part in parts]
+        else:
+            get_mapped = self._mappings.get
+            parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), ends.tolist(), strict=True)
+            images = [(get_mapped(shard) or self._map(shard, row)).data[begin:end] for shard, row, begin, end in parts]
+        needed = self._last_bytes(shards, ends)
+        self.check_readable(needed)
+        return images, needed
 
     def check_readable(self, needed: LastBytes) -> None:
         """Check that the shards which are mapped have not been shortened below the last byte that is needed.
@@ -169,12 +171,13 @@ class Records:
         return shards, self._offsets[rows].astype(np.int64), self._sizes[rows].astype(np.int64)
 
     def _last_bytes(self, shards: NDArray[np.intp], ends: NDArray[np.int64]) -> LastBytes:
-        needed, place = np.unique(shards, return_inverse=True)
-        last = np.zeros(len(needed), np.int64)
-        np.maximum.at(last, place, ends)
-        addresses = self._mappings.addresses[needed]
-        mapped = addresses != 0
-        return LastBytes(needed[mapped], last[mapped], MappedBytes((addresses + last - 1)[mapped]))
+        order = np.lexsort((ends, shards))
+        shards, ends = shards[order], ends[order]
+        addresses = self._mappings.addresses[shards]
+        needed = addresses != 0
+        needed[:-1] &= shards[1:] != shards[:-1]
+        shards, ends = shards[needed], ends[needed]
+        return LastBytes(shards, ends, MappedBytes(addresses[needed] + ends - 1))
 
     def _prefetch(self, rows: NDArray[np.int64]) -> None:
         # Nothing waits for the future. If a table or a shard cannot be read, `images` raises the same error.
@@ -183,14 +186,10 @@ class Records:
             for shard, begin, size in zip(shards.tolist(), begins.tolist(), sizes.tolist(), strict=True):
                 self._files.prefetch(shard, begin, size)
             return
-        needed, first, file_of_row = np.unique(shards, return_index=True, return_inverse=True)
         get_mapped = self._mappings.get
-        files = [
-            get_mapped(shard) or self._map(shard, row)
-            for shard, row in zip(needed.tolist(), rows[first].tolist(), strict=True)
-        ]
-        addresses = np.array([file.address for file in files])
-        prefetch(addresses[file_of_row] + begins, sizes)
+        pairs = zip(shards.tolist(), rows.tolist(), strict=True)
+        addresses = np.array([(get_mapped(shard) or self._map(shard, row)).address for shard, row in pairs])
+        prefetch(addresses + begins, sizes)
 
     def _map(self, shard: int, row: int) -> MappedFile:
         def check(file: MappedFile) -> None:

@@ -9,6 +9,9 @@ the images of the batch that DALI starts next, and the checkpoint.
 
 "DALI" is the part of it within DALI's own calls, "torch" that within the calls of torch that make the tensors, and
 "ours" is the rest, the code of this project. With another framework, its calls count as ours.
+
+"beside" is the CPU time of Python's other threads, which prepare the images of later batches. While one of them holds
+the interpreter lock, a model that is bound by the launches of its kernels waits.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -123,6 +127,8 @@ def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
     every: list[float] = []
     cpu: list[float] = []
     libraries: list[dict[str, float]] = []
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    beside_start = cpu_seconds(others)
     for _ in range(batches):
         time.sleep(ready)
         timed.reset()
@@ -132,6 +138,7 @@ def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
         cpu.append(time.thread_time() - cpu_start)
         libraries.append(timed.seconds)
         del batch
+    beside = (cpu_seconds(others) - beside_start) / batches
     ours = [whole - sum(each.values()) for whole, each in zip(every, libraries, strict=True)]
     return {
         "next": statistics.median(every) * 1e3,
@@ -139,7 +146,13 @@ def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
         "CPU": statistics.median(cpu) * 1e3,
         **{name: statistics.median(each[name] for each in libraries) * 1e3 for name in timed.seconds},
         "ours": statistics.median(ours) * 1e3,
+        "beside": beside * 1e3,
     }
+
+
+def cpu_seconds(threads: Sequence[threading.Thread]) -> float:
+    """Return how long threads of this process, all alive, have used a CPU."""
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) for thread in threads if thread.ident)
 
 
 def parse() -> argparse.Namespace:

@@ -410,6 +410,7 @@ def test_training_thread_measures_every_order(photos, tmp_path, results_of):
         "--cheap", "--work", tmp_path,
     )  # fmt: skip
     assert len(rows_of(results)) == 4
+    assert all(row["beside"] > 0 for row in results["tables"][0]["rows"])
     assert len(checks_of(results)) == 1
 
 
