@@ -186,10 +186,10 @@ class Records:
             for shard, begin, size in zip(shards.tolist(), begins.tolist(), sizes.tolist(), strict=True):
                 self._files.prefetch(shard, begin, size)
             return
-        get_mapped = self._mappings.get
-        pairs = zip(shards.tolist(), rows.tolist(), strict=True)
-        addresses = np.array([(get_mapped(shard) or self._map(shard, row)).address for shard, row in pairs])
-        prefetch(addresses + begins, sizes)
+        missing = self._mappings.addresses[shards] == 0
+        for shard, row in zip(shards[missing].tolist(), rows[missing].tolist(), strict=True):
+            self._map(shard, row)
+        prefetch(self._mappings.addresses[shards] + begins, sizes)
 
     def _map(self, shard: int, row: int) -> MappedFile:
         def check(file: MappedFile) -> None:

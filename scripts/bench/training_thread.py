@@ -21,8 +21,8 @@ import itertools
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -127,8 +127,7 @@ def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
     every: list[float] = []
     cpu: list[float] = []
     libraries: list[dict[str, float]] = []
-    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
-    beside_start = cpu_seconds(others)
+    beside_before = seconds_beside()
     for _ in range(batches):
         time.sleep(ready)
         timed.reset()
@@ -138,7 +137,7 @@ def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
         cpu.append(time.thread_time() - cpu_start)
         libraries.append(timed.seconds)
         del batch
-    beside = (cpu_seconds(others) - beside_start) / batches
+    beside = sum(now - beside_before.get(thread, 0.0) for thread, now in seconds_beside().items()) / batches
     ours = [whole - sum(each.values()) for whole, each in zip(every, libraries, strict=True)]
     return {
         "next": statistics.median(every) * 1e3,
@@ -150,9 +149,14 @@ def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
     }
 
 
-def cpu_seconds(threads: Sequence[threading.Thread]) -> float:
-    """Return how long threads of this process, all alive, have used a CPU."""
-    return sum(time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) for thread in threads if thread.ident)
+def seconds_beside() -> dict[threading.Thread, float]:
+    """Return how long each of Python's other threads has used a CPU."""
+    seconds = {}
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.ident is not None:
+            with suppress(OSError):  # it has just ended
+                seconds[thread] = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+    return seconds
 
 
 def parse() -> argparse.Namespace:
