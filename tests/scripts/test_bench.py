@@ -1,5 +1,6 @@
 """Each benchmark runs once as a command with a tiny input, and rejects options that would measure nothing."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -38,7 +39,7 @@ compiler.graph_break = lambda *_, **__: None
 """
 #: Benchmarks that use torch. A fork of a process without it is cheaper.
 WITH_TORCH = (
-    *("cache", "cache_rivals", "large_images", "load", "pipelines"),
+    *("cache", "cache_rivals", "gpu_work", "large_images", "load", "pipelines"),
     *("plan_scale", "sample", "shared_gpu", "train_speed", "training_thread", "tune"),
 )
 #: Benchmarks that need the interpreter itself: for programs that are next to it, or for the memory of its process.
@@ -55,7 +56,7 @@ def bench(python, warm, monkeypatch):
         server = python if name in WITH_TORCH else warm
         executable = server.executable(*COMMANDS)
         before = f"import sys; sys.path[0] = {str(BENCH)!r}; import conversion, multiprocessing, types\n"
-        before += NO_COMPILER
+        before += NO_COMPILER if name != "gpu_work" else ""  # PyTorch's profiler asks the compiler
         if name in SIDE_BY_SIDE:
             before += f"conversion.sys = types.SimpleNamespace(executable={executable!r})"
         else:
@@ -402,6 +403,22 @@ def test_pipelines_are_compared_alone_and_beside_a_model(photos, tmp_path, resul
         "--stores", "full", "--device", "cpu", "--rounds", 1, "--seconds", 0.01, "--work", tmp_path,
     )  # fmt: skip
     assert rows_of(results) == ["full, 1", "full, 2", "full, 1", "full, 2", "one cached batch"]
+
+
+def test_the_work_of_the_gpu_is_compared_with_a_step(photos, tmp_path, results_of):
+    results, _ = results_of(
+        "gpu_work", "--images", photos, "--count", 8, "--batch-sizes", 4, "--models", "tiny", "--stores", "full",
+        "--device", "cpu", "--profiled", 2, "--rounds", 1, "--seconds", 0.01, "--work", tmp_path,
+    )  # fmt: skip
+    assert rows_of(results) == ["loaders, full", "DALI by hand, full"]
+    assert all(row["tiny, step ms"] > 0 and row["kernels"] == 0 for row in results["tables"][0]["rows"])
+
+
+def test_time_that_kernels_cover(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    covered = importlib.import_module("gpu_work").covered
+    assert covered([]) == 0
+    assert covered([(5, 7), (0, 2), (1, 3), (2, 2.5)]) == 5
 
 
 def test_training_thread_measures_every_order(photos, tmp_path, results_of):
