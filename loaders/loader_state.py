@@ -82,9 +82,7 @@ class LoaderState(LoaderAttributes):
                         "this iterator is invalid: the loader has a newer one, or set_epoch() was called",
                         hint="use one iterator at a time, or build a second loader",
                     )
-                batch = self._decodable_batch()
-                self._progress = self._progress.batch_given(self._pipeline.checkpoint())
-                yield batch
+                yield self._next_batch()
         except GeneratorExit as error:
             # The iterator was dropped. If an exception is the reason, it is not visible here, but in `state_dict`.
             if iteration == self._progress.iteration:
@@ -125,6 +123,12 @@ class LoaderState(LoaderAttributes):
             failed = True  # No batch contains these images, so a bad one does not matter.
         if failed:  # DALI's pipelines cannot be used after an error.
             self._restart(Progress.start(len(self), following))
+
+    def _next_batch(self) -> Any:
+        """Return the next batch, and count it. The iterator must not refer to it, so that users can release it."""
+        batch = self._decodable_batch()
+        self._progress = self._progress.batch_given(self._pipeline.checkpoint())
+        return batch
 
     def _decodable_batch(self) -> Any:
         """Return the next batch. If an image cannot be decoded, find it, and continue without it or raise."""

@@ -179,7 +179,8 @@ class Fields:
 
     def _checked(self, labels: Labels) -> Labels:
         end = len(self._split.manifest.classes) or MAX_LABEL + 1
-        if labels.size and not (labels.min() >= 0 and labels.max() < end):
+        # As unsigned numbers, negative labels are the largest.
+        if labels.size and labels.astype(np.uint64).max() >= end:
             wrong = labels[(labels < 0) | (labels >= end)]
             raise DamagedError(
                 f"a record of {self._split.folder} has the label {wrong[0]}, but labels go from 0 to {end - 1}",

@@ -38,6 +38,10 @@ RANK = int(os.environ.get("RANK", "0"))
 #: A training step, with images and labels.
 Step = Callable[[Any, Any], None]
 
+#: Seconds in `next` above which a batch of worker processes was not ready. A ready one may take some milliseconds too,
+#: because the thread that pins it holds the interpreter lock.
+AWAITED = 0.02
+
 #: Targets in targets.toml, by model and store.
 TARGETS = {
     ("resnet50", "full"): "resnet50_full",
@@ -63,27 +67,41 @@ class Measured:
 
 
 def train(feed: Feed, step: Step, steps: int, batch_size: int) -> tuple[float, float]:
-    """Take some steps, and return images per second and milliseconds per step in `next`."""
+    """Take some steps, and return images per second and milliseconds per step in `next`.
+
+    Worker processes finish their batches at about the same time. So that a measurement has whole bursts of them, it
+    begins and ends when a batch arrives that was awaited, with at least a batch of each worker between. If none is
+    awaited, the model is the limit.
+    """
     drain(feed)
     synchronize()
-    start, waited = time.perf_counter(), 0.0
-    for _ in range(steps):
-        before = time.perf_counter()
-        images, labels = next(feed.batches)
-        waited += time.perf_counter() - before
+    start, waited, taken = time.perf_counter(), 0.0, 0
+    most = max(steps, feed.prefetched + 2 * feed.workers) if feed.workers else steps
+    while taken < most:
+        images, labels, wait = timed_next(feed)
+        taken, waited = taken + 1, waited + wait
+        if feed.workers and taken >= max(steps, feed.workers) and wait > AWAITED:
+            break
         step(images, labels)
-    synchronize()
-    return steps * batch_size / (time.perf_counter() - start), 1000 * waited / steps
+    else:
+        synchronize()
+    return taken * batch_size / (time.perf_counter() - start), 1000 * waited / taken
 
 
 def drain(feed: Feed) -> None:
-    """Take the batches that are ready."""
+    """Take the batches that are ready, and the first one that is not."""
     for _ in range(feed.prefetched + 2 if feed.prefetched else 0):
-        before = time.perf_counter()
-        next(feed.batches)
+        wait = timed_next(feed)[-1]
         # Batches of worker processes are complete, so if one was awaited, none was ready. Ours the GPU may still make.
-        if feed.workers and time.perf_counter() - before > 0.001:
+        if feed.workers and wait > AWAITED:
             break
+
+
+def timed_next(feed: Feed) -> tuple[Any, Any, float]:
+    """Return the next batch, and how many seconds that took."""
+    before = time.perf_counter()
+    images, labels = next(feed.batches)
+    return images, labels, time.perf_counter() - before
 
 
 def main() -> None:
@@ -138,8 +156,7 @@ def measure(
                 step(*next(feed.batches))
             for _, (model, step) in itertools.product(range(args.rounds), steps.items()):
                 limit, _ = train(cached, step, counts[model], args.batch_size)
-                # Worker processes return their batches in bursts: at least a batch of each.
-                rate, wait = train(feed, step, max(counts[model], feed.workers), args.batch_size)
+                rate, wait = train(feed, step, counts[model], args.batch_size)
                 found = measured[model][name]
                 found.rates.append(rate)
                 found.limits.append(limit)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
-import socket
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from helpers import PYTHONPATH
+from helpers.ports import free_ports
 
 #: Small: the tests share the machine with others.
 NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 100 << 20}
@@ -32,7 +31,7 @@ def two_nodes():
 
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)  # nodes inherit it
-    port = _free_port()
+    port = free_ports(1)[0]
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, **HEAD, "ray_client_server_port": port})
     cluster.client_address = f"ray://127.0.0.1:{port}"
     try:
@@ -45,12 +44,3 @@ def two_nodes():
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _free_port():
-    # Ray gives ports above 10,000 to its workers.
-    for port in random.sample(range(8000, 9900), 100):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")

@@ -1,11 +1,13 @@
 """Each benchmark runs once as a command with a tiny input, and rejects options that would measure nothing."""
 
 import importlib
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tomllib
+import types
 from pathlib import Path
 
 import numpy as np
@@ -395,6 +397,29 @@ def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, result
     assert rows_of(results) == ["cached batch", "loaders, full", "DALI by hand, full"]
     ratios = ["loaders, full / cached batch", "loaders, full / DALI by hand, full"]
     assert checks_of(results) == [f"tiny, batches of 4: {ratio}" for ratio in ratios]
+
+
+@pytest.mark.parametrize(("step", "rate"), [(0.002, 1_000), (0.02, 500)], ids=["workers are the limit", "the model"])
+def test_bursts_of_workers_are_measured_whole(step, rate, monkeypatch):
+    """Four workers each make ten images in 40 ms, and have made eight batches before. Only the clock is not real."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    module = importlib.import_module("train_speed")
+    now = 1.0
+
+    def batches():
+        nonlocal now
+        for number in itertools.count():
+            now = max(now, 1.0 + max(0, (number - 8) // 4 + 1) * 0.04)
+            yield None, None
+
+    def take_step(*_):
+        nonlocal now
+        now += step
+
+    monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter=lambda: now))
+    feed = module.Feed(batches(), prefetched=8, workers=4)
+    measured, _ = module.train(feed, take_step, 4, batch_size=10)
+    assert measured == pytest.approx(rate)
 
 
 def test_pipelines_are_compared_alone_and_beside_a_model(photos, tmp_path, results_of):
