@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -104,6 +105,16 @@ def test_shapes_types_and_values_of_batches(make_dataset, mixed, fmt, transforms
     red = images[:, 0].float() if layout == "NCHW" else images[..., 0].float()
     values = (red.mean((1, 2)) * 0.229 + 0.485) * 255
     assert torch.allclose(values, 10.0 * labels, atol=3)
+
+
+@pytest.mark.parametrize("framework", ["torch", "numpy"])
+def test_the_loader_does_not_keep_a_returned_batch(make_dataset, mixed, framework):
+    """A training script may delete a batch to release its memory before it asks for the next one."""
+    with build(make_dataset("tfrecord", mixed), framework=framework) as loader:
+        for images, labels in loader:
+            kept = [weakref.ref(images), weakref.ref(labels)]
+            del images, labels
+            assert [reference() for reference in kept] == [None, None]
 
 
 @FORMATS
