@@ -96,7 +96,7 @@ class Loader(LoaderState, Generic[BatchT_co]):
             return
         progress = self._progress.resumable
         looping = self._looping == self._progress.iteration
-        # A state from another world size is READY at a batch within its epoch.
+        # A checkpoint from another world size restarts the pipeline, also in the middle of an epoch.
         moved = progress.phase is Phase.READY and progress.position.batch > 0
         if looping or moved or progress.phase in (Phase.RESUMED, Phase.READING, Phase.RUNNING):
             raise CallError(

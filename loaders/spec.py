@@ -44,8 +44,8 @@ class LoaderSpec:
         settings: how batches are made, for the estimate of GPU memory.
         order_warnings: operations that cost memory because of their place in the list.
         warnings: all warnings of `loaders.build`.
-        written: the transforms as the user wrote them, from which `adjusted_spec` starts.
-        adjustment: how `recipe` differs from `written`.
+        written: the transforms as the user passed them, before `Loader.set` changed sizes or strengths.
+        adjustment: what `Loader.set` has changed: how `recipe` differs from `written`.
 
     """
 

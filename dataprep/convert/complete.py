@@ -108,7 +108,7 @@ def empty_tables(results: Iterable[ShardResult]) -> list[str]:
 
 
 def clean_up(out: str, results: Iterable[ShardResult]) -> None:
-    """Remove what a run left that was killed after it wrote the manifest, or what a late worker has written since.
+    """Remove what is left of a run that was killed after it wrote the manifest, and what a late worker wrote then.
 
     Args:
         out: the output folder.

@@ -1,4 +1,12 @@
-"""Engines run shard tasks. Each file implements one; `base.Engine` is their common interface."""
+"""Engines run shard tasks, in this process, in others, or on other machines.
+
+::
+
+    base                   the interface `Engine`; begin here
+    local                  this process and worker processes of this machine: worker (one process), pool (all of them
+                           share the parts of a task), steps and inline (a part runs), answers (what a worker returns)
+    ray, ray_connection    the machines of a Ray cluster
+"""
 
 from dataprep.engines.base import Engine, default_workers
 from dataprep.engines.local import LocalEngine, run

@@ -1,4 +1,13 @@
-"""Record formats: one module per format. Each provides the interface `RecordFormat`."""
+"""Record formats: the bytes of a shard's records.
+
+::
+
+    base          the interface `RecordFormat`
+    tfrecord      implements it, with example_proto and example_wire (``tf.train.Example``)
+    webdataset    implements it, with tar and webdataset_groups (which files of an archive are a sample)
+    label_features
+                  labels that are no classes, for both
+"""
 
 from __future__ import annotations
 

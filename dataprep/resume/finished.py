@@ -26,7 +26,7 @@ def files_in_manifest(fingerprint: str, out: str) -> dict[str, File]:
 
 
 def files_in_mark(fingerprint: str, out: str) -> dict[str, File]:
-    """Do the same for `INCOMPLETE_NAME`, which is the complete manifest while `mark_complete` renames it."""
+    """Do the same for ``manifest.incomplete.json``, which is complete between two renames of `mark_complete`."""
     manifest = manifest_in_mark(out)
     return files_of_plan(fingerprint, manifest) if manifest else {}
 

@@ -1,6 +1,7 @@
 """What a run finds in the output folder: which files to keep, to replace, and to leave alone (`foreign`).
 
-A run first writes `INCOMPLETE_NAME`, with the fingerprint of its plan. The last step replaces it by ``manifest.json``.
+A run first writes ``manifest.incomplete.json``, with the fingerprint of its plan. The last step replaces it by
+``manifest.json``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,11 @@
-"""One shard: from source images to its committed files."""
+"""One shard: from source images to its committed files.
+
+::
+
+    write           the whole shard: its records, index and table; begin here
+    divide          which images each segment has
+    segments        consecutive records, which any process prepares and writes at their place
+    source_image    one image: read, check, downscale or convert
+    label_images, placed_labels
+                    masks, depth maps and boxes beside an image
+"""

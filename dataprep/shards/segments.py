@@ -107,7 +107,9 @@ class Segment:
 
 
 def write_segment(batch: Batch) -> Generator[int, int, Segment]:
-    """Prepare a segment, yield its length, receive the byte of the shard where it begins, and write it there.
+    """Prepare a segment, yield its length, receive the offset in the shard where it begins, and write it there.
+
+    An engine runs this in two steps: `dataprep.engines.base.Part`.
 
     Raises:
         SourceVanishedError: an image is gone, or its size changed after the scan.

@@ -44,7 +44,7 @@ def discard(paths: Sequence[str]) -> None:
 
 
 def withdraw(paths: Sequence[str]) -> None:
-    """Discard the temporary files of a shard, unless it has its final name: then its table proves whose it is."""
+    """Discard the temporary files of a shard, unless it has its final name: then its table tells which run wrote it."""
     if os.path.lexists(partial_path(paths[0])):
         discard(paths)
 

@@ -31,8 +31,8 @@ class Plan(Protocol):
 def mark_incomplete(out: str, plan: Plan, options: Options, *, overwrite: bool = False, removing: bool = False) -> None:
     """Write `INCOMPLETE_NAME`.
 
-    With `overwrite`, the same call resumes this run instead of starting over, unless it is still `removing` what it
-    overwrites.
+    With `overwrite`, the same call resumes this run instead of starting over, unless the run is still `removing` the
+    files that it overwrites.
     """
     note = "dataprep convert has not completed this dataset. Run the same command again to resume."
     members = {

@@ -1,8 +1,8 @@
 """Temporary files: each stays in a separate folder next to its final place until it is complete.
 
-A file name proves nothing, so the folder contains a record of its owner. Only files in a folder with this record are
-ever removed: all of them by a process that holds the lock of the folder above it, and those of dead processes of the
-same machine by any process.
+Anyone may have a file of the same name, so the folder contains a record of its owner. Only files in a folder with this
+record are ever removed: all of them by a process that holds the lock of the folder above it, and those of dead
+processes of the same machine by any process.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
     Args:
         folder: the folder above that of the temporary files.
         is_locked: whether this process holds its lock.
-        keeps_proofs: keep sample tables that prove whose a shard without a table is.
+        keeps_proofs: keep the sample tables of shards that have their final name while the table has not: they tell
+            which run wrote the shard.
 
     """
     inside = _inside(folder)

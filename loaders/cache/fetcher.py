@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 from awscrt.checksums import crc32c
@@ -16,6 +14,7 @@ from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
 from loaders.cache.transfer import TIMEOUT, Destination, Transfer
 from loaders.dataset.tables import NO_CHECKSUM
+from loaders.samplers.order import Upcoming
 from manifests.errors import StorageError
 
 _log = logging.getLogger(__name__)
@@ -35,24 +34,6 @@ LOOKAHEAD_BATCHES = 4
 
 #: Maximum number of batches whose requests are combined. At first it is one, so that the first batch arrives soon.
 MOST_BATCHES_AT_ONCE = 64
-
-
-@dataclass(frozen=True)
-class Upcoming:
-    """The batches of a loader from now on.
-
-    Attributes:
-        rank_rows: returns the rows of this rank's batch by its number, counted from the start of the pipeline.
-        global_rows: the same for the batch of all ranks together.
-        batches: batches in an epoch.
-        batch_size: samples in a batch of this rank.
-
-    """
-
-    rank_rows: Callable[[int], NDArray[np.int64]]
-    global_rows: Callable[[int], NDArray[np.int64]]
-    batches: int
-    batch_size: int
 
 
 class Fetcher:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.fetcher import Fetcher, Upcoming
+from loaders.cache.fetcher import Fetcher
 from loaders.cache.layout import BLOCK_BYTES
 from loaders.cache.locks import lock_mapped
 from loaders.cache.needed import Needed, layout_of
@@ -19,6 +19,7 @@ from loaders.cache.transfer import TIMEOUT
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
+from loaders.samplers.order import Upcoming
 from manifests.errors import CallError
 from manifests.text import format_bytes
 

@@ -8,12 +8,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.fetcher import Upcoming
 from loaders.cache.images import CachedImages, CachedLabelImages
 from loaders.dataset.joined import JoinedSplit
 from loaders.dataset.records import Records, open_images
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
+from loaders.samplers.order import Upcoming
 from manifests.errors import CallError
 from manifests.text import format_bytes
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.fetcher import Upcoming
 from loaders.cache.layout import Layout
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import MASK_DTYPES, SampleTables
+from loaders.samplers.order import Upcoming
 from manifests.labels import MASK_TYPES
 
 _COLUMNS = ("offset", "size", "crc32c")

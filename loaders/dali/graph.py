@@ -133,7 +133,8 @@ class GraphContext:
         random: the random values.
         mask_fill: value of the pixels that a mask gets from outside, if the nodes are masks and not images. Operations
             then take the nearest pixel instead of a mean, which would be another class. `None` for images.
-        frames: whether the nodes are frames (`loaders.dali.boxes`) and not images.
+        frames: whether the nodes are frames, which tell where the transforms put boxes (`loaders.dali.boxes`), and not
+            images.
 
     """
 

@@ -52,7 +52,7 @@ def make_pipeline(
         views: the operations of each of the recipe's views, fused.
         checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first epoch.
         label_image: what the label images are, if a field needs them.
-        with_frames: whether to return the frames.
+        with_frames: whether to return the frames, which tell where the transforms put boxes.
         random: the random values; `None` for those of `seed`.
 
     Raises:

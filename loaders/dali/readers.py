@@ -15,14 +15,13 @@ import numpy as np
 import nvidia.dali.tensors as _tensors
 from numpy.typing import NDArray
 
-from loaders.cache.fetcher import Upcoming
 from loaders.cache.images import CachedImages, CachedLabelImages
 from loaders.cache.joined import JoinedImages
 from loaders.dali.ahead import Ahead
 from loaders.dali.graph import ReaderOutputs, dali, fn, types
 from loaders.dali.stored_reader import read_stored
 from loaders.dataset.records import LastBytes, Records
-from loaders.samplers.order import PlannedOrder, StoredOrder
+from loaders.samplers.order import PlannedOrder, StoredOrder, Upcoming
 
 if TYPE_CHECKING:
     from loaders.spec import Images, LoaderSpec
@@ -34,7 +33,8 @@ TensorListCPU: Any = _tensors.TensorListCPU
 #: Returns the rows of a batch by its number, counted from the start of the pipeline.
 RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
 
-#: Batches that are computed before DALI asks for them. They are views of the shards, unless the shards are read.
+#: Batches that are prepared before DALI asks for them. Their images are views of memory-mapped shards, or copies if the
+#: shards are read instead.
 PREPARED_BATCHES = 2
 
 #: Number of batches for which a planned reader asks the operating system to load images into memory in advance.
@@ -133,7 +133,7 @@ class PlannedBatches:
 
         """
         self._upcoming, self._rows_of, self._records = upcoming, rows_of, records
-        # Images of an object store are fetched ahead anyway, and to wait for them must be possible to interrupt.
+        # Images of an object store are fetched ahead anyway, and Ctrl-C must end the wait for them.
         with_thread = not isinstance(records, (CachedImages, CachedLabelImages, JoinedImages))
         prepare = _Preparation(rows_of, records, _used_batches(prefetch) + (PREPARED_BATCHES if with_thread else 0))
         self._prepared: Callable[[int], tuple[Any, LastBytes | None]] = prepare

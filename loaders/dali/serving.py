@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from loaders.dali.decode import decode
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply, dali, fn, types
-from loaders.dali.graph_source import graph_source
 from loaders.dali.pipeline import finished
+from loaders.dali.python_source import graph_as_python
 from loaders.devices import Device
 from loaders.options import ResolvedOptions
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation
@@ -100,7 +100,7 @@ def serving_source(operations: Sequence[Operation], options: ResolvedOptions) ->
         batch_size=options.batch_size,
         num_threads=options.num_threads,
         device_id=device_id,
-        body=graph_source(pipeline, images, OUTPUT),
+        body=graph_as_python(pipeline, images, OUTPUT),
     )
 
 

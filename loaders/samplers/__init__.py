@@ -1,7 +1,16 @@
 """Samplers decide which samples each batch contains: (seed, epoch, batch number) -> rows of a split. NumPy only.
 
 A sampler is an immutable record of options. `Sampler.plan` fits it to a split, and the `Plan` returns any batch of any
-epoch. `order` cuts a global batch into the parts of the ranks. Never imports DALI.
+epoch. Never imports DALI::
+
+    base             the interfaces `Sampler` and `Plan`; begin here
+    choose, fit      from the arguments of `loaders.build` to an order; call a sampler, and check what it returns
+    order            the order of an epoch, and the part of each rank
+    balanced, pk, repeated, sequential, shuffled, subset, weighted
+                     the samplers; pk_epoch, quotas, repeat_factors, groups and shuffle are what they are made of
+    tolerant         an order that continues without bad images
+    check, from_config
+                     test a custom sampler; the sampler of a PaddleClas config
 """
 
 from loaders.samplers.balanced import ClassBalancedSampler

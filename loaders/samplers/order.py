@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ CHECK_SAMPLER = "test the sampler with `loaders.samplers.check_sampler`"
 class EpochPlan(ABC):
     """A plan that draws one array per epoch and takes every batch from it.
 
-    The array contains the rows of the epoch, unless a plan overrides `batch`. The arrays of the two most recently
+    The array contains the rows of the epoch; a plan that overrides `batch` draws what it needs instead, identities for
+    example. The arrays of the two most recently
     requested epochs are kept: drawing one takes up to seconds, slicing a batch microseconds, and a loader prefetches
     batches of the next epoch while it reads the current one. In the middle of an epoch, a thread begins to draw the
     next one, so that the loader does not wait for it.
@@ -261,3 +263,21 @@ class PlannedOrder(_Batches):
                 hint=CHECK_SAMPLER,
             )
         return rows.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True)
+class Upcoming:
+    """The batches of a loader from now on.
+
+    Attributes:
+        rank_rows: returns the rows of this rank's batch by its number, counted from the start of the pipeline.
+        global_rows: the same for the batch of all ranks together.
+        batches: batches in an epoch.
+        batch_size: samples in a batch of this rank.
+
+    """
+
+    rank_rows: Callable[[int], NDArray[np.int64]]
+    global_rows: Callable[[int], NDArray[np.int64]]
+    batches: int
+    batch_size: int

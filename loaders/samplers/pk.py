@@ -23,10 +23,11 @@ class PKSampler:
     """Batches of P identities with K samples each; over all ranks, P x world size identities.
 
     A batch lists the K samples of its first identity, then those of the second, and so on. They are different samples
-    if the identity has K; see `few`. An epoch consists of rounds: each identity has one turn per round (with
-    ``weight="sample"``, until it has had its number of turns), and some have a second if the last batch of the round is
-    not full. The identities of a global batch are all different. Within an epoch, the turns of an identity use all of
-    its samples, except for at most K - 1 that are left over, before any sample repeats.
+    if the identity has K; see `few`. A turn of an identity is its place in a batch, with K samples. An epoch consists
+    of rounds: each identity has one turn per round (with ``weight="sample"``, until it has had its number of turns),
+    and some have a second if the last batch of the round is not full. The identities of a global batch are all
+    different. Within an epoch, the turns of an identity use all of its samples, except for at most K - 1 that are left
+    over, before any sample repeats.
 
     Args:
         classes_per_batch: P, identities in a batch of one rank.

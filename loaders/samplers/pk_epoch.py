@@ -3,8 +3,8 @@
 An identity in a batch is a *turn*. `draw_turns` orders the turns of an epoch, `draw_samples` gives each turn its K
 samples, and `draw_across` does so with samples of different cameras.
 
-Example: identities a, b, c with 4, 4 and 2 samples, batches of P = 2 identities, K = 2 samples. Each identity has one
-turn per round, and the second batch of a round has room for one more, so one identity has a second turn in it:
+Example: identities a, b, c with 4, 4 and 2 samples, ``PKSampler(2, 2, batches=6)``. Each identity has one turn per
+round, and the second batch of a round has room for one more, so one identity has a second turn in it:
 
     round   batches            second turn
     0       (b, a) (c, b)      b
@@ -64,7 +64,7 @@ def draw_turns(turns: Rows, width: int, batches: int, *key: int) -> Rows:
     # Identities with the most turns come first, so that the first sizes[r] of them are those of round r.
     by_turns = shuffled_within(turns.max() - turns, *key, _IDENTITIES)
     rounds, places = np.repeat(np.arange(len(sizes)), sizes), count_within(sizes)
-    # Second turns are a window of places that begins where the window of the previous round ended.
+    # Which identities have a second turn moves on from round to round: this round's begin where the last round's ended.
     begins = np.cumsum(second_turns) - second_turns
     once = (places - begins[rounds]) % sizes[rounds] >= second_turns[rounds]
     # The identities in the window open the round in a random order, and the others follow in a random order.

@@ -1,6 +1,14 @@
 """Image operations as frozen records, for ``loaders.build(transforms=[...])``.
 
-Nothing in this package imports DALI or torch; `loaders.dali` turns the records into a graph.
+Nothing in this package imports DALI or torch; `loaders.dali` turns the records into a graph::
+
+    argument, presets, parse/    from what users pass to a list of operations; begin here
+    base                         what an operation is
+    color, containers, crop, decode_normalize, geometry, masks, mixing, policies, resize, warps
+                                 the operations, as records of their parameters
+    fuse                         fewer operations that give the same images; cost: what they take
+    adjust, targets, limits      sizes that change between epochs; masks and boxes; what a list may ask for
+    blend, soft_labels           how a batch is mixed, and its labels
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from helpers.pictures import encode
 
 from loaders.cache import transfer
 from loaders.cache.disk import disk_usage
-from loaders.cache.fetcher import Upcoming
 from loaders.cache.folder import CACHE_MARK
 from loaders.cache.images import CachedImages
 from loaders.cache.open import open_cached
@@ -22,6 +21,7 @@ from loaders.cache.sparse import SparseFiles
 from loaders.dataset.records import Records
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
+from loaders.samplers.order import Upcoming
 from manifests.errors import CallError, ShardError, StorageError
 from manifests.remote import Store, open_store
 from manifests.remote.errors import RefusedError

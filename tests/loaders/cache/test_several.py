@@ -12,7 +12,8 @@ from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
 from dataprep.sources import read_source
 from loaders.cache.disk import disk_usage
-from loaders.cache.fetcher import Fetcher, Upcoming
+from loaders.cache.fetcher import Fetcher
+from loaders.samplers.order import Upcoming
 from manifests.errors import CallError
 from manifests.remote import open_store
 

@@ -1,4 +1,4 @@
-"""What `graph_source` cannot write is an error. The tests of `loaders export` run what it writes."""
+"""What `graph_as_python` cannot write is an error. The tests of `loaders export` run what it writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from nvidia.dali import fn, types
 
 from loaders.dali.conditional import where
-from loaders.dali.graph_source import graph_source
+from loaders.dali.python_source import graph_as_python
 from manifests.errors import CallError
 
 
@@ -18,7 +18,7 @@ def test_operators_without_a_function():
         node = where(fn.random.coin_flip(dtype=types.BOOL), [image], lambda image: fn.flip(image, vertical=1))
         pipeline.set_outputs(node)
     with pytest.raises(CallError, match="DALI has no Python function for"):
-        graph_source(pipeline, node, "images")
+        graph_as_python(pipeline, node, "images")
 
 
 def test_order_and_names_of_argument_inputs():
@@ -29,7 +29,7 @@ def test_order_and_names_of_argument_inputs():
         sides = image.shape(dtype=types.FLOAT)[:2]
         node = fn.resize(image, size=sides * 2.0, roi_start=sides * 0.0, roi_end=sides)
         pipeline.set_outputs(node)
-    text = graph_source(pipeline, node, "images")
+    text = graph_as_python(pipeline, node, "images")
     assert "size=mul_" in text
     assert "roi_end=tensor_subscript_2" in text
     assert text.endswith("    return images")
@@ -43,7 +43,7 @@ def test_computed_subscripts_are_refused():
         node = image[: fn.random.uniform(values=[2.0, 3.0], dtype=types.INT32)]
         pipeline.set_outputs(node)
     with pytest.raises(CallError, match="DALI has no Python function for a subscript that is computed"):
-        graph_source(pipeline, node, "images")
+        graph_as_python(pipeline, node, "images")
 
 
 def test_sizes_of_decoded_images_come_from_their_headers():
@@ -54,6 +54,6 @@ def test_sizes_of_decoded_images_come_from_their_headers():
         image = fn.decoders.image(encoded, device="cpu")
         node = fn.resize(image, size=image.shape(dtype=types.FLOAT)[:2] * 2.0)
         pipeline.set_outputs(node)
-    text = graph_source(pipeline, node, "images")
+    text = graph_as_python(pipeline, node, "images")
     assert "fn.peek_image_shape(encoded, dtype=types.DALIDataType.FLOAT)" in text
     assert ".shape(" not in text

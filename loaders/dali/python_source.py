@@ -26,7 +26,7 @@ _EXPRESSION = re.compile(r"(\w+)\((.*)\)")
 _PIPELINE_OPERATOR, _OPERATOR_INPUT, _OPERATOR_NAME, _INPUT_ARGUMENT = 5, 2, 5, 4
 
 
-def graph_source(pipeline: Pipeline, node: Node, output: str) -> str:
+def graph_as_python(pipeline: Pipeline, node: Node, output: str) -> str:
     """Return the body of a function that builds the same graph and returns its output, indented by four spaces.
 
     The function needs the names ``fn``, ``math`` and ``types`` of ``nvidia.dali``.
