@@ -63,7 +63,7 @@ def _wrong_numbers(column: Any, rows: Any, values: Any) -> WrongValue | None:
     first = lengths[0].as_py()
     at = pc.index(pc.not_equal(lengths, first), True).as_py()
     if at >= 0:
-        return WrongValue(f"has {plural(int(lengths[at]), 'value')} in a row, but {first} in the first one", at)
+        return WrongValue(f"has {plural(lengths[at].as_py(), 'value')} in a row, but {first} in the first one", at)
     return WrongValue("has a row without a value", 0) if first == 0 else None
 
 
