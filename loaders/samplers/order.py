@@ -28,10 +28,9 @@ class EpochPlan(ABC):
     """A plan that draws one array per epoch and takes every batch from it.
 
     The array contains the rows of the epoch; a plan that overrides `batch` draws what it needs instead, identities for
-    example. The arrays of the two most recently
-    requested epochs are kept: drawing one takes up to seconds, slicing a batch microseconds, and a loader prefetches
-    batches of the next epoch while it reads the current one. In the middle of an epoch, a thread begins to draw the
-    next one, so that the loader does not wait for it.
+    example. The arrays of the two most recently requested epochs are kept: drawing one takes up to seconds, slicing a
+    batch microseconds, and a loader prefetches batches of the next epoch while it reads the current one. In the middle
+    of an epoch, a thread begins to draw the next one, so that the loader does not wait for it.
     """
 
     order_version = ORDER_VERSION

@@ -64,7 +64,7 @@ def draw_turns(turns: Rows, width: int, batches: int, *key: int) -> Rows:
     # Identities with the most turns come first, so that the first sizes[r] of them are those of round r.
     by_turns = shuffled_within(turns.max() - turns, *key, _IDENTITIES)
     rounds, places = np.repeat(np.arange(len(sizes)), sizes), count_within(sizes)
-    # Which identities have a second turn moves on from round to round: this round's begin where the last round's ended.
+    # The identities with a second turn are a window of these places, which begins where that of the last round ended.
     begins = np.cumsum(second_turns) - second_turns
     once = (places - begins[rounds]) % sizes[rounds] >= second_turns[rounds]
     # The identities in the window open the round in a random order, and the others follow in a random order.

@@ -13,7 +13,6 @@ kernels, and only the steps are timed.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
 import tempfile
@@ -22,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from load_data import STORES
+from load_data import STORES, dataset_parser
 from load_sides import synchronize
-from report import Report, make_parser
+from report import Report
 from torch.profiler import ProfilerActivity, profile
-from train_feeds import Feed, make_sides
+from train_feeds import Feed, cached_feed, make_sides
 from train_speed import count_steps, make_datasets, make_step, train
 
 #: What the profiler calls the work of a GPU.
@@ -51,8 +50,8 @@ def rows(datasets: dict[str, Path], args: argparse.Namespace, device: torch.devi
     for name, side in make_sides(datasets, args, device).items():
         with side() as feed:
             row: dict[str, Any] = {"feed": name, **work(feed, args.profiled)}
-            batch = next(feed.batches)
-        steps = steps or step_times(batch, args, device)
+            cached = cached_feed(next(feed.batches))
+        steps = steps or step_times(cached, args, device)
         for model, milliseconds in steps.items():
             row[f"{model}, step ms"] = milliseconds
             row[f"{model}, share"] = milliseconds / (milliseconds + row["kernels ms"])
@@ -90,9 +89,8 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
     return length
 
 
-def step_times(batch: Any, args: argparse.Namespace, device: torch.device) -> dict[str, float]:
-    """Return milliseconds of each model's training step on one batch, in the median of some rounds."""
-    cached = Feed(itertools.repeat(tuple(each.clone(memory_format=torch.preserve_format) for each in batch)))
+def step_times(cached: Feed, args: argparse.Namespace, device: torch.device) -> dict[str, float]:
+    """Return milliseconds of each model's training step on the cached batch, in the median of some rounds."""
     found = {}
     for model in args.models:
         step = make_step(model, device)
@@ -103,21 +101,15 @@ def step_times(batch: Any, args: argparse.Namespace, device: torch.device) -> di
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=6_400, help="images of each dataset")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-train"), help="folder in memory")
-    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    parser = dataset_parser(__doc__, count=6_400, work="/dev/shm/bench-train")
     parser.add_argument("--stores", nargs="+", choices=STORES, default=list(STORES))
     parser.add_argument("--models", nargs="+", default=["resnet50", "resnet18"], help="of torchvision; vit_s")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[256])
     parser.add_argument("--profiled", type=int, default=20, help="batches to profile")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of steps on the cached batch")
     parser.add_argument("--seconds", type=float, default=0.5, help="duration of a round")
-    parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
+    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
-    if args.device == "auto":
-        args.device = "gpu" if torch.cuda.is_available() else "cpu"
     args.hand, args.torchvision, args.options = True, [], {}
     return args
 

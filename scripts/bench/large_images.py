@@ -20,9 +20,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-from load_data import prepare
+from load_data import dataset_parser, prepare
 from load_sides import HAND, OURS, Side, build, by_hand, endless
-from report import Report, make_parser
+from report import Report
 
 from loaders.memory import estimate_memory
 
@@ -112,11 +112,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--images", type=Path, required=True, help="folder of large JPEGs")
-    parser.add_argument("--count", type=int, default=512, help="images of the dataset")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-large"), help="folder for the dataset")
-    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    parser = dataset_parser(__doc__, count=512, work="/dev/shm/bench-large", images="folder of large JPEGs")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument(

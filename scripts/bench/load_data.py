@@ -10,6 +10,7 @@ from typing import Any
 
 from conversion import convert
 from images import photographs
+from report import make_parser
 
 #: How images may be stored, and the options of `prepare` for it.
 STORES: dict[str, dict[str, Any]] = {
@@ -17,6 +18,26 @@ STORES: dict[str, dict[str, Any]] = {
     "256": {"store": "encoded", "resize_shorter": 256},
     "raw": {"store": "raw", "resize_shorter": None},
 }
+
+
+def dataset_parser(
+    description: str | None, *, count: int, work: str, images: str = "folder of photographs"
+) -> argparse.ArgumentParser:
+    """Return a parser with the options that `prepare` reads, with these defaults.
+
+    Args:
+        description: the program, as `make_parser` takes it.
+        count: images of a dataset.
+        work: folder for the datasets, in memory.
+        images: what to say of ``--images``.
+
+    """
+    parser = make_parser(description)
+    parser.add_argument("--images", type=Path, required=True, help=images)
+    parser.add_argument("--count", type=int, default=count, help="images of each dataset")
+    parser.add_argument("--work", type=Path, default=Path(work), help="folder in memory for the datasets")
+    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    return parser
 
 
 def prepare_store(args: argparse.Namespace, store: str) -> tuple[Path, Path]:

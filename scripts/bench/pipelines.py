@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from load_data import STORES, prepare_store
+from load_data import STORES, dataset_parser, prepare_store
 from load_sides import endless, synchronize
-from report import Report, make_parser
+from report import Report
 from train_speed import make_step
 
 import loaders
@@ -160,11 +160,7 @@ def measure(report: Report, args: argparse.Namespace, model: str, batch_size: in
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=12_800, help="images in an epoch")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-load"), help="folder in memory for datasets")
-    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    parser = dataset_parser(__doc__, count=12_800, work="/dev/shm/bench-load")
     parser.add_argument("--stores", nargs="+", choices=list(STORES), default=list(STORES), help="how images are stored")
     parser.add_argument("--pipelines", type=int, nargs="+", default=[1, 2], help="numbers of pipelines to compare")
     parser.add_argument(

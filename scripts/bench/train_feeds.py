@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -32,6 +33,11 @@ class Feed:
     batches: Iterator[Any]
     prefetched: int = 0
     workers: int = 0
+
+
+def cached_feed(batch: Any) -> Feed:
+    """Return a feed that repeats a copy of one batch."""
+    return Feed(itertools.repeat(tuple(each.clone(memory_format=torch.preserve_format) for each in batch)))
 
 
 def make_sides(

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from load_data import STORES, prepare_store
+from load_data import STORES, dataset_parser, prepare_store
 from load_sides import synchronize
-from report import Report, make_parser
+from report import Report
 from torch import distributed, nn
 from tqdm import tqdm
-from train_feeds import Feed, make_sides
+from train_feeds import Feed, cached_feed, make_sides
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -144,8 +144,7 @@ def measure(
     """Return what was measured of each model's feeds. One is open at a time, and takes turns with the cached batch."""
     sides = make_sides(datasets, args, device)
     with sides[f"loaders, {args.stores[0]}"]() as feed:
-        batch = next(feed.batches)
-        cached = Feed(itertools.repeat(tuple(each.clone(memory_format=torch.preserve_format) for each in batch)))
+        cached = cached_feed(next(feed.batches))
     counts = {model: count_steps(step, cached, args, device) for model, step in steps.items()}
     measured = {model: {name: Measured() for name in sides} for model in steps}
     bar = tqdm(sides.items(), unit="side", disable=RANK > 0)
@@ -256,11 +255,7 @@ def report_feeds(report: Report, title: str, model: str, measured: dict[str, Mea
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=6_400, help="images of each dataset")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-train"), help="folder in memory")
-    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    parser = dataset_parser(__doc__, count=6_400, work="/dev/shm/bench-train")
     parser.add_argument("--stores", nargs="+", choices=STORES, default=["full", "256"])
     parser.add_argument("--models", nargs="+", default=["resnet50", "resnet18", "vit_s"], help="of torchvision; vit_s")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[256])

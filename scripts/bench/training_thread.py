@@ -23,14 +23,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
-from load_data import prepare
+from load_data import dataset_parser, prepare
 from nvidia import dali
-from report import Report, make_parser
+from report import Report
 
 import loaders
 from loaders.dali import readers
@@ -160,11 +159,7 @@ def seconds_beside() -> dict[threading.Thread, float]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=12_800, help="images in an epoch")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-load"), help="folder in memory for datasets")
-    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    parser = dataset_parser(__doc__, count=12_800, work="/dev/shm/bench-load")
     parser.add_argument("--resize-shorter", type=int, help="convert with this option")
     parser.add_argument("--store", choices=["encoded", "raw"], default="encoded", help="convert with this option")
     parser.add_argument("--device", choices=["gpu", "cpu", "auto"], default="auto")

@@ -17,10 +17,9 @@ import itertools
 import logging
 import sys
 import time
-from pathlib import Path
 
-from load_data import STORES, prepare_store
-from report import Report, make_parser
+from load_data import STORES, dataset_parser, prepare_store
+from report import Report
 
 from loaders.bench.rates import Method, Rate
 from loaders.tune.command import describe, make_problem
@@ -96,11 +95,7 @@ def measure_in_rounds(measure, points: list[Tuning], rounds: int) -> dict[Tuning
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=5_120, help="images of each dataset")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-tune"), help="folder for the datasets")
-    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    parser = dataset_parser(__doc__, count=5_120, work="/dev/shm/bench-tune")
     parser.add_argument("--stores", nargs="+", choices=STORES, default=list(STORES))
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--batch-size", type=int, default=256)

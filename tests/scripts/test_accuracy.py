@@ -1,9 +1,7 @@
 """The comparisons of accuracy: both sides train on the same images, results are kept, intervals are right."""
 
 import argparse
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 import torch
 from helpers.pictures import encode, photo
 from helpers.torchvision_oracle import import_torchvision
-from helpers.trainings import ROOT
 from scipy import stats
 
 import loaders
@@ -19,16 +16,6 @@ import loaders
 import_torchvision()
 
 SETTINGS = {"recipe": "plain"}
-
-
-@pytest.fixture(scope="module")
-def scripts():
-    """A function that imports a script of scripts/bench."""
-    folders = [str(ROOT / "scripts" / "bench"), str(ROOT / "scripts")]
-    sys.path[:0] = folders
-    yield importlib.import_module
-    for folder in folders:
-        sys.path.remove(folder)
 
 
 @pytest.fixture(autouse=True)

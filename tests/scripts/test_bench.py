@@ -1,6 +1,5 @@
 """Each benchmark runs once as a command with a tiny input, and rejects options that would measure nothing."""
 
-import importlib
 import itertools
 import json
 import os
@@ -400,10 +399,9 @@ def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, result
 
 
 @pytest.mark.parametrize(("step", "rate"), [(0.002, 1_000), (0.02, 500)], ids=["workers are the limit", "the model"])
-def test_bursts_of_workers_are_measured_whole(step, rate, monkeypatch):
+def test_bursts_of_workers_are_measured_whole(step, rate, scripts, monkeypatch):
     """Four workers each make ten images in 40 ms, and have made eight batches before. Only the clock is not real."""
-    monkeypatch.syspath_prepend(str(BENCH))
-    module = importlib.import_module("train_speed")
+    module = scripts("train_speed")
     now = 1.0
 
     def batches():
@@ -439,9 +437,8 @@ def test_the_work_of_the_gpu_is_compared_with_a_step(photos, tmp_path, results_o
     assert all(row["tiny, step ms"] > 0 and row["kernels"] == 0 for row in results["tables"][0]["rows"])
 
 
-def test_time_that_kernels_cover(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCH))
-    covered = importlib.import_module("gpu_work").covered
+def test_time_that_kernels_cover(scripts):
+    covered = scripts("gpu_work").covered
     assert covered([]) == 0
     assert covered([(5, 7), (0, 2), (1, 3), (2, 2.5)]) == 5
 

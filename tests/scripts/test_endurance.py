@@ -1,25 +1,18 @@
 """The endurance run: every order and use of a loader works, and leaves nothing open; growth is a trend."""
 
-import importlib
-import sys
 import time
 
 import pytest
 from helpers import handmade
 from helpers.eventually import eventually
 from helpers.pictures import encode, photo
-from helpers.trainings import ROOT
 
 SAMPLES = 32
 
 
 @pytest.fixture(scope="module")
-def script():
-    sys.path.insert(0, str(ROOT / "scripts" / "bench"))
-    try:
-        return importlib.import_module("endurance")
-    finally:
-        sys.path.remove(str(ROOT / "scripts" / "bench"))
+def script(scripts):
+    return scripts("endurance")
 
 
 def test_cycles(script, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """The re-identification script: its scores are correct, it learns, and resuming gives the same weights."""
 
-import importlib
 import re
 import sys
 
@@ -21,12 +20,8 @@ PER_EPOCH = 6
 
 
 @pytest.fixture(scope="module")
-def script():
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        return importlib.import_module("train_reid")
-    finally:
-        sys.path.remove(str(SCRIPT.parent))
+def script(scripts):
+    return scripts("train_reid")
 
 
 def person(identity, *seed):
