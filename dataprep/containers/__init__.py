@@ -26,6 +26,7 @@ __all__ = [
     "Location",
     "ReaderName",
     "finish_reading",
+    "forget_readers",
     "location_table",
     "locations_of",
     "read_location",
@@ -95,6 +96,12 @@ def finish_reading(root: str, location: Location, size: int, data: Buffer) -> by
     if not isinstance(reader, FileReader):
         raise TypeError(f"{location.reader} is not read in advance")
     return _checked(reader.finish(data, location, size), location)
+
+
+def forget_readers() -> None:
+    """Open each container again for its next image: another one may have its name by now."""
+    with _lock:
+        _open.clear()
 
 
 def _checked(data: bytes, location: Location) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dataprep import storage
+from dataprep.containers import forget_readers
 from dataprep.sources.archive_folders import read_archive
 from dataprep.sources.archives import is_archive
 from dataprep.sources.base import NamedSource, Source, SourceOptions
@@ -62,6 +63,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     """
     options = options or SourceOptions()
     started = time.monotonic()
+    forget_readers()
     try:
         with storage.remember(src):
             mode = storage.stat(src).st_mode

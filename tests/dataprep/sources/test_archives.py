@@ -49,6 +49,19 @@ def load(source):
     return read_images
 
 
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_an_archive_that_replaced_another_one_is_read(kind, tmp_path):
+    """In the same process, under the same name."""
+    path = tmp_path / f"photos.{kind}"
+    for names in (["cat/1.jpg", "dog/2.jpg"], ["cat/a longer name.jpg", "dog/2.jpg"]):
+        path.unlink(missing_ok=True)
+        if kind == "zip":
+            zip_of(path, [(name, JPEG) for name in names])
+        else:
+            write_tar(path, names)
+        assert load(read(path)) == [JPEG, JPEG]
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
