@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import statistics
 import time
@@ -37,10 +38,6 @@ RANK = int(os.environ.get("RANK", "0"))
 
 #: A training step, with images and labels.
 Step = Callable[[Any, Any], None]
-
-#: Seconds in `next` above which a batch of worker processes was not ready. A ready one may take some milliseconds too,
-#: because the thread that pins it holds the interpreter lock.
-AWAITED = 0.02
 
 #: Targets in targets.toml, by model and store.
 TARGETS = {
@@ -69,39 +66,28 @@ class Measured:
 def train(feed: Feed, step: Step, steps: int, batch_size: int) -> tuple[float, float]:
     """Take some steps, and return images per second and milliseconds per step in `next`.
 
-    Worker processes finish their batches at about the same time. So that a measurement has whole bursts of them, it
-    begins and ends when a batch arrives that was awaited, with at least a batch of each worker between. If none is
-    awaited, the model is the limit.
+    Worker processes finish their batches at about the same time, and while nobody takes them, they get ahead. So with
+    workers, the measurement begins once the steps wait for them, and takes as many batches of each: whole bursts.
     """
-    drain(feed)
-    synchronize()
-    start, waited, taken = time.perf_counter(), 0.0, 0
-    most = max(steps, feed.prefetched + 2 * feed.workers) if feed.workers else steps
-    while taken < most:
-        images, labels, wait = timed_next(feed)
-        taken, waited = taken + 1, waited + wait
-        if feed.workers and taken >= max(steps, feed.workers) and wait > AWAITED:
-            break
-        step(images, labels)
-    else:
-        synchronize()
-    return taken * batch_size / (time.perf_counter() - start), 1000 * waited / taken
-
-
-def drain(feed: Feed) -> None:
-    """Take the batches that are ready, and the first one that is not."""
     for _ in range(feed.prefetched + 2 if feed.prefetched else 0):
-        wait = timed_next(feed)[-1]
-        # Batches of worker processes are complete, so if one was awaited, none was ready. Ours the GPU may still make.
-        if feed.workers and wait > AWAITED:
-            break
+        next(feed.batches)
+    take_steps(feed, step, feed.workers)
+    count = math.ceil(steps / feed.workers) * feed.workers if feed.workers else steps
+    start = time.perf_counter()
+    waited = take_steps(feed, step, count)
+    return count * batch_size / (time.perf_counter() - start), 1000 * waited / count
 
 
-def timed_next(feed: Feed) -> tuple[Any, Any, float]:
-    """Return the next batch, and how many seconds that took."""
-    before = time.perf_counter()
-    images, labels = next(feed.batches)
-    return images, labels, time.perf_counter() - before
+def take_steps(feed: Feed, step: Step, count: int) -> float:
+    """Take some steps until the GPU has finished them, and return how many seconds `next` took."""
+    waited = 0.0
+    for _ in range(count):
+        before = time.perf_counter()
+        images, labels = next(feed.batches)
+        waited += time.perf_counter() - before
+        step(images, labels)
+    synchronize()
+    return waited
 
 
 def main() -> None:

@@ -398,26 +398,43 @@ def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, result
     assert checks_of(results) == [f"tiny, batches of 4: {ratio}" for ratio in ratios]
 
 
-@pytest.mark.parametrize(("step", "rate"), [(0.002, 1_000), (0.02, 500)], ids=["workers are the limit", "the model"])
-def test_bursts_of_workers_are_measured_whole(step, rate, scripts, monkeypatch):
-    """Four workers each make ten images in 40 ms, and have made eight batches before. Only the clock is not real."""
+@pytest.mark.parametrize(
+    ("launch", "step", "rate"),
+    [(0.002, 0.002, 1_000), (0.002, 0.009, 1_000), (0.002, 0.02, 500), (0.009, 0.002, 1_000), (0.02, 0.002, 500)],
+    ids=["workers", "workers, just", "the GPU", "workers, just beside the CPU", "the CPU"],
+)
+def test_the_limit_is_measured_whatever_it_is(launch, step, rate, scripts, monkeypatch):
+    """Four workers make ten images in 40 ms each, two batches ahead, and a thread hands them over. The clock is a model."""
     module = scripts("train_speed")
-    now = 1.0
+    now = gpu_ends = 0.0
+    requested = dict.fromkeys(range(8), 0.0)
+    made, handed_over = dict.fromkeys(range(-4, 0), 0.0), {-1: 0.0}
 
     def batches():
         nonlocal now
         for number in itertools.count():
-            now = max(now, 1.0 + max(0, (number - 8) // 4 + 1) * 0.04)
+            made[number] = max(requested[number], made[number - 4]) + 0.04
+            handed_over[number] = max(made[number], handed_over[number - 1]) + 0.001
+            now = max(now, handed_over[number])
+            requested[number + 8] = now
             yield None, None
 
     def take_step(*_):
+        nonlocal now, gpu_ends
+        now += launch
+        gpu_ends = max(now, gpu_ends) + step
+
+    def synchronize():
         nonlocal now
-        now += step
+        now = max(now, gpu_ends)
 
     monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(module, "synchronize", synchronize)
     feed = module.Feed(batches(), prefetched=8, workers=4)
-    measured, _ = module.train(feed, take_step, 4, batch_size=10)
-    assert measured == pytest.approx(rate)
+    for wait in (0, 0.03, 1):
+        now += wait
+        measured, _ = module.train(feed, take_step, 40, batch_size=10)
+        assert measured == pytest.approx(rate, rel=0.04)
 
 
 def test_pipelines_are_compared_alone_and_beside_a_model(photos, tmp_path, results_of):
