@@ -404,7 +404,7 @@ def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, result
     ids=["workers", "workers, just", "the GPU", "workers, just beside the CPU", "the CPU"],
 )
 def test_the_limit_is_measured_whatever_it_is(launch, step, rate, scripts, monkeypatch):
-    """Four workers make ten images in 40 ms each, two batches ahead, and a thread hands them over. The clock is a model."""
+    """Four workers make ten images in 40 ms each, two batches ahead. Only the clock is a model."""
     module = scripts("train_speed")
     now = gpu_ends = 0.0
     requested = dict.fromkeys(range(8), 0.0)
