@@ -49,8 +49,10 @@ def make_sides(
         sides[f"loaders, {store}"] = partial(our_feed, datasets[store], args)
         if args.hand:
             sides[f"DALI by hand, {store}"] = partial(hand_feed, datasets[store], args)
-    for version in args.torchvision:
-        sides[f"torchvision {version}"] = partial(torchvision_feed, datasets["folder"], version, args, device)
+    for version, workers in itertools.product(args.torchvision, args.workers):
+        sides[f"torchvision {version}, workers={workers}"] = partial(
+            torchvision_feed, datasets["folder"], version, workers, args, device
+        )
     return sides
 
 
@@ -78,7 +80,9 @@ def hand_feed(dataset: Path, args: argparse.Namespace) -> Iterator[Feed]:
 
 
 @contextmanager
-def torchvision_feed(folder: Path, version: str, args: argparse.Namespace, device: torch.device) -> Iterator[Feed]:
+def torchvision_feed(
+    folder: Path, version: str, workers: int, args: argparse.Namespace, device: torch.device
+) -> Iterator[Feed]:
     """Load an ImageFolder with torchvision's transforms, version v1 or v2, in worker processes."""
     from torch.utils.data import DataLoader, RandomSampler
     from torchvision.datasets import ImageFolder
@@ -94,9 +98,9 @@ def torchvision_feed(folder: Path, version: str, args: argparse.Namespace, devic
     )
     data = ImageFolder(str(folder), transforms.Compose([*crop, *convert, transforms.Normalize(MEAN, STD)]))
     loader = DataLoader(
-        data, args.batch_size, sampler=RandomSampler(data, num_samples=len(data) * 10_000), num_workers=args.workers,
-        pin_memory=device.type == "cuda", multiprocessing_context="forkserver" if args.workers else None,
+        data, args.batch_size, sampler=RandomSampler(data, num_samples=len(data) * 10_000), num_workers=workers,
+        pin_memory=device.type == "cuda", multiprocessing_context="forkserver" if workers else None,
     )  # fmt: skip
     batches = (tuple(each.to(device, non_blocking=True) for each in batch) for batch in loader)
-    yield Feed(batches, 2 * args.workers, args.workers)
+    yield Feed(batches, 2 * workers, workers)
     batches.close()

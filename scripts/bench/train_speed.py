@@ -1,7 +1,7 @@
 """Training: a model fed by `loaders.build`, by torchvision's DataLoader, and by one batch that is already on the GPU.
 
     python scripts/bench/train_speed.py --images PHOTOS/ --models resnet50 --batch-sizes 256
-    python scripts/bench/train_speed.py --images PHOTOS/ --models resnet18 --batch-sizes 64 128 --torchvision v1 v2
+    python scripts/bench/train_speed.py --images PHOTOS/ --models resnet18 --batch-sizes 64 --torchvision v1 v2 --workers 12 16
     torchrun --nproc-per-node 2 scripts/bench/train_speed.py --images PHOTOS/
     python scripts/bench/train_speed.py --images PHOTOS/ --count 64 --models tiny --batch-sizes 8 --device cpu
 
@@ -235,8 +235,8 @@ def report_feeds(report: Report, title: str, model: str, measured: dict[str, Mea
         store = name.removeprefix("loaders, ")
         target = TARGETS.get((model, store))
         report.check(f"{title}: {name} / cached batch", row["of the cached batch"], target)
-        for other in (f"DALI by hand, {store}", "torchvision v1", "torchvision v2"):
-            if other in by_name:
+        for other in by_name:
+            if other == f"DALI by hand, {store}" or other.startswith("torchvision"):
                 report.check(f"{title}: {name} / {other}", row["images/s"] / by_name[other]["images/s"], None)
 
 
@@ -248,7 +248,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--torchvision", nargs="*", choices=["v1", "v2"], default=[], help="also measure its loaders")
     parser.add_argument("--hand", action="store_true", help="also measure DALI pipelines written by hand")
     parser.add_argument("--cuda-graphs", action="store_true", help="capture each model's step in a CUDA graph")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="of torchvision's DataLoader")
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--workers", type=int, nargs="+", default=[cores], help="of torchvision's DataLoader")
     parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "NUMBER"), help="of build")
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--seconds", type=float, default=1.0, help="duration of the cached batch's steps in a round")
