@@ -110,7 +110,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.5, help="duration of a round")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
-    args.hand, args.torchvision, args.options = True, [], {}
+    args.hand, args.torchvision, args.workers, args.options = True, [], [], {}
     return args
 
 

@@ -1,7 +1,7 @@
 """Training: a model fed by `loaders.build`, by torchvision's DataLoader, and by one batch that is already on the GPU.
 
     python scripts/bench/train_speed.py --images PHOTOS/ --models resnet50 --batch-sizes 256
-    python scripts/bench/train_speed.py --images PHOTOS/ --models resnet18 --batch-sizes 64 --torchvision v1 v2 --workers 12 16
+    python scripts/bench/train_speed.py --images PHOTOS/ --batch-sizes 64 --torchvision v1 v2 --workers 12 16
     torchrun --nproc-per-node 2 scripts/bench/train_speed.py --images PHOTOS/
     python scripts/bench/train_speed.py --images PHOTOS/ --count 64 --models tiny --batch-sizes 8 --device cpu
 
