@@ -16,6 +16,9 @@ LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
 #: Label types whose records contain a label image.
 MASK_TYPES: tuple[LabelType, ...] = ("mask", "depth")
 
+#: Column of a source and of the sample tables with the path of each label image in the source.
+MASK_SOURCE = "mask_source"
+
 #: Label types whose labels refer to places in the image.
 PLACED_TYPES: tuple[LabelType, ...] = ("boxes", *MASK_TYPES)
 

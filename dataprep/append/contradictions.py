@@ -13,9 +13,8 @@ from dataprep.append.reading import REJECTED
 from dataprep.datasets.label_texts import label_columns, label_texts
 from dataprep.options import Options
 from dataprep.sources import Source
-from dataprep.sources.base import MASK_SOURCE
 from manifests.errors import SourceError
-from manifests.labels import MASK_TYPES, LabelType
+from manifests.labels import MASK_SOURCE, MASK_TYPES, LabelType
 from manifests.text import agree, cut_middle, plural, printable
 
 _NOUNS: Mapping[LabelType, str] = {"mask": "mask", "depth": "depth map"}

@@ -20,8 +20,7 @@ from dataprep.shards.label_images import load_label_image
 from dataprep.shards.placed_labels import ANNOTATED, place_boxes
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
-from dataprep.sources.base import MASK_SOURCE
-from manifests.labels import LABEL_COLUMNS, MASK_TYPES, PLACED_TYPES, LabelType
+from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, PLACED_TYPES, LabelType
 from manifests.remote import absolute
 
 #: Begins the text of labels that would be rejected.

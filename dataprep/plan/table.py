@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 from dataprep.containers.base import location_schema
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.sources import Source
-from dataprep.sources.base import MASK_SOURCE, MAX_COLUMN_NAME, RESERVED_COLUMNS
+from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
 from manifests.errors import PlanError
 from manifests.files import PLAN_TABLE, open_file
 from manifests.json_members import shorten
 from manifests.label_values import find_wrong_value
-from manifests.labels import LABEL_COLUMNS, MASK_TYPES, arrow_type
+from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, arrow_type
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.remote.url import is_url

@@ -19,9 +19,8 @@ from dataprep.options import Options
 from dataprep.progress import REPORTED_IMAGES, report_images
 from dataprep.shards.label_images import load_label_image
 from dataprep.shards.source_image import load_image
-from dataprep.sources.base import MASK_SOURCE
 from manifests.errors import TableError
-from manifests.labels import LabelType
+from manifests.labels import MASK_SOURCE, LabelType
 from manifests.schema import Conversion, File
 from manifests.tables import read_table
 

@@ -13,9 +13,8 @@ from dataprep.containers import Location
 from dataprep.images.base import Rejected
 from dataprep.options import Options
 from dataprep.shards.source_image import load_image, start_reading
-from dataprep.sources.base import MASK_SOURCE
 from manifests.errors import DatasetError, SourceVanishedError
-from manifests.labels import LabelType
+from manifests.labels import MASK_SOURCE, LabelType
 from manifests.remote import is_url, join_path
 from manifests.schema import UNREADABLE
 

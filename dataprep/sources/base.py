@@ -18,9 +18,6 @@ LABEL_COLUMNS = ("label", "class", "target")
 #: Names that sample tables and records already use, so extra columns cannot have them.
 RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
 
-#: Column of `Source.extra` with the path of the label image of each sample. It stays in the sample table.
-MASK_SOURCE = "mask_source"
-
 #: Longest name of an extra column, in bytes: `dataprep index` reads TFRecord features with names of up to 127 bytes.
 MAX_COLUMN_NAME = 100
 

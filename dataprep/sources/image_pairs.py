@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dataprep.sources.base import MASK_SOURCE, Source
+from dataprep.sources.base import Source
 from dataprep.sources.columns import concat
 from dataprep.sources.scan import Scan
 from manifests.errors import SourceError
-from manifests.labels import LabelType
+from manifests.labels import MASK_SOURCE, LabelType
 from manifests.text import agree, plural, printable
 
 #: Odd, so that numbers that differ still differ when they are multiplied by it, modulo 2**64.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.shards.placed_labels import ANNOTATED
-from dataprep.sources.base import MASK_SOURCE, Source, SourceOptions
+from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.box_labels import BoxList, box_columns, reject_outside
 from dataprep.sources.columns import NO_STATS, stats_of
 from dataprep.sources.entries import scan_folder
@@ -23,6 +23,7 @@ from dataprep.sources.voc_xml import read_voc_xml
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.json_members import shorten
+from manifests.labels import MASK_SOURCE
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import plural, printable
 
