@@ -20,7 +20,5 @@ names. The samples are stored as a few arrays, which stay small for millions of 
 """
 
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.recognize import read_source
-from manifests.schema import UNREADABLE
 
-__all__ = ["UNREADABLE", "Source", "SourceOptions", "read_source"]
+__all__ = ["Source", "SourceOptions"]
