@@ -1,7 +1,11 @@
 """The page that `dataprep report` writes: what a dataset contains, and what to look at before training.
 
-`make` runs the parts in order. `columns` reads the sample tables, `pictures` decodes images in worker processes, and
-`rejected` shows images that were not written. `statistics`, `duplicates`, `odd`, `cost` and `findings` are pure
-functions over these records. `record` has their results, which are also ``report.json``. `sprites`, `svg`, `view` and
-`page` make the HTML file.
+::
+
+    in order           make: begin here; record has what it found, which is also ``report.json``
+    read               columns of the sample tables, choose, pictures in worker processes, thumbnails
+    not written        rejected, salvage
+    work out           statistics, duplicates, near, odd, cost, findings: pure functions over these records
+    frozen records     facts, copy_facts
+    show               page: begin here; view, texts, class_lists, label_groups, sprites, svg, files
 """

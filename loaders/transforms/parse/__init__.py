@@ -1,4 +1,14 @@
-"""Parse the transforms that users write: PaddleClas, torchvision and timm names."""
+"""Parse the transforms that users write: PaddleClas, torchvision and timm names.
+
+::
+
+    a list             recipe: begin here; items, containers, registry
+    a file             yaml_file, paddleclas
+    names              decode_normalize, conversion, crop, resize, geometry, color, masks, mixing, warps, steps
+    policies           policies, policy_parts, autoaugment_tables, timm, torchvision_policies
+    values             values, interpolation, torchvision_objects
+    checks, changes    sequence, scaling, adjusted
+"""
 
 from __future__ import annotations
 
