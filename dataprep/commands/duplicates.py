@@ -111,7 +111,7 @@ def duplicates(
 
 
 def _read(path: str, options: SourceOptions) -> Source:
-    from dataprep.sources.recognize import read_source
+    from dataprep.sources import read_source
 
     try:
         return read_source(path, options)

@@ -19,6 +19,22 @@ names. The samples are stored as a few arrays, which stay small for millions of 
     whole sources      base, merge, joined, select
 """
 
-from dataprep.sources.base import Source, SourceOptions
+from __future__ import annotations
 
-__all__ = ["Source", "SourceOptions"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dataprep.sources.base import Source, SourceOptions
+from manifests.schema import UNREADABLE
+
+if TYPE_CHECKING:
+    from dataprep.sources.recognize import read_source
+
+__all__ = ["UNREADABLE", "Source", "SourceOptions", "read_source"]
+
+
+def __getattr__(name: str) -> Any:
+    # Most modules need the records only, and importing what reads sources takes longer than all else in a worker.
+    if name == "read_source":
+        return import_module("dataprep.sources.recognize").read_source
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

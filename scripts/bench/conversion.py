@@ -22,7 +22,7 @@ def convert_here(src: Path | str, out: Path | str, fmt: str, *, shard_bytes: int
     from dataprep.convert.dataset import convert_dataset
     from dataprep.engines import LocalEngine
     from dataprep.options import Options
-    from dataprep.sources.recognize import read_source
+    from dataprep.sources import read_source
 
     engine = LocalEngine(workers)
     engine.start("dataprep.shards.write")

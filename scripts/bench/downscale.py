@@ -34,7 +34,7 @@ from dataprep.images.downscale import prepare, resize_image, target_size
 from dataprep.images.orientation import orientation_of
 from dataprep.images.validate import inspect
 from dataprep.options import Downscale, Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 
 TO = Downscale(shorter=256)
 QUALITY = 90

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from manifests.schema import File, Shard, Split
 from manifests.store import checksum_text, manifest_files, read_manifest
 from manifests.tables import build_table, write_table

@@ -13,7 +13,7 @@ import numpy as np
 
 from dataprep.duplicates.collection import collect
 from dataprep.duplicates.find import find_duplicates
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 
 Pair = frozenset[str]
 

@@ -19,7 +19,7 @@ from report import Report, make_parser
 
 from dataprep.options import Options
 from dataprep.plan.assign import make_plan
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 
 
 def make_files(folder: Path, count: int) -> None:

@@ -33,7 +33,7 @@ from report import Report, cpu_seconds, make_parser
 from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine, default_workers
 from dataprep.options import Downscale, Options, Raw
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 
 CLASSES = 100
 #: Shards per process, where there are many.

@@ -20,7 +20,7 @@ from dataprep.index.dataset import index_shards
 from dataprep.options import IndexOptions
 from dataprep.plan.assign import Options
 from dataprep.resume.stamps import STAMPS_NAME
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest

@@ -15,7 +15,7 @@ from dataprep import storage
 from dataprep.convert.dataset import convert_dataset
 from dataprep.index.dataset import index_shards
 from dataprep.plan.assign import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, ShardError, StorageError
 

@@ -15,7 +15,7 @@ from dataprep.options import Downscale, Options, Raw
 from dataprep.resume import reread
 from dataprep.resume.stamps import STAMPS_NAME
 from dataprep.shards import write as shards
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.storage.completion import INCOMPLETE_NAME
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError

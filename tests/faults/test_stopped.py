@@ -406,7 +406,7 @@ def test_damaged_table_is_rewritten_or_refused(with_manifest, few, dataprep, sna
     """If a table of an earlier run has a flipped bit, the run rewrites its shard or refuses to start."""
     from dataprep.convert.dataset import convert_dataset
     from dataprep.plan.assign import Options
-    from dataprep.sources.recognize import read_source
+    from dataprep.sources import read_source
 
     out, source = tmp_path / "out", read_source(str(few))
 

@@ -7,7 +7,7 @@ from helpers.bad_images import write_cases
 import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 
 STORED_AS = {
     "original": {"validate": "decode"},

@@ -12,7 +12,7 @@ from helpers.pictures import encode, photo
 import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options, Raw
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from manifests.errors import CallError
 
 pytestmark = pytest.mark.alone

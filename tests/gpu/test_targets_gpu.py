@@ -12,7 +12,7 @@ from helpers import annotated
 import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from loaders.transforms import Flip, Normalize, RandomResizedCrop
 
 CHECKS = [test_targets.check_masks_of_both_devices, test_targets.check_depths, test_targets.check_painted_boxes]

@@ -21,7 +21,7 @@ from dataprep.convert.work import work
 from dataprep.options import Options
 from dataprep.plan.files import plan_folder, remove_plan
 from dataprep.plan.tasks import Share
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from manifests.store import read_manifest
 
 

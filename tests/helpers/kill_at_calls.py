@@ -16,7 +16,7 @@ from dataprep import storage
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
 from dataprep.shards import write as shards
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 
 #: The functions that change a folder. The process can be killed before each call of one of them.
 CALLS = (

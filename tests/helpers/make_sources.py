@@ -24,7 +24,7 @@ import scipy.io
 from dataprep.convert.dataset import convert_dataset
 from dataprep.formats import FORMATS
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from helpers.pictures import encode, photo
 from manifests.schema import Format
 

@@ -57,8 +57,7 @@ def main(address, markers, source, out):
     """Convert a source, until somebody kills this process."""
     from dataprep.convert.dataset import convert_dataset
     from dataprep.options import Options
-    from dataprep.sources import SourceOptions
-    from dataprep.sources.recognize import read_source
+    from dataprep.sources import SourceOptions, read_source
 
     engine = SlowRayEngine(markers, address)
     convert_dataset(read_source(source, SourceOptions()), out, Options(shard_samples=20), engine=engine)

@@ -6,8 +6,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 
-from dataprep.sources import Source, SourceOptions
-from dataprep.sources.recognize import read_source
+from dataprep.sources import Source, SourceOptions, read_source
 
 
 def read(src: object, **options: object) -> Source:

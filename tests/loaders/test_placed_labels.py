@@ -12,8 +12,7 @@ from helpers import annotated
 import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
-from dataprep.sources import SourceOptions
-from dataprep.sources.recognize import read_source
+from dataprep.sources import SourceOptions, read_source
 from loaders.dataset.split import open_split
 from loaders.transforms import Flip, Normalize, RandomResizedCrop
 from manifests.errors import CallError, DamagedError

@@ -11,7 +11,7 @@ from helpers.pictures import encode, photo
 import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from manifests.errors import CallError
 
 GLOBAL = [{"RandomResizedCrop": {"size": 32, "scale": [0.4, 1]}}, "RandomHorizontalFlip", "ToTensor"]

@@ -6,7 +6,7 @@ from dataprep.convert.dataset import convert_dataset
 from dataprep.convert.planning import plan_dataset
 from dataprep.options import Options
 from dataprep.plan.files import StoredTasks, read_plan
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests import store
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME

@@ -17,7 +17,7 @@ from dataprep.duplicates.find import Duplicates
 from dataprep.duplicates.resolve import choose_originals
 from dataprep.duplicates.search import Pairs
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from manifests.store import read_manifest
 
 

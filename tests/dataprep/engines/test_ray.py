@@ -23,8 +23,7 @@ from helpers.slow_shards import ONE, OPEN
 from dataprep.convert.dataset import convert_dataset
 from dataprep.engines.ray_connection import connect
 from dataprep.options import Options
-from dataprep.sources import SourceOptions
-from dataprep.sources.recognize import read_source
+from dataprep.sources import SourceOptions, read_source
 from manifests.errors import CallError
 
 SHARD = ("--samples-per-shard", "20")

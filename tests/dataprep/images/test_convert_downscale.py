@@ -14,7 +14,7 @@ from helpers.similarity import open_image
 
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 from manifests.schema import TABLE_COLUMNS

@@ -10,7 +10,7 @@ from helpers.shards import decode_with_dali, stored_samples
 
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 
 CASES = list(cases())

@@ -17,7 +17,7 @@ from dataprep.images import base
 from dataprep.images.base import MAX_PIXELS, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 
 ROOT = Path(__file__).parents[3]
 #: The documented ceiling, in KiB, and the seconds after which a run of all bombs counts as a hang.

@@ -16,7 +16,7 @@ from helpers.shards import decode_with_dali, stored_samples
 from dataprep.cli import main
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import SourceError
 

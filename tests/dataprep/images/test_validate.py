@@ -22,7 +22,7 @@ from dataprep.images.downscale import prepare
 from dataprep.images.pixels import decode
 from dataprep.images.validate import inspect, parse_header
 from dataprep.options import Downscale, Options, Raw
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 
 CASES = list(cases())
 NAMES = [case.name for case in CASES]

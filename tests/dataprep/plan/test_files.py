@@ -12,7 +12,7 @@ from dataprep.convert.dataset import convert_dataset
 from dataprep.convert.planning import plan_dataset
 from dataprep.options import Options
 from dataprep.plan.files import has_plan, plan_folder
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 
 
 class Killed(BaseException):

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from dataprep.formats import components
 from dataprep.plan.assign import MAX_SPLIT_NAME, Options, key_of, make_plan
-from dataprep.sources import Source
+from dataprep.sources import UNREADABLE, Source
 from manifests import store
 from manifests.errors import CallError
-from manifests.schema import UNREADABLE, File, Manifest, Shard, Split
+from manifests.schema import File, Manifest, Shard, Split
 
 
 def make_source(sizes, split=None, splits=("train",), **extra):

@@ -15,8 +15,7 @@ from helpers.servers import BUCKET, find_weed
 import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options
-from dataprep.sources import SourceOptions
-from dataprep.sources.recognize import read_source
+from dataprep.sources import SourceOptions, read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 from manifests.remote import Store, open_store

@@ -19,7 +19,7 @@ from dataprep.convert.planning import plan_dataset
 from dataprep.convert.work import work
 from dataprep.options import Downscale, Options
 from dataprep.shards.write import write_shard
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.storage.completion import INCOMPLETE_NAME
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, StorageError

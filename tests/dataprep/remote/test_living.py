@@ -17,9 +17,9 @@ from dataprep.convert.dataset import convert_dataset
 from dataprep.convert.work import work
 from dataprep.options import Options
 from dataprep.plan.tasks import Share
-from dataprep.sources import SourceOptions
+from dataprep.sources import SourceOptions, read_source
 from dataprep.sources.merge import merge_sources
-from dataprep.sources.recognize import read_source, read_sources
+from dataprep.sources.recognize import read_sources
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, StoppedError
 from manifests.history import read_revision

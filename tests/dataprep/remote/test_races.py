@@ -18,7 +18,7 @@ from dataprep.images.base import Rejected
 from dataprep.options import Options
 from dataprep.resume import leftovers
 from dataprep.shards import segments
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.storage.remote import REMOTE
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import ExitStatus, StoppedError

@@ -15,8 +15,7 @@ from helpers.make_sources import MAKERS, tar_of
 from dataprep.containers import finish_reading, locations_of, start_reading
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
-from dataprep.sources import Source, SourceOptions
-from dataprep.sources.recognize import read_source
+from dataprep.sources import Source, SourceOptions, read_source
 from manifests.errors import CallError, SourceError, SourceVanishedError
 from manifests.remote import Store
 from manifests.remote.download import open_downloaded

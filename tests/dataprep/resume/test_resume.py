@@ -11,7 +11,7 @@ from dataprep.convert.dataset import convert_dataset
 from dataprep.plan.assign import Options, make_plan
 from dataprep.resume.leftovers import find_resumable
 from dataprep.shards import write as shards
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.storage.completion import INCOMPLETE_NAME, mark_incomplete
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError

@@ -12,8 +12,7 @@ from PIL import Image
 
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options
-from dataprep.sources import SourceOptions
-from dataprep.sources.recognize import read_source
+from dataprep.sources import SourceOptions, read_source
 from manifests.errors import CallError
 
 

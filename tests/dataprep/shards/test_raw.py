@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from dataprep.convert.dataset import convert_dataset
 from dataprep.images.downscale import prepare
 from dataprep.options import CHANGE_COLUMNS, Options, Raw
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 from manifests.store import manifest_bytes, read_manifest

@@ -16,7 +16,7 @@ from dataprep.options import Downscale, Options, Raw
 from dataprep.shards import divide as divide_module
 from dataprep.shards.divide import divide
 from dataprep.shards.write import divides, useful_workers
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.storage import commit
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import StorageError

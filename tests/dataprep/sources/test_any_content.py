@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataprep.commands.base import read_classes
-from dataprep.sources import Source, SourceOptions
-from dataprep.sources.recognize import read_source
+from dataprep.sources import Source, SourceOptions, read_source
 from manifests.errors import CallError, SourceError
 from manifests.text import one_line
 

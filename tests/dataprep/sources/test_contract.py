@@ -15,9 +15,9 @@ from helpers.sources import read, rows
 from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
+from dataprep.sources import UNREADABLE
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import SourceVanishedError
-from manifests.schema import UNREADABLE
 from manifests.store import read_manifest
 
 KINDS = [*MAKERS]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from helpers.sources import has_notice, read, rows
 
+from dataprep.sources import UNREADABLE
 from dataprep.sources.entries import IMAGE_SUFFIXES
 from manifests.errors import SourceError
-from manifests.schema import UNREADABLE
 
 
 def test_image_folder(make_tree):

@@ -12,7 +12,7 @@ from helpers.bombs import flat_png
 from dataprep.convert.dataset import convert_dataset
 from dataprep.images.base import MAX_PIXELS
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.verify import dataset as verify
 from dataprep.verify.problems import MAX_PER_FILE
 from manifests.store import manifest_bytes, read_manifest

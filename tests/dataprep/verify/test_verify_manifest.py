@@ -7,7 +7,7 @@ import pytest
 
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from dataprep.verify import dataset as verify
 from dataprep.verify.dataset import verify_manifest
 from manifests import store

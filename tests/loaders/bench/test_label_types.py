@@ -10,7 +10,7 @@ from helpers.pictures import encode, photo
 
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from loaders.bench.command import bench
 from loaders.bench.model import load_model
 from loaders.bench.rates import Method

@@ -15,7 +15,7 @@ from helpers.pictures import photo
 import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from loaders.cache.disk import disk_usage
 from manifests.errors import ShardError
 from manifests.remote import open_store

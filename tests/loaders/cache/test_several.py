@@ -10,7 +10,7 @@ from helpers.pictures import encode, photo
 import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
-from dataprep.sources.recognize import read_source
+from dataprep.sources import read_source
 from loaders.cache.disk import disk_usage
 from loaders.cache.fetcher import Fetcher
 from loaders.samplers.order import Upcoming
