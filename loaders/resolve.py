@@ -245,7 +245,11 @@ def _images(
         with_label_images=fields.label_image is not None,
     )
     if isinstance(images, CachedImages):
-        images.require_room(options.batch_size * options.ranks.world_size)
+        try:
+            images.require_room(options.batch_size * options.ranks.world_size)
+        except BaseException:
+            images.close()
+            raise
     return images, label_images
 
 

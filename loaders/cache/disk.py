@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -21,10 +22,10 @@ def has_length(path: str, length: int) -> bool:
 
 
 def write_once(path: str, data: bytes) -> None:
-    """Write a small file atomically. Other processes may be writing the same bytes."""
+    """Write a small file atomically. Other threads, and other machines or containers, may be writing the same bytes."""
     if has_length(path, len(data)):
         return
-    temporary = f"{path}.{os.getpid()}"
+    temporary = f"{path}.{secrets.token_hex(8)}"
     try:
         with open(temporary, "wb") as file:
             file.write(data)

@@ -70,6 +70,7 @@ class CachedImages:
         self._wanted = Needed(self._layout.images, with_label_images)
         self._followed: tuple[Upcoming, Upcoming] | None = None
         self._resources = ExitStack()
+        self._room.enter(self, self._cached.limit)
         self.fits = self._fits()
         self._records = [
             Records(split, tables, mmap=mmap and self.fits, tolerant=tolerant, check=False, label_images=bool(part))
@@ -124,7 +125,7 @@ class CachedImages:
     def close(self) -> None:
         """Stop fetching and release the shards. What was fetched stays in the cache."""
         self._fetcher.close()
-        self._room.remove(self)
+        self._room.leave(self)
         for records in self._records:
             records.close()
         self._shards.close()
@@ -170,13 +171,14 @@ class CachedImages:
             CallError: it does not.
 
         """
-        if self.fits or self._room.limit is None:
+        limit = self._room.limit
+        if self.fits or limit is None:
             return
         pages = self._layout.pages(self._all)
         needed = min(_LEAST_BATCHES * batch * int(pages.sum()) // self._split.samples, int(pages.sum()))
         free = self._room.free(needed) + int(self._layout.pages(np.flatnonzero(self._presence.snapshot())).sum())
         if free < needed:
-            total = self._room.limit + needed - free
+            total = limit + needed - free
             raise CallError(
                 f"cache_limit leaves {format_bytes(max(0, free))} for {self._split.folder}, but batches of {batch:,} "
                 f"samples need at least {format_bytes(needed)}",

@@ -54,7 +54,7 @@ def open_cached(
     except BaseException:
         opened.release()
         raise
-    return replace(selected, cached=CachedSplit(opened, presence, room_of(opened.cache, limit)))
+    return replace(selected, cached=CachedSplit(opened, presence, room_of(opened.cache), limit))
 
 
 def _require_holes(cache: str) -> None:

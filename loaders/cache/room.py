@@ -7,7 +7,6 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -53,41 +52,53 @@ class Room:
 
     Attributes:
         cache: the cache folder.
-        limit: maximum size on disk in bytes; `None` means no limit but the disk's.
 
     """
 
-    def __init__(self, cache: str, limit: int | None) -> None:
+    def __init__(self, cache: str) -> None:
         self.cache = cache
-        self.limit = limit
+        self._limits: weakref.WeakKeyDictionary[object, int | None] = weakref.WeakKeyDictionary()
         self._tenants: weakref.WeakSet[Tenant] = weakref.WeakSet()
         self._lock = threading.RLock()
         # Bytes on disk when they were last measured, written since then, and reserved.
         self._measured = self._written = self._coming = 0
 
+    @property
+    def limit(self) -> int | None:
+        """Maximum size on disk in bytes, the smallest of the open splits; `None` means no limit but the disk's."""
+        with self._lock:
+            return min((each for each in self._limits.values() if each is not None), default=None)
+
+    def enter(self, split: object, limit: int | None) -> None:
+        """Respect the limit of a split until it leaves."""
+        with self._lock:
+            self._limits[split] = limit
+
     def add(self, tenant: Tenant) -> None:
-        """Let the room evict images of a split."""
+        """Let the room evict images of a split until it leaves."""
         with self._lock:
             self._tenants.add(tenant)
 
-    def remove(self, tenant: Tenant) -> None:
-        """No longer evict images of a split."""
+    def leave(self, split: object) -> None:
+        """Forget the limit of a split, and no longer evict its images."""
         with self._lock:
-            self._tenants.discard(tenant)
+            self._limits.pop(split, None)
+            self._tenants.discard(split)  # type: ignore[arg-type]
 
     def free(self, least: int = 0) -> int:
         """Return the bytes that may still be written; unused datasets are removed if less is left."""
         with self._lock:
-            if self.limit is None:
+            limit = self.limit
+            if limit is None:
                 status = os.statvfs(self.cache)
                 return status.f_bavail * status.f_frsize
             self._measure()
-            for folder in unused_datasets(self.cache) if self.limit - self._used < least else ():
+            for folder in unused_datasets(self.cache) if limit - self._used < least else ():
                 remove_unused(folder)
                 self._measure()
-                if self.limit - self._used >= least:
+                if limit - self._used >= least:
                     break
-            return self.limit - self._used
+            return limit - self._used
 
     def reserve(self, size: int) -> None:
         """Make sure that there is room for `size` more bytes. Call `release` when they are written.
@@ -97,10 +108,11 @@ class Room:
 
         """
         deadline = time.monotonic() + PATIENCE
-        while self.limit is not None:
+        while True:
             with self._lock:
                 self._coming += size
-                missing = self._make_room(self.limit)
+                limit = self.limit
+                missing = 0 if limit is None else self._make_room(limit)
                 if missing <= 0:
                     return
                 self._coming -= size
@@ -120,8 +132,6 @@ class Room:
 
     def release(self, size: int) -> None:
         """Release a reservation, whether its bytes were written or not."""
-        if self.limit is None:
-            return
         with self._lock:
             self._coming -= size
             self._written += size
@@ -171,14 +181,15 @@ class Room:
         return freed
 
     def _too_small(self, missing: int) -> StorageError:
-        if self.limit is None:
+        limit = self.limit
+        if limit is None:
             return StorageError(
                 f"the disk of the cache is full ({os.strerror(errno.ENOSPC)}), and nothing in it can be removed",
                 file=self.cache,
                 hint="free some space, or choose a cache folder on a larger disk",
             )
         return StorageError(
-            f"cache_limit is {format_bytes(self.limit)}, and the next batches need {format_bytes(missing)} more",
+            f"cache_limit is {format_bytes(limit)}, and the next batches need {format_bytes(missing)} more",
             file=self.cache,
             hint="raise cache_limit, or close the other loaders that use this cache",
         )
@@ -188,11 +199,8 @@ _rooms: dict[tuple[int, str], Room] = {}
 _rooms_lock = threading.Lock()
 
 
-def room_of(cache: str, limit: int | None) -> Room:
-    """Return the room of a cache folder, one for each process and folder. The smallest limit counts."""
+def room_of(cache: str) -> Room:
+    """Return the room of a cache folder, one for each process and folder."""
     key = (os.getpid(), os.path.realpath(cache))
     with _rooms_lock:
-        room = _rooms.setdefault(key, Room(cache, limit))
-        limits: Iterable[int] = [each for each in (room.limit, limit) if each is not None]
-        room.limit = min(limits, default=None)
-        return room
+        return _rooms.setdefault(key, Room(cache))

@@ -29,12 +29,14 @@ class CachedSplit:
         dataset: the dataset.
         presence: which of its images are there.
         room: the disk space of the cache.
+        limit: maximum size of the cache on disk in bytes while the split is open; `None` means no limit.
 
     """
 
     dataset: CachedDataset
     presence: Presence
     room: Room
+    limit: int | None
 
 
 class CachedShards:

@@ -1,9 +1,11 @@
 """Faults of the store, the network, the disk and of other processes: no sample is lost, and none is wrong."""
 
 import errno
+import gc
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from helpers import handmade
 from helpers.pictures import encode
 
 from loaders.cache import transfer
-from loaders.cache.disk import disk_usage
+from loaders.cache.disk import write_once
 from loaders.cache.folder import CACHE_MARK
 from loaders.cache.images import CachedImages
 from loaders.cache.open import open_cached
@@ -27,6 +29,10 @@ from manifests.remote import Store, open_store
 from manifests.remote.errors import RefusedError
 
 SAMPLES, BATCH = 120, 8
+
+
+class AnyLoader:
+    """Something that has a limit."""
 
 
 @pytest.fixture(scope="module")
@@ -408,18 +414,42 @@ def test_only_folders_with_a_remote_are_removed(tmp_path):
     (outside / "remote.json").write_text("{}")
     (outside / "in-use").touch()
     (cache / "link").symlink_to(outside)
-    room = Room(str(cache), 50_000)
+    room = Room(str(cache))
+    split = AnyLoader()
+    room.enter(split, 50_000)
     assert room.free(50_000) < 0
     assert (cache / "mine" / "photo.jpg").exists()
     assert (outside / "remote.json").exists()
 
 
-def test_rooms_of_one_folder_are_one(tmp_path):
-    cache = str(tmp_path)
-    room = room_of(cache, None)
-    assert room_of(f"{cache}/.", 10_000) is room
+def test_a_folder_has_one_room_with_the_smallest_limit_of_open_splits(tmp_path):
+    room = room_of(str(tmp_path))
+    assert room_of(f"{tmp_path}/.") is room
+    first, second, third = AnyLoader(), AnyLoader(), AnyLoader()
+    room.enter(first, None)
+    assert room.limit is None
+    room.enter(second, 20_000)
+    room.enter(third, 10_000)
     assert room.limit == 10_000
-    assert disk_usage(cache) >= 0
+    room.leave(third)
+    assert room.limit == 20_000
+    del second
+    gc.collect()
+    assert room.limit is None
+
+
+def test_threads_write_the_same_small_file(tmp_path):
+    barrier = threading.Barrier(8)
+
+    def write(number):
+        barrier.wait()
+        for file in range(50):
+            write_once(str(tmp_path / str(file)), b"the same bytes")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {b"the same bytes"}
+    assert len(list(tmp_path.iterdir())) == 50
 
 
 def test_a_presence_file_of_another_split_is_created_again(tmp_path):

@@ -183,6 +183,9 @@ def test_a_cache_without_room_for_the_batches_in_use_is_refused(large, tmp_path)
     _, url, size = large
     with pytest.raises(CallError, match=r"cache_limit leaves .* need at least .* set cache_limit to at least"):
         build(url, cache=tmp_path / "cache", cache_limit=size // 4, batch_size=64)
+    with build(url, cache=tmp_path / "cache", cache_limit=2 * size, batch_size=64) as loader:
+        assert loader.spec.records.fits
+    build(url, cache=tmp_path / "cache", batch_size=64).close()
 
 
 def test_a_folder_of_other_files_is_not_a_cache(large, tmp_path):
