@@ -72,7 +72,7 @@ class LocalFile:
             raise SourceVanishedError(
                 f"the file ends at byte {at + len(data)}, but had an image there when the source was scanned",
                 file=self.path,
-                hint="wait until no program writes to the source, then run the same command with --overwrite",
+                hint="wait until no program writes to the source, then convert or plan again with --overwrite",
             )
         return data
 

@@ -55,7 +55,7 @@ def size_in_header(data: bytes, at: int) -> int:
 
 
 class Member(NamedTuple):
-    """A regular file in an archive.
+    """A regular file in an archive, or a link.
 
     Attributes:
         name: path in the archive.
@@ -63,6 +63,7 @@ class Member(NamedTuple):
         data: first byte of its data.
         size: length of its data in bytes.
         end: first byte of the next header.
+        link: of a hard link the name of its file in the archive, of a symbolic link ``-> `` and its target, else empty.
 
     """
 
@@ -71,9 +72,12 @@ class Member(NamedTuple):
     data: int
     size: int
     end: int
+    link: str = ""
 
 
-def members(view: View, size: int, file: str, *, start: int = 0, part: bool = False) -> Iterator[Member]:
+def members(
+    view: View, size: int, file: str, *, start: int = 0, part: bool = False, links: bool = False
+) -> Iterator[Member]:
     """Walk the regular files of an archive. Long names (GNU ``L``, PAX ``x``) apply to the file that follows.
 
     Args:
@@ -82,14 +86,13 @@ def members(view: View, size: int, file: str, *, start: int = 0, part: bool = Fa
         file: its name, for errors.
         start: first byte to read: that of a header.
         part: whether `size` is the end of a part, which need not end in zero blocks.
+        links: whether to return links too. Readers of WebDataset shards skip them.
 
     Raises:
         ShardError: the file is not a tar archive, it is truncated or damaged, or there is more behind its end.
 
     """
-    at = start
-    long_name: str | None = None
-    long_size: int | None = None
+    at, texts = start, _NO_TEXTS
     while at < size:
         data, i = view(at, BLOCK)
         block = data[i : i + BLOCK]
@@ -97,8 +100,8 @@ def members(view: View, size: int, file: str, *, start: int = 0, part: bool = Fa
             return _check_end(view, at, size, file)
         length = _checked_length(block, at, size, file)
         type_flag = block[156:157]
-        if long_size is not None and type_flag in _REGULAR:
-            length, long_size = long_size, None
+        if texts.size is not None and type_flag in _REGULAR:
+            length = texts.size
         content = at + BLOCK
         padded = content + (length + BLOCK - 1) // BLOCK * BLOCK
         if content + length > size or (padded > size and not part):
@@ -108,17 +111,15 @@ def members(view: View, size: int, file: str, *, start: int = 0, part: bool = Fa
             )
             raise ShardError(message, file=file, byte=at, hint=_TRUNCATED_HINT)
         at = padded
-        if type_flag in _REGULAR:
-            yield Member(long_name or _name(block), start, content, length, at if at < size else size)
-        elif type_flag == b"L":
-            long_name = read_text(view, content, length, file).rstrip("\0")
+        if type_flag in _EXTENSIONS:
+            text = b"" if type_flag == b"g" else _read_text(view, content, length, file)
+            texts = _extended(texts, type_flag, text, file, content)
             continue
-        elif type_flag == b"x":
-            long_name, long_size = _pax(_read_text(view, content, length, file), long_name, file, content)
-            continue
-        elif type_flag in _IGNORED:
-            continue
-        long_name, start = None, at
+        if type_flag in _REGULAR or (links and type_flag in _LINKS):
+            link = "" if type_flag in _REGULAR else _link(block, texts)
+            length = 0 if link else length
+            yield Member(texts.name or _name(block), start, content, length, at if at < size else size, link)
+        texts, start = _NO_TEXTS, at
     if not part:
         message = "the archive ends without the two zero blocks that mark its end"
         raise ShardError(message, file=file, byte=size, hint=_TRUNCATED_HINT)
@@ -145,8 +146,35 @@ def _check_end(view: View, at: int, size: int, file: str) -> None:
 
 ZERO_BLOCK = bytes(BLOCK)
 _REGULAR = frozenset({b"0", b"\0", b"7"})
-#: PAX settings of the whole archive, and GNU long names of links.
-_IGNORED = frozenset({b"g", b"K"})
+#: Hard links, and symbolic ones.
+_LINKS = frozenset({b"1", b"2"})
+#: GNU long names and long targets of links, PAX headers of the file that follows, and those of the whole archive.
+_EXTENSIONS = frozenset({b"L", b"K", b"x", b"g"})
+
+
+class _Texts(NamedTuple):
+    """What extended headers state of the file that follows."""
+
+    name: str | None = None
+    link: str | None = None
+    size: int | None = None
+
+
+_NO_TEXTS = _Texts()
+
+
+def _extended(texts: _Texts, type_flag: bytes, text: bytes, file: str, at: int) -> _Texts:
+    """Return the texts of earlier headers with that of another one, which begins at byte `at`."""
+    if type_flag == b"L":
+        return texts._replace(name=text.decode("utf-8", "surrogateescape").rstrip("\0"))
+    if type_flag == b"K":
+        return texts._replace(link=text.decode("utf-8", "surrogateescape").rstrip("\0"))
+    return _pax(text, texts, file, at)
+
+
+def _link(block: bytes, texts: _Texts) -> str:
+    target = texts.link or block[157:257].split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+    return target if block[156:157] == b"1" else f"-> {target}"
 
 
 def read_text(view: View, at: int, length: int, file: str) -> str:
@@ -202,9 +230,8 @@ def _name(block: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _pax(records: bytes, name: str | None, file: str, at: int) -> tuple[str | None, int | None]:
-    """Return the name and the size in ``length key=value`` lines (POSIX.1-2001). A value may contain line feeds."""
-    size = None
+def _pax(records: bytes, texts: _Texts, file: str, at: int) -> _Texts:
+    """Read the lines ``length key=value`` (POSIX.1-2001) of a header. A value may contain line feeds."""
     while records:
         digits, blank, _ = records.partition(b" ")
         length = int(digits) if digits.isdigit() and len(digits) < 10 else 0
@@ -213,10 +240,12 @@ def _pax(records: bytes, name: str | None, file: str, at: int) -> tuple[str | No
             raise ShardError("an extended header is damaged", file=file, byte=at, hint=_DAMAGED_HINT)
         key, _, value = line[len(digits) + 1 : -1].partition(b"=")
         if key == b"path":
-            name = value.decode("utf-8", "surrogateescape")
+            texts = texts._replace(name=value.decode("utf-8", "surrogateescape"))
+        elif key == b"linkpath":
+            texts = texts._replace(link=value.decode("utf-8", "surrogateescape"))
         elif key == b"size":
             if not value.isdigit() or len(value) >= 20:
                 message = "the size in an extended header is not a number"
                 raise ShardError(message, file=file, byte=at, hint=_DAMAGED_HINT)
-            size = int(value)
-    return name, size
+            texts = texts._replace(size=int(value))
+    return texts

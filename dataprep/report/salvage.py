@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
 from dataprep.images import jpeg
-from dataprep.images.base import Rejected
+from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.report.thumbnails import SIDE, make_thumbnail, shrink
 
 #: Images with more pixels are not decoded for their picture.
@@ -34,11 +34,13 @@ def salvage(data: bytes) -> NDArray[np.uint8]:
         if error.reason == "too-large":
             raise
     if data[:3] == b"\xff\xd8\xff":
-        jpeg.check_scans(data)
         try:
+            jpeg.check_scans(data)
             return shrink(
                 Image.fromarray(simplejpeg.decode_jpeg(data, min_height=SIDE, min_width=SIDE, strict=False)), 1
             )
+        except IncompleteHeader:
+            raise Rejected("truncated", "the file ends before the frame header") from None
         except ValueError as error:
             raise Rejected("corrupt", str(error)) from None
     return shrink(_open(data), 1)

@@ -205,5 +205,5 @@ def _check_size(actual: int, size: int, path: str) -> None:
             f"the image had {size} bytes when the source was scanned, but has "
             f"{'more' if actual > size else actual} now",
             file=path,
-            hint="wait until no program writes to the source, then run the same command with --overwrite",
+            hint="wait until no program writes to the source, then convert or plan again with --overwrite",
         )

@@ -6,7 +6,7 @@ import os
 import zipfile
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, NamedTuple, cast
 
@@ -41,6 +41,7 @@ class Member(NamedTuple):
         crc: CRC-32 of a member of a zip archive, 4 bytes.
         reason: why the member cannot be read, one of `dataprep.images.base.REASONS`, or empty.
         detail: the same in words.
+        link: of a hard link the name of its file in the archive, else empty.
 
     """
 
@@ -51,6 +52,7 @@ class Member(NamedTuple):
     crc: bytes = b""
     reason: str = ""
     detail: str = ""
+    link: str = ""
 
 
 @dataclass
@@ -79,6 +81,20 @@ class Listing:
     rejected: list[dict[str, str]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     stamp: tuple[int, int] = (-1, -1)
+
+    def add(self, members: Iterable[Member]) -> None:
+        """Add the images, in sorted order."""
+        for member in sorted(members):
+            self.names.append(member.name)
+            self.position.append(member.position)
+            self.length.append(member.length)
+            self.size.append(member.size)
+            self.crc.append(member.crc)
+
+    def reject(self, member: str, reason: str, detail: str) -> None:
+        """Add a row for ``rejected.jsonl``."""
+        name = f"{os.path.basename(self.path)}/{member}".encode("utf-8", "surrogateescape")
+        self.rejected.append({"source": name.decode("utf-8", "backslashreplace"), "reason": reason, "detail": detail})
 
 
 #: Names of other files to keep, to recognize what the archive is.
@@ -119,6 +135,7 @@ def list_archive(path: str) -> Listing:
     skipped: Counter[str] = Counter()
     seen: set[str] = set()
     found = []
+    links = []
     for member in members:
         if member.name in seen:
             message = f"the archive contains {shorten(member.name)} twice"
@@ -132,26 +149,30 @@ def list_archive(path: str) -> Listing:
             if len(listing.others) < _MAX_OTHERS:
                 listing.others.append(member.name)
         elif problem or member.reason:
-            reason, detail = ("bad-name", problem) if problem else (member.reason, member.detail)
-            name = f"{os.path.basename(path)}/{member.name}".encode("utf-8", "surrogateescape")
-            listing.rejected.append(
-                {"source": name.decode("utf-8", "backslashreplace"), "reason": reason, "detail": detail}
-            )
+            listing.reject(member.name, *(("bad-name", problem) if problem else (member.reason, member.detail)))
+        elif member.link:
+            links.append(member)
         else:
             found.append(member)
-    found.sort()
-    for member in found:
-        listing.names.append(member.name)
-        listing.position.append(member.position)
-        listing.length.append(member.length)
-        listing.size.append(member.size)
-        listing.crc.append(member.crc)
+    found += list(_linked(links, found, listing))
+    listing.add(found)
     if skipped:
         counts = ", ".join(f"{suffix} {count:,}" for suffix, count in skipped.most_common(8))
         listing.notices.append(f"skipped files that are not images by name: {counts}")
     _, *stamp = stats_of(file.status)
     listing.stamp = (stamp[0], stamp[1])
     return listing
+
+
+def _linked(links: Iterable[Member], images: Iterable[Member], listing: Listing) -> Iterator[Member]:
+    """Yield the images that hard links stand for. The others are rejected."""
+    links = list(links)
+    targets = {member.name: member for member in images} if links else {}
+    for member in links:
+        if target := targets.get(member.link):
+            yield target._replace(name=member.name)
+        else:
+            listing.reject(member.name, "unreadable", f"a link to {shorten(member.link)}, no image in the archive")
 
 
 def _problem(name: str) -> str:
@@ -174,13 +195,22 @@ def _normal(name: str) -> str:
 
 def _tar_members(file: ContainerFile) -> Iterator[Member]:
     for member in _walk(file, 0, file.size, file.path):
-        if suffix_of(member.name) == ".tar":
-            folder = _normal(member.name)[: -len(".tar")]
+        if suffix_of(member.name) == ".tar" and not member.link:
+            folder = f"{_normal(member.name)[: -len('.tar')]}/"
             place = f"{file.path}/{printable(member.name)}"
             for inner in _walk(file, member.data, member.size, place):
-                yield Member(f"{folder}/{_normal(inner.name)}", member.data + inner.data, inner.size, inner.size)
+                yield _tar_member(inner, folder, member.data)
         else:
-            yield Member(_normal(member.name), member.data, member.size, member.size)
+            yield _tar_member(member, "", 0)
+
+
+def _tar_member(member: tar.Member, folder: str, start: int) -> Member:
+    """Return a member of a tar archive that begins at byte `start`. Only hard links lead to a place in it."""
+    found = Member(folder + _normal(member.name), start + member.data, member.size, member.size)
+    if member.link.startswith("-> "):
+        detail = f"a symbolic link to {shorten(member.link[3:])}; pack the archive with tar --dereference"
+        return found._replace(reason="unreadable", detail=detail)
+    return found._replace(link=folder + _normal(member.link)) if member.link else found
 
 
 def _walk(file: ContainerFile, start: int, size: int, place: str) -> Iterator[tar.Member]:
@@ -190,7 +220,7 @@ def _walk(file: ContainerFile, start: int, size: int, place: str) -> Iterator[ta
         return file(start + at, max(0, min(n, size - at)))
 
     try:
-        yield from tar.members(view, size, place)
+        yield from tar.members(view, size, place, links=True)
     except ShardError as error:
         raise SourceError(error.message, file=place, byte=error.byte, hint=error.hint) from None
 

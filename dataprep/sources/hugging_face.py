@@ -45,13 +45,14 @@ _OTHER_LABEL_COLUMNS = (*OTHER_LABEL_COLUMNS, *CAPTION_COLUMNS)
 
 @dataclass(frozen=True)
 class _File:
-    """A Parquet file: its path, the split it belongs to, its columns without images, and the sizes of its images."""
+    """A Parquet file: its path, its split, its columns without images, the sizes of its images, and its class names."""
 
     path: str
     split: str
     table: pa.Table
     groups: Sequence[GroupSize]
     stamp: tuple[int, int]
+    features: Mapping[str, tuple[str, ...]]
 
 
 def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -> Source:
@@ -95,7 +96,7 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
         number = int(np.searchsorted(np.cumsum(rows), row, side="right"))
         return f"{root}/{read[number].path}, row {row - sum(rows[:number])}", None
 
-    names_of = features.get(label_names[0]) if label_names else None
+    names_of = _class_names(root, read, label_names[0]) if label_names else None
     labels = labels_of(table, label_names, options, locate, names_of)
     extra = extra_columns(table, {*not_kept(table, label_names, labels)}, root, labels)
     container = pa.DictionaryArray.from_arrays(
@@ -140,9 +141,11 @@ def _split_of(file: str) -> str:
     folder, name = os.path.split(os.path.splitext(file)[0])
     match = _SHARD_NAME.fullmatch(name)
     stem = match["name"] if match else name
-    parts = (stem, re.split(r"[-_.]", stem)[-1], os.path.basename(folder))
-    known = next((SPLIT_ALIASES[part.lower()] for part in parts if part.lower() in SPLIT_ALIASES), None)
-    return known or (stem if match else "train")
+    words = [word.lower() for word in (stem, *re.split(r"[-_.0-9]+", stem.rstrip("-_.0123456789")))]
+    named = [SPLIT_ALIASES[word] for word in words if word in SPLIT_ALIASES]
+    if not named and os.path.basename(folder).lower() in SPLIT_ALIASES:
+        named = [SPLIT_ALIASES[os.path.basename(folder).lower()]]
+    return named[-1] if named else stem if match else "train"
 
 
 def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File:
@@ -160,8 +163,19 @@ def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File
                 hint="give a table with a column of paths, or write the images into the file (embed_external_files)",
             )
         table = parquet.read(list(columns)) if columns else pa.table({})
+        features = _features(parquet)
     _, *stamp = stats_of(storage.stat(path))
-    return _File(file, _split_of(file), table, groups, (stamp[0], stamp[1]))
+    return _File(file, _split_of(file), table, groups, (stamp[0], stamp[1]), features)
+
+
+def _class_names(root: str, files: Sequence[_File], column: str) -> tuple[str, ...] | None:
+    """Return the class names of a column, the same in all files that state them."""
+    stated = [file for file in files if column in file.features]
+    for file in stated:
+        if file.features[column] != stated[0].features[column]:
+            message = f"column {shorten(column)} has other class names, or in another order, than in {stated[0].path}"
+            raise SourceError(message, file=f"{root}/{file.path}", hint="convert the files one by one")
+    return stated[0].features[column] if stated else None
 
 
 def _concat(root: str, files: Sequence[_File]) -> pa.Table:

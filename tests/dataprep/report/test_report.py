@@ -267,6 +267,7 @@ def test_rejected_images_are_read_only_below_the_source(run, dataset, source, tm
     secret = tmp_path / "secret.png"
     secret.write_bytes(encode(photo(5), "PNG"))
     (root / "sub" / "seen.png").write_bytes(secret.read_bytes())
+    (root / "sub" / "cut.jpg").write_bytes(encode(photo(5))[:100])
     (root / "link.png").symlink_to(secret)
     os.mkfifo(root / "pipe.png")
     names = [
@@ -278,6 +279,7 @@ def test_rejected_images_are_read_only_below_the_source(run, dataset, source, tm
         "pipe.png",
         "a\0b",
         "no.png",
+        "sub/cut.jpg",
     ]
     copy = tmp_path / "copy"
     shutil.copytree(dataset, copy)
@@ -286,6 +288,7 @@ def test_rejected_images_are_read_only_below_the_source(run, dataset, source, tm
     page = run(copy, "--src", root)[1]
     shown = [a["aria-label"] for tag, a in page.tags if (a.get("aria-label") or "").startswith("rejected image")]
     assert shown == ["rejected image sub/seen.png", f"rejected image {root}/sub/seen.png"]
+    assert "the file ends before the frame header" in page.text
     assert page.text.count("the path leads out of the folder that --src names") == 3
     assert "it is a named pipe, not a regular file" in page.text
     assert not [a for tag, a in run(copy)[1].tags if (a.get("aria-label") or "").startswith("rejected image")]

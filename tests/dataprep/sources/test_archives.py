@@ -62,6 +62,35 @@ def test_an_archive_that_replaced_another_one_is_read(kind, tmp_path):
         assert load(read(path)) == [JPEG, JPEG]
 
 
+@pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["gnu", "pax"])
+@pytest.mark.parametrize("folder", ["cat", f"cat/{'long' * 40}"], ids=["short", "long"])
+def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):
+    images = [encode(photo(number, 16, 16)) for number in range(2)]
+    links = [
+        (f"dog/{'copy' * 40}.jpg", tarfile.LNKTYPE, f"{folder}/1.jpg"),
+        ("dog/text.jpg", tarfile.LNKTYPE, f"{folder}/notes.txt"),
+        ("dog/soft.jpg", tarfile.SYMTYPE, "../cat/0.jpg"),
+    ]
+    with tarfile.open(tmp_path / "photos.tar", "w", format=style) as archive:
+        for name, data in [(f"{folder}/{n}.jpg", data) for n, data in enumerate(images)] + [("dog/real.jpg", JPEG)]:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+        for name, kind, target in links:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            archive.addfile(info)
+    source = read(tmp_path / "photos.tar")
+    found = dict(zip([row[1] for row in rows(source)], load(source), strict=True))
+    assert found == {
+        f"photos.tar/{folder}/0.jpg": images[0], f"photos.tar/{folder}/1.jpg": images[1],
+        "photos.tar/dog/real.jpg": JPEG, f"photos.tar/{links[0][0]}": images[1],
+    }  # fmt: skip
+    assert sorted((row["source"], row["reason"]) for row in source.rejected) == [
+        ("photos.tar/dog/soft.jpg", "unreadable"), ("photos.tar/dog/text.jpg", "unreadable"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

@@ -55,6 +55,9 @@ def test_one_file(tmp_path):
         (["train.parquet", "test.parquet"], ("train", "test")),
         (["beans-train-00000-of-00001-0123456789abcdef.parquet"], ("train",)),
         (["all.parquet"], ("train",)),
+        (["train-0.parquet", "test-0.parquet"], ("train", "test")),
+        (["train_part1.parquet", "validation.part1.parquet"], ("train", "val")),
+        (["train_000.parquet", "my-test-1of2.parquet"], ("train", "test")),
         (["data/fold_1-00000-of-00001.parquet"], ("fold_1",)),
     ],
 )
@@ -64,6 +67,17 @@ def test_names_of_files_give_the_splits(files, splits, tmp_path):
     source = read(tmp_path)
     assert source.splits == splits
     assert sorted(source.path.to_pylist()) == sorted(f"{file}/{n}" for file in files for n in range(3))
+
+
+def test_files_with_other_class_names_are_refused(tmp_path):
+    write(tmp_path / "test-00000-of-00001.parquet", names=("dog", "cat"))
+    path = write(tmp_path / "train-00000-of-00001.parquet")
+    with pytest.raises(
+        SourceError, match=r"column 'label' has other class names.* than in test-00000-of-00001.parquet"
+    ):
+        read(tmp_path)
+    write(path, features={"image": {"_type": "Image"}})
+    assert {row[2] for row in rows(read(tmp_path))} == {"dog", "cat"}
 
 
 def test_configurations_are_not_mixed(tmp_path):
