@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from loaders.ranks import Ranks, group_ranks
+from loaders.ranks import Ranks, group_ranks, imported
 from manifests.errors import CallError
 
 #: Numbers the comparisons of this process. The ranks begin their loaders in the same order, so the numbers agree.
@@ -35,7 +34,7 @@ def require_agreement(ranks: Ranks, choices: Mapping[str, Any]) -> None:
             process group. Raised on every rank.
 
     """
-    torch = sys.modules.get("torch")
+    torch = imported("torch")
     if ranks.world_size == 1 or torch is None or not torch.distributed.is_available():
         return
     if not torch.distributed.is_initialized() or group_ranks() != ranks:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from loaders.ranks import Ranks, local_rank
+from loaders.ranks import Ranks, imported, local_rank
 from manifests.errors import CallError
 from manifests.text import plural
 
@@ -116,7 +115,7 @@ def _torch_gpus() -> Gpus:
 
 
 def _numpy_gpus() -> Gpus:
-    torch = sys.modules.get("torch")
+    torch = imported("torch")
     if torch is not None and torch.cuda.is_available():
         return _torch_gpus()
     return Gpus(_cuda_count())

@@ -7,11 +7,13 @@ one this is, `find_ranks` raises an error: with a guess, several processes would
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from manifests.errors import CallError
 
@@ -127,10 +129,15 @@ def find_ranks(rank: int | None, world_size: int | None, environment: Mapping[st
     return group_ranks() or _launched_ranks(environment)
 
 
+def imported(library: str) -> Any:
+    """Return a library if the program has imported it, else `None`. Waits while another thread imports it."""
+    return importlib.import_module(library) if sys.modules.get(library) is not None else None
+
+
 def group_ranks() -> Ranks | None:
     """Return the ranks of the process group that torch, Paddle or JAX has started. `None` if none has."""
     # A process group can exist only if the program has imported its library.
-    torch, paddle, jax = (sys.modules.get(name) for name in ("torch", "paddle", "jax"))
+    torch, paddle, jax = map(imported, ("torch", "paddle", "jax"))
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size(), "torch.distributed")
     if paddle is not None and paddle.distributed.is_initialized():

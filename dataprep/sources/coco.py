@@ -31,6 +31,9 @@ from manifests.text import plural, printable
 _NAME = re.compile(r"(instances|captions|person_keypoints|panoptic|stuff|image_info|pixelmaps)_(.+)\.json")
 _ROBOFLOW = "_annotations.coco.json"
 
+#: Images that are looked for to find the folder of a file's images.
+_TRIED = 10
+
 #: The kind of annotations by the label type.
 _PREFIXES: dict[LabelType, str] = {"boxes": "instances", "caption": "captions"}
 
@@ -179,10 +182,12 @@ def _read_files(root: str, files: Sequence[AnnotationFile], label_type: LabelTyp
 
 
 def _folder_of_images(root: str, file: AnnotationFile, annotations: Annotations) -> str | None:
-    if not annotations.names:
-        return None
-    first = annotations.names[0]
-    return next((name for name in file.folders if storage.is_file(os.path.join(root, name, first))), None)
+    """Return the first folder with one of the first images. A few may be missing."""
+    first = [*annotations.names[:_TRIED]]
+    return next(
+        (folder for folder in file.folders if any(storage.is_file(os.path.join(root, folder, name)) for name in first)),
+        None,
+    )
 
 
 def _source(

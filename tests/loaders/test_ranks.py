@@ -1,6 +1,8 @@
 """A process finds its rank, and all ranks together read every sample once per epoch."""
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -234,3 +236,16 @@ def test_a_process_group_of_two(make_dataset, mixed, tmp_path):
     assert found["world"] == 2
     assert sorted(found["labels"]) == list(range(23))
     assert len(set(found["batches"])) == 1
+
+
+def test_a_library_that_another_thread_is_importing_is_waited_for(tmp_path):
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.5)\nready = True\n")
+    code = (
+        "import sys, threading, time; sys.path.insert(0, sys.argv[1])\n"
+        "from loaders.ranks import imported\n"
+        "thread = threading.Thread(target=__import__, args=('slow',)); thread.start()\n"
+        "while 'slow' not in sys.modules: time.sleep(0.001)\n"
+        "print(imported('slow').ready, imported('another'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert done.stdout == "True None\n"

@@ -210,6 +210,10 @@ def test_other_places_of_images_and_annotations(coco, tmp_path):
         (roboflow / split / "_annotations.coco.json").write_text(file.read_text())
     assert read(roboflow).splits == ("train", "val")
     assert read(roboflow).path.to_pylist()[-1] == "valid/000000000004.png"
+    first = json.loads(file.read_text())["images"][0]["file_name"]
+    (roboflow / "valid" / first).unlink()
+    with pytest.raises(SourceError, match=rf"image 'valid/{first}' does not exist in folder .* \(1 in total\)"):
+        read(roboflow)
 
 
 def with_keypoints(annotations):
