@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from loaders.cache.open import open_cached
 from loaders.dataset.split import OpenSplit, open_splits
 from loaders.dataset.tables import SampleTables
 from loaders.options import BuildRequest
@@ -32,12 +33,14 @@ def make_request(
 
     Raises:
         CallError: an option is wrong, or the dataset does not exist.
-        DamagedError: the manifest is damaged.
+        DamagedError: the manifest or a table is damaged.
+        StorageError: the object store or the cache cannot be used.
 
     """
-    fields = ("image", *filter(None, [_label_field(dataset, split)]))
+    opened = open_cached(dataset, split, cache, None) if is_url(dataset) else open_splits(dataset, split)[0]
+    fields = ("image", *filter(None, [LABEL_FIELDS[opened.manifest.label_type]]))
     if batch_size is None and not _config_has_batch_size(transforms, split):
-        batch_size = _BATCH_SIZE if is_url(dataset) else _default_batch_size(open_splits(dataset, split)[0])
+        batch_size = _default_batch_size(opened)
     return BuildRequest(
         dataset=dataset,
         mix=None,
@@ -73,13 +76,6 @@ def _default_batch_size(split: OpenSplit) -> int:
     fitting = _BATCH_BYTES / mean if mean > 0 else _BATCH_SIZE
     size = next((2**n for n in range(8, 0, -1) if 2**n <= fitting), 1)
     return max(1, min(size, split.samples))
-
-
-def _label_field(dataset: str, split: str) -> str | None:
-    """Return the field of the labels of a dataset. `None` if it has none."""
-    if is_url(dataset):  # it is not opened here, because opening needs the cache
-        return "label"
-    return LABEL_FIELDS[open_splits(dataset, split)[0].manifest.label_type]
 
 
 def _config_has_batch_size(transforms: str, split: str) -> bool:

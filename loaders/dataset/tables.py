@@ -136,7 +136,8 @@ class SampleTables:
         if name == "label":
             if f"{COLUMN_PREFIX}label" in self.column_names:
                 return f"{COLUMN_PREFIX}label"
-            field = LABEL_FIELDS[self.label_type]
+            others = LABEL_FIELDS if requested_by == "fields" else CLASS_COLUMNS
+            field = others.get(self.label_type)
             raise CallError(
                 f"{requested_by} uses 'label', but the labels of {self._split.folder} are not classes: its label type "
                 f"is {self.label_type}",

@@ -39,6 +39,8 @@ def repeat_factors(name: str, column: NDArray[Any], threshold: float) -> tuple[N
     """
     counts = np.fromiter(map(_length(name), column), np.int64, len(column))
     values: list[Any] = [value for sample in column for value in sample]
+    if values and isinstance(values[0], (float, np.floating)):
+        raise CallError(f"column {name!r} contains decimal numbers, which are no classes", hint="name another column")
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     classes = np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
     rows = np.repeat(np.arange(len(column)), counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from helpers import annotated
@@ -19,6 +20,7 @@ from loaders.bench.request import make_request
 from loaders.bench.sources import close
 from loaders.resolve import resolve
 from manifests.errors import CallError
+from manifests.remote import open_store
 
 COLUMNS = {
     "caption": {"caption": "two birds"},
@@ -61,6 +63,15 @@ def test_bench(dataset, tmp_path):
     assert len(request.fields) == 2
     assert request.fields != ("image", "label")
     close(resolve(request))
+    url = f"memory://bucket/{tmp_path.name}"
+    for path in Path(folder).iterdir():
+        open_store(url).put(path.name, path.read_bytes())
+    remote = make_request(
+        url, transforms=str(config), split="train", batch_size=None, device="cpu", cache=str(tmp_path / "cache")
+    )
+    local = make_request(folder, transforms=str(config), split="train", batch_size=None, device="cpu")
+    assert (remote.fields, remote.batch_size) == (local.fields, local.batch_size)
+    close(resolve(remote))
     texts = [each.text for each in find_candidates(request, "decoding", 1.0)]
     assert bool(texts) == (kind in COLUMNS)  # images with masks or boxes keep their size
     with pytest.raises(CallError, match=f"--model resnet50 needs a class for each image, but .* of the type {kind}"):

@@ -137,6 +137,12 @@ def test_a_label_of_another_type_is_an_error_that_names_the_field(tmp_path, data
         assert done.returncode == 0, done.stderr
         with pytest.raises(CallError, match=rf"the labels of .* are not classes.* Hint: use {hint}"):
             build(tmp_path / name, batch_size=1)
+    for sampler, hint in (
+        (loaders.ClassBalancedSampler(), "its label type is regression. Hint: name another column"),
+        (loaders.ClassBalancedSampler("values", threshold=0.5), "'values' contains decimal numbers"),
+    ):
+        with pytest.raises(CallError, match=hint):
+            build(tmp_path / "age", batch_size=1, fields=("image", "values"), sampler=sampler)
     done = dataprep("convert", "--src", tmp_path / "list.csv", "--out", tmp_path / "none", "--unlabelled")
     with pytest.raises(CallError, match="its label type is none"):
         build(tmp_path / "none", batch_size=1)
