@@ -73,7 +73,7 @@ def test_files_with_other_class_names_are_refused(tmp_path):
     write(tmp_path / "test-00000-of-00001.parquet", names=("dog", "cat"))
     path = write(tmp_path / "train-00000-of-00001.parquet")
     with pytest.raises(
-        SourceError, match=r"column 'label' has other class names.* than in test-00000-of-00001.parquet"
+        SourceError, match=r"column 'label' has other class names.* than in train-00000-of-00001.parquet"
     ):
         read(tmp_path)
     write(path, features={"image": {"_type": "Image"}})
