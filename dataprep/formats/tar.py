@@ -63,7 +63,8 @@ class Member(NamedTuple):
         data: first byte of its data.
         size: length of its data in bytes.
         end: first byte of the next header.
-        link: of a hard link the name of its file in the archive, of a symbolic link ``-> `` and its target, else empty.
+        link: where a link leads: a hard link to a file of this name in the archive. `None` for a file.
+        symbolic: whether it is a symbolic link.
 
     """
 
@@ -72,7 +73,8 @@ class Member(NamedTuple):
     data: int
     size: int
     end: int
-    link: str = ""
+    link: str | None = None
+    symbolic: bool = False
 
 
 def members(
@@ -115,10 +117,11 @@ def members(
             text = b"" if type_flag == b"g" else _read_text(view, content, length, file)
             texts = _extended(texts, type_flag, text, file, content)
             continue
-        if type_flag in _REGULAR or (links and type_flag in _LINKS):
-            link = "" if type_flag in _REGULAR else _link(block, texts)
-            length = 0 if link else length
-            yield Member(texts.name or _name(block), start, content, length, at if at < size else size, link)
+        member = Member(texts.name or _name(block), start, content, length, at if at < size else size)
+        if type_flag in _REGULAR:
+            yield member
+        elif links and type_flag in _LINKS:
+            yield member._replace(size=0, link=texts.link or _text(block[157:257]), symbolic=type_flag == b"2")
         texts, start = _NO_TEXTS, at
     if not part:
         message = "the archive ends without the two zero blocks that mark its end"
@@ -172,11 +175,6 @@ def _extended(texts: _Texts, type_flag: bytes, text: bytes, file: str, at: int) 
     return _pax(text, texts, file, at)
 
 
-def _link(block: bytes, texts: _Texts) -> str:
-    target = texts.link or block[157:257].split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
-    return target if block[156:157] == b"1" else f"-> {target}"
-
-
 def read_text(view: View, at: int, length: int, file: str) -> str:
     """Read a short text from the archive.
 
@@ -221,6 +219,10 @@ def _octal(field: bytes) -> int:
     """Parse the octal digits of a header field. Return -1 for anything else."""
     digits = field.strip(b" \0") or b"0"
     return int(digits, 8) if digits.isdigit() and not digits.strip(b"01234567") else -1
+
+
+def _text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
 def _name(block: bytes) -> str:

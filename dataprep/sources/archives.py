@@ -6,7 +6,7 @@ import os
 import zipfile
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, NamedTuple, cast
 
@@ -41,7 +41,7 @@ class Member(NamedTuple):
         crc: CRC-32 of a member of a zip archive, 4 bytes.
         reason: why the member cannot be read, one of `dataprep.images.base.REASONS`, or empty.
         detail: the same in words.
-        link: of a hard link the name of its file in the archive, else empty.
+        link: the name in the archive of the file that a hard link leads to. `None` for a file.
 
     """
 
@@ -52,7 +52,7 @@ class Member(NamedTuple):
     crc: bytes = b""
     reason: str = ""
     detail: str = ""
-    link: str = ""
+    link: str | None = None
 
 
 @dataclass
@@ -150,12 +150,11 @@ def list_archive(path: str) -> Listing:
                 listing.others.append(member.name)
         elif problem or member.reason:
             listing.reject(member.name, *(("bad-name", problem) if problem else (member.reason, member.detail)))
-        elif member.link:
+        elif member.link is not None:
             links.append(member)
         else:
             found.append(member)
-    found += list(_linked(links, found, listing))
-    listing.add(found)
+    listing.add([*found, *_linked(links, found, listing)])
     if skipped:
         counts = ", ".join(f"{suffix} {count:,}" for suffix, count in skipped.most_common(8))
         listing.notices.append(f"skipped files that are not images by name: {counts}")
@@ -164,15 +163,15 @@ def list_archive(path: str) -> Listing:
     return listing
 
 
-def _linked(links: Iterable[Member], images: Iterable[Member], listing: Listing) -> Iterator[Member]:
-    """Yield the images that hard links stand for. The others are rejected."""
-    links = list(links)
+def _linked(links: Sequence[Member], images: Sequence[Member], listing: Listing) -> Iterator[Member]:
+    """Yield the images that hard links lead to, under the names of the links. Other links are rejected."""
     targets = {member.name: member for member in images} if links else {}
     for member in links:
-        if target := targets.get(member.link):
-            yield target._replace(name=member.name)
+        target = member.link or ""
+        if target in targets:
+            yield targets[target]._replace(name=member.name)
         else:
-            listing.reject(member.name, "unreadable", f"a link to {shorten(member.link)}, no image in the archive")
+            listing.reject(member.name, "unreadable", f"a link to {shorten(target)}, no image in the archive")
 
 
 def _problem(name: str) -> str:
@@ -195,7 +194,7 @@ def _normal(name: str) -> str:
 
 def _tar_members(file: ContainerFile) -> Iterator[Member]:
     for member in _walk(file, 0, file.size, file.path):
-        if suffix_of(member.name) == ".tar" and not member.link:
+        if suffix_of(member.name) == ".tar" and member.link is None:
             folder = f"{_normal(member.name)[: -len('.tar')]}/"
             place = f"{file.path}/{printable(member.name)}"
             for inner in _walk(file, member.data, member.size, place):
@@ -205,12 +204,14 @@ def _tar_members(file: ContainerFile) -> Iterator[Member]:
 
 
 def _tar_member(member: tar.Member, folder: str, start: int) -> Member:
-    """Return a member of a tar archive that begins at byte `start`. Only hard links lead to a place in it."""
+    """Return a member of a tar archive that begins at byte `start`. A symbolic link may lead anywhere: no image."""
     found = Member(folder + _normal(member.name), start + member.data, member.size, member.size)
-    if member.link.startswith("-> "):
-        detail = f"a symbolic link to {shorten(member.link[3:])}; pack the archive with tar --dereference"
+    if member.link is None:
+        return found
+    if member.symbolic:
+        detail = f"a symbolic link to {shorten(member.link)}; pack the archive with tar --dereference"
         return found._replace(reason="unreadable", detail=detail)
-    return found._replace(link=folder + _normal(member.link)) if member.link else found
+    return found._replace(link=folder + _normal(member.link))
 
 
 def _walk(file: ContainerFile, start: int, size: int, place: str) -> Iterator[tar.Member]:

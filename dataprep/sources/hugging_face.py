@@ -137,14 +137,12 @@ def _check_configurations(root: str, files: Sequence[str]) -> None:
 
 
 def _split_of(file: str) -> str:
-    """Return the split that the name of a file stands for, or else the name of its folder."""
+    """Return the split that the last such word in the name of a file stands for, or else the name of its folder."""
     folder, name = os.path.split(os.path.splitext(file)[0])
     match = _SHARD_NAME.fullmatch(name)
     stem = match["name"] if match else name
-    words = [word.lower() for word in (stem, *re.split(r"[-_.0-9]+", stem.rstrip("-_.0123456789")))]
-    named = [SPLIT_ALIASES[word] for word in words if word in SPLIT_ALIASES]
-    if not named and os.path.basename(folder).lower() in SPLIT_ALIASES:
-        named = [SPLIT_ALIASES[os.path.basename(folder).lower()]]
+    words = [os.path.basename(folder), *re.split(r"[-_.0-9]+", stem)]
+    named = [SPLIT_ALIASES[word.lower()] for word in words if word.lower() in SPLIT_ALIASES]
     return named[-1] if named else stem if match else "train"
 
 

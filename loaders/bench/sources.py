@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from loaders.dali.pipeline import release_memory
 from loaders.dali.run import take_batch
 from loaders.dali.stages import Stage, start_stage
 from loaders.loader import Loader
+from loaders.ranks import imported
 from loaders.spec import LoaderSpec
 
 #: Builds the spec of a loader. A loader closes what its spec has opened, so each one needs a new spec.
@@ -74,7 +74,7 @@ def measure_training(make_spec: MakeSpec, model: Model, method: Method) -> Rate:
 
 def wait_for_device() -> None:
     """Wait until the GPUs have finished all work, of DALI too."""
-    torch = sys.modules.get("torch")
+    torch = imported("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.synchronize()
 

@@ -57,7 +57,7 @@ class Room:
 
     def __init__(self, cache: str) -> None:
         self.cache = cache
-        self._limits: weakref.WeakKeyDictionary[object, int | None] = weakref.WeakKeyDictionary()
+        self._limits: weakref.WeakKeyDictionary[Tenant, int | None] = weakref.WeakKeyDictionary()
         self._tenants: weakref.WeakSet[Tenant] = weakref.WeakSet()
         self._lock = threading.RLock()
         # Bytes on disk when they were last measured, written since then, and reserved.
@@ -69,21 +69,21 @@ class Room:
         with self._lock:
             return min((each for each in self._limits.values() if each is not None), default=None)
 
-    def enter(self, split: object, limit: int | None) -> None:
+    def enter(self, tenant: Tenant, limit: int | None) -> None:
         """Respect the limit of a split until it leaves."""
         with self._lock:
-            self._limits[split] = limit
+            self._limits[tenant] = limit
 
     def add(self, tenant: Tenant) -> None:
         """Let the room evict images of a split until it leaves."""
         with self._lock:
             self._tenants.add(tenant)
 
-    def leave(self, split: object) -> None:
+    def leave(self, tenant: Tenant) -> None:
         """Forget the limit of a split, and no longer evict its images."""
         with self._lock:
-            self._limits.pop(split, None)
-            self._tenants.discard(split)  # type: ignore[arg-type]
+            self._limits.pop(tenant, None)
+            self._tenants.discard(tenant)
 
     def free(self, least: int = 0) -> int:
         """Return the bytes that may still be written; unused datasets are removed if less is left."""
