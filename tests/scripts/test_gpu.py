@@ -56,7 +56,8 @@ def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
     assert f"pipelines: status 1 after N s, see {tmp_path / 'out' / 'pipelines.log'}" in lines
     ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
     assert ended == [
-        "tests", "memory", "thread", "shared", "training", "torchvision", "work", "tune", "photographs", "endurance"
+        "tests", "memory", "thread", "shared", "training", "torchvision", "convolution", "work", "tune", "photographs",
+        "endurance",
     ]  # fmt: skip
     out = tmp_path / "out"
     assert (out / "tests.log").read_text() == f"-m pytest -n 6 -m not alone --passed {out}/tests.passed tests/gpu\n"
