@@ -29,13 +29,8 @@ def read_archive(path: str, options: SourceOptions) -> Source:
         SourceError: the archive is damaged, or does not contain class folders.
 
     """
-    listing = list_archive(path)
-    _refuse_shard(listing)
-    if listing.rejected and not listing.names:
-        first = listing.rejected[0]
-        message = f"no image of the archive can be read; the first is {printable(first['source'])}: {first['detail']}"
-        raise SourceError(message, file=path, hint="copy the archive again, or make it again")
-    top = _top_folder(listing.names)
+    listing = list_images_of(path)
+    top = top_folder(listing.names)
     parts = [name[len(top) :].split("/") for name in listing.names]
     refuse_other_archives(path, sorted({each[0] for each in parts if len(each) > 1}))
     depth = np.array([len(each) for each in parts], np.int64)
@@ -55,7 +50,8 @@ def read_archive(path: str, options: SourceOptions) -> Source:
         raise SourceError(
             "the archive has no class folders",
             file=path,
-            hint="pack the images as CLASS/IMAGE; to use the shards of another tool as they are, run `dataprep index`",
+            hint="pack the images as CLASS/IMAGE, or set --unlabelled; to use the shards of another tool as they are, "
+            "run `dataprep index`",
         )
     order = split_order(set(splits)) if splits else ("train",)
     split_of = {folder: order.index(split) for split, folder in splits.items()}
@@ -68,6 +64,22 @@ def read_archive(path: str, options: SourceOptions) -> Source:
         listing, rows[in_order], layout=layout, classes=classes, splits=order, label=label[in_order],
         split=split[in_order], notices=notices,
     )  # fmt: skip
+
+
+def list_images_of(path: str) -> Listing:
+    """List the images in an archive.
+
+    Raises:
+        SourceError: it is damaged, is a shard of a WebDataset, or no image of it can be read.
+
+    """
+    listing = list_archive(path)
+    _refuse_shard(listing)
+    if listing.rejected and not listing.names:
+        first = listing.rejected[0]
+        message = f"no image of the archive can be read; the first is {printable(first['source'])}: {first['detail']}"
+        raise SourceError(message, file=path, hint="copy the archive again, or make it again")
+    return listing
 
 
 def archive_source(
@@ -121,7 +133,7 @@ def archive_source(
     )
 
 
-def _top_folder(names: Sequence[str]) -> str:
+def top_folder(names: Sequence[str]) -> str:
     """Return the folders that contain everything and are neither a class nor a split, with a slash at the end."""
     top = ""
     while True:

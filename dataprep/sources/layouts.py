@@ -19,11 +19,14 @@ from manifests.store import MANIFEST_NAME, read_manifest
 from manifests.text import printable
 
 #: Folders of images, and folders of what belongs to them: neither is a class.
-_IMAGES = frozenset(("images", "image", "imgs", "img", "jpegimages", "jpg", "jpgs", "jpeg", "png", "pngs"))
+_IMAGES = frozenset(
+    ("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg", "png", "pngs", "leftimg8bit")
+)
 _TARGETS = frozenset(
     (
         *("masks", "mask", "labels", "annotations", "annotation", "ann", "gt", "ground_truth", "groundtruth"),
-        *("segmentations", "segmentation", "segmentationclass", "trimaps", "depth", "depths", "disparity"),
+        *("segmentations", "segmentation", "segmentationclass", "segmentationobject", "trimaps"),
+        *("depth", "depths", "disparity", "gtfine", "gtcoarse"),
     )
 )
 
@@ -76,6 +79,11 @@ def refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
         layout = next((found for find in _FINDERS if (found := find(where, names))), None)
         if layout:
             raise _refusal(where, layout)
+
+
+def images_and_labels(folders: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the folders that have the names of folders of images, and of those of their masks or other annotations."""
+    return [name for name in folders if name.lower() in _IMAGES], [name for name in folders if name.lower() in _TARGETS]
 
 
 def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
@@ -176,8 +184,7 @@ def _ade20k(src: str, folders: Sequence[str]) -> Layout | None:
 
 
 def _segmentation(_: str, folders: Sequence[str]) -> Layout | None:
-    images = [name for name in folders if name.lower() in _IMAGES]
-    targets = [name for name in folders if name.lower() in _TARGETS]
+    images, targets = images_and_labels(folders)
     if images and targets:
         evidence = f"{printable(images[0])}/ and {printable(targets[0])}/"
         hint = f"{_LISTS}. If {images[0]}/ contains class folders, give that folder"

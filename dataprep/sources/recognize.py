@@ -37,7 +37,7 @@ from dataprep.sources.relabel import with_label_type
 from dataprep.sources.scan import has_folders, list_folders
 from dataprep.sources.segmentation import read_segmentation
 from dataprep.sources.tables import TABLE_SUFFIXES, read_table
-from dataprep.sources.unlabelled import read_unlabelled
+from dataprep.sources.unlabelled import read_unlabelled, read_unlabelled_archive
 from dataprep.sources.voc import read_voc
 from manifests.errors import CallError, SourceError
 from manifests.remote import parent_folder
@@ -239,7 +239,7 @@ def _read_file(src: str, options: SourceOptions) -> Source:
         )
         if os.path.basename(src) == IMAGENET_VAL:
             return read_val(src, options.classes)
-        return read_archive(src, options)
+        return read_unlabelled_archive(src) if options.label_type == "none" else read_archive(src, options)
     refuse_other_files(src)
     _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} is a list file")
     return read_lists([src], options.image_root or parent_folder(src) or ".", options)

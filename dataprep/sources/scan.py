@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.sources.columns import concat
 from dataprep.sources.entries import IMAGE_SUFFIXES, is_folder, scan_folder
-from dataprep.sources.walk import FolderId, Visit, identify
+from dataprep.sources.walk import FolderId, Skip, Visit, identify
 from manifests.errors import SourceError
 from manifests.text import plural, printable
 
-#: How many skipped links to name, each in a message of its own.
-MAX_LINK_NOTICES = 5
+#: How many skipped links, and other folders, to name, each in a message of its own.
+MAX_FOLDER_NOTICES = 5
 
 
 class Scan:
@@ -31,14 +31,16 @@ class Scan:
 
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, skip: Skip | None = None) -> None:
         self.root = root
+        self._skip = skip
         self.rejected: list[dict[str, str]] = []
         self.folders: set[FolderId] = {identify(root)}
         self._paths: list[pa.Array] = []
         self._stats: list[NDArray[np.int64]] = []
         self._skipped: Counter[str] = Counter()
         self._links: list[str] = []
+        self._left_out: list[str] = []
 
     def add(self, *folders: str) -> list[int]:
         """List the images in the folders of a split and in their subfolders, sorted by path; return their numbers.
@@ -46,11 +48,12 @@ class Scan:
         Each real folder is visited once, however many links lead to it: by its real path if that is in one of the
         folders, else by the first link in sorted order.
         """
-        visit = Visit(self.root, folders)
+        visit = Visit(self.root, folders, self._skip)
         self.folders |= visit.run()
         self.rejected += visit.rejected
         self._skipped += visit.skipped
         self._links += visit.notices
+        self._left_out += visit.left_out
         for images in visit.images:
             images.sort()
             if images:
@@ -80,14 +83,21 @@ class Scan:
 
     @property
     def notices(self) -> list[str]:
-        """Messages about files and links that were skipped."""
-        notices = self._links[:MAX_LINK_NOTICES]
-        if more := len(self._links) - len(notices):
-            notices.append(f"skipped {plural(more, 'more link')} to folders that are visited already")
+        """Messages about files, folders and links that were skipped."""
+        notices = [
+            *_some(self._left_out, "skipped {} of masks or annotations", "more folder"),
+            *_some(self._links, "skipped {} to folders that are visited already", "more link"),
+        ]
         if not self._skipped:
             return notices
         counts = ", ".join(f"{suffix} {count:,}" for suffix, count in self._skipped.most_common(8))
         return [*notices, f"skipped files that are not images by name: {counts}"]
+
+
+def _some(notices: Sequence[str], others: str, noun: str) -> list[str]:
+    """Return the first messages, and one about the others."""
+    more = len(notices) - MAX_FOLDER_NOTICES
+    return [*notices[:MAX_FOLDER_NOTICES], *([others.format(plural(more, noun))] if more > 0 else [])]
 
 
 def list_folders(path: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dataprep import storage
 from dataprep.sources.columns import NO_STATS, stats_of
@@ -15,6 +15,9 @@ from manifests.text import printable
 
 #: Device and inode of a folder.
 FolderId = tuple[int, int]
+
+#: Which of the folders in a folder not to visit: name -> the reason.
+Skip = Callable[[Sequence[str]], dict[str, str]]
 
 #: An image: path, size in bytes, modification time in ns, inode.
 Image = tuple[str, int, int, int]
@@ -28,16 +31,19 @@ class Visit:
         rejected: as in `Scan`.
         skipped: number of skipped files by suffix.
         notices: messages about skipped links.
+        left_out: messages about the folders that `skip` named.
 
     """
 
-    def __init__(self, root: str, folders: Sequence[str]) -> None:
+    def __init__(self, root: str, folders: Sequence[str], skip: Skip | None = None) -> None:
         self.images: list[list[Image]] = [[] for _ in folders]
         self.rejected: list[dict[str, str]] = []
         self.skipped: Counter[str] = Counter()
         self.notices: list[str] = []
+        self.left_out: list[str] = []
         self._root = root
         self._folders = folders
+        self._skip = skip
         self._seen: dict[FolderId, str] = {}
         self._above: set[FolderId] = set()
         self._links: list[tuple[str, int]] = []
@@ -75,8 +81,8 @@ class Visit:
         return f"the same folder as {printable(first)}" if first else ""
 
     def _list(self, folder: str, images: list[Image], number: int) -> list[str]:
-        """Append the images of one folder; return its subfolders. Links to folders are visited later."""
-        subfolders = []
+        """Append the images of one folder; return its subfolders to visit now. Links to folders are visited later."""
+        names: dict[str, bool] = {}
         with scan_folder(os.path.join(self._root, folder)) as entries:
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
@@ -85,15 +91,21 @@ class Visit:
                 elif not is_utf8(path):
                     self._reject(path, "bad-name", "the file name is not valid UTF-8; rename the file")
                 elif is_folder(entry):
-                    if entry.is_symlink():
-                        heapq.heappush(self._links, (path, number))
-                    else:
-                        subfolders.append(path)
+                    names[entry.name] = entry.is_symlink()
                 elif (suffix := suffix_of(entry.name)) not in IMAGE_SUFFIXES:
                     self.skipped[suffix or "no extension"] += 1
                 else:
                     images.append((path, *_stats_of(entry)))
-        return subfolders
+        skipped = self._skip(sorted(names)) if self._skip else {}
+        self.left_out += [f"skipped {printable(os.path.join(folder, name))}/, {skipped[name]}" for name in skipped]
+        return self._subfolders(folder, {name: names[name] for name in names if name not in skipped}, number)
+
+    def _subfolders(self, folder: str, is_link: Mapping[str, bool], number: int) -> list[str]:
+        """Return the paths of the real folders in a folder, and note the links."""
+        paths = {f"{folder}/{name}" if folder else name: link for name, link in is_link.items()}
+        for path in (path for path, link in paths.items() if link):
+            heapq.heappush(self._links, (path, number))
+        return [path for path, link in paths.items() if not link]
 
     def _reject(self, path: str, reason: str, detail: str) -> None:
         escaped = os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -62,6 +62,23 @@ def test_an_archive_that_replaced_another_one_is_read(kind, tmp_path):
         assert load(read(path)) == [JPEG, JPEG]
 
 
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["1.jpg", "2.jpg"], [("train", ["1.jpg", "2.jpg"])]),
+        (["cat/1.jpg", "dog/2.jpg"], [("train", ["cat/1.jpg", "dog/2.jpg"])]),
+        (["all/train/1.jpg", "all/val/a/2.jpg"], [("train", ["all/train/1.jpg"]), ("val", ["all/val/a/2.jpg"])]),
+        (["train/1.jpg", "2.jpg"], [("train", ["2.jpg", "train/1.jpg"])]),
+    ],
+    ids=["flat", "folders", "splits", "an image beside splits"],
+)
+def test_an_archive_without_labels(names, splits, tmp_path):
+    source = read(write_tar(tmp_path / "photos.tar", names), label_type="none")
+    paths = np.array([path.removeprefix("photos.tar/") for path in source.path.to_pylist()])
+    found = [(split, paths[source.split == number].tolist()) for number, split in enumerate(source.splits)]
+    assert (found, source.label_type, load(source)) == (splits, "none", [JPEG] * len(names))
+
+
 @pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["gnu", "pax"])
 @pytest.mark.parametrize("folder", ["cat", f"cat/{'long' * 40}"], ids=["short", "long"])
 def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):

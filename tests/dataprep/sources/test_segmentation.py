@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -66,6 +67,24 @@ def test_masks_are_found(name, make_tree):
         (a.removeprefix(prefix), b.removeprefix(prefix)) for a, b in zip(images, masks, strict=True)
     ]
     assert (source.label_type, source.splits, source.rejected) == ("mask", splits, ())
+
+
+@pytest.mark.parametrize("archive", [False, True], ids=["folder", "archive"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_without_labels_the_images_alone_are_read(name, archive, make_tree, tmp_path):
+    images, masks, splits = PAIRS[name]
+    src = make_tree([*images, *masks])
+    if archive:
+        src = shutil.make_archive(str(tmp_path / "photos"), "zip", src)
+    source = read(src, label_type="none")
+    paths = [path.removeprefix("photos.zip/") for path in source.path.to_pylist()]
+    assert (sorted(paths), source.splits, source.label_type) == (sorted(images), splits, "none")
+    assert has_notice(source, "which belongs to the images in")
+
+
+def test_folders_with_names_of_masks_are_images_if_no_images_are_beside_them(make_tree):
+    files = ["labels/bottle.png", "photos/bottle.jpg"]
+    assert sorted(read(make_tree(files), label_type="none").path.to_pylist()) == files
 
 
 def test_names_of_classes(make_tree):
