@@ -121,6 +121,13 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
 )
 @click.option("--batch-size", type=click.IntRange(1, 4096), metavar="N", help="Images of the batch of --balanced.")
 @click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="X",
+    help="With --balanced: repeat classes in less than this share of the samples, instead of all classes alike. Needed "
+    "if a sample has several classes.",
+)
+@click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "gpu"]),
     default="auto",

@@ -84,5 +84,6 @@ def located_error(bad: Sequence[BadSample], error: DamagedError, split: OpenSpli
         f"the image with the key {printable(first.key)!r} cannot be decoded (DALI says: {first.reason}){more}",
         file=split.path(shard.file),
         record=first.record,
-        hint=f'run `dataprep verify --decode {shlex.quote(split.folder)}` to find all of them, or pass on_error="skip"',
+        hint=f"run `dataprep verify --decode {shlex.quote(split.folder)}` to find all of them, "
+        'or build the loader with on_error="skip"',
     )

@@ -257,7 +257,7 @@ class Records:
                 file=path,
                 record=row - start,
                 byte=byte,
-                hint=f'{_RESTORE}, or pass on_error="skip"',
+                hint=f'{_RESTORE}, or build the loader with on_error="skip"',
             )
 
     def _is_intact(self, get: Callable[[int], NDArray[np.uint8]], row: int) -> bool:

@@ -30,6 +30,7 @@ def make_preview(
     balanced: bool,
     by: str,
     batch_size: int | None,
+    threshold: float | None,
     device: Any,
     cache: str | None,
     seed: int,
@@ -43,7 +44,7 @@ def make_preview(
     """
     import loaders
 
-    sampler, batch = _sampler(pk, by, batch_size, balanced=balanced)
+    sampler, batch = _sampler(pk, by, batch_size, threshold, balanced=balanced)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the speed of training, which is not the subject
         loader = loaders.build(
@@ -64,16 +65,20 @@ def make_preview(
         return loader.preview(samples, draws)
 
 
-def _sampler(pk: str | None, by: str, batch_size: int | None, *, balanced: bool) -> tuple[Any, int]:
+def _sampler(
+    pk: str | None, by: str, batch_size: int | None, threshold: float | None, *, balanced: bool
+) -> tuple[Any, int]:
     """Return the sampler that the options name, and the size of its batch."""
     import loaders
 
     if pk is not None and balanced:
         raise CallError("--pk and --balanced cannot be combined", hint="give one of them")
     if balanced:
-        return loaders.ClassBalancedSampler(by=by), batch_size or _BALANCED_BATCH
+        return loaders.ClassBalancedSampler(by=by, threshold=threshold), batch_size or _BALANCED_BATCH
     if batch_size is not None:
         raise CallError("--batch-size is for --balanced", hint="leave it out; --pk gives the size of its batch")
+    if threshold is not None:
+        raise CallError("--threshold is for --balanced", hint="leave it out, or add --balanced")
     if pk is None:
         return None, 1
     match = _PK.fullmatch(pk)

@@ -38,7 +38,7 @@ def test_the_error_names_the_image(folder, shuffle):
     # With a sampler, the first image that is read from a shard is compared with its checksum.
     messages = (f"the image with the key {key!r} cannot be decoded (DALI says: ", "an image is damaged: its checksum")
     assert error.message.startswith(messages if shuffle is True else messages[:1])
-    assert error.hint.endswith('or pass on_error="skip"')
+    assert error.hint.endswith('or build the loader with on_error="skip"')
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

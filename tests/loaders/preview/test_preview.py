@@ -318,6 +318,19 @@ def test_command(dataset, tmp_path):
     assert "ClassBalancedSampler" in (tmp_path / "b.html").read_text()
 
 
+def test_command_with_several_classes(invoke_dataprep, make_photos, tmp_path):
+    source = make_photos(tmp_path / "photos", 9)
+    paths = sorted(source.rglob("*.*"))
+    rows = [f"{path},{'a|b' if number < 3 else 'b'}" for number, path in enumerate(paths)]
+    (tmp_path / "table.csv").write_text("\n".join(["path,labels", *rows]))
+    invoke_dataprep("convert", "--src", tmp_path / "table.csv", "--out", tmp_path / "data")
+    out = tmp_path / "b.html"
+    options = ["--transforms", "reid-train", "--balanced", "--by", "labels", "--out", out]
+    assert "set threshold" in command(tmp_path / "data", *options, status=2).stderr
+    command(tmp_path / "data", *options, "--threshold", "0.5")
+    assert "ClassBalancedSampler(by=&#39;labels&#39;, threshold=0.5)" in out.read_text()
+
+
 def test_command_in_an_object_store(dataset, tmp_path):
     url = f"memory://bucket/{tmp_path.name}/set"
     store = open_store(url)
@@ -346,7 +359,8 @@ def test_command_replaces_only_previews(dataset, tmp_path):
     [
         (["--pk", "3"], "is not two numbers such as 8x4"),
         (["--pk", "3x2", "--balanced"], "cannot be combined"),
-        (["--batch-size", "4"], "is for --balanced"),
+        (["--batch-size", "4"], "--batch-size is for --balanced"),
+        (["--threshold", "0.1"], "--threshold is for --balanced"),
         (["--out", "sheet.gif"], "does not end in .png"),
         (["--out", "none/sheet.png"], "does not exist"),
         (["--samples", "0"], "samples must be an integer of at least 1"),
