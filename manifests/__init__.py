@@ -11,5 +11,5 @@ Never imports `dataprep` or `loaders`.
     untrusted files  files, varint
     object stores    package remote
     the programs     program, interrupts, delayed_interrupts, streams, outputs, release
-    text             text, filters
+    text             text, filters, split_names
 """

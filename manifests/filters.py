@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,9 @@ def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
     import duckdb
     import numpy as np
 
+    alike = Counter(name.lower() for name in columns.column_names).most_common(1)[0]
+    if alike[1] > 1:
+        raise _wrong(where, f"it uses {alike[1]} columns whose names differ only in case: {alike[0]}")
     connection = _connect(_MEMORY + _BYTES_PER_ROW * len(columns))
     connection.register("samples", columns)
     try:

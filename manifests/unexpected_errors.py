@@ -13,7 +13,7 @@ from manifests.text import one_line
 #: How to fix what an error number of the operating system means.
 HINTS = {
     errno.ENOSPC: "free some space and run the same command again; finished shards are kept",
-    errno.EFBIG: "raise the limit on file sizes (ulimit -f) or lower --shard-size",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f); `dataprep convert` also has --shard-size",
     errno.EDQUOT: "free some of the quota and run the same command again; finished shards are kept",
     errno.EACCES: "give this user permission to read and write it, or choose another folder",
     errno.EPERM: "give this user permission to read and write it, or choose another folder",

@@ -72,7 +72,9 @@ def read_base(out: str, option: str = "--append: ") -> Base:
     if manifest.creator != "convert":
         raise CallError(
             f"{option}the shards of {printable(out)} were made by another tool",
-            hint="give it as one of several --src, with the new source, and choose another --out",
+            hint="give it as one of several --src, with the new source, and choose another --out"
+            if option
+            else "only a dataset of `dataprep convert` has revisions",
         )
     return Base(out, data, manifest)
 

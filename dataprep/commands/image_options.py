@@ -8,6 +8,7 @@ from typing import get_args
 
 import click
 
+from dataprep.commands.param_types import Count
 from dataprep.commands.sections import option, pass_record, section
 from dataprep.images.base import MAX_PIXELS, Validation
 from dataprep.options import Downscale, Filter, Fit, Raw, Subsampling
@@ -27,7 +28,7 @@ _IMAGES = section(
     ),
     option(
         "--max-pixels",
-        type=click.IntRange(1),
+        type=Count(1),
         metavar="N",
         default=MAX_PIXELS,
         show_default=True,
@@ -36,19 +37,19 @@ _IMAGES = section(
     ),
     option(
         "--resize-shorter",
-        type=click.IntRange(1),
+        type=Count(1),
         metavar="N",
         help="Shrink images until the shorter side has at most N pixels.",
     ),
     option(
         "--max-side",
-        type=click.IntRange(1),
+        type=Count(1),
         metavar="N",
         help="Shrink images until the longer side has at most N pixels.",
     ),
     option(
         "--only-above",
-        type=click.IntRange(1),
+        type=Count(1),
         metavar="N",
         help="Do not resize images whose shorter side (with only --max-side: longer side) has at most N pixels.",
     ),

@@ -41,6 +41,34 @@ def path_or_url(text: str) -> str:
         raise click.BadParameter(str(error)) from None
 
 
+#: The largest integer that manifests and plans store.
+_MAX_INTEGER = 2**63 - 1
+
+
+class Count(click.IntRange):
+    """An integer that fits into 64 bits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert text to an int."""
+        number = int(super().convert(value, param, ctx))
+        if number > _MAX_INTEGER:
+            self.fail(f"{value} is more than {_MAX_INTEGER}.", param, ctx)
+        return number
+
+
+class Seconds(click.FloatRange):
+    """A duration. Unlike `click.FloatRange`, it rejects NaN."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Convert text to a float."""
+        number = float(super().convert(value, param, ctx))
+        if number != number:  # noqa: PLR0124  (only NaN differs from itself)
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return number
+
+
 class Fraction(click.FloatRange):
     """A number from 0 to 1, or a percentage. Unlike `click.FloatRange`, it rejects NaN."""
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 import click
 
-from dataprep.commands.param_types import byte_size
+from dataprep.commands.param_types import Count, byte_size
 from dataprep.commands.sections import option, pass_record, section
 from manifests.schema import Format
 
@@ -30,13 +30,13 @@ _SHARDS = section(
     ),
     option(
         "--samples-per-shard",
-        type=click.IntRange(1),
+        type=Count(1),
         metavar="N",
         help="Samples per shard. Overrides --shard-size.",
     ),
     option(
         "--seed",
-        type=click.IntRange(0),
+        type=Count(0),
         metavar="N",
         default=0,
         show_default=True,

@@ -69,7 +69,7 @@ REASONS = {
     "unreadable": "the file cannot be read",
     "bad-label": "the image has no label, or its boxes do not fit it",
     "mask-size": "the mask or depth of the image has another size",
-    "bad-name": "the file name is not valid UTF-8",
+    "bad-name": "the file name is not valid UTF-8, or in an object store contains ? or #",
     "duplicate": "a copy of another image, left out by --duplicates drop",
     "failed": "dataprep itself failed on the image, which is a bug",
 }

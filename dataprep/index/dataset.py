@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,8 +18,10 @@ from dataprep.index.discover import FoundShards, find_components, find_shards, s
 from dataprep.index.shard import THREADS, FailedShard, IndexedShard, IndexTask, index_batch
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
+from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import CallError, DamagedError
 from manifests.remote import is_url, parent_folder
+from manifests.revisions import APPEND_MARK_NAME
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
 from manifests.store import (
     MANIFEST_NAME,
@@ -92,6 +95,7 @@ def index_shards(
         storage.check_partials(folders)
         with storage.remember(shards.folder):
             _refuse_folders(shards)
+            _refuse_unfinished(shards.folder)
             if not options.overwrite:
                 _refuse_to_replace(shards)
         scan = find_components(shards, options)
@@ -138,6 +142,16 @@ def _refuse_folders(shards: FoundShards) -> None:
     for path in chain(per_shard, (os.path.join(shards.folder, name) for name in (MANIFEST_NAME, REJECTED_NAME))):
         if os.path.isdir(path):
             raise CallError(f"{printable(path)} is a folder, but a file of this name is needed", hint="move it away")
+
+
+def _refuse_unfinished(folder: str) -> None:
+    """Refuse a folder in which a conversion or an append has not ended: its shards are only a part of the dataset."""
+    for name, what, hint in (
+        (INCOMPLETE_NAME, "a conversion", "run the command that made it again to finish it"),
+        (APPEND_MARK_NAME, "an append", f"`dataprep verify {shlex.quote(folder)}` says how to finish or to undo it"),
+    ):
+        if storage.is_file(os.path.join(folder, name)):
+            raise CallError(f"{what} in {printable(folder)} was interrupted, or is running", hint=hint)
 
 
 def _refuse_to_replace(shards: FoundShards) -> None:

@@ -20,7 +20,9 @@ from manifests.errors import CallError, ShardError, TableError
 from manifests.json_members import is_unicode
 from manifests.remote import absolute, is_url, open_store, parent_folder
 from manifests.schema import MAX_LABEL_OFFSET, SPLIT_ALIASES, Components, Format, TableMetadata
+from manifests.split_names import is_split_name
 from manifests.tables import read_table_metadata
+from manifests.text import shown
 
 #: TensorFlow Datasets and many scripts write TFRecord shards without an extension: ``train-00012-of-01024``.
 _TENSORFLOW_NAME = re.compile(r"-\d+-of-\d+$")
@@ -106,7 +108,7 @@ def _walk(folder: str) -> Iterator[str]:
                 yield f"{folder}/{name}"
         return
     for parent, folders, files in os.walk(folder):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in files:
             if not name.startswith(".") and _formats_of(name):
                 yield os.path.join(parent, name)
@@ -202,8 +204,10 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
         ShardError: the first record cannot be read.
 
     """
-    if options.split and not is_unicode(options.split):
-        raise CallError(f"--split {options.split!r} is not valid UTF-8", hint="use letters, digits, - and _")
+    if options.split and not is_split_name(options.split):
+        raise CallError(
+            f"--split {shown(options.split)} cannot be part of a file name", hint="use letters, digits, - and _"
+        )
     if options.label and options.label_key:
         raise CallError("--label and --label-key cannot be used together", hint="leave one of them out")
     if abs(options.label_offset) > MAX_LABEL_OFFSET:

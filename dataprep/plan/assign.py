@@ -21,9 +21,10 @@ from dataprep.options import HASH_COLUMN, Options
 from dataprep.plan.random_order import ORDER_STREAM, permutation
 from dataprep.plan.splits import assign_splits
 from dataprep.sources import Source
-from dataprep.sources.base import MAX_SPLIT_NAME
 from manifests.errors import CallError
+from manifests.split_names import MAX_SPLIT_NAME, is_split_name
 from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
+from manifests.text import shown
 
 __all__ = ["PLAN_FOLDER", "ConversionPlan", "Options", "PlannedShard", "ShardPlan", "key_of", "make_plan", "shard_name"]
 
@@ -141,6 +142,8 @@ def _check_names(splits: Sequence[str]) -> None:
                 f"{MAX_SPLIT_NAME}, because shards are named after it",
                 hint="write shorter names into the split column",
             )
+        if not is_split_name(name):
+            raise CallError(f"split {shown(name)} cannot be part of a file name", hint="use letters, digits, - and _")
 
 
 def shard_name(split: str, number: int) -> str:

@@ -41,11 +41,7 @@ def filter_source(source: Source, where: str) -> Source:
     """
     columns = _columns(source)
     names = _of_option(partial(filter_columns, where))
-    lowered = {name.lower(): name for name in reversed([*columns])}  # as in SQL, case does not matter
-    for name in names:
-        if name.lower() not in lowered:
-            raise _unknown(name, columns)
-    used = dict.fromkeys([lowered[name.lower()] for name in names] or ["size"])
+    used = dict.fromkeys([_column_of(name, columns) for name in names] or ["size"])
     table = pa.table({name: columns[name]() for name in used})
     rows = np.flatnonzero(_of_option(partial(matching_rows, where, table)))
     if not len(rows):
@@ -83,6 +79,19 @@ def _columns(source: Source) -> Mapping[str, Callable[[], pa.Array | pa.ChunkedA
     return own | {
         name: partial(table.column, name) for table in tables for name in table.column_names if name not in own
     }
+
+
+def _column_of(name: str, columns: Mapping[str, object]) -> str:
+    """Return the column that a name stands for. As in SQL, case does not matter, unless only it tells columns apart."""
+    alike = [each for each in columns if each.lower() == name.lower()]
+    if not alike:
+        raise _unknown(name, columns)
+    if name in alike:
+        return name
+    if len(alike) > 1:
+        message = f"--where: {shown(name)} may be the column {' or '.join(map(shown, alike))}"
+        raise CallError(message, hint="write the name as the column has it")
+    return alike[0]
 
 
 def _unknown(name: str, columns: Mapping[str, object]) -> CallError:

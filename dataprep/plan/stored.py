@@ -13,12 +13,15 @@ from dataprep.plan.assign import PlannedShard, shard_name
 from dataprep.plan.job import Job
 from dataprep.plan.stored_options import boolean, options_from_json
 from dataprep.plan.table import SHARDS_PER_FILE, PlanTable, table_name
-from dataprep.sources.base import MAX_COLUMN_NAME, MAX_SPLIT_NAME, RESERVED_COLUMNS
+from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
+from manifests.errors import CallError
 from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import LabelType
+from manifests.remote import is_url, parse_url
 from manifests.revisions import MAX_REVISION, digest_of
 from manifests.schema import MAX_LABEL
 from manifests.serialization import label_type_of
+from manifests.split_names import is_split_name
 
 #: Versions of plans: of a new dataset, and of an append. Releases that cannot append refuse the second one.
 PLAN_VERSIONS = (1, 2)
@@ -193,7 +196,7 @@ def plan_from_json(body: Member) -> StoredPlan:
 
 
 def _split(name: str, body: Member) -> PlannedSplit:
-    if not 0 < len(name.encode()) <= MAX_SPLIT_NAME or "/" in name or "\0" in name or name.startswith("."):
+    if not is_split_name(name):
         raise MemberError(f"a split has the name {shorten(name)}")
     first = body.get("first")
     return PlannedSplit(
@@ -229,9 +232,15 @@ def _hex(member: Member, digits: int) -> str:
 
 
 def _root(member: Member) -> str:
-    if not member.text().startswith("/") or "\0" in member.text():
+    text = member.text()
+    if is_url(text):
+        try:
+            parse_url(text)
+        except CallError:
+            member.fail("an absolute path or the URL of a folder")
+    elif not text.startswith("/") or "\0" in text:
         member.fail("an absolute path")
-    return member.text()
+    return text
 
 
 def _column(member: Member) -> str:

@@ -21,9 +21,6 @@ RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
 #: Longest name of an extra column, in bytes: `dataprep index` reads TFRecord features with names of up to 127 bytes.
 MAX_COLUMN_NAME = 100
 
-#: Longest name of a split, in bytes. File systems allow 255 for the temporary name of a shard, which contains it.
-MAX_SPLIT_NAME = 100
-
 
 @dataclass(frozen=True)
 class SourceOptions:

@@ -35,13 +35,13 @@ _VERIFY = "run `dataprep verify` on it, then `dataprep repair`, or restore a cop
 
 def is_prepared(src: str) -> bool:
     """Return whether a folder contains a dataset of this project, complete or not."""
-    for name in (MANIFEST_NAME, INCOMPLETE_NAME):
-        path = os.path.join(src, name)
-        if storage.is_file(path):
-            with open_file(path, MANIFEST) as file:
-                if b'"schema_version"' in file.read(4096):
-                    return True
-    return False
+    if storage.is_file(os.path.join(src, INCOMPLETE_NAME)):
+        return True
+    path = os.path.join(src, MANIFEST_NAME)
+    if not storage.is_file(path):
+        return False
+    with open_file(path, MANIFEST) as file:
+        return b'"schema_version"' in file.read(4096)
 
 
 def read_prepared(src: str, options: SourceOptions) -> Source:

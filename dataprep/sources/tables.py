@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dataprep.formats.label_features import CLASS_MEMBERS
 from dataprep.sources.base import (
     MAX_COLUMN_NAME,
-    MAX_SPLIT_NAME,
     RESERVED_COLUMNS,
     Source,
     SourceOptions,
@@ -33,6 +32,7 @@ from manifests.parquet_lists import is_list
 from manifests.parquet_values import shorten_type
 from manifests.remote import parent_folder
 from manifests.schema import COLUMN_PREFIX, SPLIT_ALIASES, split_order
+from manifests.split_names import MAX_SPLIT_NAME
 from manifests.text import printable, suggest
 
 #: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed by Zstandard, need

@@ -41,7 +41,7 @@ class Visit:
         self.skipped: Counter[str] = Counter()
         self.notices: list[str] = []
         self.left_out: list[str] = []
-        self._root = root
+        self._root, self._is_remote = root, is_url(root)
         self._folders = folders
         self._skip = skip
         self._seen: dict[FolderId, str] = {}
@@ -90,6 +90,8 @@ class Visit:
                     self.skipped["hidden folders" if is_folder(entry) else "hidden files"] += 1
                 elif not is_utf8(path):
                     self._reject(path, "bad-name", "the file name is not valid UTF-8; rename the file")
+                elif self._is_remote and {"?", "#"} & {*entry.name}:
+                    self._reject(path, "bad-name", "the name contains ? or #, which end the path of a URL; rename it")
                 elif is_folder(entry):
                     names[entry.name] = entry.is_symlink()
                 elif (suffix := suffix_of(entry.name)) not in IMAGE_SUFFIXES:

@@ -664,7 +664,35 @@ def test_more_workers_give_the_same_files(folder, tmp_path, jpegs):
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == {p.name: p.read_bytes() for p in other.iterdir()}
 
 
+@pytest.mark.parametrize("hidden", [".snapshot", "images/.git"])
+def test_shards_in_hidden_folders_are_no_part_of_the_dataset(folder, jpegs, hidden):
+    (folder / hidden).mkdir(parents=True)
+    for place in (folder, folder / hidden):
+        write_tar(place / "a.tar", members(labeled(jpegs)))
+    (split,) = index_folder(folder).manifest.splits
+    assert split.samples == len(jpegs)
+
+
 # --- wrong usage and damage ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mark", "what"), [("manifest.incomplete.json", "a conversion"), ("manifest.append.json", "an append")]
+)
+def test_a_folder_in_which_another_command_has_not_ended(folder, jpegs, mark, what):
+    write_tar(folder / "a.tar", members(labeled(jpegs)))
+    (folder / mark).write_text("{}")
+    for overwrite in (False, True):
+        with pytest.raises(CallError, match=f"{what} in .* was interrupted, or is running"):
+            index_folder(folder, overwrite=overwrite)
+    assert sorted(os.listdir(folder)) == ["a.tar", mark]
+
+
+@pytest.mark.parametrize("split", ["../other", "/tmp/train", ".a", "a/b"])
+def test_a_split_that_cannot_name_a_file(folder, jpegs, split):
+    write_tar(folder / "a.tar", members(labeled(jpegs)))
+    with pytest.raises(CallError, match="cannot be part of a file name"):
+        index_folder(folder, split=split)
 
 
 @pytest.mark.parametrize(

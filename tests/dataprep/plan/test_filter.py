@@ -82,6 +82,29 @@ def test_extra_columns_and_plan(invoke, image_folder, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("where", "matches"),
+    [
+        ("age < 3", 3),
+        ('"Age" < 98', 2),
+        ("Size = 7", 1),
+        ("size = 7", 0),
+        ("AGE < 3", "may be the column 'Age' or 'age'"),
+        ("age < 3 or Age < 98", "differ only in case"),
+    ],
+)
+def test_columns_whose_names_differ_only_in_case(invoke, image_folder, tmp_path, where, matches):
+    lines = ["path,label,Size,Age,age"]
+    for number, path in enumerate(sorted(image_folder.glob("*/*"))[:5]):
+        lines.append(f"{path},a,{number + 5},{100 - number},{number}")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    options = ("--src", tmp_path / "table.csv", "--where", where, "--out", tmp_path / "out", "--dry-run")
+    if isinstance(matches, str) or not matches:
+        assert (matches or "matches none") in invoke("convert", *options, status=2).stderr
+    else:
+        assert f"{matches} of 5 images match" in invoke("convert", *options).stderr
+
+
+@pytest.mark.parametrize(
     ("where", "message"),
     [
         ("labl = 'cat'", "did you mean 'label'"),

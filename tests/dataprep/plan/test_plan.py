@@ -267,6 +267,13 @@ def test_long_split_names(length, is_refused):
         assert make_plan(source, Options()).shards[0].name == "s" * 100 + "-00000"
 
 
+@pytest.mark.parametrize("name", ["../other/train", "/tmp/train", "..", ".hidden", "a\0b", "\udc80"])
+def test_split_names_that_would_leave_the_output_folder(name):
+    """A manifest that someone else wrote may contain them."""
+    with pytest.raises(CallError, match="cannot be part of a file name"):
+        make_plan(make_source([1], splits=(name,)), Options())
+
+
 @given(names=st.lists(st.text(max_size=30), min_size=1, max_size=40, unique=True))
 def test_a_manifest_that_would_be_too_long_is_refused_before_any_work(names):
     """The estimate is never less than the length of the manifest."""

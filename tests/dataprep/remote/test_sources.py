@@ -128,6 +128,30 @@ def test_a_source_that_does_not_exist(store) -> None:
         read_source(f"{store}/list.txt")
 
 
+@pytest.mark.parametrize("name", ["what?.jpg", "no#2.jpg", "which?/1.jpg"])
+def test_names_that_cannot_be_part_of_a_url_are_rejected(images, store, name) -> None:
+    url = upload(images, store)
+    before = read_source(url)
+    store.put(f"train/class 0/{name}", (images / "train/class 0/00000.jpg").read_bytes())
+    source = read_source(url)
+    rejected = [row for row in source.rejected if row not in before.rejected]
+    assert [(row["source"], row["reason"]) for row in rejected] == [
+        (f"train/class 0/{name.removesuffix('/1.jpg')}", "bad-name")
+    ]
+    assert source.path == before.path
+
+
+def test_plan_work_and_finish_with_images_in_an_object_store(images, store, invoke, tmp_path) -> None:
+    url = upload(images, store)
+    invoke("convert", "--src", url, "--out", tmp_path / "a", "--samples-per-shard", 10)
+    invoke("plan", "--src", url, "--out", tmp_path / "b", "--samples-per-shard", 10)
+    invoke("info", tmp_path / "b/plan")
+    invoke("work", tmp_path / "b", "--task", "0/1")
+    invoke("finish", tmp_path / "b")
+    for name in ("manifest.json", "train-00000.tfrecord", "val-00001.parquet"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
 def test_an_image_that_was_replaced_after_the_scan(images, store, tmp_path) -> None:
     source = read_source(upload(images, store))
     store.put("train/class 0/00000.jpg", b"shorter")

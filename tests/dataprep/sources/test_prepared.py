@@ -174,6 +174,10 @@ def test_a_damaged_image_is_rejected_by_its_checksum(dataset, tmp_path, invoke):
         (lambda d: shutil.copy(d / "val-00000.parquet", d / "train-00000.parquet"), "train-00000.parquet: "),
         (lambda d: damage(d / "manifest.json", 300), "the manifest does not match its own checksum"),
         (lambda d: (d / "manifest.json").rename(d / "manifest.incomplete.json"), "the dataset is incomplete"),
+        (
+            lambda d: (d / "manifest.json").unlink() or (d / "manifest.incomplete.json").write_text("{}"),
+            "the dataset is incomplete",
+        ),
     ],
 )
 def test_damage_is_named_before_anything_is_written(change, message, dataset, tmp_path, invoke):
