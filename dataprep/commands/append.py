@@ -104,7 +104,10 @@ def _print_nothing(result: AppendResult, out: str) -> None:
     """Say that there was nothing to append."""
     since = "" if result.revision is None else f" since revision {result.revision}"
     images = plural(result.known, "image")
-    print_line(f"nothing to append: all {images} of the source {agree(result.known, 'is', 'are')} in {out}{since}")
+    rejected = ", or rejected then" if result.manifest.rejected else ""
+    print_line(
+        f"nothing to append: all {images} of the source {agree(result.known, 'is', 'are')} in {out}{since}{rejected}"
+    )
 
 
 def print_append_plan(planned: AppendPlan | AppendResult, out: str) -> None:

@@ -21,7 +21,7 @@ from dataprep.resume.finished import read_conversion
 from dataprep.sources import Source
 from dataprep.verify.shard import manifest_of
 from manifests.errors import DamagedError
-from manifests.history import read_old_manifest
+from manifests.history import read_older
 from manifests.revisions import old_manifest_name, parts, revisions_of_shards
 from manifests.schema import File, Manifest
 from manifests.store import checksum_text, read_manifest, rejected_bytes
@@ -89,18 +89,26 @@ def repair_dataset(
         if broken and source is not None and manifest.creator == "convert":
             found |= remake_all(folder, manifest, broken, found, source, workers=workers, dry_run=dry_run)
         files = [file for shard in shards for file in found[shard.name]]
-        files += _check_old_manifests(folder, manifest)
-        files += _repair_rejected(folder, manifest, source, workers, dry_run=dry_run)
+        old, damaged = _read_old_manifests(folder, manifest)
+        files += damaged
+        with_rejected = {
+            each.rejected: each for each in (*old, manifest)
+        }  # a revision may keep the list of the one before
+        for each in with_rejected.values():
+            files += _repair_rejected(folder, each, source, workers, dry_run=dry_run)
     return RepairResult(tuple(files), len(shards))
 
 
-def _check_old_manifests(folder: str, manifest: Manifest) -> Iterator[DamagedFile]:
+def _read_old_manifests(folder: str, manifest: Manifest) -> tuple[list[Manifest], list[DamagedFile]]:
+    """Return the manifests of the older revisions, and those that cannot be read."""
+    old, damaged = [], []
     for revision in range(manifest.revision):
         try:
-            read_old_manifest(folder, manifest, revision)
+            old.append(read_older(folder, manifest, revision)[0])
         except DamagedError as error:
             name, reason = old_manifest_name(revision), "the newest manifest does not determine it"
-            yield DamagedFile(name, error.message, reason=reason, hint=error.hint or "")
+            damaged.append(DamagedFile(name, error.message, reason=reason, hint=error.hint or ""))
+    return old, damaged
 
 
 def _repair_rejected(
@@ -124,11 +132,11 @@ def _repair_rejected(
             storage.replace_file(path, data)
         yield DamagedFile(file.name, damage, repair="rebuilt from the sample tables" + " and the source" * bool(source))
         return
-    again = "dataprep index" if manifest.creator == "index" else "dataprep convert"
+    again = f"run the same `dataprep {manifest.creator}` again, or " if not manifest.revision else ""
     yield DamagedFile(
         file.name,
         damage,
         reason="the sample tables do not list all rejected images",
         hint=("" if source or manifest.creator == "index" else "set --src to the source of the dataset, ")
-        + f"run the same `{again}` again, or restore the file from a copy",
+        + f"{again}restore the file from a copy",
     )

@@ -19,10 +19,10 @@ from dataprep.verify.problems import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
-from manifests.history import read_old_manifest
+from manifests.history import read_older
 from manifests.remote import is_url, parse_url
 from manifests.revisions import APPEND_MARK_NAME, old_manifest_name
-from manifests.schema import UNREADABLE, Manifest, Shard
+from manifests.schema import UNREADABLE, File, Manifest, Shard
 from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest
 from manifests.unexpected_errors import raise_machine_fault
 
@@ -188,12 +188,22 @@ def _entries(folder: str) -> Sequence[storage.Entry]:
     return storage.list_folder(folder)
 
 
-def _check_old_manifests(folder: str, manifest: Manifest) -> Iterator[Problem]:
+def _check_old_revisions(folder: str, manifest: Manifest) -> Iterator[Problem]:
+    """Check the files that only `dataprep revert` and ``loaders.build(revision=)`` need."""
+    rejected = {manifest.rejected}
     for revision in range(manifest.revision):
         try:
-            read_old_manifest(folder, manifest, revision)
+            old = read_older(folder, manifest, revision)[0]
         except DamagedError as error:
             yield Problem(old_manifest_name(revision), error.message, hint=error.hint)
+            continue
+        if old.rejected is not None and old.rejected not in rejected:
+            yield from _check_rejected(folder, old.rejected)
+        rejected.add(old.rejected)
+
+
+def _check_rejected(folder: str, file: File) -> Iterator[Problem]:
+    return check_file(folder, file, REJECTED, "run `dataprep repair` on the dataset")
 
 
 def _check_mark(folder: str, manifest: Manifest) -> tuple[list[Problem], frozenset[str]]:
@@ -240,6 +250,6 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
         elif name.endswith(_SUFFIXES) and name not in named | pending and manifest.creator == "convert":
             yield Problem(name, "the file is not in the manifest", hint="remove it, or make the dataset again")
     yield from mark_problem
-    yield from _check_old_manifests(folder, manifest)
+    yield from _check_old_revisions(folder, manifest)
     if manifest.rejected is not None:
-        yield from check_file(folder, manifest.rejected, REJECTED, "run `dataprep repair` on the dataset")
+        yield from _check_rejected(folder, manifest.rejected)

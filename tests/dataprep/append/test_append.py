@@ -87,10 +87,22 @@ def test_appending_the_same_source_again_adds_nothing(dataset, sources, invoke, 
     before = snapshot(dataset)
     assert json.loads(before["rejected.1.jsonl"])["source"] == "dog/broken.jpg"
     output = invoke(*append).output
-    assert f"nothing to append: all 9 images of the source are in {dataset} since revision 1\n" in output
+    assert f"nothing to append: all 9 images of the source are in {dataset} since revision 1, or rejected then\n" in output
     output = invoke("convert", "--src", sources[0], "--out", dataset, "--append").output
-    assert f"nothing to append: all 20 images of the source are in {dataset} since revision 0\n" in output
+    assert f"nothing to append: all 20 images of the source are in {dataset} since revision 0, or rejected then\n" in output
     assert snapshot(dataset) == before
+
+
+def test_the_list_of_rejected_images_of_an_old_revision_is_checked_and_repaired(sources, invoke, snapshot, tmp_path):
+    out = tmp_path / "out"
+    for source, options in zip(sources, ([], ["--append"]), strict=True):
+        (source / "dog" / "broken.jpg").write_bytes(b"")
+        invoke("convert", "--src", source, "--out", out, "--max-rejected", 1, *options)
+    before = snapshot(out)
+    (out / "rejected.jsonl").unlink()
+    assert "rejected.jsonl: the file cannot be read" in invoke("verify", out, status=1).output
+    assert "rejected.jsonl" in invoke("repair", out).output
+    assert snapshot(out) == before
 
 
 @pytest.mark.parametrize("options", [[], ["--resize-shorter", 20], ["--store", "raw", "--raw-size", 16]])
