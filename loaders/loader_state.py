@@ -75,9 +75,9 @@ class LoaderState(LoaderAttributes):
     def _batches(self) -> Iterator[Any]:
         iteration = self._looping = self._begin()
         try:
-            while self._progress.position.batch < self._progress.batches:
+            while self._progress.position.batch < self._progress.batches or self._looping != iteration:
                 self._require_open()
-                if iteration != self._progress.iteration:
+                if not iteration == self._progress.iteration == self._looping:
                     raise CallError(
                         "this iterator is invalid: the loader has a newer one, or set_epoch() was called",
                         hint="use one iterator at a time, or build a second loader",

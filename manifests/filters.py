@@ -73,7 +73,7 @@ def _check_part(where: str, node: Mapping[str, Any]) -> None:
         raise _wrong(where, f"a filter cannot contain {kind}")
     name = node["function_name"]
     if name == "random":
-        hint = "hash(path) % 10 = 0 takes a tenth of the samples, the same in every run"
+        hint = "hash(COLUMN) % 10 = 0 takes a tenth of the values of a column, the same in every run"
         raise CallError(f"the filter {printable(where)!r} cannot be used (it is another one in each run)", hint=hint)
     if name not in _FUNCTIONS:
         raise CallError(

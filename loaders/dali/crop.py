@@ -67,7 +67,7 @@ def find_region(crop: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf,
             return Region(start, shape, normalized=True)
         case CropAtRatio():
             sides = shape_of(types.FLOAT)[:2]
-            side = math.floor(fn.reductions.min(sides, keep_dims=True) * crop.share)
+            side = math.max(math.floor(fn.reductions.min(sides, keep_dims=True) * crop.share), 1.0)
             kept = fn.cat(side, side)
             return Region(math.floor((sides - kept) * 0.5), kept)
         case Crop():

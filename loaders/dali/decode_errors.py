@@ -71,13 +71,14 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
         return file_error
     problems = {
         "readers": "a record cannot be read",
-        "slice": "an image does not have the size that the sample tables state for all images",
+        "slice": "an image is smaller than a transform needs, or does not have the size that the sample tables state",
     }
+    hints = {"slice": "put a resize first if images are small or stored turned; {} finds damaged ones"}
     problem = problems.get(operator, "an image cannot be decoded")
     return (DamagedError if reading else UndecodableError)(
         f"{problem} (DALI says: {reason})",
         file=split.folder,
-        hint=f"run {verify} to find it",
+        hint=hints.get(operator, "run {} to find it").format(verify),
     )
 
 

@@ -96,8 +96,9 @@ class _ShuffledPlan(EpochPlan):
 
 class _WindowPlan(EpochPlan):
     def __init__(self, shards: Indices, window: int, global_batch: int, seed: int) -> None:
-        """Plan epochs of rows whose shards are given, ascending, int [samples]."""
+        """Plan epochs of rows whose shards are given, int [samples]."""
         super().__init__(len(shards), global_batch, seed)
+        self._by_shard = None if (np.diff(shards) >= 0).all() else np.argsort(shards, kind="stable")
         _, self._sizes = np.unique(shards, return_counts=True)
         self._shards = min(window, len(self._sizes))
         self._distance = max(1, round(self.samples * self._shards / len(self._sizes)))
@@ -116,8 +117,9 @@ class _WindowPlan(EpochPlan):
         rows = np.arange(self.samples) + np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes)
         delays = random_words(self.samples, self.seed, epoch, _DELAY) % np.uint64(self._distance)
         places = delays.astype(np.int64) + np.arange(self.samples)
-        order_of_rows: Indices = rows[np.argsort(places, kind="stable")].astype(index_dtype(self.samples))
-        return order_of_rows
+        rows = rows[np.argsort(places, kind="stable")]
+        order_of_rows: Indices = rows if self._by_shard is None else self._by_shard[rows]
+        return order_of_rows.astype(index_dtype(self.samples))
 
 
 class _SpreadPlan(EpochPlan):

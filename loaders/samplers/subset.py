@@ -47,6 +47,12 @@ class SubsetSampler(ComparedByText):
         if self.rows is not None:
             object.__setattr__(self, "rows", _as_rows(self.rows))
         check_is_sampler(self.sampler)
+        if isinstance(self.sampler, SubsetSampler) and self.sampler.rows is not None:
+            # They could mean rows of the split, or of this subset.
+            raise CallError(
+                "a SubsetSampler with rows cannot be inside of another SubsetSampler",
+                hint="give one SubsetSampler the rows that both choose",
+            )
         object.__setattr__(self, "_filter_columns", () if self.where is None else filter_columns(self.where))
 
     def __repr__(self) -> str:

@@ -77,8 +77,8 @@ class WeightedSampler(ComparedByText):
             weights = np.asarray(self.weights)
         if len(weights) != samples:
             raise CallError(
-                f"WeightedSampler has {len(weights):,} weights, but the split has {samples:,} samples",
-                hint="pass one weight per row of the split, in stored order",
+                f"WeightedSampler has {len(weights):,} weights, but draws from {samples:,} samples",
+                hint="pass one weight per row of the split, in stored order; in a SubsetSampler, per row of that",
             )
         return WeightedPlan(
             weights, self.samples or samples, batch_size * world_size, seed, replacement=self.replacement

@@ -72,7 +72,15 @@ class Operation:
     def pointwise(self) -> bool:
         """Whether each output pixel depends only on the same input pixel and on random draws.
 
-        A pointwise operation can run after a resize or crop instead of before it.
+        A pointwise operation can run after a crop instead of before it.
+        """
+        return False
+
+    @property
+    def linear(self) -> bool:
+        """Whether it is pointwise, and the mean of two results is the result of the mean, except for rounding.
+
+        A linear operation can run after a resize instead of before it. One that clips at 0 and 255 is not linear.
         """
         return False
 

@@ -60,6 +60,11 @@ class ColorJitter(Operation):
         """``True`` unless the contrast changes, which depends on the mean of the whole image."""
         return self.contrast == (1, 1)
 
+    @property
+    def linear(self) -> bool:
+        """``True`` if only brightness and saturation change, and are not increased: then nothing is clipped."""
+        return self.pointwise and self.hue == (0, 0) and max(*self.brightness, *self.saturation) <= 1
+
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the same spec; images must be uint8 RGB, BGR or gray."""
         return _require_uint8_colors(self, spec)
@@ -81,6 +86,11 @@ class RandomGrayscale(Operation):
 
     @property
     def pointwise(self) -> bool:
+        """Always ``True``."""
+        return True
+
+    @property
+    def linear(self) -> bool:
         """Always ``True``."""
         return True
 
@@ -134,6 +144,11 @@ class ConvertColor(Operation):
     def pointwise(self) -> bool:
         """Always ``True``."""
         return True
+
+    @property
+    def linear(self) -> bool:
+        """``False`` for LAB and HSV: a hue is an angle, and lightness is not proportional to light."""
+        return self.space not in ("LAB", "HSV")
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with the color space `space`; images must be uint8 RGB, BGR or gray."""

@@ -47,6 +47,11 @@ class RandomApply(Operation):
         """Whether all of the operations are pointwise."""
         return all(each.pointwise for each in self.operations)
 
+    @property
+    def linear(self) -> bool:
+        """Whether all operations are linear."""
+        return all(each.linear for each in self.operations)
+
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec, whose size is known only if the operations keep it."""
         return _common(self, [spec, chain_output(self.operations, spec)])
@@ -80,6 +85,11 @@ class RandomChoice(Operation):
         """Whether all operations are pointwise."""
         return all(each.pointwise for chain in self.chains for each in chain)
 
+    @property
+    def linear(self) -> bool:
+        """Whether all operations are linear."""
+        return all(each.linear for chain in self.chains for each in chain)
+
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec, whose size is known only if all chains give the same."""
         return _common(self, [chain_output(chain, spec) for chain in self.chains])
@@ -106,6 +116,11 @@ class RandomOrder(Operation):
     def pointwise(self) -> bool:
         """Whether all operations are pointwise."""
         return all(each.pointwise for chain in self.chains for each in chain)
+
+    @property
+    def linear(self) -> bool:
+        """Whether all operations are linear."""
+        return all(each.linear for chain in self.chains for each in chain)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec, whose size is known only if all chains keep it."""

@@ -93,6 +93,11 @@ class Normalize(Operation):
         """Always ``True``, although a resize before it rounds to uint8 once more."""
         return True
 
+    @property
+    def linear(self) -> bool:
+        """Always ``True``."""
+        return True
+
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return a float32 spec with `channels` channels."""
         return replace(require_three_channels(self, spec), is_uint8=False, channels=self.channels)
@@ -107,6 +112,11 @@ class Rescale(Operation):
         """Always ``True``."""
         return True
 
+    @property
+    def linear(self) -> bool:
+        """Always ``True``."""
+        return True
+
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return a float32 spec; images must be uint8."""
         return replace(require_uint8(self, spec), is_uint8=False)
@@ -118,6 +128,11 @@ class ToFloat(Operation):
 
     @property
     def pointwise(self) -> bool:
+        """Always ``True``."""
+        return True
+
+    @property
+    def linear(self) -> bool:
         """Always ``True``."""
         return True
 

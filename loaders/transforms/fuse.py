@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from loaders.transforms.base import ImageSpec, Operation
-from loaders.transforms.color import ConvertColor
 from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.geometry import Flip
@@ -130,14 +129,12 @@ def fuse(operations: Sequence[Operation]) -> Fusion:
 
 
 def _move_resize_before_pointwise(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
-    # The result differs only by rounding and by clipping at 0 and 255.
     *before, first, second = operations
-    # Hues are angles: the mean of two hues is not the hue of the mean color.
-    if not first.pointwise or first == ConvertColor("HSV"):
-        return None
-    if isinstance(second, (Resize, RandomResizedCrop, CropAtRatio)) or _never_pads(second, before):
-        return (second, first)
-    return None
+    if isinstance(second, (Resize, RandomResizedCrop, CropAtRatio)):
+        may_move = first.pointwise if second.filter == "nearest" else first.linear
+    else:
+        may_move = first.pointwise and _never_pads(second, before)
+    return (second, first) if may_move else None
 
 
 def _decode_only_the_crop(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
@@ -193,7 +190,8 @@ def _never_pads(operation: Operation, before: Sequence[Operation]) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         _move_resize_before_pointwise,
-        "{second} before {first}: {first} works on each pixel separately, so its result is the same with fewer pixels",
+        "{second} before {first}: {first} works on each pixel separately, so its result is the same with fewer pixels, "
+        "except for rounding",
     ),
     Rule(_decode_only_the_crop, "{first} + {second}: only the cropped region is decoded"),
     Rule(

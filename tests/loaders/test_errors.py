@@ -111,6 +111,17 @@ def test_a_second_iterator_invalidates_the_first(make_dataset, mixed):
         next(first)
 
 
+def test_a_loop_inside_of_a_loop_over_the_same_loader_is_an_error(make_dataset, mixed):
+    """Also if the inner loop ends: the outer one would end early, as if the epoch were complete."""
+    with build(make_dataset("tfrecord", mixed)) as loader:
+        outer = iter(loader)
+        next(outer)
+        assert len([*loader]) == len(loader) > 1
+        with pytest.raises(CallError, match="this iterator is invalid: the loader has a newer one"):
+            next(outer)
+        assert len([*loader]) == len(loader)
+
+
 @FORMATS
 def test_a_missing_or_truncated_shard(make_dataset, mixed, fmt):
     folder = make_dataset(fmt, mixed)

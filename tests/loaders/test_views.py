@@ -24,6 +24,24 @@ def dataset(make_dataset):
     return make_dataset("tfrecord", [("jpg", encode(photo(number)), number) for number in range(8)], shards=1)
 
 
+def test_a_state_tells_apart_what_all_views_share_and_what_one_has(dataset):
+    flip, crop = "RandomHorizontalFlip", {"RandomResizedCrop": {"size": 16}}
+    divisions = [([crop], [[flip], [flip]]), ([], [[crop, flip], [crop, flip]]), ([crop, flip], [[], []])]
+    states = []
+    for transforms, views in divisions:
+        with build(dataset, views, transforms) as loader:
+            next(iter(loader))
+            states.append(loader.state_dict())
+    for number, (transforms, views) in enumerate(divisions):
+        for other, state in enumerate(states):
+            with build(dataset, views, transforms) as loader:
+                if other == number:
+                    loader.load_state_dict(state)
+                else:
+                    with pytest.raises(CallError, match="transforms"):
+                        loader.load_state_dict(state)
+
+
 def build(dataset, views, transforms=(), **options):
     return loaders.build(dataset, transforms=[*transforms], views=views, **OPTIONS | options)
 

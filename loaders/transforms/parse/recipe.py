@@ -99,8 +99,8 @@ class Recipe:
     @property
     def text(self) -> str:
         """All operations as text, which identifies them in checkpoints and in files of ``loaders tune``."""
-        views = (operation for view in self.views for operation in view.operations)
-        return " ".join(map(repr, (*self.operations, *self.mixing, *views)))
+        views = [f"view({' '.join(map(repr, view.operations))})" for view in self.views]
+        return " ".join([*map(repr, (*self.operations, *self.mixing)), *views])
 
     @property
     def smoothing(self) -> float:

@@ -87,9 +87,14 @@ def test_appending_the_same_source_again_adds_nothing(dataset, sources, invoke, 
     before = snapshot(dataset)
     assert json.loads(before["rejected.1.jsonl"])["source"] == "dog/broken.jpg"
     output = invoke(*append).output
-    assert f"nothing to append: all 9 images of the source are in {dataset} since revision 1, or rejected then\n" in output
+    assert (
+        f"nothing to append: all 9 images of the source are in {dataset} since revision 1, or rejected then\n" in output
+    )
     output = invoke("convert", "--src", sources[0], "--out", dataset, "--append").output
-    assert f"nothing to append: all 20 images of the source are in {dataset} since revision 0, or rejected then\n" in output
+    assert (
+        f"nothing to append: all 20 images of the source are in {dataset} since revision 0, or rejected then\n"
+        in output
+    )
     assert snapshot(dataset) == before
 
 

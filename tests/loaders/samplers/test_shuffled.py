@@ -135,6 +135,21 @@ def test_a_window_gives_each_sample_once_from_few_shards_at_a_time(sizes, window
     assert in_use <= 2 * distance + 2 * max(sizes)
 
 
+@given(st.randoms(use_true_random=False), st.integers(1, 4))
+def test_a_window_of_rows_in_any_order_reads_few_shards_at_a_time(random, window):
+    shards = np.repeat(np.arange(12, dtype=np.int32), 20)
+    rows = [*range(len(shards))]
+    random.shuffle(rows)
+    sampler = loaders.ShuffledSampler(window=window)
+    plans = [
+        sampler.plan({SHARD: each}, samples=len(each), batch_size=8, world_size=1, seed=3)
+        for each in (shards, shards[rows])
+    ]
+    ascending, shuffled_rows = (epoch_of(plan, 1, 8) for plan in plans)
+    assert sorted(shuffled_rows.tolist()) == [*range(len(shards))]
+    np.testing.assert_array_equal(shards[rows][shuffled_rows], shards[ascending])
+
+
 @given(st.integers(1, 8), st.integers(1, 4))
 def test_a_window_is_the_same_order_at_any_world_size(batch_size, world_size):
     sizes = [30, 50, 20, 40]

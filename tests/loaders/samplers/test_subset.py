@@ -64,6 +64,7 @@ def test_the_other_sampler_sees_the_subset():
         ({"rows": []}, "at least one"),
         ({"rows": [1, 2, 1]}, "contains 1 twice"),
         ({"rows": [-1]}, "at least 0, got -1"),
+        ({"where": "true", "sampler": SubsetSampler([3])}, "with rows cannot be inside of another"),
         ({"rows": [1.5]}, "list of integers"),
         ({"rows": COLUMNS["label"] == 3}, "np.flatnonzero"),
         ({"where": ""}, "text of 1 to"),

@@ -82,5 +82,5 @@ def test_large_weights_do_not_overflow():
 
 
 def test_the_number_of_weights_must_match_the_split():
-    with pytest.raises(CallError, match="has 2 weights, but the split has 3 samples"):
+    with pytest.raises(CallError, match="has 2 weights, but draws from 3 samples"):
         counts(WeightedSampler([1, 1]), 3)

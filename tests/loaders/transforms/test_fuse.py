@@ -29,6 +29,7 @@ from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.dali.normalize import finish
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
+from loaders.transforms.containers import RandomApply
 from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
 from loaders.transforms.fuse import RULES, CropResize, DecodeCrop, FlipNormalize, ResizeCrop, fuse
@@ -75,13 +76,31 @@ def test_resize_after_decoding_keeps_the_filter_of_the_crop():
 @pytest.mark.parametrize("resize", [SHORT, RANDOM_CROP, CropAtRatio(8, 0.5)])
 @pytest.mark.parametrize(
     "pixels",
-    [NORMALIZE, Rescale(), RandomGrayscale(), PCALighting(), ColorJitter(hue=(-0.1, 0.1)), ConvertColor("YCbCr")],
+    [NORMALIZE, Rescale(), RandomGrayscale(), ColorJitter((0.5, 1), saturation=(0, 1)), ConvertColor("YCbCr")],
 )
-def test_resize_moves_before_pointwise_operations(pixels, resize):
+def test_resize_moves_before_linear_operations(pixels, resize):
     found = fuse([FLIP, pixels, resize])
     assert found.operations == (FLIP, resize, pixels)
     names = type(resize).__name__, type(pixels).__name__
     assert found.reasons[0].startswith(f"{names[0]} before {names[1]}: {names[1]} works on each pixel separately")
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        PCALighting(),
+        ColorJitter((1, 1.1)),
+        ColorJitter(saturation=(1, 3)),
+        ColorJitter(hue=(-0.1, 0.1)),
+        ConvertColor("LAB"),
+        ConvertColor("HSV"),
+        RandomApply((ColorJitter((0.6, 1.4)),)),
+    ],
+)
+def test_resize_stays_behind_operations_that_clip_or_bend(pixels):
+    assert fuse([FLIP, pixels, SHORT]).operations == (FLIP, pixels, SHORT)
+    nearest = Resize((32, 40), filter="nearest")
+    assert fuse([FLIP, pixels, nearest]).operations == (FLIP, nearest, pixels)
 
 
 def test_raw_pixels_crop_and_resize_in_one_pass():
@@ -106,12 +125,12 @@ def test_rules_apply_to_the_result_of_other_rules():
     found = fuse([Decode(), NORMALIZE, SHORT, CROP])
     assert found.operations == (Decode(), ResizeCrop(SHORT, CROP), NORMALIZE)
     assert len(found.reasons) == 3
-    found = fuse([Decode(), RandomGrayscale(), PCALighting(), RANDOM_CROP, FLIP, NORMALIZE])
+    found = fuse([Decode(), RandomGrayscale(), ConvertColor("GRAY"), RANDOM_CROP, FLIP, NORMALIZE])
     assert found.operations == (
         DecodeCrop(Decode(), RANDOM_CROP),
         Resize((32, 40)),
         RandomGrayscale(),
-        PCALighting(),
+        ConvertColor("GRAY"),
         FlipNormalize(FLIP, NORMALIZE),
     )
     # The resize after decoding can be fused again.
@@ -396,7 +415,7 @@ RESIZES = (Resize((97, 131)), Resize((97, 131), antialias=False), RANDOM_CROP, C
 
 
 def check_resize_before_pointwise_operations(gpu: bool = False) -> None:
-    """Linear operations differ by rounding to uint8. Operations that clip at 0 and 255 differ more near white."""
+    """Linear operations differ by rounding to uint8."""
     level_of_std = 0.225 * 255
     for resize in RESIZES:
         every = (
@@ -405,15 +424,11 @@ def check_resize_before_pointwise_operations(gpu: bool = False) -> None:
             (ConvertColor("BGR"), 1, 0, 0),
             (ConvertColor("GRAY"), 1, 1, 0.25),
             (ConvertColor("YCbCr"), 1, 1, 0.25),
-            (ConvertColor("LAB"), 1, 15, 0.4),
             (RandomGrayscale(0.5), 1, 1, 0.25),
-            (PCALighting(), 1, 20, 0.2),
-            (ColorJitter(brightness=(0.6, 1.4)), 1, 60, 1.2),
-            (ColorJitter(saturation=(0.6, 1.4)), 1, 25, 0.5),
-            (ColorJitter(hue=(-0.1, 0.1)), 1, 50, 0.8),
-            (ColorJitter(brightness=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1)), 1, 100, 2.5),
+            (ColorJitter(brightness=(0.6, 1)), 1, 1, 0.5),
+            (ColorJitter(brightness=(0.6, 1), saturation=(0, 1)), 1, 2, 0.5),
         )
-        for operation, level, most, mean in every if resize is RESIZES[0] else (every[0], every[5], every[-1]):
+        for operation, level, most, mean in every if resize is RESIZES[0] else (every[0], every[4], every[-1]):
             different = [each * level for each in differences([operation, resize], gpu=gpu)]
             assert max(each.max() for each in different) <= most, (operation, resize)
             assert max(each.mean() for each in different) <= mean, (operation, resize)
