@@ -6,7 +6,7 @@ from typing import Any
 
 from loaders.transforms.base import check_bool
 from loaders.transforms.decode_normalize import Rescale, ToFloat
-from loaders.transforms.parse.registry import Note, Parsed, register
+from loaders.transforms.parse.registry import NeedsBytes, Note, Parsed, register
 from manifests.errors import CallError
 from manifests.text import shown
 
@@ -65,5 +65,7 @@ def _convert(dtype: Any, *, scale: bool) -> Parsed:
         yield Rescale() if scale else ToFloat()
         if name not in ("float32", "float"):
             yield Note(f"dtype {name} is ignored: build's dtype sets the type of a batch")
-    elif name != "uint8":
+    elif name == "uint8":
+        yield NeedsBytes()
+    else:
         raise CallError(f"dtype must be one of uint8, {', '.join(_FLOATS)}, got {shown(dtype)}")

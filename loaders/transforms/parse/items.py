@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loaders.transforms.base import Operation
-from loaders.transforms.parse.registry import BatchFunction, Note, parse_transform
+from loaders.transforms.parse.registry import BatchFunction, NeedsBytes, Note, parse_transform
 from loaders.transforms.parse.torchvision_objects import flatten
 from manifests.errors import CallError
 from manifests.text import shown
@@ -24,6 +24,7 @@ class RecipeItem:
         notes: its differences from the library that its name comes from.
         function: the user's function if the item is one.
         written: the item as a name or a name with arguments; ``None`` if it is a record or a function.
+        needs_bytes: whether images must be uint8 before it.
 
     """
 
@@ -33,6 +34,7 @@ class RecipeItem:
     notes: tuple[str, ...] = ()
     function: Callable[[Any], Any] | None = None
     written: Any = field(default=None, compare=False)
+    needs_bytes: bool = False
 
 
 def written_items(source: str, items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
@@ -77,6 +79,7 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         tuple(each.text for each in parsed if isinstance(each, Note)),
         next((each.function for each in parsed if isinstance(each, BatchFunction)), None),
         item,
+        any(isinstance(each, NeedsBytes) for each in parsed),
     )
 
 

@@ -20,6 +20,11 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedsBytes:
+    """Says that images must be uint8 before the transform, which would convert others back."""
+
+
+@dataclass(frozen=True, slots=True)
 class BatchFunction:
     """A user's function that takes and returns the tensor of a whole batch; called after everything else."""
 
@@ -29,8 +34,8 @@ class BatchFunction:
 #: Where a name comes from; ``"loaders"`` for names of this package.
 Library: TypeAlias = Literal["PaddleClas", "torchvision", "timm", "loaders"]
 
-#: What a parser yields: the operations in order, and notes; or a function.
-Parsed: TypeAlias = Iterator["Operation | Note | BatchFunction"]
+#: What a parser yields: the operations in order, notes, and what they need; or a function.
+Parsed: TypeAlias = Iterator["Operation | Note | NeedsBytes | BatchFunction"]
 
 #: Takes the arguments that users write, under the library's names, and yields operations and notes.
 Parser: TypeAlias = Callable[..., Parsed]
@@ -121,7 +126,9 @@ def _parameter(parameter: inspect.Parameter) -> Parameter:
     return Parameter(name, parameter.default if has_default else None, has_default)
 
 
-def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Note | BatchFunction, ...]:
+def parse_transform(
+    name: str, arguments: Mapping[str, Any]
+) -> tuple[Operation | Note | NeedsBytes | BatchFunction, ...]:
     """Parse a transform name and its arguments into operations and notes, or a function.
 
     Raises:

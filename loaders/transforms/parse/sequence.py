@@ -53,6 +53,7 @@ def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
     spec, last, mixing = Decode().output(ImageSpec()), None, None
     values = Values.BYTES
     for number, item in enumerate(items):
+        _check_bytes(item, spec)
         for operation in item.operations:
             if isinstance(operation, Decode) and any(each.operations for each in items[:number]):
                 raise CallError(
@@ -80,6 +81,14 @@ def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
     if spec.size is None:
         raise _sizes_vary(source, last, "a batch needs one size")
     return spec
+
+
+def _check_bytes(item: RecipeItem, spec: ImageSpec) -> None:
+    if item.needs_bytes and not spec.is_uint8:
+        raise CallError(
+            f"{item.location}: {item.description} would convert floating-point images back, which is not supported",
+            hint="leave it out, and what converts them to floating point before it",
+        )
 
 
 def _check_after_crops(item: RecipeItem, operation: Operation, spec: ImageSpec) -> None:

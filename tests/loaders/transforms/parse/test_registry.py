@@ -18,7 +18,7 @@ from loaders.transforms.base import Operation
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse import Parameter, known_transforms, read_recipe, transform_table
-from loaders.transforms.parse.registry import BatchFunction, Library, Note, parse_transform, register
+from loaders.transforms.parse.registry import BatchFunction, Library, NeedsBytes, Note, parse_transform, register
 from manifests.errors import CallError
 
 CROP = {"CropImage": {"size": 8}}
@@ -96,13 +96,13 @@ def test_name_parses_or_states_the_missing_argument(name):
             parse_transform(name, {})
         return
     parsed = parse_transform(name, valid_arguments(name))
-    assert all(isinstance(each, (Operation, Note, BatchFunction)) for each in parsed)
+    assert all(isinstance(each, (Operation, Note, NeedsBytes, BatchFunction)) for each in parsed)
     operations = [each for each in parsed if isinstance(each, Operation)]
     assert operations or name in WITHOUT_OPERATION
     # Operations compare and hash by value.
     assert parsed == parse_transform(name, valid_arguments(name))
     assert len({hash(each) for each in operations}) == len(set(operations))
-    for note in [each for each in parsed[len(operations) :] if not isinstance(each, BatchFunction)]:
+    for note in [each for each in parsed[len(operations) :] if isinstance(each, Note)]:
         assert note.text
         assert not note.text.endswith(".")
         assert "\n" not in note.text

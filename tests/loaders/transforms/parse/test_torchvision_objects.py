@@ -104,6 +104,8 @@ def test_v2_conversions():
     assert scaled[1:-1] == (Rescale(),)
     assert words(v2.ToDtype(torch.uint8, scale=True))[1:-1] == ()
     assert "ToFloat" in repr(words(v2.ToDtype(torch.float32)))
+    back = recipe_error([v2.CenterCrop(8), v2.ToDtype(torch.float32, scale=True), v2.ToDtype(torch.uint8, scale=True)])
+    assert "transforms[2]: ToDtype(dtype='uint8', scale=True) would convert floating-point images back" in back
     text = recipe_error([v2.CenterCrop(8), v2.ToDtype(torch.float32), v2.Normalize(MEAN, STD)])
     assert "for values from 0 to 1, but the values are from 0 to 255" in text
 
