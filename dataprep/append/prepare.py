@@ -134,6 +134,10 @@ def _refuse_files(base: Base, mark: Mark) -> None:
         for revision in base.manifest.revisions:
             remove_empty_shards(base, str(revision.options.get("plan")), _present(out, mark.files))
         for name in _present(out, mark.files):
+            if read_mark(out) is not None:  # another machine has begun meanwhile
+                return
+            if read_base(out).digest != base.digest:
+                raise changed_error(out)
             raise CallError(
                 f"--append: {printable(out)} contains {name!r}, which is not in its manifest",
                 hint="move it away; an append needs this name",

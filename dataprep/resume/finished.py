@@ -10,7 +10,7 @@ from dataprep import storage
 from dataprep.images.base import FAILED
 from dataprep.shards.write import ShardResult
 from dataprep.storage.completion import INCOMPLETE_NAME
-from manifests.errors import ManifestError, TableError
+from manifests.errors import CallError, ManifestError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
 from manifests.schema import Conversion, File, Manifest
 from manifests.store import REJECTED_NAME, parse_manifest, read_manifest
@@ -21,7 +21,7 @@ def files_in_manifest(fingerprint: str, out: str) -> dict[str, File]:
     """Return the files that ``manifest.json`` lists, by name; empty if it is not a manifest of this plan."""
     try:
         return files_of_plan(fingerprint, read_manifest(out))
-    except ManifestError:
+    except (CallError, ManifestError):  # in an object store, there is no folder before the first object
         return {}
 
 

@@ -1,8 +1,9 @@
 """Values of options that click has no types for."""
 
+import click
 import pytest
 
-from dataprep.commands.param_types import Fraction
+from dataprep.commands.param_types import Count, Fraction, Seconds
 
 
 @pytest.mark.parametrize(
@@ -10,3 +11,16 @@ from dataprep.commands.param_types import Fraction
 )
 def test_a_fraction_may_be_a_percentage(text, number):
     assert Fraction(0, 1).convert(text, None, None) == pytest.approx(number)
+
+
+def test_a_count_fits_into_64_bits():
+    assert Count(1).convert(str(2**63 - 1), None, None) == 2**63 - 1
+    with pytest.raises(click.BadParameter, match="is more than 9223372036854775807"):
+        Count(1).convert(str(2**63), None, None)
+
+
+def test_a_duration_is_a_number():
+    assert Seconds(0.05, 600).convert("0.5", None, None) == 0.5
+    for text in ("nan", "inf", "0", "601"):
+        with pytest.raises(click.BadParameter):
+            Seconds(0.05, 600).convert(text, None, None)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dataprep.append import prepare
+from dataprep.append.dataset import append_dataset
 from dataprep.convert import dataset, work
 from dataprep.convert.dataset import convert_dataset
 from dataprep.convert.finish import finish
@@ -17,11 +19,12 @@ from dataprep.convert.work import Share
 from dataprep.images.base import Rejected
 from dataprep.options import Options
 from dataprep.resume import leftovers
+from dataprep.resume.finished import files_in_manifest
 from dataprep.shards import segments
 from dataprep.sources import read_source
 from dataprep.storage.remote import REMOTE
 from dataprep.verify.dataset import verify_dataset
-from manifests.errors import ExitStatus, StoppedError
+from manifests.errors import ExitStatus, StoppedError, StorageError
 from manifests.remote import Store
 
 pytestmark = pytest.mark.usefixtures("staging")
@@ -193,6 +196,32 @@ def test_an_interrupted_overwrite_keeps_no_damaged_shard(convert, store, monkeyp
 
 def kill_before_removing(out, resumable):
     raise KilledError
+
+
+def test_an_equal_append_that_ends_before_this_one_begins(convert, store, make_photos, monkeypatch, tmp_path):
+    """Its shards are part of the dataset: nobody may be told to move them away."""
+    convert()
+    more = read_source(str(make_photos(tmp_path / "more", 9, classes=1)))
+    refuse_folders = prepare.refuse_folders
+
+    def append():
+        return append_dataset(more, str(store), OPTIONS, name="more", workers=1)
+
+    def after_the_other(*arguments):
+        monkeypatch.setattr(prepare, "refuse_folders", refuse_folders)
+        with another_machine(tmp_path):
+            append()
+        refuse_folders(*arguments)
+
+    monkeypatch.setattr(prepare, "refuse_folders", after_the_other)
+    with pytest.raises(StorageError, match="another program has changed the dataset since this append began"):
+        append()
+    assert append().converted is None
+    assert problems(store) == ()
+
+
+def test_a_folder_without_objects_has_no_finished_shards(store):
+    assert files_in_manifest("plan", str(store)) == {}
 
 
 def test_the_status_of_a_missing_shard(source, bucket, dataprep):
