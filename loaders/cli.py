@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from loaders.measure_options import add_loader_options, add_method_options, cache_option, require_cache
+from manifests.option_types import Number
 from manifests.program import end_of, run_program
 from manifests.text import one_line
 
@@ -122,7 +123,7 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
 @click.option("--batch-size", type=click.IntRange(1, 4096), metavar="N", help="Images of the batch of --balanced.")
 @click.option(
     "--threshold",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Number(0, 1, min_open=True),
     metavar="X",
     help="With --balanced: repeat classes in less than this share of the samples, instead of all classes alike. Needed "
     "if a sample has several classes.",

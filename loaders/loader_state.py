@@ -75,6 +75,7 @@ class LoaderState(LoaderAttributes):
     def _batches(self) -> Iterator[Any]:
         iteration = self._looping = self._begin()
         try:
+            # If a newer iterator has finished the epoch, this one must not end as if it had.
             while self._progress.position.batch < self._progress.batches or self._looping != iteration:
                 self._require_open()
                 if not iteration == self._progress.iteration == self._looping:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import click
 
+from manifests.option_types import Number
+
 cache_option = click.option("--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store.")
 
 
@@ -75,7 +77,7 @@ def add_method_options(seconds: float, repeats: int) -> Callable[[Callable[..., 
         )(command)
         return click.option(
             "--seconds",
-            type=click.FloatRange(0.01, 3600),
+            type=Number(0.01, 3600),
             metavar="S",
             default=seconds,
             show_default=True,

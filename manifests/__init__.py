@@ -10,6 +10,6 @@ Never imports `dataprep` or `loaders`.
     errors           errors, unexpected_errors
     untrusted files  files, varint
     object stores    package remote
-    the programs     program, interrupts, delayed_interrupts, streams, outputs, release
+    the programs     program, option_types, interrupts, delayed_interrupts, streams, outputs, release
     text             text, filters, split_names
 """

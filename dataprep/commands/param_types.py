@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from manifests.errors import CallError
+from manifests.option_types import Number
 from manifests.remote import normal_path
 from manifests.text import parse_bytes
 
@@ -56,21 +57,8 @@ class Count(click.IntRange):
         return number
 
 
-class Seconds(click.FloatRange):
-    """A duration. Unlike `click.FloatRange`, it rejects NaN."""
-
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert text to a float."""
-        number = float(super().convert(value, param, ctx))
-        if number != number:  # noqa: PLR0124  (only NaN differs from itself)
-            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
-        return number
-
-
-class Fraction(click.FloatRange):
-    """A number from 0 to 1, or a percentage. Unlike `click.FloatRange`, it rejects NaN."""
+class Fraction(Number):
+    """A number from 0 to 1, or a percentage."""
 
     name = "fraction"
 
@@ -79,7 +67,4 @@ class Fraction(click.FloatRange):
         if isinstance(value, str) and value.strip().endswith("%"):
             with suppress(ValueError):
                 value = str(float(value.strip()[:-1]) / 100)
-        number = float(super().convert(value, param, ctx))
-        if number != number:  # noqa: PLR0124  (only NaN differs from itself)
-            self.fail(f"{value!r} is not a number from 0 to 1.", param, ctx)
-        return number
+        return super().convert(value, param, ctx)

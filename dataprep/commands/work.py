@@ -7,12 +7,13 @@ import os
 import click
 
 from dataprep.commands.base import Command, print_failed, print_line, workers_option
-from dataprep.commands.param_types import Seconds, path_or_url
+from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.sections import RenamedOption
 from dataprep.images.base import FAILED
 from manifests.errors import CallError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
+from manifests.option_types import Number
 from manifests.remote import is_url
 from manifests.text import agree, plural
 
@@ -36,7 +37,7 @@ from manifests.text import agree, plural
     "--beat",
     "beat",
     cls=RenamedOption,
-    type=Seconds(0.05, 600),
+    type=Number(0.05, 600),
     metavar="SECONDS",
     help="With --claim: time between two heartbeats.  [default: 5]",
 )

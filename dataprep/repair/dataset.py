@@ -91,10 +91,8 @@ def repair_dataset(
         files = [file for shard in shards for file in found[shard.name]]
         old, damaged = _read_old_manifests(folder, manifest)
         files += damaged
-        with_rejected = {
-            each.rejected: each for each in (*old, manifest)
-        }  # a revision may keep the list of the one before
-        for each in with_rejected.values():
+        by_list = {each.rejected: each for each in (*old, manifest)}  # a revision may keep the list of the one before
+        for each in by_list.values():
             files += _repair_rejected(folder, each, source, workers, dry_run=dry_run)
     return RepairResult(tuple(files), len(shards))
 

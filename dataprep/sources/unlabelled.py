@@ -14,6 +14,7 @@ from dataprep.sources.archive_folders import archive_source, list_images_of, top
 from dataprep.sources.base import Source
 from dataprep.sources.layouts import images_and_labels
 from dataprep.sources.scan import Scan, hidden_notices, list_folders, list_images, map_splits
+from dataprep.sources.walk import skipped_notices
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import printable
 
@@ -42,11 +43,7 @@ def read_unlabelled(src: str, folders: Sequence[str]) -> Source:
         split=np.repeat(np.arange(len(order), dtype=np.int8), counts),
         size=scan.size,
         extra=pa.table({}),
-        notices=(
-            *(f"skipped {printable(name)}/, {why}" for name, why in left_out.items()),
-            *hidden_notices(src, {"", above}),
-            *scan.notices,
-        ),
+        notices=(*skipped_notices(left_out), *hidden_notices(src, {"", above}), *scan.notices),
         rejected=tuple(scan.rejected),
         scanned=True,
         stamp=scan.stamp,
@@ -83,7 +80,7 @@ def read_unlabelled_archive(path: str) -> Source:
         splits=order,
         label=np.zeros(len(kept), np.int32),
         split=split[in_order],
-        notices=(*listing.notices, *(f"skipped {printable(name)}/, {why}" for name, why in left_out.items())),
+        notices=(*listing.notices, *skipped_notices(left_out)),
     )
     return replace(source, label_type="none")
 
@@ -119,9 +116,8 @@ def _find_splits(src: str, folders: Sequence[str]) -> tuple[str, dict[str, str]]
     images, labels = images_and_labels(folders)
     above = images[0] if labels and len(images) == 1 and len(labels) == len(folders) - 1 else ""
     inside = list_folders(os.path.join(src, above)) if above else folders
-    if not inside or not all(name.lower() in SPLIT_ALIASES for name in inside):
-        return "", {"train": ""}
-    if list_images(src) or (above and list_images(src, above)):
+    are_splits = bool(inside) and all(name.lower() in SPLIT_ALIASES for name in inside)
+    if not are_splits or any(list_images(src, place) for place in {"", above}):
         return "", {"train": ""}
     splits = map_splits(os.path.join(src, above), inside, SPLIT_ALIASES)
     return above, {split: os.path.join(above, name) for split, name in splits.items()}

@@ -82,7 +82,7 @@ class Visit:
 
     def _list(self, folder: str, images: list[Image], number: int) -> list[str]:
         """Append the images of one folder; return its subfolders to visit now. Links to folders are visited later."""
-        names: dict[str, bool] = {}
+        is_link: dict[str, bool] = {}
         with scan_folder(os.path.join(self._root, folder)) as entries:
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
@@ -93,25 +93,34 @@ class Visit:
                 elif self._is_remote and {"?", "#"} & {*entry.name}:
                     self._reject(path, "bad-name", "the name contains ? or #, which end the path of a URL; rename it")
                 elif is_folder(entry):
-                    names[entry.name] = entry.is_symlink()
+                    is_link[entry.name] = entry.is_symlink()
                 elif (suffix := suffix_of(entry.name)) not in IMAGE_SUFFIXES:
                     self.skipped[suffix or "no extension"] += 1
                 else:
                     images.append((path, *_stats_of(entry)))
-        skipped = self._skip(sorted(names)) if self._skip else {}
-        self.left_out += [f"skipped {printable(os.path.join(folder, name))}/, {skipped[name]}" for name in skipped]
-        return self._subfolders(folder, {name: names[name] for name in names if name not in skipped}, number)
+        return self._subfolders(folder, is_link, number)
 
     def _subfolders(self, folder: str, is_link: Mapping[str, bool], number: int) -> list[str]:
-        """Return the paths of the real folders in a folder, and note the links."""
-        paths = {f"{folder}/{name}" if folder else name: link for name, link in is_link.items()}
-        for path in (path for path, link in paths.items() if link):
-            heapq.heappush(self._links, (path, number))
-        return [path for path, link in paths.items() if not link]
+        """Return the paths of the real folders in a folder that are not to be skipped, and note the links."""
+        reasons = self._skip(sorted(is_link)) if self._skip else {}
+        self.left_out += skipped_notices({os.path.join(folder, name): why for name, why in reasons.items()})
+        subfolders = []
+        for name in is_link.keys() - reasons.keys():
+            path = os.path.join(folder, name)
+            if is_link[name]:
+                heapq.heappush(self._links, (path, number))
+            else:
+                subfolders.append(path)
+        return subfolders
 
     def _reject(self, path: str, reason: str, detail: str) -> None:
         escaped = os.fsencode(path).decode("utf-8", "backslashreplace")
         self.rejected.append({"source": escaped, "reason": reason, "detail": detail})
+
+
+def skipped_notices(reasons: Mapping[str, str]) -> list[str]:
+    """Return a message about each folder that was skipped for a reason."""
+    return [f"skipped {printable(folder)}/, {why}" for folder, why in reasons.items()]
 
 
 def identify(folder: str) -> FolderId:

@@ -73,12 +73,14 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
         "readers": "a record cannot be read",
         "slice": "an image is smaller than a transform needs, or does not have the size that the sample tables state",
     }
-    hints = {"slice": "put a resize first if images are small or stored turned; {} finds damaged ones"}
+    hints = {
+        "slice": f"put a resize first if images are small or have an EXIF orientation; {verify} finds damaged ones"
+    }
     problem = problems.get(operator, "an image cannot be decoded")
     return (DamagedError if reading else UndecodableError)(
         f"{problem} (DALI says: {reason})",
         file=split.folder,
-        hint=hints.get(operator, "run {} to find it").format(verify),
+        hint=hints.get(operator, f"run {verify} to find it"),
     )
 
 

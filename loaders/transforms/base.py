@@ -72,9 +72,9 @@ class Operation:
     def pointwise(self) -> bool:
         """Whether each output pixel depends only on the same input pixel and on random draws.
 
-        A pointwise operation can run after a crop instead of before it.
+        A pointwise operation can run after a crop instead of before it. Every linear one is pointwise.
         """
-        return False
+        return self.linear
 
     @property
     def linear(self) -> bool:

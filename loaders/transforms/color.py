@@ -85,11 +85,6 @@ class RandomGrayscale(Operation):
         check_probability("probability", self.probability)
 
     @property
-    def pointwise(self) -> bool:
-        """Always ``True``."""
-        return True
-
-    @property
     def linear(self) -> bool:
         """Always ``True``."""
         return True

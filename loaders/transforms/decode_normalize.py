@@ -89,13 +89,8 @@ class Normalize(Operation):
             raise CallError(f"channels must be 3 or 4, got {shown(self.channels)}")
 
     @property
-    def pointwise(self) -> bool:
-        """Always ``True``, although a resize before it rounds to uint8 once more."""
-        return True
-
-    @property
     def linear(self) -> bool:
-        """Always ``True``."""
+        """Always ``True``, although a resize before it rounds to uint8 once more."""
         return True
 
     def output(self, spec: ImageSpec) -> ImageSpec:
@@ -106,11 +101,6 @@ class Normalize(Operation):
 @dataclass(frozen=True, slots=True)
 class Rescale(Operation):
     """Scale uint8 values from 0-255 to float32 values from 0 to 1."""
-
-    @property
-    def pointwise(self) -> bool:
-        """Always ``True``."""
-        return True
 
     @property
     def linear(self) -> bool:
@@ -125,11 +115,6 @@ class Rescale(Operation):
 @dataclass(frozen=True, slots=True)
 class ToFloat(Operation):
     """Convert uint8 values to float32 values from 0 to 255."""
-
-    @property
-    def pointwise(self) -> bool:
-        """Always ``True``."""
-        return True
 
     @property
     def linear(self) -> bool:

@@ -3,7 +3,8 @@
 import click
 import pytest
 
-from dataprep.commands.param_types import Count, Fraction, Seconds
+from dataprep.commands.param_types import Count, Fraction
+from manifests.option_types import Number
 
 
 @pytest.mark.parametrize(
@@ -19,8 +20,8 @@ def test_a_count_fits_into_64_bits():
         Count(1).convert(str(2**63), None, None)
 
 
-def test_a_duration_is_a_number():
-    assert Seconds(0.05, 600).convert("0.5", None, None) == 0.5
+def test_a_number_is_in_its_range():
+    assert Number(0.05, 600).convert("0.5", None, None) == 0.5
     for text in ("nan", "inf", "0", "601"):
         with pytest.raises(click.BadParameter):
-            Seconds(0.05, 600).convert(text, None, None)
+            Number(0.05, 600).convert(text, None, None)

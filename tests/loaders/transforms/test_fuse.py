@@ -97,7 +97,7 @@ def test_resize_moves_before_linear_operations(pixels, resize):
         RandomApply((ColorJitter((0.6, 1.4)),)),
     ],
 )
-def test_resize_stays_behind_operations_that_clip_or_bend(pixels):
+def test_resize_stays_after_operations_that_are_not_linear(pixels):
     assert fuse([FLIP, pixels, SHORT]).operations == (FLIP, pixels, SHORT)
     nearest = Resize((32, 40), filter="nearest")
     assert fuse([FLIP, pixels, nearest]).operations == (FLIP, nearest, pixels)
