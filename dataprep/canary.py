@@ -1,7 +1,8 @@
 """Prove that two machines write the same bytes: a canary that each computes with its own libraries.
 
-Built-in pictures are decoded, resized and encoded, and a built-in sample table is written, by the code that also writes
-shards. Pillow, cykooz-resizer, simplejpeg, pyarrow and the instructions of the CPU determine the bytes.
+Built-in pictures are decoded, resized and encoded, and a built-in sample table is written, by the
+code that also writes shards. Pillow, cykooz-resizer, simplejpeg, pyarrow and the instructions of
+the CPU determine the bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Canary:
 
     Attributes:
         digest: SHA-256 of the bytes and of the versions that must be equal, 32 hex digits.
-        versions: version of each library that takes part, of this program, and the level of the CPU.
+        versions: version of each library that takes part, of this program, and the level of the
+            CPU.
 
     """
 
@@ -43,7 +45,10 @@ _MUST_BE_EQUAL = ("dataprep", "Pillow", "cykooz-resizer", "simplejpeg", "pyarrow
 
 @cache
 def canary() -> Canary:
-    """Compute the canary of this machine. It takes less than 0.1 s after the libraries are imported."""
+    """Compute the canary of this machine.
+
+    It takes less than 0.1 s after the libraries are imported.
+    """
     versions = _versions()
     digest = hashlib.sha256(repr([versions[name] for name in _MUST_BE_EQUAL]).encode())
     for data in (*_prepared_pictures(), _table()):
@@ -63,22 +68,32 @@ def check_canary(expected: Canary) -> None:
         _log.info("this machine writes the same bytes as the one that made the plan")
         return
     names = [
-        name for name in (*own.versions, *expected.versions) if own.versions.get(name) != expected.versions.get(name)
+        name
+        for name in (*own.versions, *expected.versions)
+        if own.versions.get(name) != expected.versions.get(name)
     ]
     if names:
         there, here = (_join(machine.versions, names) for machine in (expected, own))
         reason = f"the plan was made with {there}, but this machine has {here}"
     else:
-        reason = f"the versions are equal ({_join(own.versions, [*own.versions])}), so a library was built differently"
+        reason = (
+            f"the versions are equal ({_join(own.versions, [*own.versions])}), so a library was"
+            " built differently"
+        )
     raise StoppedError(
-        f"this machine ({platform.node()}) would write other bytes than the one that made the plan: {reason}",
-        hint="install the versions of the plan here and run the same command again, or make the plan again with "
-        "--overwrite",
+        f"this machine ({platform.node()}) would write other bytes than the one that made the plan:"
+        f" {reason}",
+        hint=(
+            "install the versions of the plan here and run the same command again, or make the plan"
+            " again with --overwrite"
+        ),
     )
 
 
 def _join(versions: Mapping[str, str], names: list[str]) -> str:
-    return ", ".join(f"{name} {printable(versions.get(name, 'unknown'))}" for name in dict.fromkeys(names))
+    return ", ".join(
+        f"{name} {printable(versions.get(name, 'unknown'))}" for name in dict.fromkeys(names)
+    )
 
 
 # --- what determines the bytes --------------------------------------------------------------------
@@ -103,8 +118,13 @@ def _versions() -> dict[str, str]:
     }
 
 
-#: Flags in ``/proc/cpuinfo`` that each level of x86-64 adds, as its ABI defines them; one flag stands for several.
-_LEVELS = {"2": {"ssse3", "sse4_2", "popcnt"}, "3": {"avx2", "bmi2", "fma"}, "4": {"avx512f", "avx512bw", "avx512vl"}}
+#: Flags in ``/proc/cpuinfo`` that each level of x86-64 adds, as its ABI defines them; one flag
+#: stands for several.
+_LEVELS = {
+    "2": {"ssse3", "sse4_2", "popcnt"},
+    "3": {"avx2", "bmi2", "fma"},
+    "4": {"avx512f", "avx512bw", "avx512vl"},
+}
 
 
 def _cpu_level() -> str:
@@ -143,7 +163,9 @@ def _pictures() -> Iterator[bytes]:
 
     y, x = np.mgrid[0:300, 0:400]
     # Integers only: smooth waves, edges and texture, the same on every machine.
-    pixels = np.stack([x * y // 97 + x, (x // 5 + y // 3) * 7, (x ^ y) * 3], axis=-1).astype(np.uint8)
+    pixels = np.stack([x * y // 97 + x, (x // 5 + y // 3) * 7, (x ^ y) * 3], axis=-1).astype(
+        np.uint8
+    )
     yield bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), 92, "RGB", "420"))
     for name in ("PNG", "WEBP"):
         file = io.BytesIO()

@@ -1,4 +1,7 @@
-"""The program ``dataprep``. Its commands are in `commands`, which is imported after Ctrl-C is handled."""
+"""The program ``dataprep``.
+
+Its commands are in `commands`, which is imported after Ctrl-C is handled.
+"""
 
 from __future__ import annotations
 

@@ -20,27 +20,32 @@ Fit = Literal["crop", "pad"]
 #: What to do with images that occur more than once; see `dataprep.duplicates.resolve`.
 Resolution = Literal["keep", "drop", "same-split"]
 
-#: Bits in which the perceptual hashes of two copies differ at most, by default, and the largest number to search for.
+#: Bits in which the perceptual hashes of two copies differ at most, by default, and the largest
+#: number to search for.
 DEFAULT_DISTANCE, MAX_DISTANCE = 31, 63
 
-#: The value of `Options.split_by` that stands for groups of copies, unless the source has such a column.
+#: The value of `Options.split_by` that stands for groups of copies, unless the source has such a
+#: column.
 BY_DUPLICATES = "duplicates"
 
-#: Additional columns of a sample table if images are resized or stored as pixels: width and height in pixels and format
-#: of the source image, and the changes made to the image, separated by spaces.
+#: Additional columns of a sample table if images are resized or stored as pixels: width and height
+#: in pixels and format of the source image, and the changes made to the image, separated by spaces.
 CHANGE_COLUMNS = ("original_width", "original_height", "original_format", "change")
 
-#: Additional column of a sample table with the perceptual hash of each stored image: 64 hex digits. Null if the image
-#: is too flat to have one.
+#: Additional column of a sample table with the perceptual hash of each stored image: 64 hex digits.
+#: Null if the image is too flat to have one.
 HASH_COLUMN = "perceptual_hash"
 
-#: How hashes are computed; see `dataprep.images.perceptual_hash`. Hashes of different recipes cannot be compared.
+#: How hashes are computed; see `dataprep.images.perceptual_hash`. Hashes of different recipes
+#: cannot be compared.
 HASH_RECIPE = "dct256-1"
 
-#: File in a prepared dataset with hashes that `dataprep duplicates` computed; see `dataprep.duplicates.stored`.
+#: File in a prepared dataset with hashes that `dataprep duplicates` computed; see
+#: `dataprep.duplicates.stored`.
 HASHES_NAME = "perceptual-hashes.parquet"
 
-#: Normalizations as the column ``change`` names them, and what each is. Its other values explain themselves.
+#: Normalizations as the column ``change`` names them, and what each is. Its other values explain
+#: themselves.
 NORMALIZATIONS = {
     "turned": "rotated upright",
     "rgb": "converted to RGB",
@@ -48,7 +53,8 @@ NORMALIZATIONS = {
     "icc": "color profile applied",
 }
 
-#: Mean bytes per pixel of a JPEG of quality 90, measured on ImageNet photographs whose shorter side is 256.
+#: Mean bytes per pixel of a JPEG of quality 90, measured on ImageNet photographs whose shorter side
+#: is 256.
 _JPEG_BYTES_PER_PIXEL = 0.35
 
 
@@ -56,17 +62,17 @@ _JPEG_BYTES_PER_PIXEL = 0.35
 class Downscale:
     """The size that large images are reduced to before they are stored, and how they are encoded.
 
-    Both sides of an image shrink by the same factor: the smallest reduction that meets both `shorter` and `longest`.
-    Images are never enlarged.
+    Both sides of an image shrink by the same factor: the smallest reduction that meets both
+    `shorter` and `longest`. Images are never enlarged.
 
     Attributes:
         shorter: maximum length of the shorter side, in pixels.
         longest: maximum length of the longer side, in pixels.
-        only_above: an image is stored unchanged if its shorter side (its longer side if only `longest` is given) has
-            at most this many pixels.
+        only_above: an image is stored unchanged if its shorter side (its longer side if only
+            `longest` is given) has at most this many pixels.
         quality: JPEG quality of resized images, 1 to 100.
-        subsampling: chroma subsampling of resized images; ``"keep"`` uses that of the source, or 4:4:4 if the source
-            is not a JPEG.
+        subsampling: chroma subsampling of resized images; ``"keep"`` uses that of the source, or
+            4:4:4 if the source is not a JPEG.
         filter: resampling filter.
 
     """
@@ -80,7 +86,10 @@ class Downscale:
 
     @property
     def estimated_max_bytes(self) -> int:
-        """Estimated bytes of the largest stored image. The plan uses it to divide shards before images are resized."""
+        """Estimated bytes of the largest stored image.
+
+        The plan uses it to divide shards before images are resized.
+        """
         unchanged = self.only_above or 0
         if self.shorter is None:
             side = max(self.longest or 0, unchanged)
@@ -96,8 +105,8 @@ class Raw:
 
     Attributes:
         size: height and width, in pixels.
-        fit: ``"crop"`` resizes the image to cover the square and cuts off both ends equally; ``"pad"`` resizes it to
-            fit inside and fills the rest with black.
+        fit: ``"crop"`` resizes the image to cover the square and cuts off both ends equally;
+            ``"pad"`` resizes it to fit inside and fills the rest with black.
         filter: resampling filter.
 
     """
@@ -118,13 +127,15 @@ class Options:
 
     Attributes:
         fmt: record format.
-        shard_bytes: maximum total bytes of the images in a shard; a single larger image gets a shard of its own.
+        shard_bytes: maximum total bytes of the images in a shard; a single larger image gets a
+            shard of its own.
         shard_samples: number of samples per shard; overrides `shard_bytes`.
         shuffle: shuffle each split globally.
         seed: seed of the shuffle and of the random split; any integer from 0.
         val_fraction: fraction of the train split to move into a new split ``"val"``, in [0, 1).
         test_fraction: fraction of the train split to move into a new split ``"test"``, in [0, 1).
-        split_by: column whose values the splits must not share. If `None`, the new splits are stratified by label.
+        split_by: column whose values the splits must not share. If `None`, the new splits are
+            stratified by label.
         validate: how thoroughly to check the images.
         max_pixels: an image with more pixels is rejected as a decompression bomb.
         downscale: store large images at a smaller size.
@@ -180,7 +191,10 @@ class Options:
         return (*changes, HASH_COLUMN) if self.hash else changes
 
     def as_json(self) -> dict[str, Any]:
-        """Return the options as the manifest stores them. The plan's fingerprint is computed from the same members."""
+        """Return the options as the manifest stores them.
+
+        The plan's fingerprint is computed from the same members.
+        """
         members = asdict(self)
         if self.shard_samples:  # `shard_bytes` has no effect, so it must not change the fingerprint
             members["shard_bytes"] = Options.shard_bytes
@@ -207,7 +221,10 @@ class Options:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that process images. Other versions may produce other bytes."""
+    """Return the versions of the libraries that process images.
+
+    Other versions may produce other bytes.
+    """
     from importlib.metadata import version
 
     import PIL
@@ -219,19 +236,21 @@ def library_versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """How `index_shards` reads shards. It detects the image and the label of a record unless they are given.
+    """How `index_shards` reads shards.
+
+    It detects the image and the label of a record unless they are given.
 
     Attributes:
-        image: TFRecord feature or WebDataset extension of the encoded image; several extensions are separated by
-            commas.
+        image: TFRecord feature or WebDataset extension of the encoded image; several extensions are
+            separated by commas.
         label: TFRecord feature or WebDataset extension of the label.
         label_key: member of the ``.json`` component that contains the label.
         label_offset: added to every label; -1 for shards whose labels count from 1.
         classes: class names in label order.
         max_classes: labels must be less than this, unless `classes` is given.
         split: name of the split; `None` derives it from each file's name or folder.
-        validate: ``"none"`` reads headers only; ``"header"`` and ``"decode"`` read every byte, and write checksums
-            into the tables and the manifest.
+        validate: ``"none"`` reads headers only; ``"header"`` and ``"decode"`` read every byte, and
+            write checksums into the tables and the manifest.
         overwrite: replace existing index files that differ.
         label_type: ``"class"``, ``"none"`` for records without labels, or ``"caption"``.
 

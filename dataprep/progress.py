@@ -11,7 +11,10 @@ from typing import NamedTuple, Protocol
 
 
 class Progress(Protocol):
-    """Receives the progress of one step of a command. Both methods run in the thread that called the command."""
+    """Receives the progress of one step of a command.
+
+    Both methods run in the thread that called the command.
+    """
 
     def start(self, images: int | None, shards: int) -> None:
         """Receive the amount of work before it begins; `images` is `None` if it is not known."""
@@ -31,8 +34,8 @@ class Progress(Protocol):
 def divide(progress: Progress | None, shares: Sequence[int]) -> Iterator[tuple[Progress, ...]]:
     """Show several parts of a step as one: as many images as all shares together.
 
-    The parts follow each other in this order. Each can count other images than its share, and can start again, which
-    divides the rest of its share.
+    The parts follow each other in this order. Each can count other images than its share, and can
+    start again, which divides the rest of its share.
 
     Args:
         progress: receives the progress of the step; `None` if nothing does.
@@ -89,7 +92,8 @@ class _Part:
         self._count += images
         if self._total:
             self._step.advance_to(
-                self._begin + (self._end - self._begin) * min(self._count, self._total) // self._total
+                self._begin
+                + (self._end - self._begin) * min(self._count, self._total) // self._total
             )
 
 
@@ -117,11 +121,17 @@ _listeners: list[Listener] = []
 
 
 def listen(listener: Listener | None) -> None:
-    """Send the parts of shards that this process and its workers report to a listener; `None` drops them."""
+    """Send the parts of shards that this process and its workers report to a listener.
+
+    `None` drops them.
+    """
     _listeners[:] = [listener] if listener else []
 
 
 def report_images(shard: str, images: int) -> None:
-    """Report images of a shard that are done. A task may call this; what it does not report counts at its end."""
+    """Report images of a shard that are done.
+
+    A task may call this; what it does not report counts at its end.
+    """
     for listener in _listeners:
         listener(PartOfShard(shard, images))

@@ -1,7 +1,7 @@
 """Read prepared datasets as training batches: `build`, `Loader`, `Batch`, the samplers, and the errors to catch.
 
-Importing this package imports neither torch, DALI nor Arrow. It sets CUDA_DEVICE_MAX_CONNECTIONS, unless it is set; see
-`loaders.cuda_queues`.
+Importing this package imports neither torch, DALI nor Arrow. It sets CUDA_DEVICE_MAX_CONNECTIONS,
+unless it is set; see `loaders.cuda_queues`.
 
 ::
 
@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 from loaders import cuda_queues as _cuda_queues  # noqa: F401 - for its effect on the environment
 
-# Importing the submodule `loaders.build` sets the attribute `build` of this package to the submodule. This statement
-# then replaces it by the function. Python sets the attribute only once, so later imports keep the function.
+# Importing the submodule `loaders.build` sets the attribute `build` of this package to the
+# submodule. This statement then replaces it by the function. Python sets the attribute only once,
+# so later imports keep the function.
 from loaders.build import build
 from loaders.options import Batch
 from loaders.samplers import (

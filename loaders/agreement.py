@@ -11,10 +11,12 @@ from typing import Any
 from loaders.ranks import Ranks, group_ranks, imported
 from manifests.errors import CallError
 
-#: Numbers the comparisons of this process. The ranks begin their loaders in the same order, so the numbers agree.
+#: Numbers the comparisons of this process. The ranks begin their loaders in the same order, so the
+#: numbers agree.
 _numbers = itertools.count()
 
-#: Longest pause between two looks at the store, in seconds. A blocking wait of the store would ignore Ctrl-C.
+#: Longest pause between two looks at the store, in seconds. A blocking wait of the store would
+#: ignore Ctrl-C.
 _PAUSE = 0.05
 
 
@@ -22,16 +24,16 @@ def require_agreement(ranks: Ranks, choices: Mapping[str, Any]) -> None:
     """Wait for all ranks, and check that their loaders agree on what an epoch is.
 
     Without this check, ranks whose loaders differ read samples twice or never, or hang at the
-    end of an epoch. Does nothing without a process group of torch, or if `ranks` are not those of the group, for
-    example because one rank reads a split alone.
+    end of an epoch. Does nothing without a process group of torch, or if `ranks` are not those of
+    the group, for example because one rank reads a split alone.
 
     Args:
         ranks: ranks of the loader.
         choices: values that must be equal on all ranks, by name; plain values.
 
     Raises:
-        CallError: the choices of two ranks differ, or a rank does not begin to iterate before the timeout of the
-            process group. Raised on every rank.
+        CallError: the choices of two ranks differ, or a rank does not begin to iterate before the
+            timeout of the process group. Raised on every rank.
 
     """
     torch = imported("torch")
@@ -48,7 +50,9 @@ def require_agreement(ranks: Ranks, choices: Mapping[str, Any]) -> None:
     _wait(store, f"{prefix}.first", deadline)
     first = store.get(f"{prefix}.first").decode()
     if own != first:
-        store.set(f"{prefix}.difference", _difference(json.loads(first), json.loads(own), ranks.rank))
+        store.set(
+            f"{prefix}.difference", _difference(json.loads(first), json.loads(own), ranks.rank)
+        )
     # Every rank writes before it counts itself, so the last one knows that all have written.
     if store.add(f"{prefix}.count", 1) == ranks.world_size:
         store.set(f"{prefix}.all", "")
@@ -56,8 +60,10 @@ def require_agreement(ranks: Ranks, choices: Mapping[str, Any]) -> None:
     if store.check([f"{prefix}.difference"]):
         raise CallError(
             f"the loaders of the ranks differ: {store.get(f'{prefix}.difference').decode()}",
-            hint="build and begin the same loaders in the same order on every rank; to read a split on one rank "
-            "alone, pass rank=0, world_size=1",
+            hint=(
+                "build and begin the same loaders in the same order on every rank; to read a split"
+                " on one rank alone, pass rank=0, world_size=1"
+            ),
         )
 
 
@@ -75,8 +81,12 @@ def _wait(store: Any, key: str, deadline: float) -> None:
     while not store.check([key]):
         if time.monotonic() > deadline:
             raise CallError(
-                f"not all ranks have begun to iterate over this loader within {store.timeout.total_seconds():.0f} s",
-                hint="iterate on every rank; to read a split on one rank alone, pass rank=0, world_size=1",
+                "not all ranks have begun to iterate over this loader within"
+                f" {store.timeout.total_seconds():.0f} s",
+                hint=(
+                    "iterate on every rank; to read a split on one rank alone, pass rank=0,"
+                    " world_size=1"
+                ),
             )
         time.sleep(pause)
         pause = min(2 * pause, _PAUSE)

@@ -25,14 +25,21 @@ _DTYPES = {
 
 #: Arguments of `torch.utils.data.DataLoader` that `build` does not have, and what to do instead.
 DATALOADER_HINTS = {
-    "num_workers": "remove it: num_threads is the number of CPU threads, and its default suits most machines",
+    "num_workers": (
+        "remove it: num_threads is the number of CPU threads, and its default suits most machines"
+    ),
     "pin_memory": "remove it: batches are made on the GPU",
     "pin_memory_device": "remove it: batches are made on the GPU; device selects which",
     "persistent_workers": "remove it: there are no worker processes",
-    "worker_init_fn": "remove it: there are no worker processes; seed makes the augmentation reproducible",
+    "worker_init_fn": (
+        "remove it: there are no worker processes; seed makes the augmentation reproducible"
+    ),
     "multiprocessing_context": "remove it: there are no worker processes",
     "prefetch_factor": "set prefetch, the number of batches to prepare in advance",
-    "collate_fn": "remove it: batches are tensors already; a function at the end of transforms may change the images",
+    "collate_fn": (
+        "remove it: batches are tensors already; a function at the end of transforms may change the"
+        " images"
+    ),
     "batch_sampler": "set sampler and batch_size",
     "generator": "set seed",
     "timeout": "remove it",
@@ -41,7 +48,9 @@ DATALOADER_HINTS = {
 
 
 def canonical_dtype(dtype: Any) -> Any:
-    """Return the name of a dtype given as torch's, NumPy's or JAX's, or by a short name. Anything else is unchanged.
+    """Return the name of a dtype given as torch's, NumPy's or JAX's, or by a short name.
+
+    Anything else is unchanged.
 
     >>> canonical_dtype("fp16")
     'float16'
@@ -72,27 +81,34 @@ def canonical_device(device: Any, device_id: int | None) -> tuple[Any, Any]:
         device = str(device)
     if isinstance(device, bool) or not isinstance(device, (str, int)):
         return device, device_id
-    match = re.fullmatch(r"(?:cuda|gpu)(?::(\d{1,4}))?", str(device)) or re.fullmatch(r"(\d{1,4})", str(device))
+    match = re.fullmatch(r"(?:cuda|gpu)(?::(\d{1,4}))?", str(device)) or re.fullmatch(
+        r"(\d{1,4})", str(device)
+    )
     if match is None:
         return device, device_id
     if match[1] is None:
         return "gpu", device_id
     number = int(match[1])
     if device_id not in (None, number):
-        raise CallError(f"device={device!r} and device_id={device_id} name different GPUs", hint="remove device_id")
+        raise CallError(
+            f"device={device!r} and device_id={device_id} name different GPUs",
+            hint="remove device_id",
+        )
     return "gpu", number
 
 
 def canonical_last_batch(last_batch: Any, other: Mapping[str, Any]) -> Any:
-    """Return `last_batch`, which `DataLoader` calls ``drop_last``; and check that no other argument is left.
+    """Return `last_batch`, which `DataLoader` calls ``drop_last``.
+
+    And check that no other argument is left.
 
     Args:
         last_batch: the argument of `build`.
         other: arguments of the call that `build` does not have, by name.
 
     Raises:
-        CallError: an argument does not exist; the hint names the one to use. Or `drop_last` is not a bool, or
-            contradicts `last_batch`.
+        CallError: an argument does not exist; the hint names the one to use. Or `drop_last` is not
+            a bool, or contradicts `last_batch`.
 
     """
     for name in other:
@@ -101,7 +117,8 @@ def canonical_last_batch(last_batch: Any, other: Mapping[str, Any]) -> Any:
         if name in DATALOADER_HINTS:
             raise CallError(f"build() has no argument {name}", hint=DATALOADER_HINTS[name])
         raise CallError(
-            f"build() has no argument {name}", hint=suggest(name, [field.name for field in fields(BuildRequest)])
+            f"build() has no argument {name}",
+            hint=suggest(name, [field.name for field in fields(BuildRequest)]),
         )
     if "drop_last" not in other:
         return last_batch
@@ -110,7 +127,8 @@ def canonical_last_batch(last_batch: Any, other: Mapping[str, Any]) -> Any:
         raise CallError(f"drop_last must be True or False, got {drop!r}")
     if last_batch is not None and (last_batch == "drop") != drop:
         raise CallError(
-            f"last_batch={last_batch!r} and drop_last={drop} contradict each other", hint="remove drop_last"
+            f"last_batch={last_batch!r} and drop_last={drop} contradict each other",
+            hint="remove drop_last",
         )
     return last_batch or ("drop" if drop else "partial")
 
@@ -135,4 +153,6 @@ def size_in_bytes(name: str, limit: int | str | None) -> float:
     except CallError:
         raise
     except ValueError:
-        raise CallError(f"{name}={limit!r} is not a size in bytes", hint='pass for example "4GiB"') from None
+        raise CallError(
+            f"{name}={limit!r} is not a size in bytes", hint='pass for example "4GiB"'
+        ) from None

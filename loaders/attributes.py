@@ -14,7 +14,10 @@ from manifests.errors import CallError
 
 
 class NotAnIteratorError(CallError, TypeError):
-    """`next` was called with a loader. It is also the error that Python raises for other objects."""
+    """`next` was called with a loader.
+
+    It is also the error that Python raises for other objects.
+    """
 
 
 class LoaderAttributes:
@@ -58,10 +61,13 @@ class LoaderAttributes:
     def epoch(self) -> int:
         """Number of the epoch, from 0: within a loop the epoch of the loop, otherwise of the next loop.
 
-        After `load_state_dict`, ``for epoch in range(loader.epoch, epochs)`` therefore continues with the right one.
+        After `load_state_dict`, ``for epoch in range(loader.epoch, epochs)`` therefore continues
+        with the right one.
         """
         progress = self._progress
-        return progress.position.epoch if self._looping == progress.iteration else progress.next_epoch
+        return (
+            progress.position.epoch if self._looping == progress.iteration else progress.next_epoch
+        )
 
     @property
     def rank(self) -> int:
@@ -83,7 +89,9 @@ class LoaderAttributes:
         """The dataset; its length is the number of samples in the split, over all ranks."""
         split = self._spec.split
         manifest = split.manifest
-        return DatasetInfo(split.folder, split.name, split.samples, manifest.classes, manifest.label_type)
+        return DatasetInfo(
+            split.folder, split.name, split.samples, manifest.classes, manifest.label_type
+        )
 
     @property
     def split(self) -> str:
@@ -110,9 +118,9 @@ class LoaderAttributes:
         options, split = self.options, self._spec.split
         closed = ", closed" if self._closed else ""
         return (
-            f"<Loader of {split.folder!r}, split {split.name!r}: epoch {self.epoch}, {len(self):,} batches of "
-            f"{options.batch_size:,} ({', '.join(options.fields)}), rank {self.rank} of {self.world_size}, "
-            f"{options.device}{closed}>"
+            f"<Loader of {split.folder!r}, split {split.name!r}: epoch {self.epoch}, {len(self):,}"
+            f" batches of {options.batch_size:,} ({', '.join(options.fields)}), rank {self.rank} of"
+            f" {self.world_size}, {options.device}{closed}>"
         )
 
     if not TYPE_CHECKING:  # Type checkers report `next(loader)` by themselves.
@@ -120,5 +128,8 @@ class LoaderAttributes:
         def __next__(self) -> NoReturn:
             raise NotAnIteratorError(
                 "a loader is not an iterator, because each loop over it is a new epoch",
-                hint="call next(iter(loader)) for one batch, or keep batches = iter(loader) and call next(batches)",
+                hint=(
+                    "call next(iter(loader)) for one batch, or keep batches = iter(loader) and call"
+                    " next(batches)"
+                ),
             )

@@ -18,7 +18,10 @@ _FOR_AN_ERROR = 5
 
 
 def new_bad_images(
-    spec: LoaderSpec, position: Position, known: Mapping[int, str], error: UndecodableError | DecodeMemoryError
+    spec: LoaderSpec,
+    position: Position,
+    known: Mapping[int, str],
+    error: UndecodableError | DecodeMemoryError,
 ) -> dict[int, str]:
     """Return why images of a failed batch cannot be decoded, by row, without those that are known.
 
@@ -43,7 +46,9 @@ def new_bad_images(
     if raises:
         complete = len(bad) < _FOR_AN_ERROR
         unlocated = UndecodableError(error.message)
-        raise located_error(describe_bad_samples(spec.split, bad), unlocated, spec.split, complete=complete) from error
+        raise located_error(
+            describe_bad_samples(spec.split, bad), unlocated, spec.split, complete=complete
+        ) from error
     return bad
 
 
@@ -60,8 +65,8 @@ def bad_images_message(spec: LoaderSpec, bad: Mapping[int, str]) -> str:
         return f"{spec.split.folder}: an image cannot be decoded and is {done}: {sample}"
     done = "left out" if skipped else "replaced by other samples"
     return (
-        f"{spec.split.folder}: {len(bad)} images cannot be decoded and are {done}; loader.errors lists them, the first "
-        f"is {sample}"
+        f"{spec.split.folder}: {len(bad)} images cannot be decoded and are {done}; loader.errors"
+        f" lists them, the first is {sample}"
     )
 
 

@@ -35,13 +35,21 @@ if TYPE_CHECKING:
 
 @overload
 def build(
-    dataset: DatasetPaths, *, transforms: Any, framework: Literal["torch"] = ..., **options: Unpack[BuildOptions]
+    dataset: DatasetPaths,
+    *,
+    transforms: Any,
+    framework: Literal["torch"] = ...,
+    **options: Unpack[BuildOptions],
 ) -> Loader[Batch]: ...
 
 
 @overload
 def build(
-    dataset: DatasetPaths, *, transforms: Any, framework: Literal["numpy"], **options: Unpack[BuildOptions]
+    dataset: DatasetPaths,
+    *,
+    transforms: Any,
+    framework: Literal["numpy"],
+    **options: Unpack[BuildOptions],
 ) -> Loader[tuple[NDArray[np.generic], NDArray[np.generic]]]: ...
 
 
@@ -95,119 +103,141 @@ def build(
     >>> for images, labels in train:  # float16 [256, 3, 224, 224] and int64 [256], both on the GPU
     ...     ...
 
-    Each ``for`` loop over the loader is one epoch. Without a sampler, an epoch contains every sample once, divided
-    over all ranks. A batch is a tuple with one value per name in `fields`:
+    Each ``for`` loop over the loader is one epoch. Without a sampler, an epoch contains every
+    sample once, divided over all ranks. A batch is a tuple with one value per name in `fields`:
 
-    - ``"image"``: tensor [B, C, H, W], or [B, H, W, C] with ``layout="NHWC"``, of type `dtype`. Values are as the
-      transforms return them: 0 to 255 without normalization.
-    - ``"label"``: int64 tensor [B], from 0. With transforms that mix images: float32 tensor [B, classes].
-    - ``"labels"``, of samples with several classes: multi-hot float32 tensor [B, classes]. ``"values"``, of a
-      regression: float32 tensor [B, numbers]. ``"caption"``: list of strings. `Loader.dataset.label_type` is the type.
+    - ``"image"``: tensor [B, C, H, W], or [B, H, W, C] with ``layout="NHWC"``, of type `dtype`.
+      Values are as the transforms return them: 0 to 255 without normalization.
+    - ``"label"``: int64 tensor [B], from 0. With transforms that mix images: float32 tensor [B,
+      classes].
+    - ``"labels"``, of samples with several classes: multi-hot float32 tensor [B, classes].
+      ``"values"``, of a regression: float32 tensor [B, numbers]. ``"caption"``: list of strings.
+      `Loader.dataset.label_type` is the type.
     - ``"index"``: int64 tensor [B], the row of the sample in the split.
-    - ``"valid"``: bool tensor [B], false for samples that only fill up a batch: with ``last_batch="pad"`` the repeated
-      ones, and with `on_error` the samples that take the place of an image that cannot be decoded.
-    - any other name: a column of the sample tables, such as ``"key"`` or ``"source"``. A tensor [B] if the column is
-      numeric, has no missing value, and has one type in all tables; else a list. ``"column:NAME"`` is the source's
-      column of this name, also if the name is one of these.
+    - ``"valid"``: bool tensor [B], false for samples that only fill up a batch: with
+      ``last_batch="pad"`` the repeated ones, and with `on_error` the samples that take the place of
+      an image that cannot be decoded.
+    - any other name: a column of the sample tables, such as ``"key"`` or ``"source"``. A tensor [B]
+      if the column is numeric, has no missing value, and has one type in all tables; else a list.
+      ``"column:NAME"`` is the source's column of this name, also if the name is one of these.
 
-    Without ``"image"`` in `fields`, no image is decoded. All tensors are on the loader's device. A batch stays valid
-    as long as you keep it.
+    Without ``"image"`` in `fields`, no image is decoded. All tensors are on the loader's device. A
+    batch stays valid as long as you keep it.
 
     Args:
-        dataset: folder that ``dataprep convert`` or ``dataprep index`` wrote. Or its URL in an object store: ``s3://``,
-            ``gs://``, ``az://`` or ``https://``, with `cache` and the extra ``[cloud]``. Or a list of folders and URLs,
-            which are read as one dataset: classes of the same name are one class, and labels number the classes in the
-            order in which they first appear. All must store encoded images, or all raw pixels of one size.
-        mix: share of each dataset in an epoch, positive numbers, for example ``[0.7, 0.3]``. A sample of a dataset with
-            a larger share than its size repeats. `None` reads every sample once.
+        dataset: folder that ``dataprep convert`` or ``dataprep index`` wrote. Or its URL in an
+            object store: ``s3://``, ``gs://``, ``az://`` or ``https://``, with `cache` and the
+            extra ``[cloud]``. Or a list of folders and URLs, which are read as one dataset: classes
+            of the same name are one class, and labels number the classes in the order in which they
+            first appear. All must store encoded images, or all raw pixels of one size.
+        mix: share of each dataset in an epoch, positive numbers, for example ``[0.7, 0.3]``. A
+            sample of a dataset with a larger share than its size repeats. `None` reads every sample
+            once.
         split: name of the split.
-        batch_size: number of samples per batch on this rank (B). Optional if a PaddleClas config gives it.
+        batch_size: number of samples per batch on this rank (B). Optional if a PaddleClas config
+            gives it.
         transforms: operations on each image, and optionally on the batch:
 
-            - the name of a preset: ``"imagenet-train"``, ``"imagenet-eval"``, ``"modern-train"``, ``"reid-train"``,
-              ``"reid-eval"``
-            - a list. Each item is a name (``"ToCHWImage"``), a name with arguments as in PaddleClas'
-              ``transform_ops`` or torchvision (``{"ResizeImage": {"size": 224}}``), or a record of
-              `loaders.transforms`, or an object of `torchvision.transforms`. The last items may be functions, which
-              take and return the batch of images.
+            - the name of a preset: ``"imagenet-train"``, ``"imagenet-eval"``, ``"modern-train"``,
+              ``"reid-train"``, ``"reid-eval"``
+            - a list. Each item is a name (``"ToCHWImage"``), a name with arguments as in
+              PaddleClas' ``transform_ops`` or torchvision (``{"ResizeImage": {"size": 224}}``), or
+              a record of `loaders.transforms`, or an object of `torchvision.transforms`. The last
+              items may be functions, which take and return the batch of images.
             - a ``Compose`` of `torchvision.transforms`, v1 or v2
             - the path of a YAML file that contains such a list or a PaddleClas training config
-        views: several tensors of the same images, for self-supervision: a list of lists of transforms, or of
-            ``Compose``, one for each view. `transforms`, a list, runs first, once per image; its result is the input of
-            every view. The value of ``"image"`` is then a tuple of tensors, one for each view; likewise the values of
-            ``"mask"``, ``"depth"``, ``"boxes"``, ``"box_labels"`` and ``"box_counts"``.
-        sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`, `PKSampler`, or any
-            object that follows the protocol `loaders.samplers.Sampler`. `None` means the sampler of a PaddleClas
-            config, else every sample once per epoch, in the order that `shuffle` gives.
-        shuffle: whether each epoch has a new order. With `True`, `ShuffledSampler` gives the order, which shuffles
-            the whole split. With ``"buffer"``, DALI's reader gives it: a rank reads a part of the shards, in
-            another order each epoch, and shuffles within a buffer of 1,024 samples; each epoch starts a new pipeline.
-            `False` reads in stored order. `None` means true for the split ``"train"`` and false for others; if the
-            dataset is on a network file system, ``"buffer"`` instead of true, because random access is slow there.
-            Cannot be combined with `sampler`.
-        device: ``"gpu"`` decodes and transforms on the GPU, ``"cpu"`` on the CPU. ``"auto"`` uses a GPU if there is
-            one. Also in torch's notation: ``"cuda"``, ``"cuda:1"`` or a `torch.device`.
-        device_id: number of the GPU. `None` means the launcher's local rank, or torch's current GPU.
-        rank: number of this process, from 0. `None`, for `rank` and `world_size`, means the value of
-            `torch.distributed`, Paddle or JAX if initialized, else of the launcher (torchrun, Lightning, accelerate,
-            Slurm, Open MPI, MPICH, Intel MPI, Paddle).
+        views: several tensors of the same images, for self-supervision: a list of lists of
+            transforms, or of ``Compose``, one for each view. `transforms`, a list, runs first, once
+            per image; its result is the input of every view. The value of ``"image"`` is then a
+            tuple of tensors, one for each view; likewise the values of ``"mask"``, ``"depth"``,
+            ``"boxes"``, ``"box_labels"`` and ``"box_counts"``.
+        sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`,
+            `PKSampler`, or any object that follows the protocol `loaders.samplers.Sampler`. `None`
+            means the sampler of a PaddleClas config, else every sample once per epoch, in the order
+            that `shuffle` gives.
+        shuffle: whether each epoch has a new order. With `True`, `ShuffledSampler` gives the order,
+            which shuffles the whole split. With ``"buffer"``, DALI's reader gives it: a rank reads
+            a part of the shards, in another order each epoch, and shuffles within a buffer of 1,024
+            samples; each epoch starts a new pipeline. `False` reads in stored order. `None` means
+            true for the split ``"train"`` and false for others; if the dataset is on a network file
+            system, ``"buffer"`` instead of true, because random access is slow there. Cannot be
+            combined with `sampler`.
+        device: ``"gpu"`` decodes and transforms on the GPU, ``"cpu"`` on the CPU. ``"auto"`` uses a
+            GPU if there is one. Also in torch's notation: ``"cuda"``, ``"cuda:1"`` or a
+            `torch.device`.
+        device_id: number of the GPU. `None` means the launcher's local rank, or torch's current
+            GPU.
+        rank: number of this process, from 0. `None`, for `rank` and `world_size`, means the value
+            of `torch.distributed`, Paddle or JAX if initialized, else of the launcher (torchrun,
+            Lightning, accelerate, Slurm, Open MPI, MPICH, Intel MPI, Paddle).
         world_size: number of processes that share an epoch.
-        seed: 0 or more. The same seed and the same calls return the same batches on the same kind of device.
-        num_threads: CPU threads that read and decode. `None` means one per core that this process may use, divided by
-            the number of ranks on the machine. With a GPU at most 12: at most 8 if the transforms use the CPU heavily
-            or the images are small, 4 if the images are large.
-        dtype: type of the image values, also as a dtype of torch or NumPy. ``"uint8"`` requires transforms without
-            normalization.
+        seed: 0 or more. The same seed and the same calls return the same batches on the same kind
+            of device.
+        num_threads: CPU threads that read and decode. `None` means one per core that this process
+            may use, divided by the number of ranks on the machine. With a GPU at most 12: at most 8
+            if the transforms use the CPU heavily or the images are small, 4 if the images are
+            large.
+        dtype: type of the image values, also as a dtype of torch or NumPy. ``"uint8"`` requires
+            transforms without normalization.
         layout: order of the axes of an image batch.
-        last_batch: what to do with samples that do not fill the last batch. ``"drop"`` omits them. ``"partial"``
-            returns a shorter batch, on some ranks possibly an empty one. ``"pad"`` repeats the last sample until the
-            batch is full. `None` means ``"drop"`` for the split ``"train"`` and ``"partial"`` for others.
+        last_batch: what to do with samples that do not fill the last batch. ``"drop"`` omits them.
+            ``"partial"`` returns a shorter batch, on some ranks possibly an empty one. ``"pad"``
+            repeats the last sample until the batch is full. `None` means ``"drop"`` for the split
+            ``"train"`` and ``"partial"`` for others.
         fields: contents of a batch, in this order.
         framework: library of the returned tensors.
-        prefetch: number of batches to prepare in advance. `None` means 2, and 5 for raw pixels on the GPU.
-        hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to 1. `None` means
-            the fastest measured value for images of this size.
-        memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimates of this loader and of
-            the other open loaders of this process exceed it, `build` raises an error whose hint says which batch size
-            or image size fits. An error on the CPU.
-        mmap: whether to map the shards into memory, which saves a copy. A mapped shard whose file system fails, or that
-            is shortened while it is in use, can end the process with SIGBUS; with `False`, such a shard is an error
-            that names it. `None` means false on network file systems (NFS, SMB, Lustre, GPFS, Ceph, BeeGFS, FUSE),
-            and true on others.
-        cache: folder on a local disk for the shards of an object store; required if `dataset` is a URL. Training
-            starts as soon as the first batches are there; the images of the coming batches are fetched in advance, in
-            the order in which the sampler needs them. What was fetched stays for later runs, and processes may share
-            the folder.
-        cache_limit: maximum size of the cache on disk in bytes, or text such as ``"200GiB"``. If the dataset is
-            larger, the images whose next use is furthest away are evicted. `None` means no limit.
-        revision: read an older revision of a dataset that ``dataprep convert --append`` has changed: a number from 0,
-            for several datasets a list with one for each. `None` reads the newest one. A state belongs to one revision.
-        tuning: file that ``loaders tune`` wrote. Its `num_threads`, `prefetch` and `hw_decoder_load` replace the
-            defaults of these arguments. A file for another machine, dataset or transforms is an error that says what
-            differs; of several batch sizes, the nearest is used, with a warning if it is not the loader's.
-        on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a `DamagedError` that names shard,
-            record and key. ``"skip"`` leaves the image out: the later samples of this rank move up, so every other
-            sample is read as often as without it, and only the end of the epoch changes: the last batch is shorter, or
-            with ``last_batch="drop"`` filled up with samples that the epoch leaves out, else with repeated ones.
-            ``"replace"`` takes another sample of the same class in its place; with `PKSampler`, of the same identity.
-            Neither changes the number of batches or their size; `Loader.errors` lists the images, and a warning is
-            logged. Both read through a sampler.
-        other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means ``last_batch="partial"``.
-            Any other name raises an error. For an argument of `torch.utils.data.DataLoader`, its hint says what to use
-            instead.
+        prefetch: number of batches to prepare in advance. `None` means 2, and 5 for raw pixels on
+            the GPU.
+        hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to
+            1. `None` means the fastest measured value for images of this size.
+        memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimates of this
+            loader and of the other open loaders of this process exceed it, `build` raises an error
+            whose hint says which batch size or image size fits. An error on the CPU.
+        mmap: whether to map the shards into memory, which saves a copy. A mapped shard whose file
+            system fails, or that is shortened while it is in use, can end the process with SIGBUS;
+            with `False`, such a shard is an error that names it. `None` means false on network file
+            systems (NFS, SMB, Lustre, GPFS, Ceph, BeeGFS, FUSE), and true on others.
+        cache: folder on a local disk for the shards of an object store; required if `dataset` is a
+            URL. Training starts as soon as the first batches are there; the images of the coming
+            batches are fetched in advance, in the order in which the sampler needs them. What was
+            fetched stays for later runs, and processes may share the folder.
+        cache_limit: maximum size of the cache on disk in bytes, or text such as ``"200GiB"``. If
+            the dataset is larger, the images whose next use is furthest away are evicted. `None`
+            means no limit.
+        revision: read an older revision of a dataset that ``dataprep convert --append`` has
+            changed: a number from 0, for several datasets a list with one for each. `None` reads
+            the newest one. A state belongs to one revision.
+        tuning: file that ``loaders tune`` wrote. Its `num_threads`, `prefetch` and
+            `hw_decoder_load` replace the defaults of these arguments. A file for another machine,
+            dataset or transforms is an error that says what differs; of several batch sizes, the
+            nearest is used, with a warning if it is not the loader's.
+        on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a
+            `DamagedError` that names shard, record and key. ``"skip"`` leaves the image out: the
+            later samples of this rank move up, so every other sample is read as often as without
+            it, and only the end of the epoch changes: the last batch is shorter, or with
+            ``last_batch="drop"`` filled up with samples that the epoch leaves out, else with
+            repeated ones. ``"replace"`` takes another sample of the same class in its place; with
+            `PKSampler`, of the same identity. Neither changes the number of batches or their size;
+            `Loader.errors` lists the images, and a warning is logged. Both read through a sampler.
+        other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means
+            ``last_batch="partial"``. Any other name raises an error. For an argument of
+            `torch.utils.data.DataLoader`, its hint says what to use instead.
 
     Returns:
-        A `Loader`. Close it, or use it as a context manager, to release its memory. `Loader.options` has the final
-        value of every argument, and `Loader.explain` describes what runs.
+        A `Loader`. Close it, or use it as a context manager, to release its memory.
+        `Loader.options` has the final value of every argument, and `Loader.explain` describes what
+        runs.
 
     Raises:
-        CallError: an argument is wrong, or needs something that the dataset or the machine does not have.
-        DamagedError: a file of the dataset is missing or differs from what the manifest states. Iterating raises it
-            for an image that cannot be decoded and for a label that cannot be read.
+        CallError: an argument is wrong, or needs something that the dataset or the machine does not
+            have.
+        DamagedError: a file of the dataset is missing or differs from what the manifest states.
+            Iterating raises it for an image that cannot be decoded and for a label that cannot be
+            read.
 
     Warns:
-        UserWarning: the transforms differ from their library's or waste memory, or the sampler cannot use all
-            classes.
+        UserWarning: the transforms differ from their library's or waste memory, or the sampler
+            cannot use all classes.
 
     """
     last_batch = canonical_last_batch(last_batch, other)
@@ -252,7 +282,9 @@ def build(
 
     try:
         return Loader(spec)
-    except BaseException:  # such as the first batch: no loader exists that closes what the spec has opened
+    except (
+        BaseException
+    ):  # such as the first batch: no loader exists that closes what the spec has opened
         for records in (spec.records, spec.label_images):
             if records is not None:
                 records.close()

@@ -26,7 +26,8 @@ class State:
         checkpoint: DALI's checkpoint. Empty before the first batch.
         errors: why images could not be decoded, by their row in the split.
         adjustment: what `Loader.set` has changed.
-        revisions: revision of each dataset that the loader reads. Empty in a state of an older release.
+        revisions: revision of each dataset that the loader reads. Empty in a state of an older
+            release.
 
     """
 
@@ -49,7 +50,10 @@ class State:
             "checkpoint": self.checkpoint or None,
             "checksum": zlib.crc32(self.checkpoint),
             "errors": [[row, reason] for row, reason in sorted(self.errors.items())],
-            "set": {"size": list(self.adjustment.size or ()), "magnitude": self.adjustment.magnitude},
+            "set": {
+                "size": list(self.adjustment.size or ()),
+                "magnitude": self.adjustment.magnitude,
+            },
         }
 
 
@@ -63,9 +67,10 @@ def read_state(
 ) -> State:
     """Parse the result of `State.to_dict` for a loader that resumes from it.
 
-    A state of a sampler's order is also valid at another rank, world size or batch size per rank, if the global batch
-    is the same: the epoch continues with the next global batch. DALI's checkpoint belongs to one rank, so it is
-    replaced by a new start at that batch. With ``on_error="skip"``, this holds between epochs only.
+    A state of a sampler's order is also valid at another rank, world size or batch size per rank,
+    if the global batch is the same: the epoch continues with the next global batch. DALI's
+    checkpoint belongs to one rank, so it is replaced by a new start at that batch. With
+    ``on_error="skip"``, this holds between epochs only.
 
     Args:
         state: what `Loader.state_dict` returned.
@@ -75,7 +80,8 @@ def read_state(
         revisions: revision of each dataset that it reads.
 
     Raises:
-        CallError: `state` is not a loader's state, has another version, or belongs to a different loader.
+        CallError: `state` is not a loader's state, has another version, or belongs to a different
+            loader.
 
     """
     try:
@@ -98,15 +104,17 @@ def read_state(
         adjustment = _adjustment(whole["set"])
         saved_revisions = _revisions(whole.get("revision"))
     except MemberError as error:
-        raise CallError(f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER) from None
+        raise CallError(
+            f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER
+        ) from None
     moves = _same_global_batches(saved, built)
     if not moves:
         _require_same_choices(saved, built, saved_revisions, revisions)
     # After the comparison of the datasets: a state of a larger one may have larger rows.
     if max(errors, default=0) >= samples:
         raise CallError(
-            f"this is not the state of a loader (errors contains row {max(errors)}, but the split has {samples} "
-            f"samples)",
+            f"this is not the state of a loader (errors contains row {max(errors)}, but the split"
+            f" has {samples} samples)",
             hint=_LOAD_ANOTHER,
         )
     if 0 < position.batch < batches:
@@ -132,19 +140,23 @@ def _require_same_choices(
         stored, value = saved.get(name), built[name]
         if name == "sample_order":
             raise CallError(
-                f"this state was saved by a release whose samplers draw other samples (sample order "
-                f"{stored or 1}; this release draws order {value})",
-                hint="resume it with the release that saved it, or start a new epoch without load_state_dict()",
+                "this state was saved by a release whose samplers draw other samples (sample order"
+                f" {stored or 1}; this release draws order {value})",
+                hint=(
+                    "resume it with the release that saved it, or start a new epoch without"
+                    " load_state_dict()"
+                ),
             )
         if name == "dataset" and saved_revisions not in ((), revisions):
             saved_at, own = (_numbers(each) for each in (saved_revisions, revisions))
             raise CallError(
-                f"the state belongs to revision {saved_at} of the dataset, but this loader reads revision {own}",
+                f"the state belongs to revision {saved_at} of the dataset, but this loader reads"
+                f" revision {own}",
                 hint=f"build the loader with revision={saved_at}",
             )
         raise CallError(
-            f"the state was saved by a loader with {name}={shorten(stored, 1000)}, but this loader has "
-            f"{name}={shorten(value, 1000)}",
+            f"the state was saved by a loader with {name}={shorten(stored, 1000)}, but this loader"
+            f" has {name}={shorten(value, 1000)}",
             hint="build the loader with the same arguments",
         )
 
@@ -155,27 +167,38 @@ def _require_same_epoch(
     """Check that the rest of the epoch contains the samples that the loader of the state has not read.
 
     Raises:
-        CallError: the loaders treat bad images in different ways, or as ``on_error="skip"`` does, on other ranks.
+        CallError: the loaders treat bad images in different ways, or as ``on_error="skip"`` does,
+            on other ranks.
 
     """
     own = built.get("on_error")
     stored = saved.get("on_error", own)  # Older releases did not write it.
     if moves and stored == "skip":
-        # A bad image moves the later samples of its rank up, and a state does not have the errors of other ranks.
-        parts = [", ".join(f"{name}={shorten(choices.get(name))}" for name in _PART) for choices in (saved, built)]
+        # A bad image moves the later samples of its rank up, and a state does not have the errors
+        # of other ranks.
+        parts = [
+            ", ".join(f"{name}={shorten(choices.get(name))}" for name in _PART)
+            for choices in (saved, built)
+        ]
         raise CallError(
-            'the state is from the middle of an epoch with on_error="skip", where each rank leaves out its own bad '
-            f"images, so it does not tell which samples other ranks have read; it was saved with {parts[0]}, but this "
-            f"loader has {parts[1]}",
-            hint="load on each rank its own state, with the same world_size and batch_size, or a state from the end of "
-            'an epoch; runs with on_error="replace" resume anywhere',
+            'the state is from the middle of an epoch with on_error="skip", where each rank leaves'
+            " out its own bad images, so it does not tell which samples other ranks have read; it"
+            f" was saved with {parts[0]}, but this loader has {parts[1]}",
+            hint=(
+                "load on each rank its own state, with the same world_size and batch_size, or a"
+                ' state from the end of an epoch; runs with on_error="replace" resume anywhere'
+            ),
         )
     # Without errors the order is the same, for example if on_error="raise" has stopped a run.
     if errors and stored != own:
         raise CallError(
-            f"the state is from the middle of an epoch with bad images and on_error={shorten(stored)}, but this loader "
-            f"has on_error={own!r}, with which the epoch contains other samples",
-            hint=f"build the loader with on_error={shorten(stored)}, or load a state from the end of an epoch",
+            "the state is from the middle of an epoch with bad images and"
+            f" on_error={shorten(stored)}, but this loader has on_error={own!r}, with which the"
+            " epoch contains other samples",
+            hint=(
+                f"build the loader with on_error={shorten(stored)}, or load a state from the end of"
+                " an epoch"
+            ),
         )
 
 
@@ -205,7 +228,9 @@ def _same_global_batches(saved: Mapping[str, Any], built: Mapping[str, Any]) -> 
 
 def _differing(saved: Mapping[str, Any], built: Mapping[str, Any]) -> list[str]:
     """Return the choices in which two loaders differ, except `on_error`, which may differ between epochs."""
-    return [name for name, value in built.items() if saved.get(name) != value and name != "on_error"]
+    return [
+        name for name, value in built.items() if saved.get(name) != value and name != "on_error"
+    ]
 
 
 def _global_batch(choices: Mapping[str, Any]) -> int | None:
@@ -215,7 +240,9 @@ def _global_batch(choices: Mapping[str, Any]) -> int | None:
 
 def _moved(position: Position, batches: int) -> Position:
     """Return the position of a pipeline that starts with the batch that comes next."""
-    epoch, batch = (position.epoch + 1, 0) if position.batch == batches else (position.epoch, position.batch)
+    epoch, batch = (
+        (position.epoch + 1, 0) if position.batch == batches else (position.epoch, position.batch)
+    )
     return Position(epoch, batch, started=epoch, skipped=batch)
 
 
@@ -241,13 +268,18 @@ def _adjustment(member: Member) -> Adjustment:
     magnitude = member["magnitude"].value
     if len(sides) not in (0, 2):
         member["size"].fail("a height and a width, or nothing")
-    if magnitude is not None and (type(magnitude) not in (int, float) or not 0 <= magnitude <= MAX_SIDE):
+    if magnitude is not None and (
+        type(magnitude) not in (int, float) or not 0 <= magnitude <= MAX_SIDE
+    ):
         member["magnitude"].fail("a number of at least 0, or nothing")
     return Adjustment((sides[0], sides[1]) if sides else None, magnitude)
 
 
 def _plain(member: Member) -> Any:
-    """Return a choice of a loader: `None`, text, a number, or a list of text. Other values could be of any size."""
+    """Return a choice of a loader: `None`, text, a number, or a list of text.
+
+    Other values could be of any size.
+    """
     if isinstance(member.value, (list, tuple)):
         return list(member.texts())
     if isinstance(member.value, str):

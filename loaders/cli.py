@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from loaders.measure_options import add_loader_options, add_method_options, cache_option, require_cache
+from loaders.measure_options import (
+    add_loader_options,
+    add_method_options,
+    cache_option,
+    require_cache,
+)
 from manifests.option_types import Number
 from manifests.program import end_of, run_program
 from manifests.text import one_line
@@ -17,18 +22,31 @@ if TYPE_CHECKING:
 
 
 class Command(click.Command):
-    """A command that prints an error as one line, and exits with the status of the error. It has ``--verbose``."""
+    """A command that prints an error as one line, and exits with the status of the error.
+
+    It has ``--verbose``.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         help_text = "Also print what the command does in detail."
         self.params.append(
-            click.Option(["--verbose"], is_flag=True, expose_value=False, callback=_log_to_stderr, help=help_text)
+            click.Option(
+                ["--verbose"],
+                is_flag=True,
+                expose_value=False,
+                callback=_log_to_stderr,
+                help=help_text,
+            )
         )
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command, print an error as one line, and exit."""
-        ctx.exit(end_of("loaders", lambda: super(Command, self).invoke(ctx), reraise=(click.ClickException,)))
+        ctx.exit(
+            end_of(
+                "loaders", lambda: super(Command, self).invoke(ctx), reraise=(click.ClickException,)
+            )
+        )
 
 
 def _log_to_stderr(_: click.Context, __: click.Parameter, value: bool) -> None:
@@ -45,20 +63,27 @@ def _log_to_stderr(_: click.Context, __: click.Parameter, value: bool) -> None:
 def main() -> None:
     """Tools for training with prepared datasets, which `loaders.build` reads in Python.
 
-    Exit status: 0 success; 1 the dataset is damaged; 2 wrong usage; 3 stopped by a problem such as too little memory;
-    130 interrupted.
+    Exit status: 0 success; 1 the dataset is damaged; 2 wrong usage; 3 stopped by a problem such as
+    too little memory; 130 interrupted.
     """
 
 
 @main.command(cls=Command, short_help="Estimate the GPU memory for loading a dataset.")
 @click.argument("dataset")
 @click.option("--split", metavar="NAME", help="Only this split.  [default: all splits]")
-@click.option("--batch-size", type=click.IntRange(1, 2**20), required=True, metavar="N", help="Images per batch.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, 2**20),
+    required=True,
+    metavar="N",
+    help="Images per batch.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes in bytes.")
 def memory(dataset: str, *, split: str | None, batch_size: int, as_json: bool) -> None:
     """Estimate the GPU memory for loading DATASET, as it is and with smaller images.
 
-    The estimate covers one process that loads batches of N images with the presets imagenet-train and imagenet-eval.
+    The estimate covers one process that loads batches of N images with the presets imagenet-train
+    and imagenet-eval.
     """
     from loaders.dataset.split import open_splits
     from manifests.errors import CallError
@@ -66,14 +91,23 @@ def memory(dataset: str, *, split: str | None, batch_size: int, as_json: bool) -
     from manifests.text import printable
 
     if is_url(dataset):
-        raise CallError(f"{printable(dataset)} is in an object store", hint="name a copy on a local disk")
-    estimates = {opened.name: _estimate(opened, batch_size) for opened in open_splits(dataset, split)}
+        raise CallError(
+            f"{printable(dataset)} is in an object store", hint="name a copy on a local disk"
+        )
+    estimates = {
+        opened.name: _estimate(opened, batch_size) for opened in open_splits(dataset, split)
+    }
     if as_json:
         splits = {name: {"gpu_memory": estimate} for name, estimate in estimates.items()}
-        click.echo(json.dumps({"batch_size": batch_size, "splits": splits}, indent=1, ensure_ascii=False))
+        click.echo(
+            json.dumps({"batch_size": batch_size, "splits": splits}, indent=1, ensure_ascii=False)
+        )
         return
     for number, (name, estimate) in enumerate(estimates.items()):
-        click.echo(f"{chr(10) if number else ''}{name}: estimated GPU memory for batches of {batch_size:,} images")
+        click.echo(
+            f"{chr(10) if number else ''}{name}: estimated GPU memory for batches of {batch_size:,}"
+            " images"
+        )
         _print_table(estimate)
 
 
@@ -97,13 +131,18 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
         click.echo("  images as they are, or resized by `dataprep convert --resize-shorter PIXELS`")
         click.echo(f"  {'':14}" + "".join(f"{variant:>12}" for variant in variants))
     for preset, totals in estimate.items():
-        click.echo(f"  {preset:14}" + "".join(f"{total / 2**30:>8.2f} GiB" for total in totals.values()))
+        click.echo(
+            f"  {preset:14}" + "".join(f"{total / 2**30:>8.2f} GiB" for total in totals.values())
+        )
 
 
 @main.command(cls=Command, short_help="Show samples before and after the transforms.")
 @click.argument("dataset")
 @click.option(
-    "--transforms", required=True, metavar="NAME|FILE", help="A preset such as imagenet-train, or a YAML file."
+    "--transforms",
+    required=True,
+    metavar="NAME|FILE",
+    help="A preset such as imagenet-train, or a YAML file.",
 )
 @click.option(
     "--out",
@@ -112,21 +151,47 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
     show_default=True,
     help="What to write: .png, .jpg or .webp for a picture, or .html.",
 )
-@click.option("--split", metavar="NAME", default="train", show_default=True, help="The split to read.")
-@click.option("--samples", type=int, metavar="N", default=6, show_default=True, help="Samples; with groups, groups.")
-@click.option("--draws", type=int, metavar="N", help="Results for each sample.  [default: 4; with groups 1]")
-@click.option("--pk", metavar="PxK", help="Show a batch of PKSampler: P identities with K samples each, such as 8x4.")
+@click.option(
+    "--split", metavar="NAME", default="train", show_default=True, help="The split to read."
+)
+@click.option(
+    "--samples",
+    type=int,
+    metavar="N",
+    default=6,
+    show_default=True,
+    help="Samples; with groups, groups.",
+)
+@click.option(
+    "--draws", type=int, metavar="N", help="Results for each sample.  [default: 4; with groups 1]"
+)
+@click.option(
+    "--pk",
+    metavar="PxK",
+    help="Show a batch of PKSampler: P identities with K samples each, such as 8x4.",
+)
 @click.option("--balanced", is_flag=True, help="Show a batch of ClassBalancedSampler.")
 @click.option(
-    "--by", metavar="COLUMN", default="label", show_default=True, help="Column of --pk and --balanced for the groups."
+    "--by",
+    metavar="COLUMN",
+    default="label",
+    show_default=True,
+    help="Column of --pk and --balanced for the groups.",
 )
-@click.option("--batch-size", type=click.IntRange(1, 4096), metavar="N", help="Images of the batch of --balanced.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    help="Images of the batch of --balanced.",
+)
 @click.option(
     "--threshold",
     type=Number(0, 1, min_open=True),
     metavar="X",
-    help="With --balanced: repeat classes in less than this share of the samples, instead of all classes alike. Needed "
-    "if a sample has several classes.",
+    help=(
+        "With --balanced: repeat classes in less than this share of the samples, instead of all"
+        " classes alike. Needed if a sample has several classes."
+    ),
 )
 @click.option(
     "--device",
@@ -136,13 +201,20 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
     help="What decodes and transforms the images. auto: a GPU if there is one.",
 )
 @cache_option
-@click.option("--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Seed of all draws.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Seed of all draws.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace a file that is not a preview.")
 def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     """Show samples of DATASET before and after the transforms.
 
-    Writes a picture or an HTML page: the stored image of each sample with its key and class, then several results of
-    the transforms, as the model gets them.
+    Writes a picture or an HTML page: the stored image of each sample with its key and class, then
+    several results of the transforms, as the model gets them.
     """
     from loaders.preview.command import check_out, make_preview
 
@@ -155,20 +227,34 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
 
 @main.command(cls=Command, short_help="Find out what limits the speed of training.")
 @add_loader_options
-@click.option("--torchvision", is_flag=True, help="Compare with torchvision's DataLoader on the same images.")
-@click.option("--tuning", metavar="FILE", help="File of `loaders tune` that gives the options of the loader.")
+@click.option(
+    "--torchvision", is_flag=True, help="Compare with torchvision's DataLoader on the same images."
+)
+@click.option(
+    "--tuning", metavar="FILE", help="File of `loaders tune` that gives the options of the loader."
+)
 @click.option("--html", metavar="FILE", help="Also write a page with a chart.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is not such a page.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second.")
+@click.option(
+    "--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second."
+)
 @add_method_options(1.0, 5)
 def bench(
-    dataset: str, *, html: str | None, overwrite: bool, json_output: bool, seconds: float, repeats: int, **options: Any
+    dataset: str,
+    *,
+    html: str | None,
+    overwrite: bool,
+    json_output: bool,
+    seconds: float,
+    repeats: int,
+    **options: Any,
 ) -> None:
     """Measure how fast each stage of loading DATASET is, and say which one limits training.
 
-    Measures reading, then also decoding, augmentation, and the delivery to torch; with --model, also a training step
-    on one batch in memory, and training that the loader feeds. Then it tries changes to the stage that is the limit,
-    such as smaller images, and says in one sentence what to do.
+    Measures reading, then also decoding, augmentation, and the delivery to torch; with --model,
+    also a training step on one batch in memory, and training that the loader feeds. Then it tries
+    changes to the stage that is the limit, such as smaller images, and says in one sentence what to
+    do.
     """
     from loaders.bench.command import bench as measure
     from loaders.bench.page import GENERATOR, page
@@ -180,12 +266,22 @@ def bench(
     if not options["torchvision"]:  # which refuses every URL
         require_cache(dataset, options["cache"])
     if html is not None:
-        check_output_file(html, "page of `loaders bench`", [GENERATOR.encode()], overwrite=overwrite, option="--html")
+        check_output_file(
+            html,
+            "page of `loaders bench`",
+            [GENERATOR.encode()],
+            overwrite=overwrite,
+            option="--html",
+        )
     results = measure(dataset, method=Method(seconds, repeats), announce=print_status, **options)
     print_status("")
     if html is not None:
         write_output_file(html, page(results).encode(), "page")
-    click.echo(json.dumps(as_json(results), indent=1, ensure_ascii=False) if json_output else as_text(results))
+    click.echo(
+        json.dumps(as_json(results), indent=1, ensure_ascii=False)
+        if json_output
+        else as_text(results)
+    )
 
 
 @main.command(cls=Command, short_help="Find the fastest options for a dataset and a machine.")
@@ -193,8 +289,10 @@ def bench(
 @click.option(
     "--objective",
     type=click.Choice(["images", "model"]),
-    help="images: highest rate of the loader alone. model: highest training rate of --model.  [default: model with "
-    "--model, else images]",
+    help=(
+        "images: highest rate of the loader alone. model: highest training rate of --model. "
+        " [default: model with --model, else images]"
+    ),
 )
 @click.option(
     "--out",
@@ -204,16 +302,25 @@ def bench(
     help="File to write. Results for other machines, datasets and transforms in it are kept.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a file that `loaders tune` did not write.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second.")
+@click.option(
+    "--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second."
+)
 @add_method_options(0.5, 3)
 def tune(
-    dataset: str, *, out: str, overwrite: bool, json_output: bool, seconds: float, repeats: int, **options: Any
+    dataset: str,
+    *,
+    out: str,
+    overwrite: bool,
+    json_output: bool,
+    seconds: float,
+    repeats: int,
+    **options: Any,
 ) -> None:
     """Find the number of threads, the prefetching and the share of the hardware decoder that suit DATASET best.
 
-    Begins with the defaults, tries neighboring values as long as the gain is more than the noise, and writes what it
-    found. `loaders.build(..., tuning="tune.json")` uses the file on the same kind of machine, for the same dataset and
-    transforms.
+    Begins with the defaults, tries neighboring values as long as the gain is more than the noise,
+    and writes what it found. `loaders.build(..., tuning="tune.json")` uses the file on the same
+    kind of machine, for the same dataset and transforms.
     """
     from loaders.bench.rates import Method
     from loaders.bench.text import print_status
@@ -228,21 +335,31 @@ def tune(
     tuned = measure(dataset, method=Method(seconds, repeats), announce=print_status, **options)
     print_status("")
     write_output_file(out, with_entry(entries, tuned.entry), "file")
-    click.echo(json.dumps(as_json(tuned), indent=1, ensure_ascii=False) if json_output else as_text(tuned, out))
+    click.echo(
+        json.dumps(as_json(tuned), indent=1, ensure_ascii=False)
+        if json_output
+        else as_text(tuned, out)
+    )
 
 
 @main.command(cls=Command, short_help="Write the transforms of an evaluation for a server.")
 @click.argument("dataset")
 @click.argument("out")
 @click.option(
-    "--transforms", required=True, metavar="NAME|FILE", help="A preset such as imagenet-eval, or a YAML file."
+    "--transforms",
+    required=True,
+    metavar="NAME|FILE",
+    help="A preset such as imagenet-eval, or a YAML file.",
 )
 @click.option(
     "--for",
     "target",
     type=click.Choice(["triton", "onnx"]),
     required=True,
-    help="triton: a model repository whose model decodes and transforms. onnx: a model that transforms decoded images.",
+    help=(
+        "triton: a model repository whose model decodes and transforms. onnx: a model that"
+        " transforms decoded images."
+    ),
 )
 @click.option(
     "--device",
@@ -252,9 +369,17 @@ def tune(
     help="Where the server decodes and transforms. auto: on a GPU if this machine has one.",
 )
 @click.option(
-    "--split", metavar="NAME", help="Split of the golden batch.  [default: val, test or train, the first that exists]"
+    "--split",
+    metavar="NAME",
+    help="Split of the golden batch.  [default: val, test or train, the first that exists]",
 )
-@click.option("--name", metavar="NAME", default="preprocess", show_default=True, help="With triton: name of the model.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    default="preprocess",
+    show_default=True,
+    help="With triton: name of the model.",
+)
 @click.option(
     "--max-batch-size",
     type=click.IntRange(1, 4096),
@@ -279,14 +404,18 @@ def tune(
     help="Type of the image values.",
 )
 @click.option(
-    "--layout", type=click.Choice(["NCHW", "NHWC"]), default="NCHW", show_default=True, help="Order of the axes."
+    "--layout",
+    type=click.Choice(["NCHW", "NHWC"]),
+    default="NCHW",
+    show_default=True,
+    help="Order of the axes.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an export of this name.")
 def export(dataset: str, out: str, **options: Any) -> None:
     """Write the transforms of an evaluation for a server, as the folder OUT.
 
-    With the transforms come the names of the classes and a golden batch of DATASET: inputs, and the outputs that the
-    server must give. Random transforms, Python functions and samplers are errors.
+    With the transforms come the names of the classes and a golden batch of DATASET: inputs, and the
+    outputs that the server must give. Random transforms, Python functions and samplers are errors.
     """
     from loaders.export.command import as_text
     from loaders.export.command import export as write

@@ -1,8 +1,8 @@
 """Close things for the garbage collector, in a thread of its own.
 
-The garbage collector may run in any thread and between any two steps of it, also while the thread has a lock of
-Python's own modules. A finalizer that waits for a thread, or starts one, can therefore wait for itself. It passes the
-work on with `close_later`, which never waits.
+The garbage collector may run in any thread and between any two steps of it, also while the thread
+has a lock of Python's own modules. A finalizer that waits for a thread, or starts one, can
+therefore wait for itself. It passes the work on with `close_later`, which never waits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class _Closer:
     def start(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=_work, args=(self.queue,), name="close", daemon=True)
+                self._thread = threading.Thread(
+                    target=_work, args=(self.queue,), name="close", daemon=True
+                )
                 self._thread.start()
 
     def finish(self) -> None:
@@ -63,7 +65,10 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def prepare_closing() -> None:
-    """Start the thread. Call this before a finalizer may call `close_later`, and not in a finalizer."""
+    """Start the thread.
+
+    Call this before a finalizer may call `close_later`, and not in a finalizer.
+    """
     _closer.start()
 
 

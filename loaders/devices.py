@@ -1,4 +1,7 @@
-"""Which device a loader uses. Asks the framework that gets the batches; imports torch only for framework="torch"."""
+"""Which device a loader uses.
+
+Asks the framework that gets the batches; imports torch only for framework="torch".
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,8 @@ class Gpus:
     Attributes:
         count: number of GPUs, which are numbered from 0.
         current: returns the number of the GPU that the framework uses by default.
-        chosen: whether `current` was chosen for this process, so that it applies to several ranks as well.
+        chosen: whether `current` was chosen for this process, so that it applies to several ranks
+            as well.
 
     """
 
@@ -68,7 +72,8 @@ def find_device(device: str, device_id: int | None, ranks: Ranks, gpus: Gpus) ->
 
     Args:
         device: ``"auto"``, ``"gpu"`` or ``"cpu"``.
-        device_id: number of the GPU. `None` means the framework's current GPU; with several ranks, the local rank.
+        device_id: number of the GPU. `None` means the framework's current GPU; with several ranks,
+            the local rank.
         ranks: rank and world size.
         gpus: the GPUs of the framework.
 
@@ -81,15 +86,20 @@ def find_device(device: str, device_id: int | None, ranks: Ranks, gpus: Gpus) ->
     if not gpus.count:
         if device == "auto":
             return CPU
-        raise CallError('device="gpu", but this machine has no GPU', hint='set device="cpu" or device="auto"')
+        raise CallError(
+            'device="gpu", but this machine has no GPU', hint='set device="cpu" or device="auto"'
+        )
     if device_id is None:
         return Device("gpu", _default_gpu(ranks, gpus))
     if device_id >= gpus.count:
         raise CallError(
-            f"device_id={device_id}, but this machine has {plural(gpus.count, 'GPU')}, numbered from 0",
-            hint=f"choose 0 to {gpus.count - 1}, or remove device_id"
-            if gpus.count > 1
-            else "choose 0, or remove device_id",
+            f"device_id={device_id}, but this machine has {plural(gpus.count, 'GPU')}, numbered"
+            " from 0",
+            hint=(
+                f"choose 0 to {gpus.count - 1}, or remove device_id"
+                if gpus.count > 1
+                else "choose 0, or remove device_id"
+            ),
         )
     return Device("gpu", device_id)
 
@@ -101,8 +111,8 @@ def _default_gpu(ranks: Ranks, gpus: Gpus) -> int:
     local = local_rank()
     if local is not None:
         return local % gpus.count
-    # Without a launcher, as with torch.multiprocessing, ranks are numbered machine by machine. A GPU other than the
-    # first was chosen with `torch.cuda.set_device`.
+    # Without a launcher, as with torch.multiprocessing, ranks are numbered machine by machine. A
+    # GPU other than the first was chosen with `torch.cuda.set_device`.
     return current or ranks.rank % gpus.count
 
 
@@ -138,7 +148,10 @@ def _paddle_gpus() -> Gpus:
 
     if not paddle.is_compiled_with_cuda():
         return Gpus(0)
-    return Gpus(paddle.device.cuda.device_count(), lambda: int(paddle.device.get_device().partition(":")[2] or 0))
+    return Gpus(
+        paddle.device.cuda.device_count(),
+        lambda: int(paddle.device.get_device().partition(":")[2] or 0),
+    )
 
 
 def device_name(device: Device) -> str:
@@ -150,7 +163,9 @@ def cpu_name() -> str:
     """Return the name of the CPU."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            names = (
+                line.partition(":")[2].strip() for line in file if line.startswith("model name")
+            )
             return next(names, "") or platform.machine()
     except OSError:
         return platform.machine()
@@ -170,7 +185,11 @@ def _gpu_text(index: int, function: str) -> str:
     driver, device, text = _cuda_driver(), ctypes.c_int(), ctypes.create_string_buffer(256)
     if driver is None or driver.cuDeviceGet(ctypes.byref(device), index):
         return ""
-    return "" if getattr(driver, function)(text, len(text), device) else text.value.decode(errors="replace")
+    return (
+        ""
+        if getattr(driver, function)(text, len(text), device)
+        else text.value.decode(errors="replace")
+    )
 
 
 def _cuda_count() -> int:

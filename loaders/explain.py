@@ -35,8 +35,9 @@ def _data_lines(spec: LoaderSpec) -> Iterator[str]:
     if isinstance(spec.records, (CachedImages, JoinedImages)):
         yield from spec.records.lines()
     yield (
-        f"rank {ranks.rank} of {ranks.world_size}: {spec.order.batches:,} batches of {options.batch_size:,} per epoch, "
-        f"{_order_text(spec.order)}, last batch: {options.last_batch}"
+        f"rank {ranks.rank} of {ranks.world_size}: {spec.order.batches:,} batches of"
+        f" {options.batch_size:,} per epoch, {_order_text(spec.order)}, last batch:"
+        f" {options.last_batch}"
     )
     if isinstance(spec.order, PlannedOrder):
         yield from (f"  {line}" for line in spec.order.plan.lines)
@@ -54,7 +55,9 @@ def _transforms_lines(spec: LoaderSpec) -> Iterator[str]:
 
 def _fusion_lines(spec: LoaderSpec) -> Iterator[str]:
     yield f"As run, on the {'GPU' if spec.options.device.is_gpu else 'CPU'}:"
-    yield from (f"  {short_repr(operation)}" for operation in (*spec.fusion.operations, *spec.recipe.mixing))
+    yield from (
+        f"  {short_repr(operation)}" for operation in (*spec.fusion.operations, *spec.recipe.mixing)
+    )
     for number, view in enumerate(spec.view_fusions):
         yield f"  views[{number}]:"
         yield from (f"    {short_repr(operation)}" for operation in view.operations)
@@ -66,14 +69,17 @@ def _fusion_lines(spec: LoaderSpec) -> Iterator[str]:
 
 def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
     options = spec.options
-    shapes = dict.fromkeys(" x ".join(map(str, _shape(each, options.layout))) for each in spec.recipe.outputs)
+    shapes = dict.fromkeys(
+        " x ".join(map(str, _shape(each, options.layout))) for each in spec.recipe.outputs
+    )
     tensors = f"{len(spec.recipe.views)} tensors of " if spec.recipe.views else ""
     batch_bytes = options.batch_size * spec.settings.image_bytes
     hardware = f"; the hardware decoder decodes {options.hw_decoder_load:.0%} of the JPEG images"
     yield (
-        f"A batch: {tensors}{options.batch_size} x {' and '.join(shapes)} {options.dtype}{_placed(spec)}, "
-        f"{batch_bytes / 2**20:,.1f} MiB; prefetch: {options.prefetch}; threads: {options.num_threads}"
-        f"{hardware if options.device.is_gpu else ''}"
+        f"A batch: {tensors}{options.batch_size} x {' and '.join(shapes)}"
+        f" {options.dtype}{_placed(spec)}, {batch_bytes / 2**20:,.1f} MiB; prefetch:"
+        f" {options.prefetch}; threads:"
+        f" {options.num_threads}{hardware if options.device.is_gpu else ''}"
     )
     note = queues_note() if options.device.is_gpu else None
     if note is not None:
@@ -88,7 +94,9 @@ def _placed(spec: LoaderSpec) -> str:
     """Return what follows the pixels of the images of a batch."""
     kind = spec.fields.label_image
     if kind is not None:
-        sizes = dict.fromkeys(" x ".join(map(str, output.size or ())) for output in spec.recipe.outputs)
+        sizes = dict.fromkeys(
+            " x ".join(map(str, output.size or ())) for output in spec.recipe.outputs
+        )
         what = "uint8 masks" if kind == "mask" else "uint16 depth maps"
         return f" and {spec.options.batch_size} x {' and '.join(sizes)} {what}"
     return " and their boxes" if spec.fields.has_boxes else ""
@@ -97,22 +105,32 @@ def _placed(spec: LoaderSpec) -> str:
 def _shape(output: ImageSpec, layout: str) -> tuple[int, ...]:
     """Return the shape of an image in a batch."""
     height, width = output.size or (0, 0)
-    shape = (output.channels, height, width) if layout == "NCHW" else (height, width, output.channels)
+    shape = (
+        (output.channels, height, width) if layout == "NCHW" else (height, width, output.channels)
+    )
     return (output.crops, *shape) if output.crops else shape
 
 
 def _memory_lines(sizes: ImageSizes, settings: LoadSettings) -> Iterator[str]:
     estimate = estimate_memory(sizes, settings)
     yield (
-        f"Estimated GPU memory: {format_gib(estimate.total)} ({format_gib(estimate.context)} CUDA and libraries, "
-        f"{format_gib(estimate.decoder)} decoder, {format_gib(estimate.images)} images of the largest batch, "
-        f"{format_gib(estimate.finished_batches)} finished batches)"
+        f"Estimated GPU memory: {format_gib(estimate.total)} ({format_gib(estimate.context)} CUDA"
+        f" and libraries, {format_gib(estimate.decoder)} decoder, {format_gib(estimate.images)}"
+        f" images of the largest batch, {format_gib(estimate.finished_batches)} finished batches)"
     )
     if settings.encoded:
-        smaller = ((side, sizes.resized(side)) for side in RESIZE_CHOICES if side < min(sizes.largest))
-        totals = [f"{format_gib(estimate_memory(each, settings).total)} at {side}" for side, each in smaller]
+        smaller = (
+            (side, sizes.resized(side)) for side in RESIZE_CHOICES if side < min(sizes.largest)
+        )
+        totals = [
+            f"{format_gib(estimate_memory(each, settings).total)} at {side}"
+            for side, each in smaller
+        ]
         if totals:
-            yield f"With smaller images from `dataprep convert --resize-shorter PIXELS`: {', '.join(totals)}"
+            yield (
+                "With smaller images from `dataprep convert --resize-shorter PIXELS`:"
+                f" {', '.join(totals)}"
+            )
 
 
 def _order_text(order: StoredOrder | PlannedOrder) -> str:

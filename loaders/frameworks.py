@@ -1,4 +1,7 @@
-"""Convert batches to the tensors of torch, NumPy, JAX or Paddle. Each library is imported only if it is chosen."""
+"""Convert batches to the tensors of torch, NumPy, JAX or Paddle.
+
+Each library is imported only if it is chosen.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ class Framework:
     Attributes:
         images: converts DALI's tensor list to a tensor, given the name of the dtype and the device.
         numbers: converts a NumPy array to a tensor on the device.
-        device: returns the device as the framework's own object; for NumPy, whose arrays are in host memory, ``"cpu"``.
+        device: returns the device as the framework's own object; for NumPy, whose arrays are in
+            host memory, ``"cpu"``.
 
     """
 
@@ -42,12 +46,13 @@ def load_framework(name: FrameworkName) -> Framework:
     except ImportError as error:
         other = "numpy" if name == "torch" else "torch"
         raise CallError(
-            f"framework={name!r} is not installed ({error})", hint=f"install it, or set framework={other!r}"
+            f"framework={name!r} is not installed ({error})",
+            hint=f"install it, or set framework={other!r}",
         ) from None
 
 
-#: Largest copy from pageable memory for which CUDA never waits for the GPU, in bytes (CUDA Runtime API, "API
-#: synchronization behavior").
+#: Largest copy from pageable memory for which CUDA never waits for the GPU, in bytes (CUDA Runtime
+#: API, "API synchronization behavior").
 _READ_AT_ONCE = 65_536
 
 
@@ -63,8 +68,8 @@ def _torch() -> Framework:
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         if not device.is_gpu:
             return tensor
-        # CUDA reads a little pageable memory before it returns, without waiting for the GPU. Pinning it would take
-        # two more calls, each of which waits for those of DALI's threads.
+        # CUDA reads a little pageable memory before it returns, without waiting for the GPU.
+        # Pinning it would take two more calls, each of which waits for those of DALI's threads.
         source = tensor if array.nbytes <= _READ_AT_ONCE else tensor.pin_memory()
         return source.to(place(device), non_blocking=True)
 
@@ -92,9 +97,12 @@ def _jax() -> Framework:
         return array.astype(jnp.bfloat16) if dtype == "bfloat16" else array
 
     def place(device: Device) -> Any:
-        # Of this process: `jax.devices` also lists those of other processes, which this one cannot address.
+        # Of this process: `jax.devices` also lists those of other processes, which this one cannot
+        # address.
         found = jax.local_devices(backend=device.kind)
-        chosen = (each for each in found if device.is_gpu and each.local_hardware_id == device.index)
+        chosen = (
+            each for each in found if device.is_gpu and each.local_hardware_id == device.index
+        )
         return next(chosen, found[0])
 
     return Framework(images, lambda array, device: jax.device_put(array, place(device)), place)
@@ -105,13 +113,19 @@ def _paddle() -> Framework:
 
     def images(outputs: Any, dtype: str, device: Device) -> Any:
         tensor = outputs.as_tensor()
-        array = paddle.utils.dlpack.from_dlpack(tensor) if device.is_gpu else paddle.to_tensor(np.array(tensor))
+        array = (
+            paddle.utils.dlpack.from_dlpack(tensor)
+            if device.is_gpu
+            else paddle.to_tensor(np.array(tensor))
+        )
         return array.astype("bfloat16") if dtype == "bfloat16" else array
 
     def place(device: Device) -> Any:
         return paddle.CUDAPlace(device.index) if device.is_gpu else paddle.CPUPlace()
 
-    return Framework(images, lambda array, device: paddle.to_tensor(array, place=place(device)), place)
+    return Framework(
+        images, lambda array, device: paddle.to_tensor(array, place=place(device)), place
+    )
 
 
 _FRAMEWORKS = {"torch": _torch, "numpy": _numpy, "jax": _jax, "paddle": _paddle}

@@ -1,16 +1,19 @@
-"""The frame of an HTML page that a command writes. It loads nothing from the network and runs no script."""
+"""The frame of an HTML page that a command writes.
+
+It loads nothing from the network and runs no script.
+"""
 
 from __future__ import annotations
 
 from markupsafe import Markup
 
 _PAGE = Markup(
-    '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{generator}\n'
-    '<meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
-    '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-    "<title>{title}</title>\n<style>:root {{ color-scheme: light dark }} body {{ margin: 0; padding: 16px }}</style>\n"
-    "</head>\n<body>\n{body}\n</body>\n</html>\n"
+    '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{generator}\n<meta'
+    ' http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; style-src'
+    ' \'unsafe-inline\'">\n<meta name="viewport" content="width=device-width,'
+    ' initial-scale=1">\n<link rel="icon" href="data:,">\n<title>{title}</title>\n<style>:root {{'
+    " color-scheme: light dark }} body {{ margin: 0; padding: 16px"
+    " }}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
 )
 
 

@@ -43,4 +43,6 @@ def require_int_field(record: Any, name: str, minimum: int, *, maximum: int = MA
         CallError: see `require_int`.
 
     """
-    object.__setattr__(record, name, require_int(name, getattr(record, name), minimum, maximum=maximum))
+    object.__setattr__(
+        record, name, require_int(name, getattr(record, name), minimum, maximum=maximum)
+    )

@@ -76,16 +76,20 @@ class LoaderState(LoaderAttributes):
         iteration = self._looping = self._begin()
         try:
             # If a newer iterator has finished the epoch, this one must not end as if it had.
-            while self._progress.position.batch < self._progress.batches or self._looping != iteration:
+            while (
+                self._progress.position.batch < self._progress.batches or self._looping != iteration
+            ):
                 self._require_open()
                 if not iteration == self._progress.iteration == self._looping:
                     raise CallError(
-                        "this iterator is invalid: the loader has a newer one, or set_epoch() was called",
+                        "this iterator is invalid: the loader has a newer one, or set_epoch() was"
+                        " called",
                         hint="use one iterator at a time, or build a second loader",
                     )
                 yield self._next_batch()
         except GeneratorExit as error:
-            # The iterator was dropped. If an exception is the reason, it is not visible here, but in `state_dict`.
+            # The iterator was dropped. If an exception is the reason, it is not visible here, but
+            # in `state_dict`.
             if iteration == self._progress.iteration:
                 self._progress = self._progress.leave()
                 self._handled_at_leave = id(error.__context__)
@@ -104,7 +108,10 @@ class LoaderState(LoaderAttributes):
             self._restart(progress)
         if not self._agreed:
             position = {"epoch": self._progress.next_epoch, "batch": self._progress.position.batch}
-            require_agreement(self.options.ranks, {"batches": len(self), **sampling_choices(self._spec), **position})
+            require_agreement(
+                self.options.ranks,
+                {"batches": len(self), **sampling_choices(self._spec), **position},
+            )
             self._agreed = True
         if self._progress.phase is Phase.FINISHED:
             self._discard_batches(order.runs - len(self))
@@ -126,19 +133,26 @@ class LoaderState(LoaderAttributes):
             self._restart(Progress.start(len(self), following))
 
     def _next_batch(self) -> Any:
-        """Return the next batch, and count it. The iterator must not refer to it, so that users can release it."""
+        """Return the next batch, and count it.
+
+        The iterator must not refer to it, so that users can release it.
+        """
         batch = self._decodable_batch()
         self._progress = self._progress.batch_given(self._pipeline.checkpoint())
         return batch
 
     def _decodable_batch(self) -> Any:
-        """Return the next batch. If an image cannot be decoded, find it, and continue without it or raise."""
+        """Return the next batch.
+
+        If an image cannot be decoded, find it, and continue without it or raise.
+        """
         while True:
             try:
                 return make_batch(self._run(), self._spec, self._framework, self._progress.position)
             except (UndecodableError, DecodeMemoryError) as error:
                 bad = new_bad_images(self._spec, self._progress.position, self._errors, error)
-            # Not within `except`: the error refers to the old pipeline, so a restart would not release it.
+            # Not within `except`: the error refers to the old pipeline, so a restart would not
+            # release it.
             self._continue_without(bad)
 
     def _continue_without(self, bad: dict[int, str]) -> None:
@@ -163,7 +177,9 @@ class LoaderState(LoaderAttributes):
     def _reserve_memory(self) -> None:
         spec = self._spec
         if spec.sizes is not None:
-            RESERVATIONS.add(self, spec.options.device.index, estimate_memory(spec.sizes, spec.settings))
+            RESERVATIONS.add(
+                self, spec.options.device.index, estimate_memory(spec.sizes, spec.settings)
+            )
 
     def _leave_out(self, errors: dict[int, str]) -> None:
         """Remember bad images, and take them out of the order."""
@@ -204,7 +220,8 @@ class LoaderState(LoaderAttributes):
             raise CallError("this loader is closed", hint="build a new loader")
         if os.getpid() != self._process:
             raise CallError(
-                "this loader was built in another process, and DALI's threads do not exist in a forked one",
+                "this loader was built in another process, and DALI's threads do not exist in a"
+                " forked one",
                 hint="build the loader in the process that uses it",
             )
 

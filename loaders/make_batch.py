@@ -17,7 +17,9 @@ from manifests.errors import CallError
 from manifests.labels import LABEL_FIELDS
 
 
-def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, position: Position) -> tuple[Any, ...]:
+def make_batch(
+    outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, position: Position
+) -> tuple[Any, ...]:
     """Return the fields of a batch.
 
     Args:
@@ -38,12 +40,18 @@ def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, p
     stored_label = arrays.pop(0) if spec.fields.stored_label else None
     rows = _take_rows(arrays, spec)
     values = spec.fields.values(stored_label, rows)
-    boxes = [spec.fields.boxes(rows, arrays.pop(0)) for _ in spec.recipe.outputs] if spec.fields.has_boxes else []
+    boxes = (
+        [spec.fields.boxes(rows, arrays.pop(0)) for _ in spec.recipe.outputs]
+        if spec.fields.has_boxes
+        else []
+    )
     if "valid" in names:
         values["valid"] = spec.order.valid(position)
     if arrays and "label" in values and spec.split.manifest.label_type == "class":
         labels = np.asarray(values["label"])
-        values["label"] = mixed_labels(labels, arrays[0], arrays[1], spec.num_classes, spec.recipe.smoothing)
+        values["label"] = mixed_labels(
+            labels, arrays[0], arrays[1], spec.num_classes, spec.recipe.smoothing
+        )
     for name, smoothing in {"labels": spec.recipe.smoothing, "values": 0.0}.items():
         if arrays and name in values and name == LABEL_FIELDS[spec.split.manifest.label_type]:
             values[name] = mixed_values(np.asarray(values[name]), arrays[0], arrays[1], smoothing)
@@ -55,9 +63,16 @@ def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, p
         if name == "image":
             return _all_images(images, spec, framework, size)
         if name == spec.fields.label_image:
-            return of_views([framework.images(each, "uint8", spec.options.device)[:size] for each in label_images])
+            return of_views(
+                [
+                    framework.images(each, "uint8", spec.options.device)[:size]
+                    for each in label_images
+                ]
+            )
         if boxes and name in boxes[0]:
-            return of_views([framework.numbers(each[name][:size], spec.options.device) for each in boxes])
+            return of_views(
+                [framework.numbers(each[name][:size], spec.options.device) for each in boxes]
+            )
         first = values[name][:size]
         return first if isinstance(first, list) else framework.numbers(first, spec.options.device)
 
@@ -81,10 +96,15 @@ def _all_images(images: Sequence[Any], spec: LoaderSpec, framework: Framework, s
 
 
 def _images(
-    outputs: Any, spec: LoaderSpec, framework: Framework, size: int, functions: Sequence[Callable[[Any], Any]]
+    outputs: Any,
+    spec: LoaderSpec,
+    framework: Framework,
+    size: int,
+    functions: Sequence[Callable[[Any], Any]],
 ) -> Any:
-    # The last batch of a rank may be empty, and functions need not handle that. They get one image of those that
-    # fill DALI's batch, so that the empty result has the shape and the type of the other batches.
+    # The last batch of a rank may be empty, and functions need not handle that. They get one image
+    # of those that fill DALI's batch, so that the empty result has the shape and the type of the
+    # other batches.
     given = max(size, 1)
     tensor = framework.images(outputs, spec.options.dtype, spec.options.device)
     if given < spec.options.batch_size:

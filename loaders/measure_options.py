@@ -8,7 +8,9 @@ import click
 
 from manifests.option_types import Number
 
-cache_option = click.option("--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store.")
+cache_option = click.option(
+    "--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."
+)
 
 
 def require_cache(dataset: str, cache: str | None) -> None:
@@ -34,14 +36,22 @@ def add_loader_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.argument("dataset"),
         click.option(
-            "--transforms", required=True, metavar="NAME|FILE", help="A preset such as imagenet-train, or a YAML file."
+            "--transforms",
+            required=True,
+            metavar="NAME|FILE",
+            help="A preset such as imagenet-train, or a YAML file.",
         ),
-        click.option("--split", metavar="NAME", default="train", show_default=True, help="The split to read."),
+        click.option(
+            "--split", metavar="NAME", default="train", show_default=True, help="The split to read."
+        ),
         click.option(
             "--batch-size",
             type=click.IntRange(1, 2**20),
             metavar="N",
-            help="Images per batch.  [default: 256; fewer if the images are large or the split is smaller]",
+            help=(
+                "Images per batch.  [default: 256; fewer if the images are large or the split is"
+                " smaller]"
+            ),
         ),
         click.option(
             "--device",
@@ -54,8 +64,10 @@ def add_loader_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--model",
             metavar="NAME|FILE:FUNCTION",
-            help="Model that trains on the batches: one of torchvision, such as resnet50, or script.py:step with a "
-            "function that takes images and labels.",
+            help=(
+                "Model that trains on the batches: one of torchvision, such as resnet50, or"
+                " script.py:step with a function that takes images and labels."
+            ),
         ),
     )
     for option in reversed(options):
@@ -63,7 +75,9 @@ def add_loader_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def add_method_options(seconds: float, repeats: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def add_method_options(
+    seconds: float, repeats: int
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that say how long to measure."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:

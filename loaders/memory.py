@@ -1,7 +1,9 @@
-"""Estimate the GPU memory that loading takes, from the sizes of the images. Pure: never imports DALI.
+"""Estimate the GPU memory that loading takes, from the sizes of the images.
 
-The terms follow DALI's decoder and executor. Their factors were measured with DALI 2.4 on an H200, and
-`tests/gpu/test_memory_gpu.py` compares them with the memory that a loader uses.
+Pure: never imports DALI.
+
+The terms follow DALI's decoder and executor. Their factors were measured with DALI 2.4 on an H200,
+and `tests/gpu/test_memory_gpu.py` compares them with the memory that a loader uses.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from numpy.typing import NDArray
 
 MIB = 2**20
 
-#: Memory that CUDA, torch and DALI's libraries take before the first image: with a decoder, and for raw pixels.
+#: Memory that CUDA, torch and DALI's libraries take before the first image: with a decoder, and for
+#: raw pixels.
 CONTEXT, CONTEXT_RAW = 940 * MIB, 675 * MIB
 
 #: Buffers of one decoding thread, in decoded images.
@@ -23,32 +26,37 @@ _IMAGES_PER_THREAD = 2.3
 _IMAGES_IN_HARDWARE, _IMAGES_IN_HARDWARE_FOR_CROPS = 21.0, 24.0
 #: If the share of the hardware decoder is at least this, it decodes all images.
 _ALL_HARDWARE = 0.9
-#: Batches of decoded images in memory at a time when batches are prefetched: one is decoded while another is resized.
+#: Batches of decoded images in memory at a time when batches are prefetched: one is decoded while
+#: another is resized.
 _DECODED_BATCHES = 2
-#: Standard deviations from the mean batch to the largest of approximately ten thousand random batches.
+#: Standard deviations from the mean batch to the largest of approximately ten thousand random
+#: batches.
 _WORST_DEVIATIONS = 3.7
 
-#: Above this mean size of a decoded image in bytes, the buffers of the threads take most of the memory. Images of
-#: 3840x2160 per second on an H200, imagenet-train in batches of 32 (`scripts/bench/large_images.py`): with the values
-#: below 1,826 in 2.22 GiB; with 4 threads and a load of 0.65, 1,299 in 2.28; with 8 threads 1,831 in 2.42 and 1,804 in
-#: 2.61. With a load of 0.9, the hardware decodes all: 1,506 in 2.04.
+#: Above this mean size of a decoded image in bytes, the buffers of the threads take most of the
+#: memory. Images of 3840x2160 per second on an H200, imagenet-train in batches of 32
+#: (`scripts/bench/large_images.py`): with the values below 1,826 in 2.22 GiB; with 4 threads and a
+#: load of 0.65, 1,299 in 2.28; with 8 threads 1,831 in 2.42 and 1,804 in 2.61. With a load of 0.9,
+#: the hardware decodes all: 1,506 in 2.04.
 LARGE = 12 * 2**20
 LARGE_THREADS, LARGE_LOAD = 4, 0.75
 
-#: Up to this mean size of a decoded image in bytes, more threads are slower, because they wait for each other. Images
-#: of 341x256 per second, imagenet-train: on an H200 with 16 cores 42,000 with 8 threads and 36,500 with 16; on another
-#: machine 38,600 with 8 and 36,700 with 12.
+#: Up to this mean size of a decoded image in bytes, more threads are slower, because they wait for
+#: each other. Images of 341x256 per second, imagenet-train: on an H200 with 16 cores 42,000 with 8
+#: threads and 36,500 with 16; on another machine 38,600 with 8 and 36,700 with 12.
 SMALL = 384 * 2**10
 SMALL_THREADS = 8
-#: With a GPU, more threads do not decode faster, and every CPU operator waits for all of them. Images per second on an
-#: H200 with 16 cores, imagenet-train: 19,100 with 8 threads, 20,600 with 12, 19,300 with 16.
+#: With a GPU, more threads do not decode faster, and every CPU operator waits for all of them.
+#: Images per second on an H200 with 16 cores, imagenet-train: 19,100 with 8 threads, 20,600 with
+#: 12, 19,300 with 16.
 MAX_THREADS = 12
 
 #: Share of JPEG images that the hardware decoder decodes: the fastest of those measured on an H200.
 HW_DECODER_LOAD = 0.65
 
-#: Batches prepared in advance, for encoded images and for raw pixels. Raw images per second on an H200, batches of
-#: 256: 102,000 with 2, 141,000 with 3, 165,000 with 5. On another: 127,000 with 5 and 121,000 with 8.
+#: Batches prepared in advance, for encoded images and for raw pixels. Raw images per second on an
+#: H200, batches of 256: 102,000 with 2, 141,000 with 3, 165,000 with 5. On another: 127,000 with 5
+#: and 121,000 with 8.
 PREFETCH, PREFETCH_RAW = 2, 5
 
 #: Values of ``dataprep convert --resize-shorter`` that estimates are given for, in pixels.
@@ -111,7 +119,10 @@ class ImageSizes:
     def resized(self, shorter: int) -> ImageSizes:
         """Return the sizes after ``dataprep convert --resize-shorter``, which never enlarges an image."""
         scale = np.minimum(1.0, shorter / np.minimum(self.widths, self.heights))
-        sides = (np.maximum(1, np.rint(each * scale)).astype(np.int32) for each in (self.widths, self.heights))
+        sides = (
+            np.maximum(1, np.rint(each * scale)).astype(np.int32)
+            for each in (self.widths, self.heights)
+        )
         return ImageSizes(*sides)
 
 
@@ -136,9 +147,11 @@ class LoadSettings:
     Attributes:
         batch_size: images per batch.
         image_bytes: bytes of an image in a finished batch.
-        staged_bytes: bytes of an image as DALI returns it, if the framework converts it to another type; else 0.
+        staged_bytes: bytes of an image as DALI returns it, if the framework converts it to another
+            type; else 0.
         window: part of each image that is decoded. `None` decodes whole images.
-        full_size_images: additional memory per image, in decoded images, for operations on whole images.
+        full_size_images: additional memory per image, in decoded images, for operations on whole
+            images.
         threads: threads that decode.
         hardware_load: share of the images that the hardware decoder decodes.
         prefetch: batches prepared in advance.
@@ -189,15 +202,24 @@ def estimate_memory(sizes: ImageSizes, settings: LoadSettings) -> MemoryEstimate
     images = min(_DECODED_BATCHES, settings.prefetch) + settings.full_size_images
     return MemoryEstimate(
         context=CONTEXT if settings.encoded else CONTEXT_RAW,
-        decoder=round(_decoder_bytes(float(decoded.mean()), largest, settings)) if settings.encoded else 0,
+        decoder=(
+            round(_decoder_bytes(float(decoded.mean()), largest, settings))
+            if settings.encoded
+            else 0
+        ),
         images=round(
-            images * worst_batch(_decoded_bytes(sizes, settings.window), settings.batch_size, spread=settings.spread)
+            images
+            * worst_batch(
+                _decoded_bytes(sizes, settings.window), settings.batch_size, spread=settings.spread
+            )
         ),
         finished_batches=settings.batch_size * _finished_bytes(settings),
     )
 
 
-def estimate_presets(sizes: ImageSizes, batch_size: int, *, encoded: bool) -> dict[str, dict[str, int]]:
+def estimate_presets(
+    sizes: ImageSizes, batch_size: int, *, encoded: bool
+) -> dict[str, dict[str, int]]:
     """Estimate the GPU memory of two presets, with default options.
 
     Args:
@@ -206,17 +228,23 @@ def estimate_presets(sizes: ImageSizes, batch_size: int, *, encoded: bool) -> di
         encoded: whether the images must be decoded.
 
     Returns:
-        For ``imagenet-train`` and ``imagenet-eval``: bytes for the images ``as they are``, and resized to a shorter
-        side of each of `RESIZE_CHOICES` that makes them smaller.
+        For ``imagenet-train`` and ``imagenet-eval``: bytes for the images ``as they are``, and
+        resized to a shorter side of each of `RESIZE_CHOICES` that makes them smaller.
 
     """
     variants = {"as they are": sizes}
     if encoded:
-        variants |= {str(side): sizes.resized(side) for side in RESIZE_CHOICES if side < min(sizes.largest)}
+        variants |= {
+            str(side): sizes.resized(side) for side in RESIZE_CHOICES if side < min(sizes.largest)
+        }
     windows = {"imagenet-train": CropWindow() if encoded else None, "imagenet-eval": None}
     return {
         preset: {
-            name: estimate_memory(each, default_settings(each, batch_size, window, encoded=encoded)).total
+            name: (
+                estimate_memory(
+                    each, default_settings(each, batch_size, window, encoded=encoded)
+                ).total
+            )
             for name, each in variants.items()
         }
         for preset, window in windows.items()
@@ -264,7 +292,9 @@ def _finished_bytes(settings: LoadSettings) -> int:
 def _decoder_bytes(mean: float, largest: int, settings: LoadSettings) -> float:
     hardware = _IMAGES_IN_HARDWARE if settings.window is None else _IMAGES_IN_HARDWARE_FOR_CROPS
     in_software = (
-        0 if settings.hardware_load >= _ALL_HARDWARE else math.ceil((1 - settings.hardware_load) * settings.batch_size)
+        0
+        if settings.hardware_load >= _ALL_HARDWARE
+        else math.ceil((1 - settings.hardware_load) * settings.batch_size)
     )
     threads = max(mean * min(settings.threads, in_software), largest) if in_software else 0.0
     return (hardware * mean if settings.hardware_load else 0.0) + _IMAGES_PER_THREAD * threads

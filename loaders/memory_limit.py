@@ -6,7 +6,14 @@ import math
 import weakref
 from dataclasses import replace
 
-from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, MemoryEstimate, estimate_memory, format_gib
+from loaders.memory import (
+    RESIZE_CHOICES,
+    ImageSizes,
+    LoadSettings,
+    MemoryEstimate,
+    estimate_memory,
+    format_gib,
+)
 from loaders.options import DTYPE_BYTES, LABEL_IMAGE_BYTES, ResolvedOptions
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.cost import decode_window, full_size_images
@@ -16,10 +23,15 @@ from manifests.errors import CallError
 
 
 class Reservations:
-    """Estimates of the open loaders of this process, which share its GPU memory. CUDA's own memory counts once."""
+    """Estimates of the open loaders of this process, which share its GPU memory.
+
+    CUDA's own memory counts once.
+    """
 
     def __init__(self) -> None:
-        self._bytes: weakref.WeakKeyDictionary[object, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self._bytes: weakref.WeakKeyDictionary[object, tuple[int, int]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def add(self, loader: object, gpu: int, estimate: MemoryEstimate) -> None:
         """Count a loader until it is removed or no longer exists."""
@@ -37,7 +49,9 @@ class Reservations:
 RESERVATIONS = Reservations()
 
 
-def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool) -> LoadSettings:
+def load_settings(
+    recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool
+) -> LoadSettings:
     """Return how batches are made, for the estimate of GPU memory."""
     values = sum(map(_values, recipe.outputs))
     # Per pixel of a mask or depth map. They are decoded whole, and moved in a second copy.
@@ -64,7 +78,9 @@ def _values(output: ImageSpec) -> int:
     return max(1, output.crops) * output.channels * height * width
 
 
-def check_memory_limit(sizes: ImageSizes | None, settings: LoadSettings, options: ResolvedOptions) -> None:
+def check_memory_limit(
+    sizes: ImageSizes | None, settings: LoadSettings, options: ResolvedOptions
+) -> None:
     """Check that the estimated memory of all loaders of this process does not exceed `memory_limit`.
 
     Raises:
@@ -75,18 +91,25 @@ def check_memory_limit(sizes: ImageSizes | None, settings: LoadSettings, options
         return
     if not options.device.is_gpu:
         raise CallError(
-            'memory_limit limits GPU memory, but the device is "cpu"', hint='remove memory_limit, or set device="gpu"'
+            'memory_limit limits GPU memory, but the device is "cpu"',
+            hint='remove memory_limit, or set device="gpu"',
         )
     if sizes is None:
         raise CallError(
             "memory_limit needs the sizes of all images, but the sample tables do not have them",
-            hint="remove memory_limit, or run `dataprep index --overwrite --validate header` if the shards were made "
-            "by another tool",
+            hint=(
+                "remove memory_limit, or run `dataprep index --overwrite --validate header` if the"
+                " shards were made by another tool"
+            ),
         )
-    _check_estimate(sizes, settings, options.memory_limit, reserved=RESERVATIONS.total(options.device.index))
+    _check_estimate(
+        sizes, settings, options.memory_limit, reserved=RESERVATIONS.total(options.device.index)
+    )
 
 
-def _check_estimate(sizes: ImageSizes, settings: LoadSettings, limit: float, *, reserved: int) -> None:
+def _check_estimate(
+    sizes: ImageSizes, settings: LoadSettings, limit: float, *, reserved: int
+) -> None:
     """Check that the estimate does not exceed a limit.
 
     Args:
@@ -102,27 +125,40 @@ def _check_estimate(sizes: ImageSizes, settings: LoadSettings, limit: float, *, 
     estimate = estimate_memory(sizes, settings).total
     if estimate + reserved <= limit:
         return
-    others = f", and the other open loaders of this process take {format_gib(reserved)}" if reserved else ""
+    others = (
+        f", and the other open loaders of this process take {format_gib(reserved)}"
+        if reserved
+        else ""
+    )
     changes = ["close other loaders"] if estimate <= limit else []
     given, limit = limit, limit - reserved
     if most := largest_batch(sizes, settings, limit):
         changes.append(f"set batch_size={most}")
-    if not settings.spread and estimate_memory(sizes, replace(settings, spread=True)).total <= limit:
+    if (
+        not settings.spread
+        and estimate_memory(sizes, replace(settings, spread=True)).total <= limit
+    ):
         changes.append("set sampler=loaders.ShuffledSampler(spread=True)")
     for side in RESIZE_CHOICES:
         smaller = estimate_memory(sizes.resized(side), settings).total
         if settings.encoded and smaller <= limit:
-            changes.append(f"shrink the images with `dataprep convert --resize-shorter {side}` ({format_gib(smaller)})")
+            changes.append(
+                f"shrink the images with `dataprep convert --resize-shorter {side}`"
+                f" ({format_gib(smaller)})"
+            )
             break
     raise CallError(
-        f"memory_limit is {format_gib(given)}, but batches of {settings.batch_size} take an estimated "
-        f"{format_gib(estimate)} of GPU memory{others}",
+        f"memory_limit is {format_gib(given)}, but batches of {settings.batch_size} take an"
+        f" estimated {format_gib(estimate)} of GPU memory{others}",
         hint="; or ".join(changes) or "raise the limit: CUDA and the decoder alone exceed it",
     )
 
 
 def largest_batch(sizes: ImageSizes, settings: LoadSettings, limit: float) -> int:
-    """Return the largest batch size, up to that of `settings`, that fits into `limit` bytes. 0 if none fits."""
+    """Return the largest batch size, up to that of `settings`, that fits into `limit` bytes.
+
+    0 if none fits.
+    """
     low, high = 0, settings.batch_size
     while low < high:
         middle = (low + high + 1) // 2

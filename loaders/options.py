@@ -43,7 +43,16 @@ DeviceChoice: TypeAlias = Literal["auto", "gpu", "cpu"]
 DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8"]
 #: Other names of dtypes, which `loaders.arguments.canonical_dtype` translates.
 DTypeAlias: TypeAlias = Literal[
-    "fp16", "half", "torch.float16", "bf16", "torch.bfloat16", "fp32", "float", "torch.float32", "byte", "torch.uint8"
+    "fp16",
+    "half",
+    "torch.float16",
+    "bf16",
+    "torch.bfloat16",
+    "fp32",
+    "float",
+    "torch.float32",
+    "byte",
+    "torch.uint8",
 ]
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shuffle: TypeAlias = Literal["buffer"] | bool
@@ -63,7 +72,8 @@ DTYPE_BYTES: dict[DType, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "uin
 class BuildRequest:
     """The arguments of one call of `loaders.build`, which documents them. `None` means not given.
 
-    Checks everything that needs neither the dataset nor the machine. NumPy integers become Python's.
+    Checks everything that needs neither the dataset nor the machine. NumPy integers become
+    Python's.
 
     Raises:
         CallError: an argument is wrong. The message names it.
@@ -103,7 +113,8 @@ class BuildRequest:
         self._check_datasets()
         if not isinstance(self.split, str):
             raise CallError(
-                f"split must be the name of a split, got {self.split!r}", hint='pass a name, for example split="train"'
+                f"split must be the name of a split, got {self.split!r}",
+                hint='pass a name, for example split="train"',
             )
         self._check_numbers()
         self._check_choices()
@@ -114,17 +125,22 @@ class BuildRequest:
                 hint='remove device_id or set device="gpu"',
             )
         if self.framework == "numpy" and self.dtype == "bfloat16":
-            raise CallError('NumPy has no dtype "bfloat16"', hint='set dtype="float32" or dtype="float16"')
+            raise CallError(
+                'NumPy has no dtype "bfloat16"', hint='set dtype="float32" or dtype="float16"'
+            )
 
     def _check_datasets(self) -> None:
         datasets = self.dataset if isinstance(self.dataset, (list, tuple)) else [self.dataset]
         for dataset in datasets:
             if not isinstance(dataset, (str, os.PathLike)) or not os.fspath(dataset):
                 raise CallError(
-                    f"dataset must be a path, got {dataset!r}", hint="pass the folder of a prepared dataset"
+                    f"dataset must be a path, got {dataset!r}",
+                    hint="pass the folder of a prepared dataset",
                 )
         if not datasets:
-            raise CallError("dataset is an empty list", hint="pass the folders of prepared datasets")
+            raise CallError(
+                "dataset is an empty list", hint="pass the folders of prepared datasets"
+            )
         self._check_revision(len(datasets))
         if self.mix is not None:
             self._check_mix(self.mix, len(datasets))
@@ -144,7 +160,8 @@ class BuildRequest:
             len(self.revisions) != datasets
         ):
             raise CallError(
-                f"revision must be one number for each of {plural(datasets, 'dataset')}, got {self.revision!r}",
+                f"revision must be one number for each of {plural(datasets, 'dataset')}, got"
+                f" {self.revision!r}",
                 hint="pass a number for a folder, and a list of numbers for a list of folders",
             )
         for number in self.revisions:
@@ -159,19 +176,25 @@ class BuildRequest:
             or not (np.isfinite(shares) & (shares > 0)).all()
         ):
             raise CallError(
-                f"mix must be one positive number for each of {plural(datasets, 'dataset')}, got {mix!r}",
+                f"mix must be one positive number for each of {plural(datasets, 'dataset')}, got"
+                f" {mix!r}",
                 hint="pass for example loaders.build([a, b], mix=[0.7, 0.3])",
             )
         if datasets == 1:
-            raise CallError("mix gives the shares of several datasets, but dataset names one", hint="remove mix")
+            raise CallError(
+                "mix gives the shares of several datasets, but dataset names one", hint="remove mix"
+            )
         if self.sampler is not None or self.shuffle is not None:
             raise CallError(
-                "mix decides what an epoch contains, so it cannot be combined with sampler or shuffle",
+                "mix decides what an epoch contains, so it cannot be combined with sampler or"
+                " shuffle",
                 hint="remove mix, or remove sampler and shuffle",
             )
 
     def _check_numbers(self) -> None:
-        require_int_field(self, "seed", 0, maximum=MAX_INTEGER)  # the largest that a checkpoint can contain
+        require_int_field(
+            self, "seed", 0, maximum=MAX_INTEGER
+        )  # the largest that a checkpoint can contain
         optional = {
             "batch_size": (1, MAX_INT),
             "device_id": (0, 1024),
@@ -182,39 +205,59 @@ class BuildRequest:
             if getattr(self, name) is not None:
                 require_int_field(self, name, minimum, maximum=maximum)
         load = self.hw_decoder_load
-        if load is not None and (not isinstance(load, (int, float)) or isinstance(load, bool) or not 0 <= load <= 1):
+        if load is not None and (
+            not isinstance(load, (int, float)) or isinstance(load, bool) or not 0 <= load <= 1
+        ):
             raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
 
     def _check_choices(self) -> None:
-        for name, hint in (("cache", "pass a folder on a local disk"), ("tuning", "pass a file of `loaders tune`")):
+        for name, hint in (
+            ("cache", "pass a folder on a local disk"),
+            ("tuning", "pass a file of `loaders tune`"),
+        ):
             path = getattr(self, name)
-            if path is not None and (not isinstance(path, (str, os.PathLike)) or not os.fspath(path)):
+            if path is not None and (
+                not isinstance(path, (str, os.PathLike)) or not os.fspath(path)
+            ):
                 raise CallError(f"{name} must be a path, got {path!r}", hint=hint)
         if self.mmap is not None and not isinstance(self.mmap, bool):
             raise CallError(f"mmap must be True, False or None, got {self.mmap!r}")
         if not (self.shuffle is None or isinstance(self.shuffle, bool) or self.shuffle == "buffer"):
             raise CallError(f'shuffle must be True, False, "buffer" or None, got {self.shuffle!r}')
-        choices = {"device": DeviceChoice, "dtype": DType, "layout": Layout, "framework": FrameworkName}
+        choices = {
+            "device": DeviceChoice,
+            "dtype": DType,
+            "layout": Layout,
+            "framework": FrameworkName,
+        }
         choices["on_error"] = OnError
         if self.last_batch is not None:
             choices["last_batch"] = LastBatch
         for name, choice in choices.items():
             value, known = getattr(self, name), get_args(choice)
             if not isinstance(value, str) or value not in known:
-                raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+                raise CallError(
+                    f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}"
+                )
 
     def _check_fields(self) -> None:
         fields = self.fields
-        if not isinstance(fields, (list, tuple)) or not all(isinstance(name, str) for name in fields):
+        if not isinstance(fields, (list, tuple)) or not all(
+            isinstance(name, str) for name in fields
+        ):
             raise CallError(
-                f"fields must be a list of names, got {fields!r}", hint='pass names, for example ("image", "label")'
+                f"fields must be a list of names, got {fields!r}",
+                hint='pass names, for example ("image", "label")',
             )
         if not fields:
             raise CallError(
-                "fields is empty, so a batch would contain nothing", hint='pass names, for example ("image", "label")'
+                "fields is empty, so a batch would contain nothing",
+                hint='pass names, for example ("image", "label")',
             )
         if len(set(fields)) != len(fields):
-            raise CallError(f"fields contains the same name twice: {fields!r}", hint="list each field once")
+            raise CallError(
+                f"fields contains the same name twice: {fields!r}", hint="list each field once"
+            )
 
 
 class BuildOptions(TypedDict, total=False):
@@ -253,8 +296,8 @@ class ResolvedOptions:
     `loader.options` is this record.
 
     Attributes:
-        batch_size: samples per batch of this rank. With ``last_batch="partial"`` it is at most the number of samples
-            that a rank reads in an epoch, because DALI decodes full batches.
+        batch_size: samples per batch of this rank. With ``last_batch="partial"`` it is at most the
+            number of samples that a rank reads in an epoch, because DALI decodes full batches.
         shuffle: whether each epoch has a new order. ``"buffer"``: DALI's reader shuffles.
         device: the CPU, or a GPU by its number.
         ranks: rank and world size.
@@ -266,7 +309,8 @@ class ResolvedOptions:
         fields: contents of a batch, in order.
         framework: library that the tensors belong to.
         prefetch: batches prepared in advance.
-        hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1. Unused on the CPU.
+        hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1.
+            Unused on the CPU.
         memory_limit: upper bound for the estimated GPU memory in bytes. `math.inf` means no limit.
         mmap: whether the shards are mapped into memory.
         cache: folder for the shards of an object store; empty for a dataset on disk.

@@ -1,4 +1,7 @@
-"""Where a loader is in its epochs: `Position`, `Phase` and `Progress`. Pure: imports neither torch nor DALI."""
+"""Where a loader is in its epochs: `Position`, `Phase` and `Progress`.
+
+Pure: imports neither torch nor DALI.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ class Position:
         batch: batches of this epoch that the user has received.
         read: batches that the DALI pipeline has produced since it started.
         started: epoch in which the pipeline started. The seed of the pipeline depends on it.
-        skipped: batches of the epoch `started` that come before the first batch of the pipeline. More than 0 after a
-            resume at another world size.
+        skipped: batches of the epoch `started` that come before the first batch of the pipeline.
+            More than 0 after a resume at another world size.
 
     """
 
@@ -30,13 +33,15 @@ class Position:
 class Phase(Enum):
     """Where a loader is in its epoch. `Progress` shows the transitions."""
 
-    #: The pipeline starts at this epoch, or at a batch within it, and no batch has been taken from it.
+    #: The pipeline starts at this epoch, or at a batch within it, and no batch has been taken from
+    #: it.
     READY = "ready"
     #: A checkpoint within the epoch was loaded. The next iteration continues the epoch.
     RESUMED = "resumed"
     #: Between two batches of the epoch.
     READING = "reading"
-    #: DALI is producing a batch. If an iteration begins in this phase, the previous one was interrupted.
+    #: DALI is producing a batch. If an iteration begins in this phase, the previous one was
+    #: interrupted.
     RUNNING = "running"
     #: The iterator was dropped before the last batch of the epoch, for example by ``break``.
     LEFT = "left"
@@ -67,9 +72,9 @@ class Progress:
 
         any       -- set_epoch ----> unchanged if that epoch comes next, else READY: the pipeline restarts
 
-    A closed loader has no pipeline, whatever its progress; nor has one whose pipeline could not be started, which the
-    next iteration tries again. An exception within `next` does not change the progress: the phase is RUNNING if DALI
-    was producing a batch, else READING.
+    A closed loader has no pipeline, whatever its progress; nor has one whose pipeline could not be
+    started, which the next iteration tries again. An exception within `next` does not change the
+    progress: the phase is RUNNING if DALI was producing a batch, else READING.
 
     Attributes:
         batches: batches in an epoch of this rank.
@@ -95,7 +100,9 @@ class Progress:
         return Progress(batches, Phase.READY, position, position, iteration=iteration)
 
     @staticmethod
-    def restore(batches: int, position: Position, checkpoint: bytes, *, iteration: int = 0) -> Progress:
+    def restore(
+        batches: int, position: Position, checkpoint: bytes, *, iteration: int = 0
+    ) -> Progress:
         """Return the progress of a loader whose pipeline starts from a checkpoint."""
         if position.read == 0:
             phase = Phase.READY
@@ -135,17 +142,22 @@ class Progress:
         """Record that the newest iterator was dropped."""
         return replace(self, phase=Phase.LEFT) if self.phase is Phase.READING else self
 
-    # These three run for every batch. Calling the constructor takes half the time of `dataclasses.replace`.
+    # These three run for every batch. Calling the constructor takes half the time of
+    # `dataclasses.replace`.
 
     def run_started(self) -> Progress:
         """Count a batch that DALI begins to produce."""
         at = self.position
         position = Position(at.epoch, at.batch, at.read + 1, at.started, at.skipped)
-        return Progress(self.batches, Phase.RUNNING, position, self.saved, self.checkpoint, self.iteration)
+        return Progress(
+            self.batches, Phase.RUNNING, position, self.saved, self.checkpoint, self.iteration
+        )
 
     def run_finished(self) -> Progress:
         """Record that DALI has produced the batch."""
-        return Progress(self.batches, Phase.READING, self.position, self.saved, self.checkpoint, self.iteration)
+        return Progress(
+            self.batches, Phase.READING, self.position, self.saved, self.checkpoint, self.iteration
+        )
 
     def batch_given(self, checkpoint: bytes) -> Progress:
         """Count a batch that the user receives; `checkpoint` is DALI's, taken after it."""

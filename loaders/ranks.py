@@ -1,8 +1,11 @@
-"""Which process this is among those that share an epoch: rank and world size, from the launcher. Never imports torch.
+"""Which process this is among those that share an epoch: rank and world size, from the launcher.
 
-Every launcher sets environment variables of its own (`LAUNCHERS`). A process group that torch, Paddle or JAX has
-started takes precedence over them. Where a variable shows that there are several processes, and nothing shows which
-one this is, `find_ranks` raises an error: with a guess, several processes would train on the same batches.
+Never imports torch.
+
+Every launcher sets environment variables of its own (`LAUNCHERS`). A process group that torch,
+Paddle or JAX has started takes precedence over them. Where a variable shows that there are several
+processes, and nothing shows which one this is, `find_ranks` raises an error: with a guess, several
+processes would train on the same batches.
 """
 
 from __future__ import annotations
@@ -42,11 +45,18 @@ class Launcher:
     local_size: str = ""
 
 
-#: In this order, because Slurm's variables also exist in processes that other launchers start within a Slurm job.
-#: Slurm's are those of a job step, which `srun` starts. A batch script without `srun` is one process.
+#: In this order, because Slurm's variables also exist in processes that other launchers start
+#: within a Slurm job. Slurm's are those of a job step, which `srun` starts. A batch script without
+#: `srun` is one process.
 LAUNCHERS = (
     Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    Launcher("Paddle", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_RANK_IN_NODE", "PADDLE_LOCAL_SIZE"),
+    Launcher(
+        "Paddle",
+        "PADDLE_TRAINER_ID",
+        "PADDLE_TRAINERS_NUM",
+        "PADDLE_RANK_IN_NODE",
+        "PADDLE_LOCAL_SIZE",
+    ),
     Launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_RANK",
@@ -85,12 +95,15 @@ class Ranks:
         if self.world_size < 1:
             raise CallError(f"world_size must be at least 1, got {self.world_size}")
         if not 0 <= self.rank < self.world_size:
-            raise CallError(f"rank must be from 0 to {self.world_size - 1} (world_size - 1), got {self.rank}")
+            raise CallError(
+                f"rank must be from 0 to {self.world_size - 1} (world_size - 1), got {self.rank}"
+            )
 
     def share(self, samples: int, epoch: int = 0) -> int:
         """Return how many samples this rank reads in an epoch.
 
-        DALI cuts the split into one part per rank. With each epoch, a rank moves on to the next part.
+        DALI cuts the split into one part per rank. With each epoch, a rank moves on to the next
+        part.
 
         Args:
             samples: samples of the split.
@@ -113,12 +126,14 @@ class Ranks:
         return -(-samples // self.world_size)
 
 
-def find_ranks(rank: int | None, world_size: int | None, environment: Mapping[str, str] = os.environ) -> Ranks:
+def find_ranks(
+    rank: int | None, world_size: int | None, environment: Mapping[str, str] = os.environ
+) -> Ranks:
     """Return rank and world size: as given, else of the process group, else from the launcher, else 0 of 1.
 
     Raises:
-        CallError: only one of the two is given; an environment variable is not a number; or the variables show that
-            there are several processes, but not which one this is.
+        CallError: only one of the two is given; an environment variable is not a number; or the
+            variables show that there are several processes, but not which one this is.
 
     """
     if (rank is None) != (world_size is None):
@@ -130,18 +145,32 @@ def find_ranks(rank: int | None, world_size: int | None, environment: Mapping[st
 
 
 def imported(library: str) -> Any:
-    """Return a library if the program has imported it, else `None`. Waits while another thread imports it."""
+    """Return a library if the program has imported it, else `None`.
+
+    Waits while another thread imports it.
+    """
     return importlib.import_module(library) if sys.modules.get(library) is not None else None
 
 
 def group_ranks() -> Ranks | None:
-    """Return the ranks of the process group that torch, Paddle or JAX has started. `None` if none has."""
+    """Return the ranks of the process group that torch, Paddle or JAX has started.
+
+    `None` if none has.
+    """
     # A process group can exist only if the program has imported its library.
     torch, paddle, jax = map(imported, ("torch", "paddle", "jax"))
-    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size(), "torch.distributed")
+    if (
+        torch is not None
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+    ):
+        return Ranks(
+            torch.distributed.get_rank(), torch.distributed.get_world_size(), "torch.distributed"
+        )
     if paddle is not None and paddle.distributed.is_initialized():
-        return Ranks(paddle.distributed.get_rank(), paddle.distributed.get_world_size(), "paddle.distributed")
+        return Ranks(
+            paddle.distributed.get_rank(), paddle.distributed.get_world_size(), "paddle.distributed"
+        )
     if jax is not None and getattr(jax.distributed, "is_initialized", bool)():
         return Ranks(jax.process_index(), jax.process_count(), "jax.distributed")
     return None
@@ -151,16 +180,19 @@ def check_group(ranks: Ranks) -> None:
     """Check that the process group, if one has been started since, agrees with the ranks of a loader.
 
     Raises:
-        CallError: it has another rank or world size, and the caller of `loaders.build` did not give `ranks`.
+        CallError: it has another rank or world size, and the caller of `loaders.build` did not give
+            `ranks`.
 
     """
     group = group_ranks()
     if group is None or ranks.origin == GIVEN or group == ranks:
         return
     raise CallError(
-        f"this loader reads as rank {ranks.rank} of {ranks.world_size} ({ranks.origin}), but {group.origin} says "
-        f"rank {group.rank} of {group.world_size}",
-        hint="build the loader after the process group is initialized, or pass rank= and world_size=",
+        f"this loader reads as rank {ranks.rank} of {ranks.world_size} ({ranks.origin}), but"
+        f" {group.origin} says rank {group.rank} of {group.world_size}",
+        hint=(
+            "build the loader after the process group is initialized, or pass rank= and world_size="
+        ),
     )
 
 
@@ -175,7 +207,8 @@ def usable_cores(ranks: Ranks, gpus: int, environment: Mapping[str, str] = os.en
 
     Args:
         ranks: rank and world size.
-        gpus: GPUs of this machine; an upper bound for the ranks on it, where no launcher tells their number.
+        gpus: GPUs of this machine; an upper bound for the ranks on it, where no launcher tells
+            their number.
         environment: environment variables.
 
     """
@@ -192,7 +225,9 @@ def _slurm_cores(cores: int, environment: Mapping[str, str]) -> int:
     """Return the cores of this task: Slurm may restrict a task to its own cores, or to those of all tasks."""
     if "SLURM_CPUS_PER_TASK" in environment:
         return min(cores, _int_variable("SLURM_CPUS_PER_TASK", environment))
-    if "SLURM_CPUS_ON_NODE" in environment and cores < _int_variable("SLURM_CPUS_ON_NODE", environment):
+    if "SLURM_CPUS_ON_NODE" in environment and cores < _int_variable(
+        "SLURM_CPUS_ON_NODE", environment
+    ):
         return cores
     # For example "4(x2),3": four tasks on each of the first two nodes, three on the next.
     counts: list[int] = []
@@ -205,18 +240,24 @@ def _slurm_cores(cores: int, environment: Mapping[str, str]) -> int:
 
 def _launched_ranks(environment: Mapping[str, str]) -> Ranks:
     ranks = _complete_ranks(environment)
-    # WORLD_SIZE without RANK: a script that starts its own processes, or one of Lightning's on another machine.
+    # WORLD_SIZE without RANK: a script that starts its own processes, or one of Lightning's on
+    # another machine.
     several = "RANK" not in environment and _int_variable("WORLD_SIZE", environment, 1) > 1
     if ranks is None:
         names = _signs_of_several(environment)
     else:
-        names = ["WORLD_SIZE"] if several and ranks.world_size != int(environment["WORLD_SIZE"]) else []
+        names = (
+            ["WORLD_SIZE"] if several and ranks.world_size != int(environment["WORLD_SIZE"]) else []
+        )
     if names:
         values = " and ".join(f"{name}={environment[name]}" for name in names)
         raise CallError(
-            f"the environment has {values}, so there are several processes, but it does not tell the rank of this one",
-            hint="initialize the process group before loaders.build(), start with torchrun, or pass rank= and "
-            "world_size=",
+            f"the environment has {values}, so there are several processes, but it does not tell"
+            " the rank of this one",
+            hint=(
+                "initialize the process group before loaders.build(), start with torchrun, or pass"
+                " rank= and world_size="
+            ),
         )
     return ranks or Ranks()
 
@@ -225,7 +266,9 @@ def _complete_ranks(environment: Mapping[str, str]) -> Ranks | None:
     """Return the ranks of the first launcher that tells both numbers."""
     for launcher in LAUNCHERS:
         if launcher.rank in environment and launcher.world_size in environment:
-            rank, size = (_int_variable(name, environment) for name in (launcher.rank, launcher.world_size))
+            rank, size = (
+                _int_variable(name, environment) for name in (launcher.rank, launcher.world_size)
+            )
             return Ranks(rank, size, launcher.name)
         # Lightning's own launcher sets no RANK. On the first machine, the local rank is the rank.
         lightning = ("LOCAL_RANK", "WORLD_SIZE", "NODE_RANK")
@@ -238,7 +281,9 @@ def _complete_ranks(environment: Mapping[str, str]) -> Ranks | None:
 
 def _signs_of_several(environment: Mapping[str, str]) -> list[str]:
     """Return the variables that only processes of a group of several have."""
-    sizes = [each.world_size for each in LAUNCHERS if _int_variable(each.world_size, environment, 1) > 1]
+    sizes = [
+        each.world_size for each in LAUNCHERS if _int_variable(each.world_size, environment, 1) > 1
+    ]
     ranks = [each.rank for each in LAUNCHERS if _int_variable(each.rank, environment, 0) > 0]
     return [*sizes, *ranks, *(["LOCAL_RANK"] if "LOCAL_RANK" in environment else [])]
 

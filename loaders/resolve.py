@@ -1,4 +1,7 @@
-"""Resolve the arguments of `loaders.build` against the dataset and the machine. Never imports DALI."""
+"""Resolve the arguments of `loaders.build` against the dataset and the machine.
+
+Never imports DALI.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +40,17 @@ from manifests.remote import is_url, local_path
 
 _log = logging.getLogger(__name__)
 
-#: Maximum default number of threads with a GPU and operators on the CPU, which wait for all threads. Images per second
-#: on an H200 with 16 cores, a PaddleClas list that computes its crop on the CPU: 19,500 with 8 threads, 15,500 with 12,
-#: 14,500 with 16.
+#: Maximum default number of threads with a GPU and operators on the CPU, which wait for all
+#: threads. Images per second on an H200 with 16 cores, a PaddleClas list that computes its crop on
+#: the CPU: 19,500 with 8 threads, 15,500 with 12, 14,500 with 16.
 MAX_THREADS_COMPUTING = 8
 
 
 def resolve(request: BuildRequest) -> LoaderSpec:
     """Resolve a request: open the split, fit the sampler, and replace every `None` by a value.
 
-    Arguments of the call override those of a PaddleClas config, and those override the defaults for this dataset and
-    machine.
+    Arguments of the call override those of a PaddleClas config, and those override the defaults for
+    this dataset and machine.
 
     Raises:
         CallError: arguments contradict each other, the dataset or the machine.
@@ -57,7 +60,10 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     split = _open(request)
     tables = SampleTables(split)
     parsed = parse_transforms(
-        request.transforms, split=request.split, views=request.views, image_size=lambda: one_size(split, tables)
+        request.transforms,
+        split=request.split,
+        views=request.views,
+        image_size=lambda: one_size(split, tables),
     )
     chosen = choose_order(request, parsed, split, tables)
     order = chosen.order
@@ -66,16 +72,26 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     device, cores = _find_machine(request, chosen.batching.ranks)
     tuned = UNTUNED
     if request.tuning is not None:
-        tuned = use_tuning(request.tuning, tuning_key(device, cores, split, recipe), order.batch_size)
+        tuned = use_tuning(
+            request.tuning, tuning_key(device, cores, split, recipe), order.batch_size
+        )
     whole_images = works_on_whole_images(fusion.operations)
     sizes = tables.image_sizes() if device.is_gpu or whole_images else None
     defaults = _defaults(recipe, fusion, device, cores, sizes)
     options = _options(request, split, chosen, device, tuning=tuned.options, defaults=defaults)
-    settings = load_settings(recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread)
+    settings = load_settings(
+        recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread
+    )
     check_memory_limit(sizes, settings, options)
-    slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size) if sizes and whole_images else ()
+    slow_orders = (
+        order_warnings(recipe, fusion.operations, sizes, order.batch_size)
+        if sizes and whole_images
+        else ()
+    )
     fields = _fields(split, tables, options, recipe, planned=isinstance(order, PlannedOrder))
-    images, label_images = _images(split, tables, fields, options) if isinstance(order, PlannedOrder) else (None, None)
+    images, label_images = (
+        _images(split, tables, fields, options) if isinstance(order, PlannedOrder) else (None, None)
+    )
     spec = LoaderSpec(
         split=split,
         recipe=recipe,
@@ -113,7 +129,11 @@ def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
         return None
     height, width = int(sizes.heights[0]), int(sizes.widths[0])
     same = bool((sizes.heights == height).all() and (sizes.widths == width).all())
-    return (height, width) if same and min(height, width) > 0 and height * width <= MAX_PIXELS else None
+    return (
+        (height, width)
+        if same and min(height, width) > 0 and height * width <= MAX_PIXELS
+        else None
+    )
 
 
 def default_threads(cores: int, max_threads: int, *, gpu: bool, computing: bool) -> int:
@@ -131,14 +151,20 @@ def default_threads(cores: int, max_threads: int, *, gpu: bool, computing: bool)
     return min(cores, max_threads, MAX_THREADS_COMPUTING) if computing else min(cores, max_threads)
 
 
-def _recipe(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit, notes: tuple[str, ...]) -> Recipe:
+def _recipe(
+    request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit, notes: tuple[str, ...]
+) -> Recipe:
     recipe = replace(parsed.recipe, notes=(*parsed.recipe.notes, *notes))
     if request.dtype == "uint8" and not all(output.is_uint8 for output in recipe.outputs):
         raise CallError(
             'dtype="uint8", but the transforms return normalized float values',
             hint="remove the normalization from the transforms, or choose another dtype",
         )
-    return recipe if split.manifest.pixels is None else replace(recipe, raw_size=split.manifest.pixels[:2])
+    return (
+        recipe
+        if split.manifest.pixels is None
+        else replace(recipe, raw_size=split.manifest.pixels[:2])
+    )
 
 
 def _open(request: BuildRequest) -> OpenSplit:
@@ -150,21 +176,25 @@ def _open(request: BuildRequest) -> OpenSplit:
             return open_cached(dataset, request.split, request.cache, most, request.revisions[0])
         if request.cache is not None or most is not None:
             raise CallError(
-                f"cache and cache_limit are for datasets in an object store, but {dataset} is a folder",
+                f"cache and cache_limit are for datasets in an object store, but {dataset} is a"
+                " folder",
                 hint="remove them, or pass the URL of the dataset",
             )
         return open_split(dataset, request.split, request.revisions[0])
     datasets = [local_path(os.fspath(dataset)) for dataset in request.dataset]
     if not any(map(is_url, datasets)) and (request.cache is not None or most is not None):
         raise CallError(
-            "cache and cache_limit are for datasets in an object store, but all datasets are folders",
+            "cache and cache_limit are for datasets in an object store, but all datasets are"
+            " folders",
             hint="remove them, or pass the URLs of datasets",
         )
     return join_splits(
         [
-            open_cached(dataset, request.split, request.cache, most, revision)
-            if is_url(dataset)
-            else open_split(dataset, request.split, revision)
+            (
+                open_cached(dataset, request.split, request.cache, most, revision)
+                if is_url(dataset)
+                else open_split(dataset, request.split, revision)
+            )
             for dataset, revision in zip(datasets, request.revisions, strict=True)
         ]
     )
@@ -173,23 +203,35 @@ def _open(request: BuildRequest) -> OpenSplit:
 def _find_machine(request: BuildRequest, ranks: Ranks) -> tuple[Device, int]:
     """Return the device, and the number of CPU cores that this process can use."""
     gpus = find_gpus(request.framework)
-    return find_device(request.device, request.device_id, ranks, gpus), usable_cores(ranks, gpus.count)
+    return find_device(request.device, request.device_id, ranks, gpus), usable_cores(
+        ranks, gpus.count
+    )
 
 
-def _defaults(recipe: Recipe, fusion: Fusion, device: Device, cores: int, sizes: ImageSizes | None) -> Tuning:
+def _defaults(
+    recipe: Recipe, fusion: Fusion, device: Device, cores: int, sizes: ImageSizes | None
+) -> Tuning:
     """Return the defaults for these images on this machine."""
     gpu, raw = device.is_gpu, recipe.raw_size is not None
     decoded = sizes if gpu and not raw else None
     max_threads = decoded.threads if decoded else MAX_THREADS
     return Tuning(
-        num_threads=default_threads(cores, max_threads, gpu=gpu, computing=computes_on_cpu(fusion.operations)),
+        num_threads=default_threads(
+            cores, max_threads, gpu=gpu, computing=computes_on_cpu(fusion.operations)
+        ),
         prefetch=PREFETCH_RAW if gpu and raw else PREFETCH,
         hw_decoder_load=decoded.hardware_load if decoded else HW_DECODER_LOAD,
     )
 
 
 def _options(
-    request: BuildRequest, split: OpenSplit, chosen: ChosenOrder, device: Device, *, tuning: Tuning, defaults: Tuning
+    request: BuildRequest,
+    split: OpenSplit,
+    chosen: ChosenOrder,
+    device: Device,
+    *,
+    tuning: Tuning,
+    defaults: Tuning,
 ) -> ResolvedOptions:
     """Return every option with its final value."""
     return ResolvedOptions(
@@ -205,7 +247,9 @@ def _options(
         fields=tuple(request.fields),
         framework=request.framework,
         prefetch=first_given(request.prefetch, tuning.prefetch, defaults.prefetch),
-        hw_decoder_load=first_given(request.hw_decoder_load, tuning.hw_decoder_load, defaults.hw_decoder_load),
+        hw_decoder_load=first_given(
+            request.hw_decoder_load, tuning.hw_decoder_load, defaults.hw_decoder_load
+        ),
         memory_limit=size_in_bytes("memory_limit", request.memory_limit),
         mmap=first_given(request.mmap, not on_network(split)),
         cache=_cache_of(split),
@@ -222,7 +266,12 @@ def _cache_of(split: OpenSplit) -> str:
 
 
 def _fields(
-    split: OpenSplit, tables: SampleTables, options: ResolvedOptions, recipe: Recipe, *, planned: bool
+    split: OpenSplit,
+    tables: SampleTables,
+    options: ResolvedOptions,
+    recipe: Recipe,
+    *,
+    planned: bool,
 ) -> Fields:
     """Find where each field comes from, and check that the transforms keep masks and boxes on their pixels."""
     fields = Fields(split, tables, options.fields, planned=planned)
@@ -255,7 +304,9 @@ def _images(
 
 def _other_warnings(recipe: Recipe, images: Images | None) -> list[str]:
     """Return the warnings about the transforms and the cache."""
-    warnings = ["the transforms are not exact: " + "; ".join(recipe.all_notes)] if recipe.all_notes else []
+    warnings = (
+        ["the transforms are not exact: " + "; ".join(recipe.all_notes)] if recipe.all_notes else []
+    )
     cache_warning = images.warning if isinstance(images, CachedImages) else None
     return [*warnings, *filter(None, [cache_warning])]
 
@@ -270,7 +321,8 @@ def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
         )
     if recipe.mixing and given and named > given:
         raise CallError(
-            f"the transform that mixes images sets the number of classes to {given}, but {split.folder} has {named}",
+            f"the transform that mixes images sets the number of classes to {given}, but"
+            f" {split.folder} has {named}",
             hint="remove class_num or num_classes to use the number of classes of the dataset",
         )
     return given or named
@@ -279,7 +331,8 @@ def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
 def _log_spec(spec: LoaderSpec) -> None:
     split, order, options = spec.split, spec.order, spec.options
     _log.info(
-        "%s, split %s: %d samples in %d shards; %d batches of %d for rank %d of %d (%s), on %s with %d threads",
+        "%s, split %s: %d samples in %d shards; %d batches of %d for rank %d of %d (%s), on %s with"
+        " %d threads",
         split.folder,
         split.name,
         split.samples,

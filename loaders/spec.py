@@ -1,4 +1,7 @@
-"""What a loader is built from (`LoaderSpec`), and how `Loader.set` changes it. Never imports DALI."""
+"""What a loader is built from (`LoaderSpec`), and how `Loader.set` changes it.
+
+Never imports DALI.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +41,15 @@ class LoaderSpec:
         order: which samples a batch contains.
         fields: where labels and table columns come from.
         records: random access to the encoded images. `None` if DALI's own readers read them.
-        label_images: random access to the masks or depth maps. `None` if no field needs them, or DALI reads them.
+        label_images: random access to the masks or depth maps. `None` if no field needs them, or
+            DALI reads them.
         num_classes: columns of a mixed label. 0 if the dataset does not name its classes.
         sizes: sizes of the images. `None` on the CPU, or if the sample tables do not have them.
         settings: how batches are made, for the estimate of GPU memory.
         order_warnings: operations that cost memory because of their place in the list.
         warnings: all warnings of `loaders.build`.
-        written: the transforms as the user passed them, before `Loader.set` changed sizes or strengths.
+        written: the transforms as the user passed them, before `Loader.set` changed sizes or
+            strengths.
         adjustment: what `Loader.set` has changed: how `recipe` differs from `written`.
 
     """
@@ -71,8 +76,8 @@ def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:
     """Return a spec with another size of the images and another strength of the policies.
 
     Raises:
-        CallError: no transform has a size or a strength to change, the value is not possible, or the images no longer
-            fit into `memory_limit`.
+        CallError: no transform has a size or a strength to change, the value is not possible, or
+            the images no longer fit into `memory_limit`.
 
     """
     recipe = adjusted(spec.written, adjustment)
@@ -85,8 +90,10 @@ def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:
         fusion=fusion,
         view_fusions=tuple(view_fusions),
         settings=settings,
-        order_warnings=()
-        if spec.sizes is None
-        else order_warnings(recipe, fusion.operations, spec.sizes, spec.options.batch_size),
+        order_warnings=(
+            ()
+            if spec.sizes is None
+            else order_warnings(recipe, fusion.operations, spec.sizes, spec.options.batch_size)
+        ),
         adjustment=adjustment,
     )

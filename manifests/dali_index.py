@@ -1,12 +1,16 @@
-r"""Format and parse the index files that DALI's readers need, for both record formats. Pure functions.
+r"""Format and parse the index files that DALI's readers need, for both record formats.
 
-An index is ASCII text next to its shard. Tokens are separated by one space, and every line ends in ``\n``.
+Pure functions.
+
+An index is ASCII text next to its shard. Tokens are separated by one space, and every line ends in
+``\n``.
 
 TFRecord (``fn.readers.tfrecord``)::
 
     <offset> <size>
 
-One line per record. ``offset`` is the first byte of the record in the shard. ``size`` is the length of the whole
+One line per record. ``offset`` is the first byte of the record in the shard. ``size`` is the length
+of the whole
 record: the payload plus 16 bytes (length, CRC of the length, CRC of the payload).
 
 WebDataset (``fn.readers.webdataset``)::
@@ -14,18 +18,20 @@ WebDataset (``fn.readers.webdataset``)::
     v1.2 <count>
     <extension> <offset> <size> <name> <extension> <offset> <size> <name> ...
 
-The first line is the version and the number of samples. Then one line per sample, with four tokens per component
-(file of the sample). ``extension`` is the part of the file name after its first dot. ``offset`` is the first byte of
-the file's data in the archive, after its header, so it is a multiple of 512. ``size`` is the length of the data in
-bytes. ``name`` is the file name, without whitespace. Version ``v1.1`` is the same without the names. The docstring of
-`fn.readers.webdataset` shows v1.2 without names; DALI rejects that.
+The first line is the version and the number of samples. Then one line per sample, with four tokens
+per component (file of the sample). ``extension`` is the part of the file name after its first dot.
+``offset`` is the first byte of the file's data in the archive, after its header, so it is a
+multiple of 512. ``size`` is the length of the data in bytes. ``name`` is the file name, without
+whitespace. Version ``v1.1`` is the same without the names. The docstring of `fn.readers.webdataset`
+shows v1.2 without names; DALI rejects that.
 
-The functions here write v1.2 and parse strictly. DALI 2.4 is less strict, so it may not notice a damaged index:
+The functions here write v1.2 and parse strictly. DALI 2.4 is less strict, so it may not notice a
+damaged index:
 
-- TFRecord: DALI reads pairs of numbers regardless of the line breaks, and stops silently at the first
-  token that is not a number: the records after it are lost.
-- WebDataset: fewer lines than the count are an error; DALI ignores lines after the count silently. It accepts other
-  whitespace and more tokens on the first line.
+- TFRecord: DALI reads pairs of numbers regardless of the line breaks, and stops silently at the
+  first token that is not a number: the records after it are lost.
+- WebDataset: fewer lines than the count are an error; DALI ignores lines after the count silently.
+  It accepts other whitespace and more tokens on the first line.
 - Neither reader checks an offset before it reads that record. An empty index is an error in both.
 """
 
@@ -54,7 +60,8 @@ class Component(NamedTuple):
     """Position of one part of a sample in the shard.
 
     Attributes:
-        extension: extension of the file in a WebDataset shard. Empty for TFRecord, whose component is the record.
+        extension: extension of the file in a WebDataset shard. Empty for TFRecord, whose component
+            is the record.
         offset: first byte in the shard.
         size: length in bytes.
         name: name of the file in a WebDataset shard. Empty for TFRecord and in a v1.1 index.
@@ -95,7 +102,9 @@ def tfrecord_line(offset: int, size: int) -> str:
 
 def webdataset_line(components: Iterable[tuple[str, int, int, str]]) -> str:
     """Format the line of a sample from its components (extension, offset, size, name), without the line feed."""
-    return " ".join([f"{extension} {offset} {size} {name}" for extension, offset, size, name in components])
+    return " ".join(
+        [f"{extension} {offset} {size} {name}" for extension, offset, size, name in components]
+    )
 
 
 def format_index(fmt: Format, lines: Sequence[str]) -> bytes:
@@ -120,12 +129,15 @@ def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
         data: content of the index file.
 
     Raises:
-        IndexFileError: the index does not follow the grammar. The error has the line number, but no file.
+        IndexFileError: the index does not follow the grammar. The error has the line number, but no
+            file.
 
     """
     if not data.endswith(b"\n"):
         number = data.count(b"\n") + 1
-        raise IndexFileError("the index ends in the middle of a line" if data else "the index is empty", line=number)
+        raise IndexFileError(
+            "the index ends in the middle of a line" if data else "the index is empty", line=number
+        )
     lines = enumerate(io.BytesIO(data), 1)
     if fmt == "tfrecord":
         for number, line in lines:
@@ -136,13 +148,16 @@ def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
     for number, line in lines:
         yield IndexEntry(number, _webdataset_components(line, number, version))
     if number - 1 != count:
-        raise IndexFileError(f"the index has {number - 1} samples, but its first line states {count}", line=1)
+        raise IndexFileError(
+            f"the index has {number - 1} samples, but its first line states {count}", line=1
+        )
 
 
 def record_starts(fmt: Format, data: bytes) -> array[int]:
     """Return the first byte of each record in the shard, sorted, from an index that may be damaged.
 
-    Skips lines that cannot be parsed. `dataprep verify` uses this to continue after a damaged record.
+    Skips lines that cannot be parsed. `dataprep verify` uses this to continue after a damaged
+    record.
     """
     version = b"v1.1" if data.startswith(b"v1.1") else b"v1.2"
     starts = array("q")
@@ -180,9 +195,13 @@ def _webdataset_components(line: bytes, number: int, version: bytes) -> tuple[Co
     components = []
     for at in range(0, len(tokens), per_component):
         name = tokens[at + 3] if per_component == 4 else b""
-        component = _component(_text(tokens[at]), tokens[at + 1], tokens[at + 2], _text(name), number)
+        component = _component(
+            _text(tokens[at]), tokens[at + 1], tokens[at + 2], _text(name), number
+        )
         if component.offset % TAR_BLOCK:
-            raise IndexFileError(f"the offset {component.offset} is not a multiple of {TAR_BLOCK}", line=number)
+            raise IndexFileError(
+                f"the offset {component.offset} is not a multiple of {TAR_BLOCK}", line=number
+            )
         components.append(component)
     return tuple(components)
 

@@ -13,13 +13,14 @@ from typing import Any
 def delayed_interrupts() -> Iterator[Sequence[object]]:
     """Delay SIGINT and SIGTERM until the block ends.
 
-    Python ignores an exception that is raised in a destructor. One that is raised while `threading.Condition` locks its
-    lock leaves it locked forever.
+    Python ignores an exception that is raised in a destructor. One that is raised while
+    `threading.Condition` locks its lock leaves it locked forever.
 
     Does nothing outside the main thread, where signals raise no exceptions.
 
     Yields:
-        What arrived: not empty as soon as a signal is delayed. A block that waits should look at it.
+        What arrived: not empty as soon as a signal is delayed. A block that waits should look at
+        it.
 
     """
     received: list[tuple[int, Any]] = []

@@ -38,7 +38,8 @@ class ExitStatus(IntEnum):
     DATA_PROBLEM = 1
     #: Wrong usage; nothing was written.
     WRONG_USAGE = 2
-    #: A problem outside of the program (disk, permissions, memory) stopped the run. The same command resumes.
+    #: A problem outside of the program (disk, permissions, memory) stopped the run. The same
+    #: command resumes.
     STOPPED = 3
     #: The user interrupted the command (128 + SIGINT).
     INTERRUPTED = 130
@@ -115,7 +116,10 @@ class SourceError(DatasetError):
 
 
 class StoppedError(DatasetError):
-    """A problem outside of the program stopped the run. Committed shards are kept, and the same command resumes."""
+    """A problem outside of the program stopped the run.
+
+    Committed shards are kept, and the same command resumes.
+    """
 
 
 class SourceVanishedError(StoppedError):

@@ -1,7 +1,8 @@
 """Open files that may come from anybody: regular files only, of a bounded length, without blocking.
 
-A named pipe or a device under a name that is about to be opened would block the process, or never end. Every file that
-this project did not write itself in the same run is opened here: sources, and all files of a prepared dataset.
+A named pipe or a device under a name that is about to be opened would block the process, or never
+end. Every file that this project did not write itself in the same run is opened here: sources, and
+all files of a prepared dataset.
 """
 
 from __future__ import annotations
@@ -105,17 +106,23 @@ _TYPES = {
 
 
 def kind_of(name: str) -> FileKind:
-    """Return the kind of a file of a prepared dataset, from its name. A name without a known extension is a shard."""
+    """Return the kind of a file of a prepared dataset, from its name.
+
+    A name without a known extension is a shard.
+    """
     for pattern, kind in _KINDS_BY_NAME.items():
         if pattern.fullmatch(os.path.basename(name)):
             return kind
-    return {".json": MANIFEST, ".idx": INDEX, ".parquet": TABLE}.get(os.path.splitext(name)[1], SHARD)
+    return {".json": MANIFEST, ".idx": INDEX, ".parquet": TABLE}.get(
+        os.path.splitext(name)[1], SHARD
+    )
 
 
 def open_handle(path: str | os.PathLike[str], kind: FileKind) -> int:
     """Open a file for reading; return its file descriptor.
 
-    The content of an object in an object store is read first, and kept in memory or in a temporary file.
+    The content of an object in an object store is read first, and kept in memory or in a temporary
+    file.
 
     Args:
         path: the file, a link to it, or the URL of an object.
@@ -147,7 +154,10 @@ def open_handle(path: str | os.PathLike[str], kind: FileKind) -> int:
 
 
 def open_file(path: str | os.PathLike[str], kind: FileKind) -> BinaryIO:
-    """Open a file for reading, as the built-in `open` does in the mode ``"rb"``; see `open_handle`."""
+    """Open a file for reading, as the built-in `open` does in the mode ``"rb"``.
+
+    See `open_handle`.
+    """
     return os.fdopen(open_handle(path, kind), "rb")
 
 

@@ -1,4 +1,7 @@
-"""Filters over the columns of a table, written as the condition of a SQL ``WHERE`` clause. DuckDB evaluates them."""
+"""Filters over the columns of a table, written as the condition of a SQL ``WHERE`` clause.
+
+DuckDB evaluates them.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,26 @@ if TYPE_CHECKING:
 #: Longest filter, in characters.
 MAX_FILTER = 10_000
 
-#: What a filter may consist of, as DuckDB names the parts of an expression: no queries, windows, lambdas or parameters.
+#: What a filter may consist of, as DuckDB names the parts of an expression: no queries, windows,
+#: lambdas or parameters.
 _PARTS = frozenset(
-    ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "CASE", "CAST", "TYPE", "COLLATE")
+    (
+        "COLUMN_REF",
+        "CONSTANT",
+        "COMPARISON",
+        "CONJUNCTION",
+        "OPERATOR",
+        "BETWEEN",
+        "CASE",
+        "CAST",
+        "TYPE",
+        "COLLATE",
+    )
 )
 
-#: Functions of a filter. They give the same result in every run, and one in proportion to their arguments: without the
-#: list, ``range(1000000000)`` takes all memory, and ``random()`` makes another plan each time.
+#: Functions of a filter. They give the same result in every run, and one in proportion to their
+#: arguments: without the list, ``range(1000000000)`` takes all memory, and ``random()`` makes
+#: another plan each time.
 _FUNCTION_NAMES = """
 + - * / // % ** ^ @ & | ~ << >> || ~~ !~~ ~~* !~~* ~~~ !~~~ ^@ ~ !~ !
 like_escape not_like_escape ilike_escape not_ilike_escape regexp_matches regexp_full_match regexp_extract
@@ -54,7 +70,9 @@ def filter_columns(where: str) -> tuple[str, ...]:
     if not isinstance(where, str) or not where.strip() or len(where) > MAX_FILTER:
         raise CallError(f"where must be a text of 1 to {MAX_FILTER:,} characters", hint=EXAMPLE)
     query = f"SELECT 1 FROM samples WHERE ({where}\n)"  # noqa: S608
-    answer = json.loads(_connect().execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0][0])
+    answer = json.loads(
+        _connect().execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0][0]
+    )
     if answer["error"] or len(answer["statements"]) != 1:
         raise _wrong(where, answer.get("error_message") or "more than one statement")
     nodes = list(_nodes(answer["statements"]))
@@ -73,17 +91,25 @@ def _check_part(where: str, node: Mapping[str, Any]) -> None:
         raise _wrong(where, f"a filter cannot contain {kind}")
     name = node["function_name"]
     if name == "random":
-        hint = "hash(COLUMN) % 10 = 0 takes a tenth of the values of a column, the same in every run"
-        raise CallError(f"the filter {printable(where)!r} cannot be used (it is another one in each run)", hint=hint)
+        hint = (
+            "hash(COLUMN) % 10 = 0 takes a tenth of the values of a column, the same in every run"
+        )
+        raise CallError(
+            f"the filter {printable(where)!r} cannot be used (it is another one in each run)",
+            hint=hint,
+        )
     if name not in _FUNCTIONS:
         raise CallError(
-            f"the filter {printable(where)!r} cannot be used (it contains the function {printable(name)})",
+            f"the filter {printable(where)!r} cannot be used (it contains the function"
+            f" {printable(name)})",
             hint=suggest(name, sorted(filter(str.isidentifier, _FUNCTIONS))),
         )
 
 
 def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
-    """Return which rows match a filter, bool [rows]. A row for which the condition is NULL does not match.
+    """Return which rows match a filter, bool [rows].
+
+    A row for which the condition is NULL does not match.
 
     Args:
         where: the condition; see `filter_columns`.
@@ -98,11 +124,14 @@ def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
 
     alike = Counter(name.lower() for name in columns.column_names).most_common(1)[0]
     if alike[1] > 1:
-        raise _wrong(where, f"it uses {alike[1]} columns whose names differ only in case: {alike[0]}")
+        raise _wrong(
+            where, f"it uses {alike[1]} columns whose names differ only in case: {alike[0]}"
+        )
     connection = _connect(_MEMORY + _BYTES_PER_ROW * len(columns))
     connection.register("samples", columns)
     try:
-        answer = connection.execute(f"SELECT coalesce(CAST(({where}\n) AS BOOLEAN), false) FROM samples")  # noqa: S608
+        query = f"SELECT coalesce(CAST(({where}\n) AS BOOLEAN), false) FROM samples"  # noqa: S608
+        answer = connection.execute(query)
         return np.concatenate([np.zeros(0, bool), *answer.fetchnumpy().values()]).astype(bool)
     except duckdb.Error as error:
         raise _wrong(where, str(error).splitlines()[0]) from None
@@ -111,7 +140,9 @@ def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
     if isinstance(tree, dict):
         yield tree
-    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+    for child in (
+        tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    ):
         yield from _nodes(child)
 
 
@@ -124,10 +155,15 @@ def _connect(memory: int = _MEMORY) -> Any:
         import duckdb
     except ImportError:
         raise CallError(
-            "a filter needs DuckDB, which is not installed", hint="run `pip install 'dataprep-loaders[sql]'`"
+            "a filter needs DuckDB, which is not installed",
+            hint="run `pip install 'dataprep-loaders[sql]'`",
         ) from None
     # A filter computes with the given columns. It reads no files and loads no extensions.
-    config: dict[str, Any] = {"enable_external_access": "false", "threads": "1", "memory_limit": f"{memory >> 20}MiB"}
+    config: dict[str, Any] = {
+        "enable_external_access": "false",
+        "threads": "1",
+        "memory_limit": f"{memory >> 20}MiB",
+    }
     connection = duckdb.connect(":memory:", config=config)
     connection.execute("SET lock_configuration = true")
     return connection

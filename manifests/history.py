@@ -21,10 +21,14 @@ def read_revision(folder: str | os.PathLike[str], revision: int | None) -> Manif
 
     """
     newest = read_manifest(folder)
-    return newest if revision in (None, newest.revision) else read_older(folder, newest, revision)[0]
+    return (
+        newest if revision in (None, newest.revision) else read_older(folder, newest, revision)[0]
+    )
 
 
-def read_older(folder: str | os.PathLike[str], newest: Manifest, revision: int) -> tuple[Manifest, bytes]:
+def read_older(
+    folder: str | os.PathLike[str], newest: Manifest, revision: int
+) -> tuple[Manifest, bytes]:
     """Read the manifest of a revision that is not the newest one, parsed and as it is stored.
 
     Raises:
@@ -33,7 +37,11 @@ def read_older(folder: str | os.PathLike[str], newest: Manifest, revision: int) 
 
     """
     if not 0 <= revision < newest.revision:
-        hint = f"choose a revision from 0 to {newest.revision}" if newest.revision else "leave out revision"
+        hint = (
+            f"choose a revision from 0 to {newest.revision}"
+            if newest.revision
+            else "leave out revision"
+        )
         raise CallError(f"{os.fspath(folder)} has no revision {revision}", hint=hint)
     data = read_old_manifest(folder, newest, revision)
     return parse_manifest(data, os.path.join(folder, old_manifest_name(revision))), data
@@ -55,6 +63,9 @@ def read_old_manifest(folder: str | os.PathLike[str], newest: Manifest, revision
         message = f"the manifest of revision {revision} cannot be read ({error.strerror})"
         raise ManifestError(message, file=path, hint=hint) from None
     if manifest_digest(data) != newest.revisions[revision].parent:
-        message = f"this is not the manifest of revision {revision}: revision {revision + 1} states another digest"
+        message = (
+            f"this is not the manifest of revision {revision}: revision {revision + 1} states"
+            " another digest"
+        )
         raise ManifestError(message, file=path, hint=hint)
     return data

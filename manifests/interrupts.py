@@ -23,10 +23,12 @@ STOPPED = 3
 
 
 class _Interrupts:
-    """Handles SIGINT and SIGTERM. An exception is raised only where work must be cleaned up, and only once.
+    """Handles SIGINT and SIGTERM.
 
-    Elsewhere, the process ends at once. An exception in the middle of an import would reach code that is not prepared
-    for it: C extensions replace it by an `ImportError`, or print it.
+    An exception is raised only where work must be cleaned up, and only once.
+
+    Elsewhere, the process ends at once. An exception in the middle of an import would reach code
+    that is not prepared for it: C extensions replace it by an `ImportError`, or print it.
 
     Attributes:
         program: name of the program, for the message.
@@ -82,7 +84,10 @@ def handle_interrupts(program: str) -> None:
 
 @contextmanager
 def cleanup_on_interrupt() -> Iterator[None]:
-    """Let the first signal raise `KeyboardInterrupt` in this block; a second one ends the process at once."""
+    """Let the first signal raise `KeyboardInterrupt` in this block.
+
+    A second one ends the process at once.
+    """
     _interrupts.needs_cleanup = True
     try:
         yield

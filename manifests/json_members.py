@@ -1,4 +1,7 @@
-"""Read JSON from an untrusted file member by member. Every error names the member: ``splits.train.shards[3].bytes``."""
+"""Read JSON from an untrusted file member by member.
+
+Every error names the member: ``splits.train.shards[3].bytes``.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,8 @@ class Member:
     The methods return the value as one type, or raise a `MemberError` that names it.
 
     Attributes:
-        value: what `parse_json` returned, or a part of it. An object can be any mapping, an array a list or a tuple.
+        value: what `parse_json` returned, or a part of it. An object can be any mapping, an array a
+            list or a tuple.
         path: names of the members and numbers of the items that lead to it. Empty for the whole.
 
     """
@@ -46,7 +50,9 @@ class Member:
 
     def fail(self, requirement: str) -> NoReturn:
         """Raise the error that the value must be something else."""
-        raise MemberError(f"{self.path or 'the content'} must be {requirement}, not {shorten(self.value)}")
+        raise MemberError(
+            f"{self.path or 'the content'} must be {requirement}, not {shorten(self.value)}"
+        )
 
     def __getitem__(self, name: str) -> Member:
         """Return a member of an object."""
@@ -69,7 +75,9 @@ class Member:
     def members(self) -> dict[str, Member]:
         """Return all members of an object by name."""
         return {
-            Member(name, f"a name in {self.path or 'the content'}").text(): Member(value, self._path_of(str(name)))
+            Member(name, f"a name in {self.path or 'the content'}").text(): Member(
+                value, self._path_of(str(name))
+            )
             for name, value in self.mapping().items()
         }
 
@@ -84,7 +92,9 @@ class Member:
         if not isinstance(self.value, (list, tuple)):
             self.fail("an array of text")
         # A manifest can have a million classes: only a wrong one needs its path.
-        if not all(isinstance(value, str) for value in self.value) or not is_unicode("".join(self.value)):
+        if not all(isinstance(value, str) for value in self.value) or not is_unicode(
+            "".join(self.value)
+        ):
             return tuple(item.text() for item in self.items())
         return tuple(self.value)
 
@@ -96,7 +106,11 @@ class Member:
 
     def integer(self, low: int = 0, high: int = MAX_INTEGER) -> int:
         """Return an integer from `low` to `high`."""
-        if not isinstance(self.value, int) or isinstance(self.value, bool) or not low <= self.value <= high:
+        if (
+            not isinstance(self.value, int)
+            or isinstance(self.value, bool)
+            or not low <= self.value <= high
+        ):
             self.fail(f"an integer from {low} to {high}")
         return self.value
 
@@ -144,7 +158,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the name {shorten(next(name for name in names if names.count(name) > 1))} occurs twice")
+        raise ValueError(
+            f"the name {shorten(next(name for name in names if names.count(name) > 1))} occurs"
+            " twice"
+        )
     return members
 
 

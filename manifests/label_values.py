@@ -1,4 +1,7 @@
-"""Check the values of columns that hold labels: multi-label, regression, captions, boxes. Pure functions."""
+"""Check the values of columns that hold labels: multi-label, regression, captions, boxes.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +49,15 @@ def find_wrong_value(
 def _outside(rows: Any, values: Any, classes: int) -> WrongValue | None:
     import pyarrow.compute as pc
 
-    wrong = pc.or_(pc.is_null(values), pc.or_kleene(pc.less(values, 0), pc.greater_equal(values, classes)))
+    wrong = pc.or_(
+        pc.is_null(values), pc.or_kleene(pc.less(values, 0), pc.greater_equal(values, classes))
+    )
     at = pc.index(wrong, True).as_py()
     if at < 0:
         return None
-    return WrongValue(f"contains {values[at]}, which is out of the range 0 to {classes - 1}", rows[at].as_py())
+    return WrongValue(
+        f"contains {values[at]}, which is out of the range 0 to {classes - 1}", rows[at].as_py()
+    )
 
 
 def _wrong_numbers(column: Any, rows: Any, values: Any) -> WrongValue | None:
@@ -63,7 +70,9 @@ def _wrong_numbers(column: Any, rows: Any, values: Any) -> WrongValue | None:
     first = lengths[0].as_py()
     at = pc.index(pc.not_equal(lengths, first), True).as_py()
     if at >= 0:
-        return WrongValue(f"has {plural(lengths[at].as_py(), 'value')} in a row, but {first} in the first one", at)
+        return WrongValue(
+            f"has {plural(lengths[at].as_py(), 'value')} in a row, but {first} in the first one", at
+        )
     return WrongValue("has a row without a value", 0) if first == 0 else None
 
 
@@ -72,9 +81,15 @@ def _wrong_box(rows: Any, boxes: Any) -> WrongValue | None:
     import pyarrow.compute as pc
 
     if boxes.null_count:
-        return WrongValue("has a box without a value", rows[pc.index(pc.is_null(boxes), True).as_py()].as_py())
+        return WrongValue(
+            "has a box without a value", rows[pc.index(pc.is_null(boxes), True).as_py()].as_py()
+        )
     corners = np.asarray(pc.fill_null(pc.list_flatten(boxes), float("nan"))).reshape(-1, 4)
-    wrong = ~(np.isfinite(corners).all(1) & (corners >= 0).all(1) & (corners[:, :2] <= corners[:, 2:]).all(1))
+    wrong = ~(
+        np.isfinite(corners).all(1)
+        & (corners >= 0).all(1)
+        & (corners[:, :2] <= corners[:, 2:]).all(1)
+    )
     if not wrong.any():
         return None
     at = int(wrong.argmax())

@@ -1,4 +1,7 @@
-"""Label types: what a dataset stores as the label of an image, and the columns that hold it. No I/O."""
+"""Label types: what a dataset stores as the label of an image, and the columns that hold it.
+
+No I/O.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The kind of label that every sample of a dataset has: nothing, a class, several classes, numbers, a text, boxes with
-#: their classes, or a label image with a class or a depth for each pixel.
-LabelType = Literal["class", "none", "multi-label", "regression", "caption", "boxes", "mask", "depth"]
+#: The kind of label that every sample of a dataset has: nothing, a class, several classes, numbers,
+#: a text, boxes with their classes, or a label image with a class or a depth for each pixel.
+LabelType = Literal[
+    "class", "none", "multi-label", "regression", "caption", "boxes", "mask", "depth"
+]
 LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
 
 #: Label types whose records contain a label image.
@@ -24,7 +29,8 @@ PLACED_TYPES: tuple[LabelType, ...] = ("boxes", *MASK_TYPES)
 
 _SECOND_IMAGE = {"mask_offset": "integer", "mask_size": "integer", "mask_crc32c": "checksum"}
 
-#: Columns of the sample tables that hold the labels, with the kind of their values; see `arrow_type`.
+#: Columns of the sample tables that hold the labels, with the kind of their values; see
+#: `arrow_type`.
 LABEL_COLUMNS: Mapping[LabelType, Mapping[str, str]] = {
     "class": {"label": "integer"},
     "none": {},
@@ -62,7 +68,8 @@ def arrow_type(kind: str) -> pa.DataType:
     import pyarrow as pa
 
     def list_of(item: pa.DataType) -> pa.DataType:
-        # The name that Parquet gives to the items: a table that is read and written again keeps its bytes.
+        # The name that Parquet gives to the items: a table that is read and written again keeps its
+        # bytes.
         return pa.list_(pa.field("element", item))
 
     types = {

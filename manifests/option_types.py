@@ -11,7 +11,9 @@ import click
 class Number(click.FloatRange):
     """A number in a range. Unlike `click.FloatRange`, it rejects NaN."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Convert text to a float."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):

@@ -12,7 +12,9 @@ from manifests.text import printable
 _HEAD = 1024
 
 
-def check_output_file(path: str, what: str, marks: Sequence[bytes], *, overwrite: bool, option: str = "--out") -> None:
+def check_output_file(
+    path: str, what: str, marks: Sequence[bytes], *, overwrite: bool, option: str = "--out"
+) -> None:
     """Check that a file that the user names can be written, and replaces no file of another kind.
 
     Args:
@@ -23,23 +25,27 @@ def check_output_file(path: str, what: str, marks: Sequence[bytes], *, overwrite
         option: the option that names it.
 
     Raises:
-        CallError: the folder does not exist or cannot be written, or there is a folder or another file of this name.
+        CallError: the folder does not exist or cannot be written, or there is a folder or another
+            file of this name.
 
     """
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise CallError(
-            f"{option} {printable(path)}: the folder {printable(folder)} does not exist", hint="make it first"
+            f"{option} {printable(path)}: the folder {printable(folder)} does not exist",
+            hint="make it first",
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CallError(
-            f"{option} {printable(path)}: this user cannot write to {printable(folder)}", hint="choose another"
+            f"{option} {printable(path)}: this user cannot write to {printable(folder)}",
+            hint="choose another",
         )
     if os.path.isdir(path):
         raise CallError(f"{option}: {printable(path)} is a folder", hint="choose another name")
     if os.path.lexists(path) and not overwrite and not _has_mark(path, marks):
         raise CallError(
-            f"{option}: {printable(path)} exists, and is not a {what}", hint="choose another name, or use --overwrite"
+            f"{option}: {printable(path)} exists, and is not a {what}",
+            hint="choose another name, or use --overwrite",
         )
 
 
@@ -70,7 +76,9 @@ def write_output_file(path: str | os.PathLike[str], data: bytes, what: str) -> N
 def _has_mark(path: str, marks: Sequence[bytes]) -> bool:
     """Return whether a file is empty, or has one of these texts in its first KiB."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a named pipe must not block
+        handle = os.open(
+            path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        )  # a named pipe must not block
         try:
             head = os.read(handle, _HEAD)
         finally:

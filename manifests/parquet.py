@@ -1,7 +1,8 @@
 """Read Parquet files that may come from anybody: flat columns and lists, of a size in proportion to the file.
 
-A column is unpacked only after its page headers show how large it becomes. Text stays dictionary-encoded until the size
-of all its values is known: a page of a few bytes can repeat a long text a million times.
+A column is unpacked only after its page headers show how large it becomes. Text stays
+dictionary-encoded until the size of all its values is known: a page of a few bytes can repeat a
+long text a million times.
 """
 
 from __future__ import annotations
@@ -32,22 +33,25 @@ MAX_COLUMNS = 1000
 #: Every file may have this many rows; a larger file may have more, in proportion to its length.
 FREE_ROWS = 1 << 16
 
-#: The columns that are read may unpack to `FREE_BYTES`, and `BYTES_PER_BYTE` more for each byte of the file. Tables
-#: with generated paths and repeated labels, compressed by Zstandard, reach about 100 bytes for each byte of the file.
+#: The columns that are read may unpack to `FREE_BYTES`, and `BYTES_PER_BYTE` more for each byte of
+#: the file. Tables with generated paths and repeated labels, compressed by Zstandard, reach about
+#: 100 bytes for each byte of the file.
 FREE_BYTES = 32 << 20
 BYTES_PER_BYTE = 150
 
-#: An entry of a dictionary can need this many times its stored bytes: 16 bytes of memory for an empty text of 4 bytes.
+#: An entry of a dictionary can need this many times its stored bytes: 16 bytes of memory for an
+#: empty text of 4 bytes.
 _DICTIONARY_FACTOR = 4
 
-#: Each text can consist of a part of the one before it, so the size of all of them is not known before decoding.
+#: Each text can consist of a part of the one before it, so the size of all of them is not known
+#: before decoding.
 _DELTA_BYTE_ARRAY = 7
 
 #: Encodings of values by their number in a dictionary: PLAIN_DICTIONARY and RLE_DICTIONARY.
 _CODED = (2, 8)
 
-#: A column of images in one row group may unpack to `FREE_BYTES`, and this many bytes more for each stored byte: images
-#: are compressed themselves. In any case, it has at most `MAX_GROUP_BYTES`.
+#: A column of images in one row group may unpack to `FREE_BYTES`, and this many bytes more for each
+#: stored byte: images are compressed themselves. In any case, it has at most `MAX_GROUP_BYTES`.
 GROUP_BYTES_PER_BYTE = 20
 MAX_GROUP_BYTES = 1 << 30
 
@@ -65,12 +69,15 @@ class BoundedParquet:
 
     """
 
-    def __init__(self, source: BinaryIO | bytes, *, rows_per_byte: float, threads: bool = False) -> None:
+    def __init__(
+        self, source: BinaryIO | bytes, *, rows_per_byte: float, threads: bool = False
+    ) -> None:
         """Read the footer.
 
         Args:
             source: an open file, or its content.
-            rows_per_byte: the file may have `FREE_ROWS` rows, and this many more for each of its bytes.
+            rows_per_byte: the file may have `FREE_ROWS` rows, and this many more for each of its
+                bytes.
             threads: read columns in several threads.
 
         Raises:
@@ -78,26 +85,35 @@ class BoundedParquet:
 
         """
         self._source = source
-        self.length = len(source) if isinstance(source, bytes) else os.fstat(source.fileno()).st_size
+        self.length = (
+            len(source) if isinstance(source, bytes) else os.fstat(source.fileno()).st_size
+        )
         self._threads = threads
         self._parquet = parquet = self._open(None, [])
         with translated_errors():
             self._footer = parquet.metadata
             if self._footer.num_columns > MAX_COLUMNS:
                 raise ParquetError(
-                    f"the file has {self._footer.num_columns:,} columns, but the limit is {MAX_COLUMNS:,}"
+                    f"the file has {self._footer.num_columns:,} columns, but the limit is"
+                    f" {MAX_COLUMNS:,}"
                 )
             self.schema: pa.Schema = parquet.schema_arrow
             self.names: tuple[str, ...] = tuple(self.schema.names)
             self.metadata: dict[bytes, bytes] = self._footer.metadata or {}
         self.groups: int = self._footer.num_row_groups
         self._check_names()
-        self.rows: int = count_rows(self._footer, self.length, FREE_ROWS + int(rows_per_byte * self.length))
-        self._leaves = {self._footer.schema.column(at).path: at for at in range(self._footer.num_columns)}
+        self.rows: int = count_rows(
+            self._footer, self.length, FREE_ROWS + int(rows_per_byte * self.length)
+        )
+        self._leaves = {
+            self._footer.schema.column(at).path: at for at in range(self._footer.num_columns)
+        }
         with translated_errors():
             self._lists = list_leaves(self.schema, self._footer)
         # Arrow reads these with a column of the same name.
-        self._parents = {leaf[: dot.start()] for leaf in self._leaves for dot in re.finditer(r"\.", leaf)}
+        self._parents = {
+            leaf[: dot.start()] for leaf in self._leaves for dot in re.finditer(r"\.", leaf)
+        }
 
     def _open(self, footer: Any, dictionaries: list[str]) -> pq.ParquetFile:
         import pyarrow as pa
@@ -119,15 +135,18 @@ class BoundedParquet:
             raise ParquetError(f"two columns have the name {shorten(repeated)}")
 
     def read(self, names: Sequence[str], group: int | None = None) -> pa.Table:
-        """Read columns by name, in this order. All values are checked, for example that text is valid UTF-8.
+        """Read columns by name, in this order.
+
+        All values are checked, for example that text is valid UTF-8.
 
         Args:
             names: names of the columns.
-            group: number of the row group to read; `None` reads all. One group may only unpack to a size in proportion
-                to its own bytes.
+            group: number of the row group to read; `None` reads all. One group may only unpack to a
+                size in proportion to its own bytes.
 
         Raises:
-            ParquetError: a column does not exist, is nested or damaged, or unpacks to too many bytes.
+            ParquetError: a column does not exist, is nested or damaged, or unpacks to too many
+                bytes.
 
         """
         import pyarrow as pa
@@ -138,24 +157,36 @@ class BoundedParquet:
             rows, stored = self.group_rows(group), self._stored_bytes(group)
         budget = FREE_BYTES + BYTES_PER_BYTE * stored
         if rows * 8 * len(names) > budget:
-            raise ParquetError(f"{plural(len(names), 'column')} of {plural(rows, 'row')} exceed {budget:,} bytes")
+            raise ParquetError(
+                f"{plural(len(names), 'column')} of {plural(rows, 'row')} exceed {budget:,} bytes"
+            )
         pages: dict[str, list[Page]] = {}
         for name in names:
             pages[name] = self._pages_of(name, groups)
             budget -= sum(
-                page.bytes * (_DICTIONARY_FACTOR if page.type == DICTIONARY_PAGE else 1) for page in pages[name]
+                page.bytes * (_DICTIONARY_FACTOR if page.type == DICTIONARY_PAGE else 1)
+                for page in pages[name]
             )
             if name in self._lists:
-                budget -= BYTES_PER_VALUE * sum(page.values for page in pages[name] if page.type != DICTIONARY_PAGE)
+                budget -= BYTES_PER_VALUE * sum(
+                    page.values for page in pages[name] if page.type != DICTIONARY_PAGE
+                )
             if budget < 0:
-                raise ParquetError(f"column {shorten(name)}: it unpacks to more bytes than a file of this length may")
+                raise ParquetError(
+                    f"column {shorten(name)}: it unpacks to more bytes than a file of this"
+                    " length may"
+                )
         coded = [
-            name for name in names if self._is_text(name) and any(page.type == DICTIONARY_PAGE for page in pages[name])
+            name
+            for name in names
+            if self._is_text(name) and any(page.type == DICTIONARY_PAGE for page in pages[name])
         ]
         paths = [self._footer.schema.column(self._leaf(name)).path for name in coded]
         parquet = self._open(self._footer, paths) if coded else self._parquet
         with translated_errors():
-            table = parquet.read_row_groups(list(groups), list(names), use_threads=self._threads).select(list(names))
+            table = parquet.read_row_groups(
+                list(groups), list(names), use_threads=self._threads
+            ).select(list(names))
         if names and table.num_rows != rows:
             raise ParquetError(f"the columns have {plural(table.num_rows, 'row')}, not {rows:,}")
         columns = []
@@ -164,9 +195,13 @@ class BoundedParquet:
                 if name in coded:
                     budget -= text_bytes(column)
                     if budget < 0:
-                        raise ParquetError("it unpacks to more bytes than a file of this length may")
+                        raise ParquetError(
+                            "it unpacks to more bytes than a file of this length may"
+                        )
                 columns.append(as_type(column, self.schema.field(name).type))
-        return pa.table(columns, pa.schema([self.schema.field(name) for name in names], self.schema.metadata))
+        return pa.table(
+            columns, pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
+        )
 
     def read_group(self, number: int, path: str) -> pa.Array:
         """Read the bytes of a column in one row group: binary [rows], perhaps dictionary-encoded.
@@ -185,13 +220,27 @@ class BoundedParquet:
             group = self._footer.row_group(number)
             chunk = group.column(self._leaves[path])
             pages = list(self._pages_in_group(chunk, group.num_rows))
-            limit = min(MAX_GROUP_BYTES, FREE_BYTES + GROUP_BYTES_PER_BYTE * max(0, chunk.total_compressed_size))
+            limit = min(
+                MAX_GROUP_BYTES,
+                FREE_BYTES + GROUP_BYTES_PER_BYTE * max(0, chunk.total_compressed_size),
+            )
             if (unpacked := sum(page.bytes for page in pages)) > limit:
-                hint = "; write the file with row groups of fewer rows" if limit == MAX_GROUP_BYTES else ""
-                raise ParquetError(f"it unpacks to {unpacked:,} bytes, but the limit is {limit:,}{hint}")
-            # A page of a few bytes can repeat an image a million times. Then the dictionary stays one.
+                hint = (
+                    "; write the file with row groups of fewer rows"
+                    if limit == MAX_GROUP_BYTES
+                    else ""
+                )
+                raise ParquetError(
+                    f"it unpacks to {unpacked:,} bytes, but the limit is {limit:,}{hint}"
+                )
+            # A page of a few bytes can repeat an image a million times. Then the dictionary stays
+            # one.
             dictionary = sum(page.bytes for page in pages if page.type == DICTIONARY_PAGE)
-            repeats = sum(page.values for page in pages if page.type != DICTIONARY_PAGE and page.encoding in _CODED)
+            repeats = sum(
+                page.values
+                for page in pages
+                if page.type != DICTIONARY_PAGE and page.encoding in _CODED
+            )
             coded = unpacked + dictionary * repeats > limit
             parquet = self._open(self._footer, [path]) if coded else self._parquet
             table = parquet.read_row_group(number, [path], use_threads=False)
@@ -254,7 +303,9 @@ class BoundedParquet:
         """
         if name not in self._lists and (name not in self._leaves or name in self._parents):
             raise ParquetError(
-                f"column {shorten(name)} is nested" if name in self.names else f"no column {shorten(name)}"
+                f"column {shorten(name)} is nested"
+                if name in self.names
+                else f"no column {shorten(name)}"
             )
         pages: list[Page] = []
         with translated_errors(f"column {shorten(name)}: "):
@@ -262,7 +313,9 @@ class BoundedParquet:
                 group = self._footer.row_group(number)
                 chunk = group.column(self._leaf(name))
                 # A list has several values in a row, or one for an empty list.
-                values = max(group.num_rows, chunk.num_values) if name in self._lists else group.num_rows
+                values = (
+                    max(group.num_rows, chunk.num_values) if name in self._lists else group.num_rows
+                )
                 pages += self._pages_in_group(chunk, values)
         return pages
 

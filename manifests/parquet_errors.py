@@ -9,7 +9,10 @@ from manifests.unexpected_errors import is_machine_fault
 
 
 class ParquetError(ValueError):
-    """A Parquet file is damaged, or unpacks to more than `BoundedParquet` allows. The message names the column."""
+    """A Parquet file is damaged, or unpacks to more than `BoundedParquet` allows.
+
+    The message names the column.
+    """
 
 
 class translated_errors:  # noqa: N801  (a context manager, named like a function)
@@ -24,7 +27,9 @@ class translated_errors:  # noqa: N801  (a context manager, named like a functio
     def __exit__(self, error_type: Any, error: BaseException | None, traceback: Any) -> None:
         import pyarrow as pa
 
-        if error is not None and is_machine_fault(error):  # pa.ArrowMemoryError is a MemoryError too
+        if error is not None and is_machine_fault(
+            error
+        ):  # pa.ArrowMemoryError is a MemoryError too
             return
         if isinstance(error, (pa.ArrowException, OSError, ValueError, OverflowError)):
             reason = (str(error).splitlines() or [type(error).__name__])[0]

@@ -51,7 +51,9 @@ def binary_leaves(footer: Any, leaves: Mapping[str, int]) -> dict[str, list[Grou
         for path, at in leaves.items():
             column = footer.schema.column(at)
             if column.physical_type == "BYTE_ARRAY" and column.max_repetition_level == 0:
-                found[path] = [_group_size(footer, number, at) for number in range(footer.num_row_groups)]
+                found[path] = [
+                    _group_size(footer, number, at) for number in range(footer.num_row_groups)
+                ]
     return found
 
 

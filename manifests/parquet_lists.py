@@ -1,6 +1,7 @@
 """Columns of lists in a Parquet file: which there are, and their values.
 
-Only lists of numbers or text, and lists of lists of numbers, are read: one leaf, whose values have no names.
+Only lists of numbers or text, and lists of lists of numbers, are read: one leaf, whose values have
+no names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Memory that a value of a list takes besides its own bytes: its levels, and the offset of its list.
+#: Memory that a value of a list takes besides its own bytes: its levels, and the offset of its
+#: list.
 BYTES_PER_VALUE = 16
 
 
@@ -25,7 +27,11 @@ def list_leaves(schema: pa.Schema, footer: Any) -> dict[str, int]:
     paths = [footer.schema.column(at).path for at in range(footer.num_columns)]
     leaves = {}
     for field in schema:
-        found = [at for at, path in enumerate(paths) if path == field.name or path.startswith(f"{field.name}.")]
+        found = [
+            at
+            for at, path in enumerate(paths)
+            if path == field.name or path.startswith(f"{field.name}.")
+        ]
         if is_list(field.type) and len(found) == 1 and paths[found[0]] != field.name:
             leaves[field.name] = found[0]
     return leaves
@@ -42,7 +48,10 @@ def is_list(arrow_type: pa.DataType) -> bool:
     if _is_any_list(item):
         return bool(types.is_floating(item.value_type) or types.is_integer(item.value_type))
     return bool(
-        types.is_integer(item) or types.is_floating(item) or types.is_string(item) or types.is_large_string(item)
+        types.is_integer(item)
+        or types.is_floating(item)
+        or types.is_string(item)
+        or types.is_large_string(item)
     )
 
 
@@ -50,7 +59,11 @@ def _is_any_list(arrow_type: pa.DataType) -> bool:
     import pyarrow as pa
 
     types = pa.types
-    return bool(types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type))
+    return bool(
+        types.is_list(arrow_type)
+        or types.is_large_list(arrow_type)
+        or types.is_fixed_size_list(arrow_type)
+    )
 
 
 def coded_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -64,4 +77,6 @@ def with_values(chunk: pa.ListArray, values: pa.Array) -> pa.ListArray:
     """Return the lists of a chunk with other values, as many as before: `chunk.values` in another type."""
     import pyarrow as pa
 
-    return pa.ListArray.from_arrays(chunk.offsets, values, mask=chunk.is_null() if chunk.null_count else None)
+    return pa.ListArray.from_arrays(
+        chunk.offsets, values, mask=chunk.is_null() if chunk.null_count else None
+    )

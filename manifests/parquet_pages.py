@@ -23,7 +23,8 @@ MAX_HEADER_BYTES = 1 << 20
 
 #: Fields of the Thrift struct PageHeader.
 _TYPE, _UNPACKED, _STORED = 1, 2, 3
-#: For each page type: the field of PageHeader with its details, and the field in it with the encoding.
+#: For each page type: the field of PageHeader with its details, and the field in it with the
+#: encoding.
 _DETAILS = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
 _VALUES = 1
 
@@ -34,7 +35,8 @@ class Page(NamedTuple):
     """A page as its header describes it.
 
     Attributes:
-        type: `DATA_PAGE`, `DICTIONARY_PAGE`, `DATA_PAGE_V2`, or another number for a page that readers skip.
+        type: `DATA_PAGE`, `DICTIONARY_PAGE`, `DATA_PAGE_V2`, or another number for a page that
+            readers skip.
         bytes: length in bytes after it is unpacked.
         values: number of values, including null. 0 if readers skip the page.
         encoding: number of the encoding of the values; -1 if readers skip the page.
@@ -84,7 +86,11 @@ def _page(fields: dict[int, Any]) -> Page:
         return Page(page_type, unpacked, 0, -1)
     details, encoding_field = _DETAILS[page_type]
     struct = fields.get(details)
-    values, encoding = (struct.get(_VALUES), struct.get(encoding_field)) if isinstance(struct, dict) else (None, None)
+    values, encoding = (
+        (struct.get(_VALUES), struct.get(encoding_field))
+        if isinstance(struct, dict)
+        else (None, None)
+    )
     if not isinstance(values, int) or not isinstance(encoding, int) or values < 0:
         raise ValueError("the header of a page is damaged")
     return Page(page_type, unpacked, values, encoding)

@@ -57,4 +57,6 @@ def _decode(column: pa.DictionaryArray) -> pa.Array:
     step = max(1, _DECODED_BYTES // mean)
     if len(column) <= step:
         return column.dictionary_decode()
-    return pa.concat_arrays(column.slice(at, step).dictionary_decode() for at in range(0, len(column), step))
+    return pa.concat_arrays(
+        column.slice(at, step).dictionary_decode() for at in range(0, len(column), step)
+    )

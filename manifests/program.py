@@ -1,6 +1,7 @@
 """How the programs ``dataprep`` and ``loaders`` start and end.
 
-Whatever happens, a program prints one line about it, not a traceback, and ends with a documented status.
+Whatever happens, a program prints one line about it, not a traceback, and ends with a documented
+status.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ def run_program(program: str, module: str) -> NoReturn:
     """Run the click command `main` of a module with the arguments of this process, and end the process."""
     prepare_process(program)
     if not debugs():
-        sys.excepthook = _print_nothing  # C extensions call it for an error that they replace by another one
+        sys.excepthook = (
+            _print_nothing  # C extensions call it for an error that they replace by another one
+        )
     status = end_of(program, lambda: _run(program, module))
     if status != ExitStatus.STOPPED:
         status = end_of(program, sys.stdout.flush) or status
-    # Skip Python's own shutdown. It reports an output that cannot be flushed once more, and it stops the threads of
-    # libraries, which aborts the process in about one run in a thousand.
+    # Skip Python's own shutdown. It reports an output that cannot be flushed once more, and it
+    # stops the threads of libraries, which aborts the process in about one run in a thousand.
     os._exit(status)
 
 
@@ -48,7 +51,8 @@ def run_loaders() -> NoReturn:
 def prepare_process(program: str) -> None:
     """Handle Ctrl-C and everything that Python would print a traceback for."""
     handle_interrupts(program)
-    # Without this, NumPy reserves memory and starts a thread for each CPU, for linear algebra that no command uses.
+    # Without this, NumPy reserves memory and starts a thread for each CPU, for linear algebra that
+    # no command uses.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if not debugs():
         sys.excepthook = lambda _, error, __: os._exit(_report_error(program, error))
@@ -61,11 +65,16 @@ def _catch_exits_of_libraries() -> None:
 
     Its status 1 would say that something is wrong with the data.
     """
-    if sys.platform != "linux" or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+    if (
+        sys.platform != "linux"
+        or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+    ):
         return
     import ctypes
 
-    callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(lambda *_: os._exit(ExitStatus.STOPPED))
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(
+        lambda *_: os._exit(ExitStatus.STOPPED)
+    )
     _kept.append(callback)
     with suppress(AttributeError):  # musl has no `on_exit`
         ctypes.CDLL(None).on_exit(callback, None)
@@ -77,7 +86,9 @@ def end_of(
     reraise: tuple[type[BaseException], ...] = (),
     show: Callable[[str, BaseException], None] | None = None,
 ) -> int:
-    """Call a command and print an error as one line, except errors of the types `reraise`; return the exit status.
+    """Call a command and print an error as one line, except errors of the types `reraise`.
+
+    Return the exit status.
 
     Args:
         program: its name.
@@ -120,7 +131,9 @@ def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
         end_now()
 
 
-def _report_error(program: str, error: BaseException, show: Callable[[str, BaseException], None] | None = None) -> int:
+def _report_error(
+    program: str, error: BaseException, show: Callable[[str, BaseException], None] | None = None
+) -> int:
     message, status = _describe(program, error)
     text = f"{program}: {message}"
     try:
@@ -148,7 +161,8 @@ def _run(program: str, module: str) -> int:
         os.getcwd()
     except OSError:
         raise StorageError(
-            "the working directory does not exist any more", hint="change to another folder and run the command there"
+            "the working directory does not exist any more",
+            hint="change to another folder and run the command there",
         ) from None
     import click
 
@@ -164,6 +178,8 @@ def _run(program: str, module: str) -> int:
     except click.Abort:
         raise KeyboardInterrupt from None
     except SystemExit as end:
-        if f"_{program.upper()}_COMPLETE" not in os.environ:  # click ends the completion of a shell this way
+        if (
+            f"_{program.upper()}_COMPLETE" not in os.environ
+        ):  # click ends the completion of a shell this way
             raise
         return int(end.code or 0)

@@ -1,7 +1,8 @@
 """Revisions of a dataset: their records as JSON and back, and what each revision added. No I/O.
 
-``dataprep convert --append`` makes revision N+1 of revision N: it adds shards, tables and possibly classes, keeps all
-old files, stores the old ``manifest.json`` as ``manifest.N.json``, and then replaces ``manifest.json``.
+``dataprep convert --append`` makes revision N+1 of revision N: it adds shards, tables and possibly
+classes, keeps all old files, stores the old ``manifest.json`` as ``manifest.N.json``, and then
+replaces ``manifest.json``.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 #: A dataset has fewer revisions.
 MAX_REVISION = 999_999_999
 
-#: Files that only datasets with revisions have: manifests of older revisions, and lists of newer ones.
+#: Files that only datasets with revisions have: manifests of older revisions, and lists of newer
+#: ones.
 REVISION_FILE = re.compile(
     r"manifest\.[0-9]{1,9}\.json|manifest\.shards\.[0-9]{1,9}\.parquet|rejected\.[0-9]{1,9}\.jsonl"
 )
 
-#: Exists while an append, or its removal, is in progress or was interrupted. See `dataprep.append.mark`.
+#: Exists while an append, or its removal, is in progress or was interrupted. See
+#: `dataprep.append.mark`.
 APPEND_MARK_NAME = "manifest.append.json"
 
 
@@ -56,7 +59,10 @@ def revisions_to_json(revisions: Sequence[Revision]) -> list[dict[str, Any]]:
             "parent": revision.parent,
             "source": revision.source,
             "source_digest": revision.source_digest,
-            "splits": {name: {"shards": added.shards, "samples": added.samples} for name, added in revision.added},
+            "splits": {
+                name: {"shards": added.shards, "samples": added.samples}
+                for name, added in revision.added
+            },
             "classes": revision.classes,
             "options": dict(revision.options),
         }
@@ -114,13 +120,17 @@ def check_revisions(manifest: Manifest) -> None:
     """
     counts = [revision.classes for revision in manifest.revisions]
     if counts and (counts != sorted(counts) or counts[-1] != len(manifest.classes)):
-        raise MemberError(f"revisions end with {counts[-1]} classes, but there are {len(manifest.classes)}")
+        raise MemberError(
+            f"revisions end with {counts[-1]} classes, but there are {len(manifest.classes)}"
+        )
     divided = _divided(manifest)
     for number, revision in enumerate(manifest.revisions, 1):
         splits = {split.name: split.samples for split in divided[number]}
         for name, added in revision.added:
             if splits.get(name) != added.samples:
-                raise MemberError(f"the shards of revision {number} in split {shorten(name)} have other samples")
+                raise MemberError(
+                    f"the shards of revision {number} in split {shorten(name)} have other samples"
+                )
 
 
 # --- what a revision added -----------------------------------------------------------------------
@@ -134,7 +144,12 @@ def part_of(manifest: Manifest, revision: int) -> Manifest:
 def revisions_of_shards(manifest: Manifest) -> dict[str, int]:
     """Return the revision that added each shard, by the name of the shard."""
     divided = _divided(manifest)
-    return {shard.name: number for number, splits in enumerate(divided) for split in splits for shard in split.shards}
+    return {
+        shard.name: number
+        for number, splits in enumerate(divided)
+        for split in splits
+        for shard in split.shards
+    }
 
 
 def parts(manifest: Manifest) -> list[Manifest]:

@@ -37,18 +37,21 @@ SPLIT_ALIASES = {
     "testing": "test",
 }
 
-#: Columns of every sample table, in this order; ``label`` only if each sample has one class. Extra columns of the
-#: source follow, and the columns of other labels among them (`manifests.labels.LABEL_COLUMNS`).
+#: Columns of every sample table, in this order; ``label`` only if each sample has one class. Extra
+#: columns of the source follow, and the columns of other labels among them
+#: (`manifests.labels.LABEL_COLUMNS`).
 TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
 
-#: What precedes the name of a column of the source if sample tables already use that name: ``column:label``.
+#: What precedes the name of a column of the source if sample tables already use that name:
+#: ``column:label``.
 COLUMN_PREFIX = "column:"
 
 #: Largest label of any dataset.
 MAX_LABEL = 10_000_000
 
-#: By default, integer labels without class names stay below this limit, because the manifest names every class up to
-#: the largest label. A number that is no class, such as an image ID, would make it very long.
+#: By default, integer labels without class names stay below this limit, because the manifest names
+#: every class up to the largest label. A number that is no class, such as an image ID, would make
+#: it very long.
 DEFAULT_MAX_CLASSES = 1_000_000
 
 #: Largest amount that is added to a stored label to get the label in the table.
@@ -67,7 +70,8 @@ class Sample:
 
     Attributes:
         key: name of the sample, unique in the dataset. Contains neither dots nor whitespace.
-        label: class index, from 0. `None` if the dataset has no such labels; other labels are in `extra`.
+        label: class index, from 0. `None` if the dataset has no such labels; other labels are in
+            `extra`.
         offset: first byte of the stored image in the shard.
         size: length of the stored image in bytes.
         width: width in pixels from the image header, before EXIF orientation is applied.
@@ -96,7 +100,8 @@ class File:
     Attributes:
         name: path relative to the dataset folder.
         bytes: length in bytes.
-        checksum: ``crc32c:`` followed by 8 hex digits. `None` for a shard that was indexed without reading it.
+        checksum: ``crc32c:`` followed by 8 hex digits. `None` for a shard that was indexed without
+            reading it.
 
     """
 
@@ -149,10 +154,12 @@ class Components:
 
     Attributes:
         image: one TFRecord feature name, or the WebDataset extensions that occur.
-        label: TFRecord feature name or WebDataset extension. `None` if only the sample tables have labels.
-        label_offset: added to a stored label to get the label in the table (-1 if stored labels count from 1).
-        mask: TFRecord feature name or WebDataset extension of the label image of a sample: its mask or depth. `None`
-            if there is none.
+        label: TFRecord feature name or WebDataset extension. `None` if only the sample tables have
+            labels.
+        label_offset: added to a stored label to get the label in the table (-1 if stored labels
+            count from 1).
+        mask: TFRecord feature name or WebDataset extension of the label image of a sample: its mask
+            or depth. `None` if there is none.
 
     """
 
@@ -183,7 +190,8 @@ class Revision:
     Attributes:
         parent: digest of the manifest of the revision before: ``sha256:`` and 64 hex digits.
         source: name of what was appended, without its folder.
-        source_digest: fingerprint of the whole source with these options. The same source gives the same.
+        source_digest: fingerprint of the whole source with these options. The same source gives the
+            same.
         added: what each split gained, by name.
         classes: number of classes since this revision. New ones are added at the end.
         options: the options, and the fingerprint of the plan.
@@ -210,8 +218,8 @@ class Manifest:
         splits: in the order train, val, test, then the others by name.
         rejected: the file ``rejected.jsonl``. `None` if every source image was written.
         options: the options that made the dataset, without paths.
-        pixels: height, width and channels of every image if `store` is ``"raw"``: uint8 RGB in row-major order.
-            `None` if `store` is ``"encoded"``.
+        pixels: height, width and channels of every image if `store` is ``"raw"``: uint8 RGB in
+            row-major order. `None` if `store` is ``"encoded"``.
         label_type: what the label of a sample is.
         creator: the command that made the dataset, ``"convert"`` or ``"index"``.
         revisions: what was appended since the dataset was made, the oldest first.
@@ -242,19 +250,23 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How ``dataprep convert`` wrote a shard. Stored with the shard's sample table, and read on resume.
+    """How ``dataprep convert`` wrote a shard.
+
+    Stored with the shard's sample table, and read on resume.
 
     Attributes:
         plan: fingerprint of the plan that the shard belongs to.
-        samples: number of samples in the shard. 0 if every image was rejected; then there is no shard.
+        samples: number of samples in the shard. 0 if every image was rejected; then there is no
+            shard.
         images: number of images that were read for it, including rejected ones.
         bytes: total size of these images in bytes, as scanned.
         formats: image formats in the shard, sorted.
         shard: the shard file.
         index: its DALI index.
-        rejected: rows for ``rejected.jsonl``, with the members ``source``, ``reason`` and ``detail``.
-        changes: for each value of the column ``change``: number of samples, their total size in bytes in the source,
-            and as stored. `None` if the options store every image unchanged.
+        rejected: rows for ``rejected.jsonl``, with the members ``source``, ``reason`` and
+            ``detail``.
+        changes: for each value of the column ``change``: number of samples, their total size in
+            bytes in the source, and as stored. `None` if the options store every image unchanged.
 
     """
 
@@ -274,7 +286,8 @@ class TableMetadata:
     """Metadata that a sample table stores next to its rows.
 
     Attributes:
-        conversion: how ``dataprep convert`` wrote the shard. `None` if ``dataprep index`` made the table.
+        conversion: how ``dataprep convert`` wrote the shard. `None` if ``dataprep index`` made the
+            table.
 
     """
 

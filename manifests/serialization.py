@@ -1,6 +1,7 @@
 """Records of `schema` as JSON objects and back. Pure functions; parsing is strict.
 
-The ``*_from_json`` functions raise a `MemberError` that names the member if one is missing or wrong.
+The ``*_from_json`` functions raise a `MemberError` that names the member if one is missing or
+wrong.
 """
 
 from __future__ import annotations
@@ -64,16 +65,19 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
             "label_offset": manifest.components.label_offset,
             **({"mask": manifest.components.mask} if manifest.components.mask else {}),
         },
-        # Older releases know only classes, and refuse what they would misread: such a table has no column `label`.
+        # Older releases know only classes, and refuse what they would misread: such a table has no
+        # column `label`.
         **({"label_type": manifest.label_type} if manifest.label_type != "class" else {}),
         "options": dict(manifest.options),
         **({"revisions": revisions_to_json(manifest.revisions)} if manifest.revisions else {}),
         "splits": {
             split.name: {
                 "samples": split.samples,
-                "shards": [_shard_to_json(shard) for shard in split.shards]
-                if shard_list is None
-                else len(split.shards),
+                "shards": (
+                    [_shard_to_json(shard) for shard in split.shards]
+                    if shard_list is None
+                    else len(split.shards)
+                ),
             }
             for split in manifest.splits
         },
@@ -105,8 +109,8 @@ def manifest_from_json(
 
     Args:
         body: the members.
-        read_shards: returns the splits from the file that lists their shards, and the number of shards of each split.
-            `None` if the manifest itself lists them.
+        read_shards: returns the splits from the file that lists their shards, and the number of
+            shards of each split. `None` if the manifest itself lists them.
 
     Raises:
         MemberError: a member is missing or wrong.
@@ -152,10 +156,15 @@ def label_type_of(body: Member) -> LabelType:
 
 
 def _mask(body: Member) -> str | None:
-    """Read the name of the label image. A manifest has it if and only if its label type has such images."""
+    """Read the name of the label image.
+
+    A manifest has it if and only if its label type has such images.
+    """
     mask, label_type = body["components"].get("mask"), label_type_of(body)
     if (label_type in MASK_TYPES) != (mask is not None):
-        raise MemberError(f"label_type is {label_type}, but components.mask is {'given' if mask else 'missing'}")
+        raise MemberError(
+            f"label_type is {label_type}, but components.mask is {'given' if mask else 'missing'}"
+        )
     return mask.text() if mask else None
 
 
@@ -163,7 +172,9 @@ def _pixels(body: Member) -> tuple[int, int, int] | None:
     """Read the shape of raw images. A manifest has it if and only if the store is ``"raw"``."""
     pixels, store = body.get("pixels"), body["store"].value
     if (store == "raw") != (pixels is not None):
-        raise MemberError(f"store is {store!r}, but pixels is {'None' if pixels is None else 'given'}")
+        raise MemberError(
+            f"store is {store!r}, but pixels is {'None' if pixels is None else 'given'}"
+        )
     if pixels is None:
         return None
     sides = pixels.items()
@@ -184,7 +195,10 @@ def _splits_from_json(
     for split in splits:
         samples = members[split.name]["samples"].integer()
         if split.samples != samples:
-            raise MemberError(f"split {shorten(split.name)} has samples={samples}, but its shards have {split.samples}")
+            raise MemberError(
+                f"split {shorten(split.name)} has samples={samples}, but its shards have"
+                f" {split.samples}"
+            )
     return tuple(splits)
 
 
@@ -204,7 +218,9 @@ def _split_from_json(name: str, body: Member) -> Split:
 def _file_from_json(body: Member) -> File:
     name, checksum = body["name"].text(), body["checksum"]
     if not is_file_name(name):
-        raise MemberError(f"{body['name'].path} {shorten(name)} is empty or points outside of the dataset folder")
+        raise MemberError(
+            f"{body['name'].path} {shorten(name)} is empty or points outside of the dataset folder"
+        )
     if checksum.value is not None and not _CHECKSUM.fullmatch(checksum.text()):
         checksum.fail("`crc32c:` and 8 hex digits")
     return File(name, body["bytes"].integer(), checksum.value)
@@ -212,7 +228,9 @@ def _file_from_json(body: Member) -> File:
 
 def is_file_name(name: str) -> bool:
     """Return whether a file of this name is in the dataset folder: an untrusted manifest must not open others."""
-    return bool(name) and "\0" not in name and not name.startswith("/") and ".." not in name.split("/")
+    return (
+        bool(name) and "\0" not in name and not name.startswith("/") and ".." not in name.split("/")
+    )
 
 
 # --- metadata of a sample table -----------------------------------------------------------------
@@ -258,7 +276,11 @@ def metadata_from_json(body: Member) -> TableMetadata:
             shard=_file_from_json(body["shard"]),
             index=_file_from_json(body["index"]),
             rejected=tuple(_rejected_row(row) for row in body["rejected"].items()),
-            changes=None if changes is None else {name: _totals(each) for name, each in changes.members().items()},
+            changes=(
+                None
+                if changes is None
+                else {name: _totals(each) for name, each in changes.members().items()}
+            ),
         )
     )
 

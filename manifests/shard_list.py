@@ -27,7 +27,8 @@ SHARD_LIST_NAME = "manifest.shards.parquet"
 #: A dataset with more shards has a list of shards as a file of its own.
 MAX_SHARDS_IN_JSON = 10_000
 
-#: Columns and their Arrow types: the split, then the members of a shard in ``manifest.json``. Checksums are numbers.
+#: Columns and their Arrow types: the split, then the members of a shard in ``manifest.json``.
+#: Checksums are numbers.
 _COLUMNS = {
     "split": "string",
     "name": "string",
@@ -86,10 +87,15 @@ def parse_shard_list(data: bytes, counts: Mapping[str, int]) -> tuple[Split, ...
     except ParquetError as error:
         raise ShardListError(str(error)) from None
     if table["split"].to_pylist() != [name for name, count in counts.items() for _ in range(count)]:
-        raise ShardListError("its splits, or their numbers of shards, are not those of the manifest")
+        raise ShardListError(
+            "its splits, or their numbers of shards, are not those of the manifest"
+        )
     with _no_garbage_collection():
         files = [
-            map(_file, *(table[f"{prefix}{name}"].to_pylist() for name in ("name", "bytes", "crc32c")))
+            map(
+                _file,
+                *(table[f"{prefix}{name}"].to_pylist() for name in ("name", "bytes", "crc32c")),
+            )
             for prefix in ("", "index_", "table_")
         ]
         shards = map(Shard, files[0], table["samples"].to_pylist(), files[1], files[2])
@@ -110,7 +116,9 @@ def _checksum_number(checksum: str | None) -> int | None:
 
 def _file(name: str, length: int, checksum: int | None) -> File:
     if not is_file_name(name):
-        raise ShardListError(f"the name {shorten(name)} is empty or points outside of the dataset folder")
+        raise ShardListError(
+            f"the name {shorten(name)} is empty or points outside of the dataset folder"
+        )
     return File(name, length, None if checksum is None else checksum_text(checksum))
 
 
@@ -123,7 +131,9 @@ def _read(data: bytes) -> pa.Table:
     for name, kind in _COLUMNS.items():
         actual = parquet.schema.field(name).type
         if str(actual) != kind:
-            raise ShardListError(f"column {name!r} has the type {shorten_type(actual)}, but {kind} is required")
+            raise ShardListError(
+                f"column {name!r} has the type {shorten_type(actual)}, but {kind} is required"
+            )
     table = parquet.read(tuple(_COLUMNS))
     for name, kind in _COLUMNS.items():
         if kind != "uint32" and table[name].null_count:

@@ -1,4 +1,7 @@
-"""Read and write ``manifest.json``, with the list of shards, and ``rejected.jsonl``. Reading is strict."""
+"""Read and write ``manifest.json``, with the list of shards, and ``rejected.jsonl``.
+
+Reading is strict.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +88,9 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 def manifest_files(manifest: Manifest) -> dict[str, bytes]:
     """Serialize a manifest: the content of each of its files by name, in the order in which to write them.
 
-    ``manifest.json`` is the last one: UTF-8 JSON, whose last member is a CRC-32C of everything before it. With more
-    than `MAX_SHARDS_IN_JSON` shards, `SHARD_LIST_NAME` lists them, with the number of the revision in its name.
+    ``manifest.json`` is the last one: UTF-8 JSON, whose last member is a CRC-32C of everything
+    before it. With more than `MAX_SHARDS_IN_JSON` shards, `SHARD_LIST_NAME` lists them, with the
+    number of the revision in its name.
 
     Raises:
         CallError: ``manifest.json`` is longer than `MAX_MANIFEST_BYTES`, so nothing could read it.
@@ -120,8 +124,8 @@ def check_manifest_size(size: int) -> None:
     """
     if size > MAX_MANIFEST_BYTES:
         raise CallError(
-            f"the class names and the list of shards take about {size:,} bytes, but {MANIFEST_NAME} is limited to "
-            f"{MAX_MANIFEST_BYTES:,}",
+            f"the class names and the list of shards take about {size:,} bytes, but {MANIFEST_NAME}"
+            f" is limited to {MAX_MANIFEST_BYTES:,}",
             hint="use fewer or shorter class names, or larger shards",
         )
 
@@ -131,18 +135,20 @@ def parse_manifest(data: bytes, file: str | os.PathLike[str] = MANIFEST_NAME) ->
 
     Args:
         data: content of ``manifest.json``.
-        file: its path, to name in errors. The list of shards, if there is one, is in the same folder.
+        file: its path, to name in errors. The list of shards, if there is one, is in the same
+            folder.
 
     Raises:
-        ManifestError: the manifest or the list of shards is damaged, or its schema version is unknown.
+        ManifestError: the manifest or the list of shards is damaged, or its schema version is
+            unknown.
 
     """
     folder, file = os.path.dirname(file), os.fspath(file)
     version = _VERSION.match(data)
     if version and int(version[1]) not in (SCHEMA_VERSION, SHARD_LIST_VERSION):
         raise ManifestError(
-            f"the manifest has schema_version {int(version[1])}, but this release reads {SCHEMA_VERSION} and "
-            f"{SHARD_LIST_VERSION}",
+            f"the manifest has schema_version {int(version[1])}, but this release reads"
+            f" {SCHEMA_VERSION} and {SHARD_LIST_VERSION}",
             file=file,
             hint="read it with the release that wrote it",
         )
@@ -151,7 +157,9 @@ def parse_manifest(data: bytes, file: str | os.PathLike[str] = MANIFEST_NAME) ->
         message = f"the manifest is truncated or was written by another tool: {missing}"
         raise ManifestError(message, file=file, hint=_MANIFEST_HINT)
     if not matches_seal(data):  # compared first: it takes no memory, unlike parsing
-        raise ManifestError("the manifest does not match its own checksum", file=file, hint=_MANIFEST_HINT)
+        raise ManifestError(
+            "the manifest does not match its own checksum", file=file, hint=_MANIFEST_HINT
+        )
     try:
         _check_density(data)
         body = parse_sealed(data)
@@ -171,12 +179,17 @@ def _read_shard_list(folder: str, file: File, counts: Mapping[str, int]) -> tupl
         message = f"the list of shards cannot be read ({error.strerror})"
         raise ManifestError(message, file=path, hint=_MANIFEST_HINT) from None
     if len(data) != file.bytes or checksum_text(crc32c(data)) != file.checksum:
-        message = "the list of shards is not the one that the manifest describes: its length or checksum differs"
+        message = (
+            "the list of shards is not the one that the manifest describes: its length or checksum"
+            " differs"
+        )
         raise ManifestError(message, file=path, hint=_MANIFEST_HINT)
     try:
         return parse_shard_list(data, counts)
     except ShardListError as error:
-        raise ManifestError(f"the list of shards is damaged: {error}", file=path, hint=_MANIFEST_HINT) from None
+        raise ManifestError(
+            f"the list of shards is damaged: {error}", file=path, hint=_MANIFEST_HINT
+        ) from None
 
 
 def _check_density(data: bytes) -> None:
@@ -201,7 +214,9 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     file = os.path.join(folder, MANIFEST_NAME)
     manifest = parse_manifest(read_manifest_bytes(folder), file)
     shards = sum(len(split.shards) for split in manifest.splits)
-    _log.info("%s: read; %d splits, %d shards, %s", file, len(manifest.splits), shards, manifest.format)
+    _log.info(
+        "%s: read; %d splits, %d shards, %s", file, len(manifest.splits), shards, manifest.format
+    )
     return manifest
 
 
@@ -221,8 +236,13 @@ def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
             raise CallError(
                 f"the folder {folder} does not exist", hint="give the folder of a prepared dataset"
             ) from None
-        hint = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made by another tool"
-        raise ManifestError("the manifest is missing, so the dataset is incomplete", file=path, hint=hint) from None
+        hint = (
+            "run the same `dataprep convert` again to finish it, or `dataprep index` for shards"
+            " made by another tool"
+        )
+        raise ManifestError(
+            "the manifest is missing, so the dataset is incomplete", file=path, hint=hint
+        ) from None
     except CallError:
         raise
     except ValueError:
@@ -263,11 +283,15 @@ def may_replace_manifest(folder: str | os.PathLike[str]) -> bool:
     except ManifestError as error:
         raise CallError(error.message, file=path, hint="move it away") from None
     except OSError as error:
-        raise CallError(f"{path} cannot be read ({error.strerror})", hint="move the file away") from None
+        raise CallError(
+            f"{path} cannot be read ({error.strerror})", hint="move the file away"
+        ) from None
     return not head or b'"schema_version"' in head
 
 
 def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
     """Serialize ``rejected.jsonl``: one line per source image that was not written."""
     names = ("source", "reason", "detail")  # a fixed order: the same rows give the same bytes
-    return "".join(json.dumps({name: row[name] for name in names}, ensure_ascii=False) + "\n" for row in rows).encode()
+    return "".join(
+        json.dumps({name: row[name] for name in names}, ensure_ascii=False) + "\n" for row in rows
+    ).encode()

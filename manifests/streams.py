@@ -18,8 +18,8 @@ _HINT = "redirect it to a file that can be written, or to /dev/null"
 def open_streams() -> None:
     """Make the standard streams of this process safe to use.
 
-    What is written to a pipe without a reader is dropped, so a command that is piped into ``head`` ends with the same
-    status as alone. Any other failure to write raises `StorageError`.
+    What is written to a pipe without a reader is dropped, so a command that is piped into ``head``
+    ends with the same status as alone. Any other failure to write raises `StorageError`.
 
     Raises:
         StorageError: stdout or stderr is closed.
@@ -27,7 +27,8 @@ def open_streams() -> None:
     """
     closed = [number for number in range(3) if not _is_open(number)]
     for number in closed:
-        # A file of a dataset must never get the number of a standard stream: libraries print to these numbers.
+        # A file of a dataset must never get the number of a standard stream: libraries print to
+        # these numbers.
         _open_as(number)
     if 2 in closed and 1 not in closed:
         os.dup2(1, 2)  # the error that follows is printed there
@@ -55,7 +56,8 @@ def _open_as(number: int) -> None:
 
 def _text(number: int, name: str) -> io.TextIOWrapper:
     is_terminal = os.isatty(number)
-    # A file name that is not valid text, or that the encoding of the terminal lacks, is printed with escapes.
+    # A file name that is not valid text, or that the encoding of the terminal lacks, is printed
+    # with escapes.
     return io.TextIOWrapper(
         io.BufferedWriter(_Output(number, name)),
         encoding=getattr(sys.__stdout__, "encoding", None) or "utf-8",
@@ -78,4 +80,6 @@ class _Output(io.FileIO):
         except BrokenPipeError:
             return memoryview(data).nbytes
         except OSError as error:
-            raise StorageError(f"{self._title} cannot be written: {error.strerror}", hint=_HINT) from None
+            raise StorageError(
+                f"{self._title} cannot be written: {error.strerror}", hint=_HINT
+            ) from None

@@ -56,30 +56,40 @@ _COLUMN_TYPES = {
 #: A table needs more than three bytes for each row: keys, offsets and checksums differ.
 ROWS_PER_BYTE = 0.5
 
-_DAMAGED_HINT = "run `dataprep verify` to find other damage, then `dataprep repair`, or restore a copy"
+_DAMAGED_HINT = (
+    "run `dataprep verify` to find other damage, then `dataprep repair`, or restore a copy"
+)
 
 
 def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = None) -> pa.Table:
     """Build a sample table.
 
     Args:
-        columns: the columns of `TABLE_COLUMNS`, perhaps without ``label``, then the extra columns: sequences of equal
-            length, in stored order.
+        columns: the columns of `TABLE_COLUMNS`, perhaps without ``label``, then the extra columns:
+            sequences of equal length, in stored order.
         metadata: stored as JSON in the Parquet schema under the key ``dataprep``.
 
     """
     import pyarrow as pa
 
-    defined = {name: alias for name, alias in _COLUMN_TYPES.items() if name in columns or name != "label"}
-    arrays = [pa.array(columns[name], type=pa.type_for_alias(alias)) for name, alias in defined.items()]
+    defined = {
+        name: alias for name, alias in _COLUMN_TYPES.items() if name in columns or name != "label"
+    }
+    arrays = [
+        pa.array(columns[name], type=pa.type_for_alias(alias)) for name, alias in defined.items()
+    ]
     extras = [name for name in columns if name not in TABLE_COLUMNS]
     for name in extras:
         column = columns[name]
-        arrays.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else pa.array(column))
+        arrays.append(
+            column.combine_chunks() if isinstance(column, pa.ChunkedArray) else pa.array(column)
+        )
     table = pa.table(arrays, names=[*defined, *extras])
     if metadata is None:
         return table
-    return table.replace_schema_metadata({_METADATA_KEY: json.dumps(metadata_to_json(metadata), sort_keys=True)})
+    return table.replace_schema_metadata(
+        {_METADATA_KEY: json.dumps(metadata_to_json(metadata), sort_keys=True)}
+    )
 
 
 def write_table(table: pa.Table, path: str) -> None:
@@ -89,7 +99,9 @@ def write_table(table: pa.Table, path: str) -> None:
 
 
 def read_table(
-    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label_type: LabelType = "class"
+    path: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    label_type: LabelType = "class",
 ) -> pa.Table:
     """Read a sample table strictly; see `TableFile.read`.
 
@@ -130,11 +142,15 @@ class TableFile:
         self.column_names: tuple[str, ...] = self._parquet.names
         self.rows: int = self._parquet.rows
 
-    def read(self, columns: Sequence[str] | None = None, label_type: LabelType = "class") -> pa.Table:
-        """Read columns by name. `None` reads all of them; the columns that the format defines must be there.
+    def read(
+        self, columns: Sequence[str] | None = None, label_type: LabelType = "class"
+    ) -> pa.Table:
+        """Read columns by name.
 
-        Every value is checked: numbers are in range, text is valid, and only ``crc32c`` and extra columns have rows
-        without a value.
+        `None` reads all of them; the columns that the format defines must be there.
+
+        Every value is checked: numbers are in range, text is valid, and only ``crc32c`` and extra
+        columns have rows without a value.
 
         Args:
             columns: names of the columns.
@@ -157,7 +173,11 @@ class TableFile:
             raise _unreadable_table(self._path, error) from None
         for name in names:
             self._check_values(name, table[name])
-            if name in kinds and name not in _COLUMN_TYPES and (wrong := find_wrong_value(table[name], kinds[name])):
+            if (
+                name in kinds
+                and name not in _COLUMN_TYPES
+                and (wrong := find_wrong_value(table[name], kinds[name]))
+            ):
                 raise self._error(f"column {name!r} {wrong.message}", wrong.row)
         return table
 
@@ -169,13 +189,18 @@ class TableFile:
         if required is None and kind is not None and actual != arrow_type(kind):
             required = shorten_type(arrow_type(kind))
         if required and str(actual) != required:
-            raise self._error(f"column {name!r} has the type {shorten_type(actual)}, but {required} is required")
+            raise self._error(
+                f"column {name!r} has the type {shorten_type(actual)}, but {required} is required"
+            )
         types = pa.types
-        is_number = types.is_integer(actual) or types.is_floating(actual) or types.is_boolean(actual)
+        is_number = (
+            types.is_integer(actual) or types.is_floating(actual) or types.is_boolean(actual)
+        )
         is_text = types.is_string(actual) or types.is_large_string(actual)
         if not (is_number or is_text or types.is_null(actual) or is_list(actual)):
             message = (
-                f"column {name!r} has the type {shorten_type(actual)}, which is not text, a number, a boolean or a list"
+                f"column {name!r} has the type {shorten_type(actual)}, which is not text, a number,"
+                " a boolean or a list"
             )
             raise self._error(message)
 
@@ -194,7 +219,9 @@ class TableFile:
         if low < 0 or high > limit:
             wrong = low if low < 0 else high
             record = pc.index(column, wrong).as_py()
-            raise self._error(f"column {name!r} contains {wrong}, which is out of the range 0 to {limit}", record)
+            raise self._error(
+                f"column {name!r} contains {wrong}, which is out of the range 0 to {limit}", record
+            )
 
     def _error(self, message: str, record: int | None = None) -> TableError:
         return TableError(message, file=os.fspath(self._path), record=record, hint=_DAMAGED_HINT)
@@ -204,7 +231,8 @@ def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
     """Read the metadata of a sample table. `None` if another tool wrote the Parquet file.
 
     Raises:
-        TableError: the file is missing or damaged, or its metadata is not what `build_table` writes.
+        TableError: the file is missing or damaged, or its metadata is not what `build_table`
+            writes.
 
     """
     try:
@@ -251,4 +279,6 @@ def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableEr
         return TableError("the sample table is missing", file=os.fspath(path), hint=_DAMAGED_HINT)
     raise_machine_fault(error)
     reason = error.strerror if isinstance(error, OSError) else error
-    return TableError(f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED_HINT)
+    return TableError(
+        f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED_HINT
+    )

@@ -71,7 +71,9 @@ def _close_names(name: str, known: Sequence[str]) -> list[str]:
     # A short name differs in one letter: `vel`, `val`.
     cutoff = 0.8 if len(name) > 4 else 0.6
     close = difflib.get_close_matches(name.lower(), lowered, n=2, cutoff=cutoff)
-    return [lowered[match] for match in close] or [item for item in lowered.values() if _is_part(name, item)][:2]
+    return [lowered[match] for match in close] or [
+        item for item in lowered.values() if _is_part(name, item)
+    ][:2]
 
 
 def _is_part(name: str, other: str) -> bool:
@@ -79,7 +81,9 @@ def _is_part(name: str, other: str) -> bool:
     short, long = sorted((name.lower(), other.lower()), key=len)
     parts, other_parts = _parts(name), _parts(other)
     begins = len(short) > 2 and long.startswith(short)
-    return begins or (bool(parts and other_parts) and (parts <= other_parts or other_parts <= parts))
+    return begins or (
+        bool(parts and other_parts) and (parts <= other_parts or other_parts <= parts)
+    )
 
 
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -108,7 +112,10 @@ def printable(name: str) -> str:
     """Escape control characters, so that a file name fits on one line of output."""
     if name.isprintable():
         return name
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in name)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in name
+    )
 
 
 #: Maximum length of a line for people, in characters.
@@ -127,7 +134,9 @@ def shown(value: object) -> str:
     """Return the ``repr`` of a value for a message: one short line, whatever the value is."""
     try:
         text = repr(value)
-    except Exception:  # nested too deeply, an integer of over 4,300 digits, or an error in the value's own `repr`
+    except (
+        Exception
+    ):  # nested too deeply, an integer of over 4,300 digits, or an error in the value's own `repr`
         return f"a value of type {type(value).__name__} that cannot be printed"
     return one_line(text, MAX_SHOWN)
 
@@ -137,4 +146,7 @@ def cut_middle(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     tail = limit // 4
-    return f"{text[: limit - tail - 40]} … ({len(text) - limit:,} characters left out) … {text[-tail:]}"
+    return (
+        f"{text[: limit - tail - 40]} … ({len(text) - limit:,} characters left out) …"
+        f" {text[-tail:]}"
+    )

@@ -13,7 +13,9 @@ from manifests.text import one_line
 #: How to fix what an error number of the operating system means.
 HINTS = {
     errno.ENOSPC: "free some space and run the same command again; finished shards are kept",
-    errno.EFBIG: "raise the limit on file sizes (ulimit -f); `dataprep convert` also has --shard-size",
+    errno.EFBIG: (
+        "raise the limit on file sizes (ulimit -f); `dataprep convert` also has --shard-size"
+    ),
     errno.EDQUOT: "free some of the quota and run the same command again; finished shards are kept",
     errno.EACCES: "give this user permission to read and write it, or choose another folder",
     errno.EPERM: "give this user permission to read and write it, or choose another folder",
@@ -25,7 +27,10 @@ HINTS = {
     errno.EMFILE: "raise the limit on open files (ulimit -n), then run the same command again",
     errno.ENFILE: "close other programs, then run the same command again",
     errno.ENOMEM: "use fewer --workers or free some memory, then run the same command again",
-    errno.EAGAIN: "use fewer --workers or raise the limit on processes (ulimit -u), then run the same command again",
+    errno.EAGAIN: (
+        "use fewer --workers or raise the limit on processes (ulimit -u), then run the same command"
+        " again"
+    ),
 }
 
 #: Errors that concern the whole machine, never the file that was being opened.
@@ -51,7 +56,10 @@ def machine_fault(error: BaseException) -> DatasetError | None:
         case MemoryError():
             return fault_of(errno.ENOMEM, "memory ran out")
         case RecursionError():
-            return CallError("the input is nested too deeply", hint="use folders, lists and files with fewer levels")
+            return CallError(
+                "the input is nested too deeply",
+                hint="use folders, lists and files with fewer levels",
+            )
         case OSError(errno=int(number)):
             return fault_of(number, error.strerror or "", file=_file_of(error))
         case ImportError():
@@ -61,7 +69,9 @@ def machine_fault(error: BaseException) -> DatasetError | None:
     return None
 
 
-def fault_of(number: int, message: str = "", file: str | None = None) -> StorageError | StoppedError:
+def fault_of(
+    number: int, message: str = "", file: str | None = None
+) -> StorageError | StoppedError:
     """Return the error for an error number of the operating system."""
     error_type = StoppedError if number in {errno.ENOMEM, errno.EAGAIN} else StorageError
     return error_type(message or os.strerror(number), file=file, hint=HINTS.get(number, ""))
@@ -85,7 +95,8 @@ def _import_fault(error: ImportError) -> DatasetError:
         if os.strerror(number) in text:
             return fault_of(number, file=error.path)
     return StoppedError(
-        f"a Python package cannot be imported: {text}", hint="install the program again, with all of its packages"
+        f"a Python package cannot be imported: {text}",
+        hint="install the program again, with all of its packages",
     )
 
 
@@ -94,9 +105,10 @@ def describe_bug(program: str, error: BaseException) -> str:
     place = _place(error)
     kept = " Finished shards are kept." if program == "dataprep" else ""
     return one_line(
-        f"a bug in {program} stopped it: {type(error).__name__}{f': {error}' if str(error) else ''}"
-        f"{f' ({place})' if place else ''}.{kept} Hint: please report this line with the command and the output of "
-        f"`{program} --version`; DATAPREP_DEBUG=1 prints a traceback."
+        f"a bug in {program} stopped it:"
+        f" {type(error).__name__}{f': {error}' if str(error) else ''}{f' ({place})' if place else ''}.{kept}"
+        f" Hint: please report this line with the command and the output of `{program} --version`;"
+        " DATAPREP_DEBUG=1 prints a traceback."
     )
 
 
@@ -105,6 +117,8 @@ _FRAME = re.compile(r'File ".*?((?:dataprep|loaders|manifests)/[\w/]+\.py)", lin
 
 def _place(error: BaseException) -> str:
     """Return the line of our code that raised the error, also if a worker process did."""
-    trace = getattr(error.__cause__, "trace", "") or "".join(traceback.format_tb(error.__traceback__))
+    trace = getattr(error.__cause__, "trace", "") or "".join(
+        traceback.format_tb(error.__traceback__)
+    )
     frames = _FRAME.findall(trace)
     return "{}, line {}".format(*frames[-1]) if frames else ""

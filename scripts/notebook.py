@@ -1,4 +1,7 @@
-"""Run docs/tour.ipynb with ``.venv/bin/python scripts/notebook.py``, and store its outputs. The tests run it too."""
+"""Run docs/tour.ipynb with ``.venv/bin/python scripts/notebook.py``, and store its outputs.
+
+The tests run it too.
+"""
 
 from __future__ import annotations
 

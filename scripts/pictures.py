@@ -1,4 +1,6 @@
-"""Make the pictures in docs/images: a batch with captions, and screenshots of a report. Needs Chromium.
+"""Make the pictures in docs/images: a batch with captions, and screenshots of a report.
+
+Needs Chromium.
 
     .venv/bin/python scripts/pictures.py
 
@@ -18,7 +20,10 @@ from demo import dataprep, make_photos
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # The packages come first: `tests` has folders of the same names.
+sys.path[:0] = [
+    str(ROOT),
+    str(ROOT / "tests"),
+]  # The packages come first: `tests` has folders of the same names.
 
 from helpers.chromium import Browser, chromium  # noqa: E402
 
@@ -29,7 +34,8 @@ SCREENSHOTS = {
 }
 
 
-#: Maximum height of a screenshot in pixels: the list of duplicates is longer than a picture in the docs may be.
+#: Maximum height of a screenshot in pixels: the list of duplicates is longer than a picture in the
+#: docs may be.
 HEIGHT = 1650
 
 
@@ -41,7 +47,9 @@ def make_flawed_photos(folder: Path) -> None:
         for file in sorted((train / name).iterdir())[: 6 * number]:
             file.unlink()
     for number in range(3):
-        shutil.copy(train / "astronaut" / f"{number:04d}.jpg", val / "astronaut" / f"leak{number}.jpg")
+        shutil.copy(
+            train / "astronaut" / f"{number:04d}.jpg", val / "astronaut" / f"leak{number}.jpg"
+        )
     with Image.open(train / "retina" / "0003.jpg") as photo:
         photo.resize((180, 180)).save(val / "retina" / "smaller.jpg", quality=70)
     shutil.copy(train / "coffee" / "0030.jpg", train / "rocket" / "0100.jpg")
@@ -57,13 +65,18 @@ def take_screenshots(browser: Browser, page: Path, out: Path) -> None:
         browser.open(page, width)
         rectangle = "document.querySelector('{}').getBoundingClientRect().{} + scrollY"
         top, bottom = (
-            browser.evaluate(rectangle.format(element, edge)) for element, edge in ((first, "top"), (last, "bottom"))
+            browser.evaluate(rectangle.format(element, edge))
+            for element, edge in ((first, "top"), (last, "bottom"))
         )
         whole = page.with_suffix(".png")
         browser.screenshot(whole)
         with Image.open(whole) as picture:
             start = max(0, int(top) - 14)
-            end = min(int(bottom) + 14, start + HEIGHT) if name == "report-leaks.jpg" else int(bottom) + 14
+            end = (
+                min(int(bottom) + 14, start + HEIGHT)
+                if name == "report-leaks.jpg"
+                else int(bottom) + 14
+            )
             save_small(picture.crop((0, start, width, end)), out / name)
 
 
@@ -87,11 +100,17 @@ def main() -> None:
     import loaders
 
     with tempfile.TemporaryDirectory() as work:
-        photos, dataset, page = Path(work, "photos"), Path(work, "photos-tfrecord"), Path(work, "report.html")
+        photos, dataset, page = (
+            Path(work, "photos"),
+            Path(work, "photos-tfrecord"),
+            Path(work, "report.html"),
+        )
         make_flawed_photos(photos)
         dataprep("convert", "--hash", "--src", photos, "--out", dataset, "--max-rejected", "1")
         dataprep("report", dataset, "--out", page, "--src", photos)
-        with loaders.build(dataset, batch_size=32, transforms="imagenet-train", device="cpu", seed=198) as train:
+        with loaders.build(
+            dataset, batch_size=32, transforms="imagenet-train", device="cpu", seed=198
+        ) as train:
             train.preview(samples=4, draws=6).save(Path(work, "batch.png"))
         sampler = loaders.PKSampler(4, 4)
         with loaders.build(

@@ -1,6 +1,7 @@
 """Print in one line which tests were skipped and why, from pytest's JUnit report: see `scripts/test`.
 
-The exit status is 1 if all tests against S3 servers were skipped: each of the two servers is a package on PyPI.
+The exit status is 1 if all tests against S3 servers were skipped: each of the two servers is a
+package on PyPI.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def read_reasons(report: str) -> Counter[str]:
 
 
 def summarize(reasons: Counter[str]) -> str:
-    """Return ``skipped 3: 2 x needs an NVIDIA GPU; 1 x could not import 'tensorflow'``, or an empty string."""
+    """Return ``skipped 3: 2 x needs an NVIDIA GPU.
+
+    1 x could not import 'tensorflow'``, or an empty string.
+    """
     counts = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
     return f"skipped {reasons.total()}: {counts}" if counts else ""
 

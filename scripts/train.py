@@ -3,7 +3,8 @@
     python scripts/train.py ILSVRC2012-tfrecord --checkpoint run.pt
     torchrun --nproc-per-node 8 scripts/train.py ILSVRC2012-tfrecord --checkpoint run.pt --resume
 
-With --resume, training continues with the next batch, and ends with the same weights as a run that did not stop.
+With --resume, training continues with the next batch, and ends with the same weights as a run that
+did not stop.
 """
 
 from __future__ import annotations
@@ -35,9 +36,14 @@ class Training:
     def save(self, path: Path) -> None:
         """Write one file for all ranks; after a crash, the previous file is unchanged."""
         loader_states: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(loader_states, self.batches.state_dict())  # Each rank's loader has its own state.
+        distributed.all_gather_object(
+            loader_states, self.batches.state_dict()
+        )  # Each rank's loader has its own state.
         if distributed.get_rank() == 0:
-            parts = {name: getattr(self, name).state_dict() for name in ("model", "optimizer", "scheduler")}
+            parts = {
+                name: getattr(self, name).state_dict()
+                for name in ("model", "optimizer", "scheduler")
+            }
             temporary = path.with_name(path.name + ".new")
             torch.save({"step": self.step, "loaders": loader_states, **parts}, temporary)
             os.replace(temporary, path)
@@ -47,8 +53,8 @@ class Training:
         saved = torch.load(path, map_location=self.device)
         if saved["scheduler"]["total_steps"] != self.scheduler.total_steps:  # type: ignore[attr-defined]
             raise SystemExit(
-                f"--checkpoint {path} was saved with another --epochs, so its learning rate schedule differs. "
-                "Hint: pass the same --epochs."
+                f"--checkpoint {path} was saved with another --epochs, so its learning rate"
+                " schedule differs. Hint: pass the same --epochs."
             )
         for name in ("model", "optimizer", "scheduler"):
             getattr(self, name).load_state_dict(saved[name])
@@ -73,7 +79,9 @@ class Training:
             if self.step % args.save_every == 0 or self.step == args.epochs * len(self.batches):
                 self.save(args.checkpoint)
 
-    def loss(self, ddp_model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(
+        self, ddp_model: nn.Module, images: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
         """Return the loss of a batch."""
         with autocast(self.device):
             return nn.functional.cross_entropy(ddp_model(images), labels, label_smoothing=0.1)
@@ -94,7 +102,9 @@ def evaluate(model: nn.Module, batches: loaders.Loader, device: torch.device) ->
         if len(labels):  # The last batch may be empty on some ranks.
             with autocast(device):
                 correct = model(images.permute(0, 3, 1, 2)).argmax(1) == labels
-            counts += torch.stack([correct.sum(), correct.new_tensor(len(labels), dtype=torch.int64)])
+            counts += torch.stack(
+                [correct.sum(), correct.new_tensor(len(labels), dtype=torch.int64)]
+            )
     model.train()
     distributed.all_reduce(counts)
     correct_count, total = counts.tolist()
@@ -110,7 +120,9 @@ def synchronize_buffers(model: nn.Module) -> None:
 def make_model(name: str, classes: int) -> nn.Module:
     if name == "tiny":
         stem = (nn.Conv2d(3, 8, 8, stride=8), nn.BatchNorm2d(8), nn.ReLU())
-        return nn.Sequential(*stem, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(8 * 4 * 4, classes))
+        return nn.Sequential(
+            *stem, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(8 * 4 * 4, classes)
+        )
     from torchvision.models import get_model
 
     return get_model(name, num_classes=classes)
@@ -136,12 +148,19 @@ def check_machine(args: argparse.Namespace) -> None:
             "Hint: install torchvision, or use --model tiny."
         ) from None
     if args.model not in list_models():
-        raise SystemExit(f"torchvision has no model {args.model!r}. Hint: torchvision.models.list_models() lists all.")
+        raise SystemExit(
+            f"torchvision has no model {args.model!r}. Hint: torchvision.models.list_models() lists"
+            " all."
+        )
 
 
 def init_distributed(gpu: bool) -> torch.device:
     """Join the processes that torchrun started, or start as a single process; return the device."""
-    single = {} if "RANK" in os.environ else {"store": distributed.HashStore(), "rank": 0, "world_size": 1}
+    single = (
+        {}
+        if "RANK" in os.environ
+        else {"store": distributed.HashStore(), "rank": 0, "world_size": 1}
+    )
     distributed.init_process_group("nccl" if gpu else "gloo", **single)
     if not gpu:
         return torch.device("cpu")
@@ -163,23 +182,37 @@ def positive_int(text: str) -> int:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset", help="folder of a prepared dataset with splits train and val")
-    parser.add_argument("--model", default="resnet50", help="name of a torchvision model, or `tiny`")
+    parser.add_argument(
+        "--model", default="resnet50", help="name of a torchvision model, or `tiny`"
+    )
     parser.add_argument("--epochs", type=positive_int, default=90)
-    parser.add_argument("--batch-size", type=positive_int, default=256, help="samples per step of each process")
+    parser.add_argument(
+        "--batch-size", type=positive_int, default=256, help="samples per step of each process"
+    )
     parser.add_argument(
         "--lr",
         type=float,
         default=0.1,
         help="maximum learning rate for 256 samples per step, scaled to the actual number",
     )
-    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
-    parser.add_argument("--save-every", type=positive_int, default=1000, help="steps between checkpoints")
-    parser.add_argument("--log-every", type=positive_int, default=50, help="steps between log lines")
-    parser.add_argument("--resume", action="store_true", help="resume from --checkpoint, if it exists")
+    parser.add_argument(
+        "--save-every", type=positive_int, default=1000, help="steps between checkpoints"
+    )
+    parser.add_argument(
+        "--log-every", type=positive_int, default=50, help="steps between log lines"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="resume from --checkpoint, if it exists"
+    )
     return parser.parse_args()
 
 
@@ -191,7 +224,9 @@ def main() -> None:
     shared = {"batch_size": args.batch_size, "device": args.device, "seed": args.seed}
     # Tensor cores are fastest with channels last in memory.
     shared |= {"dtype": "float16" if args.device == "gpu" else "float32", "layout": "NHWC"}
-    train_batches = loaders.build(args.dataset, split="train", transforms="imagenet-train", **shared)
+    train_batches = loaders.build(
+        args.dataset, split="train", transforms="imagenet-train", **shared
+    )
     val_batches = loaders.build(args.dataset, split="val", transforms="imagenet-eval", **shared)
 
     model = make_model(args.model, len(train_batches.classes))
@@ -199,7 +234,9 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, weight_decay=1e-4, nesterov=True)
     lr = args.lr * args.batch_size * distributed.get_world_size() / 256
     steps = args.epochs * len(train_batches)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=max(0.1, 2 / steps))
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, lr, total_steps=steps, pct_start=max(0.1, 2 / steps)
+    )
     training = Training(train_batches, model, optimizer, scheduler, device)
     if args.resume and args.checkpoint.exists():
         training.resume(args.checkpoint)

@@ -1,12 +1,14 @@
 """Train re-identification on a prepared dataset, on one device or several, and resume a run that stopped.
 
     python scripts/train_reid.py Market-1501-tfrecord --checkpoint run.pt
-    torchrun --nproc-per-node 2 scripts/train_reid.py Market-1501-tfrecord --checkpoint run.pt --resume
+    torchrun --nproc-per-node 2 scripts/train_reid.py Market-1501-tfrecord --checkpoint run.pt
+    --resume
 
-The label is the identity, as `dataprep convert` writes it for Market-1501 or with --label-column. A batch has P
-identities with K samples each, from several cameras if the sample tables have a column `camera`. Each process uses the
-hardest pairs of its own batch. The evaluation searches the gallery split for each sample of the query split by the
-rules of Market-1501 (Zheng et al., ICCV 2015). Without these splits, the val split is both query and gallery.
+The label is the identity, as `dataprep convert` writes it for Market-1501 or with --label-column. A
+batch has P identities with K samples each, from several cameras if the sample tables have a column
+`camera`. Each process uses the hardest pairs of its own batch. The evaluation searches the gallery
+split for each sample of the query split by the rules of Market-1501 (Zheng et al., ICCV 2015).
+Without these splits, the val split is both query and gallery.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ import loaders
 from manifests.store import read_manifest
 from manifests.tables import read_table
 
-#: Similarities that are sorted at once, which limits the memory of the evaluation to approximately 1 GiB.
+#: Similarities that are sorted at once, which limits the memory of the evaluation to approximately
+#: 1 GiB.
 MAX_SIMILARITIES = 1 << 24
 
 
@@ -43,7 +46,10 @@ class Network(nn.Module):
         nn.init.normal_(self.classifier.weight, std=0.001)
 
     def forward(self, images: torch.Tensor) -> Any:
-        """Return features and class scores; in evaluation mode, features after the batch norm. All float32 [B, ...]."""
+        """Return features and class scores; in evaluation mode, features after the batch norm.
+
+        All float32 [B, ...].
+        """
         features = self.backbone(images).float()
         normalized = self.neck(features)
         return (features, self.classifier(normalized).float()) if self.training else normalized
@@ -52,21 +58,27 @@ class Network(nn.Module):
 def make_network(name: str, classes: int) -> Network:
     if name == "tiny":
         stem = (nn.Conv2d(3, 8, 8, stride=8), nn.BatchNorm2d(8), nn.ReLU())
-        return Network(nn.Sequential(*stem, nn.AdaptiveAvgPool2d(4), nn.Flatten()), 8 * 4 * 4, classes)
+        return Network(
+            nn.Sequential(*stem, nn.AdaptiveAvgPool2d(4), nn.Flatten()), 8 * 4 * 4, classes
+        )
     from torchvision import models
 
     backbone = getattr(models, name)()
     width, backbone.fc = backbone.fc.in_features, nn.Identity()
     # Without a stride, the last stage has twice the resolution, as in the paper.
     block = backbone.layer4[0]
-    (block.conv2 if name == "resnet50" else block.conv1).stride = block.downsample[0].stride = (1, 1)
+    (block.conv2 if name == "resnet50" else block.conv1).stride = block.downsample[0].stride = (
+        1,
+        1,
+    )
     return Network(backbone, width, classes)
 
 
 def batch_hard(features: torch.Tensor, labels: torch.Tensor, margin: float | None) -> torch.Tensor:
     """Return the triplet loss of the hardest pairs, https://arxiv.org/abs/1703.07737.
 
-    The hardest pairs of a sample are the farthest one of its identity and the nearest one of another.
+    The hardest pairs of a sample are the farthest one of its identity and the nearest one of
+    another.
 
     Args:
         features: float32 [B, width].
@@ -78,8 +90,12 @@ def batch_hard(features: torch.Tensor, labels: torch.Tensor, margin: float | Non
     squared = squares[:, None] + squares - 2 * features @ features.T
     distance = squared.clamp(min=1e-12).sqrt()  # The square root has no gradient at 0.
     same = labels[:, None] == labels
-    excess = distance.masked_fill(~same, -math.inf).amax(1) - distance.masked_fill(same, math.inf).amin(1)
-    return (functional.softplus(excess) if margin is None else functional.relu(excess + margin)).mean()
+    excess = distance.masked_fill(~same, -math.inf).amax(1) - distance.masked_fill(
+        same, math.inf
+    ).amin(1)
+    return (
+        functional.softplus(excess) if margin is None else functional.relu(excess + margin)
+    ).mean()
 
 
 class Embeddings(NamedTuple):
@@ -90,15 +106,17 @@ class Embeddings(NamedTuple):
     cameras: torch.Tensor
 
 
-def score(query: Embeddings, gallery: Embeddings, max_similarities: int = MAX_SIMILARITIES) -> torch.Tensor:
+def score(
+    query: Embeddings, gallery: Embeddings, max_similarities: int = MAX_SIMILARITIES
+) -> torch.Tensor:
     """Rank the gallery by similarity to each query, without samples of the query's identity from its own camera.
 
-    A query whose identity is not in the rest of the gallery is not counted. Distractors have an identity that no query
-    has.
+    A query whose identity is not in the rest of the gallery is not counted. Distractors have an
+    identity that no query has.
 
     Returns:
-        Number of queries whose first result is correct, sum of the average precisions (each is the mean of the
-        precision at the correct results), and number of counted queries: float64 [3].
+        Number of queries whose first result is correct, sum of the average precisions (each is the
+        mean of the precision at the correct results), and number of counted queries: float64 [3].
 
     """
     totals = query.features.new_zeros(3, dtype=torch.float64)
@@ -111,8 +129,12 @@ def score(query: Embeddings, gallery: Embeddings, max_similarities: int = MAX_SI
         order = similarity.argsort(dim=1, descending=True, stable=True)
         correct = (same & ~excluded).gather(1, order)
         correct = correct[correct.any(1)]
-        precision = (correct.cumsum(1) / ranks * correct).sum(1, dtype=torch.float64) / correct.sum(1)
-        totals += torch.stack([correct[:, 0].sum(), precision.sum(), totals.new_tensor(len(correct))])
+        precision = (correct.cumsum(1) / ranks * correct).sum(1, dtype=torch.float64) / correct.sum(
+            1
+        )
+        totals += torch.stack(
+            [correct[:, 0].sum(), precision.sum(), totals.new_tensor(len(correct))]
+        )
     return totals
 
 
@@ -120,7 +142,10 @@ def score(query: Embeddings, gallery: Embeddings, max_similarities: int = MAX_SI
 def embed(
     model: nn.Module, batches: loaders.Loader, device: torch.device, camera_numbers: dict[Any, int]
 ) -> Embeddings:
-    """Return the embeddings of a split, gathered from all ranks; new cameras are added to `camera_numbers`."""
+    """Return the embeddings of a split, gathered from all ranks.
+
+    New cameras are added to `camera_numbers`.
+    """
     features, labels, cameras = [], [], []
     for images, identities, camera_values in batches:
         if len(identities):  # The last batch may be empty on some ranks.
@@ -130,12 +155,20 @@ def embed(
             cameras += camera_values.tolist() if torch.is_tensor(camera_values) else camera_values
     parts: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(parts, (features, labels, cameras))
-    features, labels, cameras = ([each for part in parts for each in part[kind]] for kind in range(3))
+    features, labels, cameras = (
+        [each for part in parts for each in part[kind]] for kind in range(3)
+    )
     codes = [camera_numbers.setdefault(camera, len(camera_numbers)) for camera in cameras]
-    return Embeddings(torch.cat(features).to(device), torch.tensor(labels).to(device), torch.tensor(codes).to(device))
+    return Embeddings(
+        torch.cat(features).to(device),
+        torch.tensor(labels).to(device),
+        torch.tensor(codes).to(device),
+    )
 
 
-def evaluate(model: nn.Module, splits: list[loaders.Loader], device: torch.device) -> tuple[float, float, int]:
+def evaluate(
+    model: nn.Module, splits: list[loaders.Loader], device: torch.device
+) -> tuple[float, float, int]:
     """Return rank-1 accuracy, mAP and the number of counted queries, over all ranks.
 
     Args:
@@ -156,7 +189,8 @@ def evaluate(model: nn.Module, splits: list[loaders.Loader], device: torch.devic
     correct_first, precision_sum, queries = totals.tolist()
     if not queries:
         raise SystemExit(
-            "no query has a sample of its identity from another camera in the gallery, so there is nothing to score"
+            "no query has a sample of its identity from another camera in the gallery, so there is"
+            " nothing to score"
         )
     return correct_first / queries, precision_sum / queries, int(queries)
 
@@ -173,13 +207,23 @@ class Training(train.Training):
             super().resume(path)
         except loaders.DatasetError:
             raise
-        except (OSError, EOFError, LookupError, RuntimeError, TypeError, ValueError, UnpicklingError) as error:
+        except (
+            OSError,
+            EOFError,
+            LookupError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+            UnpicklingError,
+        ) as error:
             raise SystemExit(
-                f"--checkpoint {path} is damaged, or belongs to another script, --model or number of processes "
-                f"({str(error).partition(chr(10))[0]})"
+                f"--checkpoint {path} is damaged, or belongs to another script, --model or number"
+                f" of processes ({str(error).partition(chr(10))[0]})"
             ) from None
 
-    def loss(self, ddp_model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(
+        self, ddp_model: nn.Module, images: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
         """Return the loss of a batch: the sum of the classification loss and the triplet loss."""
         with autocast(self.device):
             features, scores = ddp_model(images)
@@ -193,15 +237,23 @@ def build(
     """Return the loader of the train split, by default with a `PKSampler`, and those of query and gallery or of val."""
     manifest = read_manifest(args.dataset)
     table = manifest.split("train").shards[0].table if manifest.split("train") else None
-    has_camera = table is not None and "camera" in read_table(Path(args.dataset) / table.name).column_names
+    has_camera = (
+        table is not None and "camera" in read_table(Path(args.dataset) / table.name).column_names
+    )
     shared = {"device": args.device, "seed": args.seed}
     # Tensor cores are fastest with channels last in memory.
     shared |= {"dtype": "float16" if args.device == "gpu" else "float32", "layout": "NHWC"}
-    sampler = sampler or loaders.PKSampler(args.identities, args.samples, across="camera" if has_camera else None)
+    sampler = sampler or loaders.PKSampler(
+        args.identities, args.samples, across="camera" if has_camera else None
+    )
     batch_size = args.identities * args.samples
-    batches = loaders.build(args.dataset, batch_size=batch_size, transforms="reid-train", sampler=sampler, **shared)
+    batches = loaders.build(
+        args.dataset, batch_size=batch_size, transforms="reid-train", sampler=sampler, **shared
+    )
     if not batches.classes:
-        raise SystemExit(f"{args.dataset} does not name its classes. Hint: run `dataprep index` with --classes.")
+        raise SystemExit(
+            f"{args.dataset} does not name its classes. Hint: run `dataprep index` with --classes."
+        )
     # Without cameras, the key replaces the camera, so each sample excludes only itself.
     shared |= {"batch_size": 256, "transforms": "reid-eval"}
     shared |= {"fields": ("image", "label", "camera" if has_camera else "key")}
@@ -216,39 +268,68 @@ def positive_float(text: str) -> float:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", help="folder of a prepared dataset: train, query and gallery; or train and val")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "dataset", help="folder of a prepared dataset: train, query and gallery; or train and val"
+    )
     parser.add_argument("--model", default="resnet50", choices=["resnet50", "resnet18", "tiny"])
     parser.add_argument("--epochs", type=positive_int, default=120)
-    parser.add_argument("--identities", type=positive_int, default=16, help="identities in a batch of each process (P)")
-    parser.add_argument("--samples", type=positive_int, default=4, help="samples of each identity in a batch (K)")
-    parser.add_argument("--margin", type=positive_float, help="margin of the triplet loss; default: the soft margin")
+    parser.add_argument(
+        "--identities",
+        type=positive_int,
+        default=16,
+        help="identities in a batch of each process (P)",
+    )
+    parser.add_argument(
+        "--samples", type=positive_int, default=4, help="samples of each identity in a batch (K)"
+    )
+    parser.add_argument(
+        "--margin", type=positive_float, help="margin of the triplet loss; default: the soft margin"
+    )
     parser.add_argument("--lr", type=positive_float, default=3.5e-4, help="maximum learning rate")
-    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
-    parser.add_argument("--save-every", type=positive_int, default=1000, help="steps between checkpoints")
-    parser.add_argument("--log-every", type=positive_int, default=50, help="steps between log lines")
+    parser.add_argument(
+        "--save-every", type=positive_int, default=1000, help="steps between checkpoints"
+    )
+    parser.add_argument(
+        "--log-every", type=positive_int, default=50, help="steps between log lines"
+    )
     parser.add_argument(
         "--evaluate-every",
         type=positive_int,
         default=10,
         help="epochs between evaluations; the last epoch is always evaluated",
     )
-    parser.add_argument("--resume", action="store_true", help="resume from --checkpoint, if it exists")
+    parser.add_argument(
+        "--resume", action="store_true", help="resume from --checkpoint, if it exists"
+    )
     return parser.parse_args()
 
 
 def check_args(args: argparse.Namespace) -> None:
     """Check arguments that would otherwise fail only after loading has started."""
     if min(args.identities, args.samples) < 2:
-        raise SystemExit("--identities and --samples must be at least 2, because the loss compares pairs of samples")
+        raise SystemExit(
+            "--identities and --samples must be at least 2, because the loss compares pairs of"
+            " samples"
+        )
     if not args.checkpoint.parent.is_dir():
-        raise SystemExit(f"--checkpoint {args.checkpoint}: the folder does not exist. Hint: create it.")
+        raise SystemExit(
+            f"--checkpoint {args.checkpoint}: the folder does not exist. Hint: create it."
+        )
 
 
 def run(
-    args: argparse.Namespace, batches: loaders.Loader, splits: list[loaders.Loader], device: torch.device
+    args: argparse.Namespace,
+    batches: loaders.Loader,
+    splits: list[loaders.Loader],
+    device: torch.device,
 ) -> tuple[float, float, int]:
     """Train, and return the last rank-1 accuracy, mAP and number of counted queries."""
     torch.manual_seed(args.seed)

@@ -21,8 +21,9 @@ from helpers.pictures import SUFFIXES, encode, photo
 from helpers.warm_python import WarmPython
 from hypothesis import HealthCheck, settings
 
-# A busy machine must not fail a property test. Hypothesis fails any example that takes more than 200 ms, and a test if
-# ten examples take a second to generate. Every run tries the same examples; with HYPOTHESIS_RANDOM=1, others each time.
+# A busy machine must not fail a property test. Hypothesis fails any example that takes more than
+# 200 ms, and a test if ten examples take a second to generate. Every run tries the same examples;
+# with HYPOTHESIS_RANDOM=1, others each time.
 settings.register_profile(
     "suite",
     deadline=None,
@@ -52,14 +53,17 @@ def pytest_collection_finish() -> None:
     """Leave modules and tests out of garbage collections: looking at all of them takes most of a second each time."""
     gc.freeze()
     gc.enable()
-    atexit.register(gc.unfreeze)  # at the end of the interpreter, libraries report what was not collected
+    atexit.register(
+        gc.unfreeze
+    )  # at the end of the interpreter, libraries report what was not collected
     _join_loggers_of_torch()
 
 
 def _join_loggers_of_torch() -> None:
     """Let the logger ``torch`` handle the messages of the 40 below it, as they do themselves.
 
-    pytest adds its two handlers to each logger that passes nothing on, before and after each test: 0.4 ms of CPU.
+    pytest adds its two handlers to each logger that passes nothing on, before and after each test:
+    0.4 ms of CPU.
     """
     for name, logger in logging.root.manager.loggerDict.items():
         if name.startswith("torch.") and isinstance(logger, logging.Logger):
@@ -124,9 +128,17 @@ def warm() -> Iterator[WarmPython]:
         "storage.remote",
     )  # fmt: skip
     plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))
-    libraries = ("numpy.ma", "dateutil.relativedelta", "simplejpeg", "cykooz_resizer.resize", "PIL.ImageCms")
+    libraries = (
+        "numpy.ma",
+        "dateutil.relativedelta",
+        "simplejpeg",
+        "cykooz_resizer.resize",
+        "PIL.ImageCms",
+    )
     others = ("PIL.features", "email.parser", "obstore.store")
-    python = WarmPython(*modules, *(f"dataprep.{name}" for name in parts), *plugins, *libraries, *others)
+    python = WarmPython(
+        *modules, *(f"dataprep.{name}" for name in parts), *plugins, *libraries, *others
+    )
     yield python
     python.close()
 
@@ -134,7 +146,13 @@ def warm() -> Iterator[WarmPython]:
 @pytest.fixture(scope="session")
 def python() -> Iterator[WarmPython]:
     """Runs Python programs that use torch, DALI and `loaders` in processes that start quickly, without warnings."""
-    modules = ("torch", "nvidia.dali.fn", "loaders.dali.pipeline", "loaders.resolve", "loaders.loader")
+    modules = (
+        "torch",
+        "nvidia.dali.fn",
+        "loaders.dali.pipeline",
+        "loaders.resolve",
+        "loaders.loader",
+    )
     python = WarmPython(*modules, options=("-W", "ignore"))
     yield python
     python.close()
@@ -146,14 +164,21 @@ def dataprep(warm: WarmPython) -> Run:
 
     Without ``--workers`` this process does all the work; see `helpers.one_worker`.
 
-    With other options of `subprocess.run` than `cwd` and `timeout`, the process starts as a new interpreter.
+    With other options of `subprocess.run` than `cwd` and `timeout`, the process starts as a new
+    interpreter.
     """
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
         texts = [*map(os.fspath, map(_argument, arguments))]
         if options.keys() <= {"cwd", "timeout"}:
             return warm.run("-m", "dataprep", *texts, errors="backslashreplace", **options)
-        options = {"capture_output": True, "text": True, "timeout": 300, "errors": "backslashreplace", **options}
+        options = {
+            "capture_output": True,
+            "text": True,
+            "timeout": 300,
+            "errors": "backslashreplace",
+            **options,
+        }
         return subprocess.run([*gate.COMMAND, *texts], check=False, **options)
 
     return run
@@ -170,8 +195,13 @@ def start() -> Callable[..., subprocess.Popen[str]]:
     Its option `at` is the `gate.Gate` that holds the run.
     """
 
-    def popen(*arguments: object, at: gate.Gate | None = None, **options: object) -> subprocess.Popen[str]:
-        command = [*(at.command if at else gate.COMMAND), *map(os.fspath, map(_argument, arguments))]
+    def popen(
+        *arguments: object, at: gate.Gate | None = None, **options: object
+    ) -> subprocess.Popen[str]:
+        command = [
+            *(at.command if at else gate.COMMAND),
+            *map(os.fspath, map(_argument, arguments)),
+        ]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, start_new_session=True, **{**pipes, **options})
 

@@ -64,17 +64,25 @@ def read_base(out: str, option: str = "--append: ") -> Base:
     try:
         data = read_manifest_bytes(out)
     except (CallError, ManifestError) as error:
-        hint = "check the path" if isinstance(error, CallError) else "finish it with the command that made it"
+        hint = (
+            "check the path"
+            if isinstance(error, CallError)
+            else "finish it with the command that made it"
+        )
         if option:
             hint += ", or leave out --append to make a new dataset"
-        raise CallError(f"{option}{printable(out)} is not a complete dataset ({error.message})", hint=hint) from None
+        raise CallError(
+            f"{option}{printable(out)} is not a complete dataset ({error.message})", hint=hint
+        ) from None
     manifest = parse_manifest(data, os.path.join(out, MANIFEST_NAME))
     if manifest.creator != "convert":
         raise CallError(
             f"{option}the shards of {printable(out)} were made by another tool",
-            hint="give it as one of several --src, with the new source, and choose another --out"
-            if option
-            else "only a dataset of `dataprep convert` has revisions",
+            hint=(
+                "give it as one of several --src, with the new source, and choose another --out"
+                if option
+                else "only a dataset of `dataprep convert` has revisions"
+            ),
         )
     return Base(out, data, manifest)
 
@@ -126,7 +134,10 @@ def inherited_options(base: Base, given: Options, names: frozenset[str]) -> Opti
         options = options_of(newest)
     except MemberError as error:
         hint = "use the release that made it, or convert it into a new dataset first"
-        message = f"--append: the options of {printable(base.out)} are not those of this release ({error})"
+        message = (
+            f"--append: the options of {printable(base.out)} are not those of this release"
+            f" ({error})"
+        )
         raise CallError(message, hint=hint) from None
     merged = {name: getattr(given if name in names else options, name) for name in _INHERITED}
     return check_options(base, Options(**{**vars(given), **merged}))
@@ -142,15 +153,30 @@ def check_options(base: Base, options: Options) -> Options:
     manifest = base.manifest
     pixels = options.raw.pixels if options.raw else None
     if options.fmt != manifest.format:
-        message = f"--append: {printable(base.out)} has the format {manifest.format}, not {options.fmt}"
+        message = (
+            f"--append: {printable(base.out)} has the format {manifest.format}, not {options.fmt}"
+        )
         raise CallError(message, hint="leave out --fmt")
     if pixels != manifest.pixels:
-        stored = f"raw pixels of {manifest.pixels[1]}x{manifest.pixels[0]}" if manifest.pixels else "encoded images"
-        raise CallError(f"--append: {printable(base.out)} stores {stored}", hint="leave out --store and --raw-size")
+        stored = (
+            f"raw pixels of {manifest.pixels[1]}x{manifest.pixels[0]}"
+            if manifest.pixels
+            else "encoded images"
+        )
+        raise CallError(
+            f"--append: {printable(base.out)} stores {stored}",
+            hint="leave out --store and --raw-size",
+        )
     if options.raw and options.downscale:
         height, width, _ = options.raw.pixels
-        message = f"--append: {printable(base.out)} stores raw pixels of {width}x{height}, which are not resized"
-        raise CallError(message, hint="leave out --resize-shorter, --max-side and the options that belong to them")
+        message = (
+            f"--append: {printable(base.out)} stores raw pixels of {width}x{height}, which are not"
+            " resized"
+        )
+        raise CallError(
+            message,
+            hint="leave out --resize-shorter, --max-side and the options that belong to them",
+        )
     return options
 
 
@@ -164,16 +190,22 @@ def check_label_type(base: Base, source: Source) -> None:
     label_type, out = base.manifest.label_type, printable(base.out)
     if source.label_type != label_type:
         raise CallError(
-            f"--append: {out} has the label type {label_type}, but the source has {source.label_type}",
+            f"--append: {out} has the label type {label_type}, but the source has"
+            f" {source.label_type}",
             hint=f"set --label-type {label_type} if the source has such labels",
         )
-    shard = next((shard for split in base.manifest.splits for shard in split.shards if shard.samples), None)
+    shard = next(
+        (shard for split in base.manifest.splits for shard in split.shards if shard.samples), None
+    )
     if label_type != "regression" or shard is None:
         return
-    table = read_table(os.path.join(base.out, shard.table.name), columns=["values"], label_type=label_type)
+    table = read_table(
+        os.path.join(base.out, shard.table.name), columns=["values"], label_type=label_type
+    )
     stored, own = count_numbers(table["values"]), count_numbers(source.extra["values"])
     if own != stored:
         raise CallError(
-            f"--append: {out} has {plural(stored, 'number')} for each image, but the source has {own}",
+            f"--append: {out} has {plural(stored, 'number')} for each image, but the source has"
+            f" {own}",
             hint="convert it into a dataset of its own, or set --label-column",
         )

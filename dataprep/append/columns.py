@@ -27,7 +27,8 @@ def check_columns(base: Base, source: Source, options: Options) -> None:
 
     Raises:
         SourceError: a column has another type.
-        CallError: the options add a column, and the dataset has one of this name with other content.
+        CallError: the options add a column, and the dataset has one of this name with other
+            content.
 
     """
     labels = LABEL_COLUMNS[source.label_type]  # the label type decides on their types
@@ -39,14 +40,20 @@ def check_columns(base: Base, source: Source, options: Options) -> None:
                     f"column {printable(field.name)} has the type {field.type}, but "
                     f"{schema.field(field.name).type} in {printable(base.out)} ({name})",
                     file=source.root,
-                    hint="write the column with the type that the dataset has, or rename it in the source",
+                    hint=(
+                        "write the column with the type that the dataset has, or rename it in the"
+                        " source"
+                    ),
                 )
         for column in options.added_columns:
             if column in schema.names and column not in added:
                 raise CallError(
-                    f"--append: {printable(base.out)} has a column {column!r} that came with a source, and the options "
-                    "add a column of this name",
-                    hint="leave out --hash or the options that resize, or make a new dataset without this column",
+                    f"--append: {printable(base.out)} has a column {column!r} that came with a"
+                    " source, and the options add a column of this name",
+                    hint=(
+                        "leave out --hash or the options that resize, or make a new dataset without"
+                        " this column"
+                    ),
                 )
 
 
@@ -57,7 +64,9 @@ def _schemas(base: Base) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
         if shards:
             name = shards[0].table.name
             table = read_table(os.path.join(base.out, name), label_type=base.manifest.label_type)
-            changes = CHANGE_COLUMNS if part.options.get("downscale") or part.options.get("raw") else ()
+            changes = (
+                CHANGE_COLUMNS if part.options.get("downscale") or part.options.get("raw") else ()
+            )
             hashes = (HASH_COLUMN,) if part.options.get("hash") else ()
             yield name, table.schema, (*changes, *hashes)
 

@@ -22,7 +22,13 @@ from manifests.errors import StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.revisions import numbered, old_manifest_name, part_of
 from manifests.schema import Added, File, Manifest, Revision, Shard, Split, split_order
-from manifests.store import MANIFEST_NAME, REJECTED_NAME, checksum_text, manifest_files, rejected_bytes
+from manifests.store import (
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    checksum_text,
+    manifest_files,
+    rejected_bytes,
+)
 
 
 def finish_append(
@@ -30,7 +36,8 @@ def finish_append(
 ) -> tuple[Manifest, ConvertResult]:
     """Write ``rejected.N.jsonl``, the old manifest under its new name, and ``manifest.json``, in this order.
 
-    Then remove the tables of shards without images, and the mark; after a kill, `end_committed` does it.
+    Then remove the tables of shards without images, and the mark; after a kill, `end_committed`
+    does it.
 
     If every image was rejected, there is no new revision; see `dataprep.append.rejected_only`.
 
@@ -54,7 +61,9 @@ def finish_append(
         write_ended(base.out, job.fingerprint, rejected)
     manifest = base.manifest
     if shards:
-        manifest = _next_manifest(base, job, shards, {each for r in results for each in r.conversion.formats})
+        manifest = _next_manifest(
+            base, job, shards, {each for r in results for each in r.conversion.formats}
+        )
         manifest = replace(
             manifest,
             rejected=_write_rejected(base, job.revision, rejected),
@@ -62,7 +71,9 @@ def finish_append(
         )
         _publish(base, manifest)
     # Not before: until the manifest is there, another `finish` needs these tables.
-    remove_empty_shards(base, job.fingerprint, [result.table.name for result in results if not result.shard])
+    remove_empty_shards(
+        base, job.fingerprint, [result.table.name for result in results if not result.shard]
+    )
     remove_mark(base.out, job.fingerprint)
     described = part_of(manifest, job.revision) if shards else replace(manifest, splits=())
     return manifest, describe_result(job, results, described, rejected)
@@ -88,15 +99,21 @@ def remove_empty_shards(base: Base, plan: str, names: Iterable[str]) -> None:
     for table in names:
         path, suffix = os.path.splitext(os.path.join(base.out, table))
         conversion = read_conversion(plan, path + suffix) if suffix == ".parquet" else None
-        if conversion and not conversion.samples:  # else the next append has a shard of this name already
+        if (
+            conversion and not conversion.samples
+        ):  # else the next append has a shard of this name already
             for each in (FORMATS[base.manifest.format].SUFFIX, ".idx", suffix):
                 storage.remove(path + each)
 
 
-def _next_manifest(base: Base, job: Job, shards: Mapping[str, Shard], formats: set[str]) -> Manifest:
+def _next_manifest(
+    base: Base, job: Job, shards: Mapping[str, Shard], formats: set[str]
+) -> Manifest:
     old = base.manifest
     new = {
-        name: tuple(shards[each.name] for each in job.shards if each.split == name and each.name in shards)
+        name: tuple(
+            shards[each.name] for each in job.shards if each.split == name and each.name in shards
+        )
         for name in job.splits
     }
     before = {split.name: split.shards for split in old.splits}
@@ -111,13 +128,19 @@ def _next_manifest(base: Base, job: Job, shards: Mapping[str, Shard], formats: s
 
 def _formats(manifest: Manifest) -> set[str]:
     """Return the image formats that a manifest names, by their extensions in WebDataset shards."""
-    return {name for name, extension in EXTENSIONS.items() if extension in manifest.components.image}
+    return {
+        name for name, extension in EXTENSIONS.items() if extension in manifest.components.image
+    }
 
 
-def _revision(base: Base, job: Job, shards: Mapping[str, Shard], name: str, source_digest: str) -> Revision:
+def _revision(
+    base: Base, job: Job, shards: Mapping[str, Shard], name: str, source_digest: str
+) -> Revision:
     added = []
     for split in job.splits:
-        own = [shards[each.name] for each in job.shards if each.split == split and each.name in shards]
+        own = [
+            shards[each.name] for each in job.shards if each.split == split and each.name in shards
+        ]
         if own:
             added.append((split, Added(len(own), sum(shard.samples for shard in own))))
     options = {**job.options.as_json(), "plan": job.fingerprint}
@@ -125,14 +148,19 @@ def _revision(base: Base, job: Job, shards: Mapping[str, Shard], name: str, sour
 
 
 def _write_rejected(base: Base, revision: int, rows: Iterable[Mapping[str, str]]) -> File | None:
-    """Write the list of all rejected images, unless the old list is also the new one; return the list."""
+    """Write the list of all rejected images, unless the old list is also the new one.
+
+    Return the list.
+    """
     old = base.manifest.rejected
     before = [*read_rejected(base.out, old.name)] if old else []
     known = {tuple(sorted(row.items())) for row in before}
     new = [dict(row) for row in rows if tuple(sorted(row.items())) not in known]
     name = numbered(REJECTED_NAME, revision)
     if not new:
-        storage.remove(os.path.join(base.out, name))  # from a killed run that rejected images which are valid now
+        storage.remove(
+            os.path.join(base.out, name)
+        )  # from a killed run that rejected images which are valid now
         return old
     data = rejected_bytes(sorted([*before, *new], key=lambda row: row["source"]))
     storage.replace_file(os.path.join(base.out, name), data)

@@ -27,13 +27,18 @@ def own_texts(source: Source, rows: NDArray[np.int64]) -> pa.Array:
 
 
 def check_labels(
-    source: Source, rows: NDArray[np.int64], stored: pa.Array, own: pa.Array, is_equal: NDArray[np.bool_]
+    source: Source,
+    rows: NDArray[np.int64],
+    stored: pa.Array,
+    own: pa.Array,
+    is_equal: NDArray[np.bool_],
 ) -> None:
     """Refuse samples that are in the dataset with other labels.
 
     Args:
         source: the samples.
-        rows: their rows, which can repeat: the dataset can have one image in several classes, int64 [n].
+        rows: their rows, which can repeat: the dataset can have one image in several classes, int64
+            [n].
         stored: the labels in the dataset as text.
         own: those of the source.
         is_equal: which labels are equal, bool [n]. One of those of each sample must be.
@@ -49,10 +54,14 @@ def check_labels(
     if source.label_type in MASK_TYPES:
         path = cut_middle(printable(source.extra[MASK_SOURCE][first].as_py()), 200)
         text = cut_middle(printable(own[int(moved[0])].as_py()), 200)
-        rejected = f", which is rejected{text.removeprefix(REJECTED)}" if text.startswith(REJECTED) else ""
+        rejected = (
+            f", which is rejected{text.removeprefix(REJECTED)}" if text.startswith(REJECTED) else ""
+        )
         where = f"with another {what} than {path}{rejected}"
     else:
-        before, now = (cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own))
+        before, now = (
+            cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own)
+        )
         is_class = source.label_type == "class"
         where = (
             f"in class {before}, but here in class {now}"
@@ -60,7 +69,11 @@ def check_labels(
             else f"with the label {before}, but here with {now}"
         )
     count = len(np.unique(rows[moved])) - 1
-    others = f", and {plural(count, 'other image')} also {agree(count, 'has', 'have')} another {what}" if count else ""
+    others = (
+        f", and {plural(count, 'other image')} also {agree(count, 'has', 'have')} another {what}"
+        if count
+        else ""
+    )
     raise SourceError(
         f"the image is in the dataset {where}{others}; --append only adds images",
         file=source.path[first].as_py(),
@@ -83,11 +96,18 @@ class Splits:
 
 
 def compare_splits(source: Source, options: Options, pairs: pa.Table) -> Splits:
-    """Compare the splits of the same images. Those that the options of the dataset moved count as the same."""
+    """Compare the splits of the same images.
+
+    Those that the options of the dataset moved count as the same.
+    """
     rows = np.asarray(pairs["row"])
     stored = np.array(pairs["split"].to_pylist(), object)
     own = np.array(source.splits, object)[source.split[rows]]
-    made = [name for name, share in (("val", options.val_fraction), ("test", options.test_fraction)) if share]
+    made = [
+        name
+        for name, share in (("val", options.val_fraction), ("test", options.test_fraction))
+        if share
+    ]
     is_same = (own == stored) | ((own == "train") & np.isin(stored.astype(str), made))
     is_same |= options.duplicates == "same-split"
     return Splits(rows[is_same], rows[~is_same], tuple(stored[~is_same].tolist()))
@@ -103,14 +123,22 @@ def describe_splits(out: str, source: Source, splits: Sequence[Splits]) -> tuple
 
     """
     same = np.concatenate([np.zeros(0, np.int64), *(each.same for each in splits)])
-    stored = {int(row): name for each in splits for row, name in zip(each.other, each.names, strict=True)}
+    stored = {
+        int(row): name for each in splits for row, name in zip(each.other, each.names, strict=True)
+    }
     moved = sorted({*stored}.difference(same.tolist()))
     if not moved:
         return ()
     row = moved[0]
-    own, path = source.splits[source.split[row]], cut_middle(printable(source.path[row].as_py()), 200)
+    own, path = (
+        source.splits[source.split[row]],
+        cut_middle(printable(source.path[row].as_py()), 200),
+    )
     are, they = agree(len(moved), "is", "are"), agree(len(moved), "it stays", "they stay")
     return (
-        f"{plural(len(moved), 'image')} of the source {are} in {printable(out)} in another split, where {they}: "
-        f"{path} is in {printable(stored[row])}, not in {printable(own)}{', ...' if len(moved) > 1 else ''}",
+        (
+            f"{plural(len(moved), 'image')} of the source {are} in {printable(out)} in another"
+            f" split, where {they}: {path} is in {printable(stored[row])}, not in"
+            f" {printable(own)}{', ...' if len(moved) > 1 else ''}"
+        ),
     )

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.append.base import Base, options_members, options_of
-from dataprep.append.contradictions import Splits, check_labels, compare_splits, describe_splits, own_texts
+from dataprep.append.contradictions import (
+    Splits,
+    check_labels,
+    compare_splits,
+    describe_splits,
+    own_texts,
+)
 from dataprep.append.reading import count_tasks, read_contents, read_tasks
 from dataprep.datasets.label_texts import label_columns, label_texts
 from dataprep.datasets.sample_rows import hash_texts
@@ -34,9 +40,15 @@ from manifests.text import plural, printable
 
 
 def revision_with(base: Base, source: Source) -> int | None:
-    """Return the revision that this source made or was appended in; `None` if there is none. Reads no image."""
+    """Return the revision that this source made or was appended in; `None` if there is none.
+
+    Reads no image.
+    """
     manifest = base.manifest
-    digests = [manifest.options.get("plan"), *(revision.source_digest for revision in manifest.revisions)]
+    digests = [
+        manifest.options.get("plan"),
+        *(revision.source_digest for revision in manifest.revisions),
+    ]
     for number, (part, digest) in enumerate(zip(parts(manifest), digests, strict=True)):
         if fingerprint_of(source, options_members(part.options)) == digest:
             return number
@@ -57,11 +69,13 @@ class Known:
     notices: tuple[str, ...] = ()
 
 
-def find_known(base: Base, source: Source, engine: Engine, progress: Progress | None = None) -> Known:
+def find_known(
+    base: Base, source: Source, engine: Engine, progress: Progress | None = None
+) -> Known:
     """Find the samples of a source that are in the dataset.
 
-    Only images with the file name and the folder of a sample are read, and if the dataset stores images as they are,
-    only those that also have its length.
+    Only images with the file name and the folder of a sample are read, and if the dataset stores
+    images as they are, only those that also have its length.
 
     Args:
         base: the dataset.
@@ -70,7 +84,8 @@ def find_known(base: Base, source: Source, engine: Engine, progress: Progress | 
         progress: receives the number of images that are read.
 
     Raises:
-        CallError: the images cannot be compared, because other libraries resized those of the dataset.
+        CallError: the images cannot be compared, because other libraries resized those of the
+            dataset.
         SourceError: an image is in the dataset with another label.
 
     """
@@ -83,7 +98,13 @@ def find_known(base: Base, source: Source, engine: Engine, progress: Progress | 
         paths = [os.path.join(base.out, shard.table.name) for _, shard in shards]
         manifest = base.manifest
         has_masks = manifest.label_type in MASK_TYPES
-        columns = ["source", *label_columns(manifest.label_type), *["mask_offset"] * has_masks, "size", "crc32c"]
+        columns = [
+            "source",
+            *label_columns(manifest.label_type),
+            *["mask_offset"] * has_masks,
+            "size",
+            "crc32c",
+        ]
         read = partial(read_table, columns=columns, label_type=manifest.label_type)
         read_tables = storage.map_files(base.out, read, paths)
         tables = [
@@ -115,8 +136,9 @@ _FACTOR = 0x9E3779B97F4A7C15
 def _pairs(own: pa.Table, stored: pa.Table, *, by_size: bool) -> pa.Table:
     """Return the images of the source and the samples that may be the same.
 
-    They have the same file name in a folder of the same name: the folders above it depend on what else was given as
-    ``--src``. If that is so for too many, as for frames of videos, the whole path counts.
+    They have the same file name in a folder of the same name: the folders above it depend on what
+    else was given as ``--src``. If that is so for too many, as for frames of videos, the whole path
+    counts.
 
     Args:
         own: path and size of each image of the source.
@@ -124,11 +146,15 @@ def _pairs(own: pa.Table, stored: pa.Table, *, by_size: bool) -> pa.Table:
         by_size: whether the same image has the same size.
 
     """
-    sizes = [np.asarray(table[name]) if by_size else 0 for table, name in ((own, "own_size"), (stored, "size"))]
+    sizes = [
+        np.asarray(table[name]) if by_size else 0
+        for table, name in ((own, "own_size"), (stored, "size"))
+    ]
     for shorten in (_tail, lambda paths: paths):
         # Rows with different keys can have the same hash, but not the same checksum too.
         first, second = (
-            hash_texts(shorten(table["source"])) ^ (np.uint64(_FACTOR) * np.asarray(size).astype(np.uint64))
+            hash_texts(shorten(table["source"]))
+            ^ (np.uint64(_FACTOR) * np.asarray(size).astype(np.uint64))
             for table, size in zip((own, stored), sizes, strict=True)
         )
         order = np.argsort(second)
@@ -138,7 +164,9 @@ def _pairs(own: pa.Table, stored: pa.Table, *, by_size: bool) -> pa.Table:
             break
     rows = np.repeat(np.arange(len(own)), counts)
     within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return stored.take(order[np.repeat(start, counts) + within]).append_column("row", pa.array(rows))
+    return stored.take(order[np.repeat(start, counts) + within]).append_column(
+        "row", pa.array(rows)
+    )
 
 
 def _tail(paths: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -161,14 +189,19 @@ def _comparable(base: Base, members: Mapping[str, object], pairs: pa.Table) -> O
         reason = f"they were stored with {made_by}"
     path = pairs["source"][0].as_py()
     raise CallError(
-        f"--append: {plural(len(pairs), 'image')} of the source, such as {printable(path)}, may already be in "
-        f"{printable(base.out)}, but cannot be compared with it: {reason}",
+        f"--append: {plural(len(pairs), 'image')} of the source, such as {printable(path)}, may"
+        f" already be in {printable(base.out)}, but cannot be compared with it: {reason}",
         hint="leave them out with --where, or install these versions",
     )
 
 
 def _compare(  # noqa: PLR0917
-    source: Source, options: Options, pairs: pa.Table, known: NDArray[np.bool_], engine: Engine, progress: Progress
+    source: Source,
+    options: Options,
+    pairs: pa.Table,
+    known: NDArray[np.bool_],
+    engine: Engine,
+    progress: Progress,
 ) -> pa.Table:
     """Read the images of pairs of which none is known yet, mark those that are the same, and return their pairs."""
     rows, sizes = np.asarray(pairs["row"]), np.asarray(pairs["size"])
@@ -202,7 +235,10 @@ def _compare(  # noqa: PLR0917
 
 
 def _with_texts(table: pa.Table, manifest: Manifest, split: str, shard: str) -> pa.Table:
-    """Return the columns ``source``, ``label`` and ``split`` as text, ``size`` and ``crc32c``; and where masks are."""
+    """Return the columns ``source``, ``label`` and ``split`` as text, ``size`` and ``crc32c``.
+
+    And where masks are.
+    """
     columns = {
         "source": table["source"],
         "label": label_texts(table, manifest.label_type, manifest.classes),

@@ -1,7 +1,8 @@
 """The file `APPEND_MARK_NAME`: the names of files that an append writes, or that its removal removes.
 
-While it exists, ``manifest.json`` is intact, so readers are not disturbed. It proves whose files are, because it is
-written when no file has one of its names, and it keeps other machines from appending to the same object store.
+While it exists, ``manifest.json`` is intact, so readers are not disturbed. It proves whose files
+are, because it is written when no file has one of its names, and it keeps other machines from
+appending to the same object store.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
 Action = Literal["append", "revert"]
 
 _NOTES: Mapping[Action, str] = {
-    "append": "dataprep convert --append, or plan --append with work and finish, has not ended. Run the same commands "
-    "again to finish it, or dataprep revert to remove what they wrote. The dataset itself is complete.",
+    "append": (
+        "dataprep convert --append, or plan --append with work and finish, has not ended. Run the"
+        " same commands again to finish it, or dataprep revert to remove what they wrote. The"
+        " dataset itself is complete."
+    ),
     "revert": "dataprep revert has not ended. Run it again.",
 }
 
@@ -40,9 +44,11 @@ class Mark:
 
     Attributes:
         action: what the command does.
-        plan: fingerprint of the plan of an append; of a removal, the digest of the manifest that it removes.
+        plan: fingerprint of the plan of an append; of a removal, the digest of the manifest that it
+            removes.
         files: the files that are not part of the dataset unless its manifest lists them.
-        stamps: digest of the times of the source images of each shard, by its name; see `dataprep.resume.stamps`.
+        stamps: digest of the times of the source images of each shard, by its name; see
+            `dataprep.resume.stamps`.
 
     """
 
@@ -93,7 +99,9 @@ def _parse(body: Member) -> Mark:
 
 
 def create_mark(out: str, mark: Mark) -> bool:
-    """Write the mark unless there is one; return whether it was written. Only one of several processes succeeds.
+    """Write the mark unless there is one; return whether it was written.
+
+    Only one of several processes succeeds.
 
     Raises:
         CallError: the object store ignores conditions, so another process could succeed too.
@@ -106,7 +114,8 @@ def create_mark(out: str, mark: Mark) -> bool:
 def remove_mark(out: str, plan: str) -> None:
     """Remove the mark of a plan.
 
-    In an object store, another process may have removed it already, and another append may have begun: its mark stays.
+    In an object store, another process may have removed it already, and another append may have
+    begun: its mark stays.
     """
     mark = read_mark(out)
     if mark is not None and mark.plan == plan:
@@ -120,7 +129,9 @@ def is_committed(mark: Mark, manifest: Manifest) -> bool:
 
 def unlisted_files(mark: Mark, manifest: Manifest) -> list[str]:
     """Return the files of a mark that do not belong to the dataset."""
-    listed = {file.name for split in manifest.splits for shard in split.shards for file in shard.files}
+    listed = {
+        file.name for split in manifest.splits for shard in split.shards for file in shard.files
+    }
     listed.update(own_files(manifest))
     return [name for name in mark.files if name not in listed]
 
@@ -128,5 +139,7 @@ def unlisted_files(mark: Mark, manifest: Manifest) -> list[str]:
 def own_files(manifest: Manifest) -> Sequence[str]:
     """Return the names that lists and manifests of this revision and older ones can have, except ``manifest.json``."""
     numbers = range(manifest.revision + 1)
-    lists = [numbered(name, number) for name in (SHARD_LIST_NAME, REJECTED_NAME) for number in numbers]
+    lists = [
+        numbered(name, number) for name in (SHARD_LIST_NAME, REJECTED_NAME) for number in numbers
+    ]
     return [*map(old_manifest_name, numbers[:-1]), *lists]

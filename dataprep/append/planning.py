@@ -1,4 +1,7 @@
-"""Plan an append: which samples of a source are new, and which shards they go to. Nothing is written."""
+"""Plan an append: which samples of a source are new, and which shards they go to.
+
+Nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,10 @@ class AppendResult:
     Attributes:
         manifest: manifest of the newest revision.
         known: number of images of the source that were in the dataset before.
-        revision: the revision that the whole source made or was appended in before; `None` if there is none.
-        converted: what was written, with a manifest of only the new shards. `None` if there was nothing to append.
+        revision: the revision that the whole source made or was appended in before; `None` if there
+            is none.
+        converted: what was written, with a manifest of only the new shards. `None` if there was
+            nothing to append.
         new_classes: names of the classes that were added.
         notices: messages about the images that were in the dataset before, one line each.
 
@@ -91,9 +96,17 @@ class AppendPlan:
 
 
 def plan_append(
-    source: Source, base: Base, options: Options, *, name: str, reader: Engine, progress: Progress | None = None
+    source: Source,
+    base: Base,
+    options: Options,
+    *,
+    name: str,
+    reader: Engine,
+    progress: Progress | None = None,
 ) -> AppendPlan | AppendResult:
-    """Plan the samples that are not in the dataset; return an `AppendResult` if there are none. Writes nothing.
+    """Plan the samples that are not in the dataset; return an `AppendResult` if there are none.
+
+    Writes nothing.
 
     Raises:
         CallError, SourceError: as `append_dataset`.
@@ -102,7 +115,9 @@ def plan_append(
     check_options(base, options)
     check_label_type(base, source)
     number = revision_with(base, source)
-    if number is not None and source.label_type not in MASK_TYPES:  # it does not say what masks contain
+    if (
+        number is not None and source.label_type not in MASK_TYPES
+    ):  # it does not say what masks contain
         return AppendResult(base.manifest, len(source), number, None)
     check_columns(base, source, options)
     source_digest = fingerprint_of(source, options.as_json())
@@ -113,7 +128,10 @@ def plan_append(
     except CallError as error:
         if number is None:
             raise
-        notice = f"the masks of these images were not compared with those of the dataset: {error.message}"
+        notice = (
+            "the masks of these images were not compared with those of the dataset:"
+            f" {error.message}"
+        )
         return AppendResult(base.manifest, len(source), number, None, notices=(notice,))
     known = found.rows
     if known.all() or number is not None:
@@ -130,4 +148,6 @@ def plan_append(
     fingerprint = hashlib.sha256(f"{made.fingerprint} {base.digest}".encode()).hexdigest()[:32]
     plan = replace(made, shards=tuple(shards), fingerprint=fingerprint)
     job = replace(job_of(new, plan, base.out, options), revision=base.manifest.revision + 1)
-    return AppendPlan(base, new, plan, job, name, source_digest, int(np.count_nonzero(known)), found.notices)
+    return AppendPlan(
+        base, new, plan, job, name, source_digest, int(np.count_nonzero(known)), found.notices
+    )

@@ -48,7 +48,8 @@ def prepared_append(
         progress: receives these images.
 
     Yields:
-        The plan, or an `AppendResult` if there is nothing to append; and the shards of the plan that are finished.
+        The plan, or an `AppendResult` if there is nothing to append; and the shards of the plan
+        that are finished.
 
     Raises:
         CallError, SourceError, StoppedError: as `append_dataset`.
@@ -60,7 +61,9 @@ def prepared_append(
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
         base = read_base(out)
-        completion.remove_mark(out)  # of a conversion that was killed right after it wrote the manifest
+        completion.remove_mark(
+            out
+        )  # of a conversion that was killed right after it wrote the manifest
         mark = _checked_mark(base)
         planned = plan_append(source, base, options, name=name, reader=reader, progress=progress)
         finished: dict[str, ShardResult] = {}
@@ -93,11 +96,14 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
     """Write the mark, or resume its append: return the finished shards and remove what is not finished.
 
     Raises:
-        CallError: there is the mark of another append, or a file that is not of this append has one of its names.
+        CallError: there is the mark of another append, or a file that is not of this append has one
+            of its names.
 
     """
     out, base = planned.base.out, planned.base
-    new = Mark("append", planned.plan.fingerprint, planned.files, stamps_of(planned.source, planned.plan))
+    new = Mark(
+        "append", planned.plan.fingerprint, planned.files, stamps_of(planned.source, planned.plan)
+    )
     refuse_folders(out, (APPEND_MARK_NAME, *new.files))
     if mark and is_committed(mark, base.manifest):
         end_committed(base, mark)
@@ -110,15 +116,23 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
     if mark is None or mark.plan != new.plan:
         raise CallError(
             f"--append: another append to {printable(out)} was interrupted, or is running",
-            hint=f"run that command again to finish it (after `dataprep plan`: `dataprep work {out}`, `dataprep finish "
-            f"{out}`), or `dataprep revert {out}` to remove what it wrote",
+            hint=(
+                "run that command again to finish it (after `dataprep plan`: `dataprep work"
+                f" {out}`, `dataprep finish {out}`), or `dataprep revert {out}` to remove what it"
+                " wrote"
+            ),
         )
     there = {entry.name for entry in storage.list_folder(out)}
     kept = _find_finished(planned, mark.stamps, new.stamps)
-    names = [name for name in new.files if os.path.splitext(name)[0] not in kept and not name.startswith("manifest.")]
+    names = [
+        name
+        for name in new.files
+        if os.path.splitext(name)[0] not in kept and not name.startswith("manifest.")
+    ]
     if is_url(out):
-        # There is no lock: an equal append on another machine may write these files, and may have ended meanwhile. Only
-        # a table that is not valid has to go, because tables are not replaced as other files are.
+        # There is no lock: an equal append on another machine may write these files, and may have
+        # ended meanwhile. Only a table that is not valid has to go, because tables are not replaced
+        # as other files are.
         names = [name for name in names if name in there and name.endswith(".parquet")]
         if read_mark(out) != mark or read_base(out).digest != base.digest:
             raise changed_error(out)
@@ -130,7 +144,8 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
 def _refuse_files(base: Base, mark: Mark) -> None:
     out = base.out
     if _present(out, mark.files):
-        # A late `work` of an earlier append may have written tables of shards without images after its end.
+        # A late `work` of an earlier append may have written tables of shards without images after
+        # its end.
         for revision in base.manifest.revisions:
             remove_empty_shards(base, str(revision.options.get("plan")), _present(out, mark.files))
         for name in _present(out, mark.files):
@@ -149,8 +164,16 @@ def _present(out: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name in there]
 
 
-def _find_finished(planned: AppendPlan, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, ShardResult]:
+def _find_finished(
+    planned: AppendPlan, before: Mapping[str, str], now: Mapping[str, str]
+) -> dict[str, ShardResult]:
     out, fingerprint = planned.base.out, planned.plan.fingerprint
-    names = [shard.name for shard in planned.plan.shards if before.get(shard.name) == now.get(shard.name)]
+    names = [
+        shard.name for shard in planned.plan.shards if before.get(shard.name) == now.get(shard.name)
+    ]
     found = storage.map_files(out, lambda name: read_finished(fingerprint, out, name, {}), names)
-    return {result.name: result for result in found if result and is_final(result) and is_intact(out, result)}
+    return {
+        result.name: result
+        for result in found
+        if result and is_final(result) and is_intact(out, result)
+    }

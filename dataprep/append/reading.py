@@ -43,7 +43,8 @@ class ReadTask(NamedTuple):
         label_type: what the labels are.
         classes: class names in label order.
         labels: the columns of the labels, if these refer to places in the image.
-        stored: for each image, the masks or depth maps in the dataset that its own is compared with.
+        stored: for each image, the masks or depth maps in the dataset that its own is compared
+            with.
 
     """
 
@@ -86,9 +87,10 @@ class Contents(NamedTuple):
     Attributes:
         rows: rows in the source.
         checksums: CRC-32C of each image as it is stored; -1 for one that would be rejected.
-        labels: labels as text, as they are stored, if they refer to places in the image; else empty texts. A text that
-            begins with `REJECTED` says why they would be rejected.
-        equal: numbers of the comparisons in which both images are the same, and both masks have the same pixels.
+        labels: labels as text, as they are stored, if they refer to places in the image; else empty
+            texts. A text that begins with `REJECTED` says why they would be rejected.
+        equal: numbers of the comparisons in which both images are the same, and both masks have the
+            same pixels.
 
     """
 
@@ -103,19 +105,24 @@ def count_tasks(rows: NDArray[np.int64]) -> int:
     return -(-len(rows) // _BATCH)
 
 
-def read_tasks(source: Source, options: Options, pairs: pa.Table, rows: NDArray[np.int64]) -> Iterator[ReadTask]:
+def read_tasks(
+    source: Source, options: Options, pairs: pa.Table, rows: NDArray[np.int64]
+) -> Iterator[ReadTask]:
     """Yield the tasks that read some rows of a source.
 
     Args:
         source: the samples.
         options: how the dataset stores them.
-        pairs: a row of the source and a sample each, in ascending order of the rows: the columns ``row``, ``crc32c``,
-            and, if there are masks or depth maps, where those of the samples are.
+        pairs: a row of the source and a sample each, in ascending order of the rows: the columns
+            ``row``, ``crc32c``, and, if there are masks or depth maps, where those of the samples
+            are.
         rows: the different rows in `pairs`, int64, ascending.
 
     """
     label_type = source.label_type
-    names = [*LABEL_COLUMNS[label_type], *ANNOTATED, MASK_SOURCE] if label_type in PLACED_TYPES else []
+    names = (
+        [*LABEL_COLUMNS[label_type], *ANNOTATED, MASK_SOURCE] if label_type in PLACED_TYPES else []
+    )
     extra = source.extra.select([name for name in names if name in source.extra.column_names])
     pair_rows = np.asarray(pairs["row"])
     for start in range(0, len(rows), _BATCH):
@@ -131,19 +138,27 @@ def read_tasks(source: Source, options: Options, pairs: pa.Table, rows: NDArray[
             label_type,
             source.classes if label_type == "boxes" else (),
             extra.take(some).to_pylist() if names else None,
-            _stored_masks(some, pairs, first, stop) if label_type in MASK_TYPES else [[] for _ in some],
+            (
+                _stored_masks(some, pairs, first, stop)
+                if label_type in MASK_TYPES
+                else [[] for _ in some]
+            ),
         )
 
 
 _MASK_COLUMNS = ("crc32c", "shard", "mask_offset", "mask_size", "mask_crc32c")
 
 
-def _stored_masks(rows: NDArray[np.int64], pairs: pa.Table, first: int, stop: int) -> list[list[StoredMask]]:
+def _stored_masks(
+    rows: NDArray[np.int64], pairs: pa.Table, first: int, stop: int
+) -> list[list[StoredMask]]:
     """Return the masks of the samples in some pairs, for each of the rows."""
     part = pairs.slice(first, stop - first)
     result: list[list[StoredMask]] = [[] for _ in rows]
     places = np.searchsorted(rows, np.asarray(part["row"])).tolist()
-    for number, (place, pair) in enumerate(zip(places, part.select(_MASK_COLUMNS).to_pylist(), strict=True), first):
+    for number, (place, pair) in enumerate(
+        zip(places, part.select(_MASK_COLUMNS).to_pylist(), strict=True), first
+    ):
         result[place].append(StoredMask(number, *(pair[name] for name in _MASK_COLUMNS)))
     return result
 
@@ -161,9 +176,15 @@ def read_contents(task: ReadTask) -> Contents:
 
 def _read(task: ReadTask, at: int) -> tuple[int, str, list[int]]:
     """Read one image: return its part of `Contents`."""
-    location, options, extra = task.locations[at], task.options, task.labels[at] if task.labels else None
+    location, options, extra = (
+        task.locations[at],
+        task.options,
+        task.labels[at] if task.labels else None,
+    )
     try:
-        image = load_image(task.root, task.paths[at], task.sizes[at], options, location, placed=extra is not None)
+        image = load_image(
+            task.root, task.paths[at], task.sizes[at], options, location, placed=extra is not None
+        )
     except Rejected:
         return -1, "", []
     checksum = crc32c(image.data)
@@ -175,7 +196,9 @@ def _read(task: ReadTask, at: int) -> tuple[int, str, list[int]]:
         same = [each for each in task.stored[at] if each.image_crc32c == checksum]
         if not same:  # the masks of other images do not matter
             return checksum, "", []
-        mask = load_label_image(task.root, extra, image.placement, options, location, label_type=task.label_type)
+        mask = load_label_image(
+            task.root, extra, image.placement, options, location, label_type=task.label_type
+        )
     except Rejected as error:
         return checksum, f"{REJECTED} ({error.detail})", []
     equal = [each.number for each in same if _is_same_mask(mask, each, options.max_pixels)]
@@ -184,13 +207,16 @@ def _read(task: ReadTask, at: int) -> tuple[int, str, list[int]]:
 
 def _is_same_mask(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
     """Return whether a mask is one in a dataset: the same bytes, or at least the same pixels."""
-    return (len(mask), crc32c(mask)) == (stored.size, stored.crc32c) or _has_same_pixels(mask, stored, max_pixels)
+    return (len(mask), crc32c(mask)) == (stored.size, stored.crc32c) or _has_same_pixels(
+        mask, stored, max_pixels
+    )
 
 
 def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
     """Return whether a mask has the pixels of one in a dataset.
 
-    Masks that are not stored as they are were encoded again, and libraries of another version give other bytes.
+    Masks that are not stored as they are were encoded again, and libraries of another version give
+    other bytes.
     """
     from dataprep.images.label_image import label_values  # imports imaging libraries
 

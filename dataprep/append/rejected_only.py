@@ -19,7 +19,9 @@ from manifests.store import rejected_bytes
 
 
 def write_ended(out: str, fingerprint: str, rows: Sequence[Mapping[str, str]]) -> None:
-    """Write the list of an append that rejected every new image; remove the plan of another append, if there is one.
+    """Write the list of an append that rejected every new image.
+
+    Remove the plan of another append, if there is one.
 
     Args:
         out: folder or URL of the dataset.

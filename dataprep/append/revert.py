@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from dataprep import storage
 from dataprep.append.base import Base, read_base
 from dataprep.append.complete import end_committed
-from dataprep.append.mark import Mark, create_mark, is_committed, own_files, read_mark, remove_mark, unlisted_files
+from dataprep.append.mark import (
+    Mark,
+    create_mark,
+    is_committed,
+    own_files,
+    read_mark,
+    remove_mark,
+    unlisted_files,
+)
 from dataprep.plan.files import has_append_plan, remove_empty_plan_folder, remove_plan
 from manifests.errors import CallError, StoppedError
 from manifests.history import read_old_manifest
@@ -37,7 +45,8 @@ class RevertResult:
 def revert_dataset(out: str) -> RevertResult:
     """Remove the files of an interrupted append; if there is none, those of the newest revision.
 
-    ``manifest.json`` is the old or the new one at any moment. After an interruption, the same call continues.
+    ``manifest.json`` is the old or the new one at any moment. After an interruption, the same call
+    continues.
 
     Args:
         out: folder or URL of the dataset.
@@ -73,11 +82,21 @@ def _revert_newest(base: Base, *, is_marked: bool) -> RevertResult:
     number = manifest.revision - 1
     data = read_old_manifest(out, manifest, number)
     old = parse_manifest(data, os.path.join(out, old_manifest_name(number)))
-    kept = {file.name for split in old.splits for shard in split.shards for file in shard.files} | {*own_files(old)}
-    every = [file.name for split in manifest.splits for shard in split.shards for file in shard.files]
-    mark = Mark("revert", base.digest, tuple(name for name in (*every, *own_files(manifest)) if name not in kept))
+    kept = {file.name for split in old.splits for shard in split.shards for file in shard.files} | {
+        *own_files(old)
+    }
+    every = [
+        file.name for split in manifest.splits for shard in split.shards for file in shard.files
+    ]
+    mark = Mark(
+        "revert",
+        base.digest,
+        tuple(name for name in (*every, *own_files(manifest)) if name not in kept),
+    )
     if not is_marked and not create_mark(out, mark):
-        raise StoppedError("another command is changing the revision", file=out, hint="wait until it ends")
+        raise StoppedError(
+            "another command is changing the revision", file=out, hint="wait until it ends"
+        )
     if not storage.replace_unchanged(os.path.join(out, MANIFEST_NAME), data, base.data):
         raise StoppedError(
             "another command has changed the revision since this revert began",

@@ -1,7 +1,8 @@
 """An append in three steps: `plan`, `work` and `finish`, as for a conversion, give the bytes of `append_dataset`.
 
-`plan` writes the mark of the append and the folder ``plan``. While both are there, any number of processes can write
-the shards; `finish` writes the manifest of the next revision and removes the mark.
+`plan` writes the mark of the append and the folder ``plan``. While both are there, any number of
+processes can write the shards; `finish` writes the manifest of the next revision and removes the
+mark.
 """
 
 from __future__ import annotations
@@ -58,17 +59,22 @@ def write_append_plan(
 ) -> PlannedSteps:
     """Write the plan of an append into ``out/plan``.
 
-    The arguments and the errors are those of `dataprep.append.dataset.append_dataset`. If there is nothing to append,
-    the plan has no shards, so `work` and `finish` have nothing to do.
+    The arguments and the errors are those of `dataprep.append.dataset.append_dataset`. If there is
+    nothing to append, the plan has no shards, so `work` and `finish` have nothing to do.
     """
     with (
         closing(LocalEngine(workers)) as reader,
-        prepared_append(source, out, options, name=name, reader=reader, progress=progress) as (planned, finished),
+        prepared_append(source, out, options, name=name, reader=reader, progress=progress) as (
+            planned,
+            finished,
+        ),
     ):
         if isinstance(planned, AppendPlan):
             appended = _planned_append(planned.base, name, planned.source_digest, planned.known)
             write_plan(planned.source, planned.plan, out, planned.job.options, appended)
-        elif read_mark(out) is None:  # else the folder has the plan of an append that is in progress
+        elif (
+            read_mark(out) is None
+        ):  # else the folder has the plan of an append that is in progress
             _write_empty_plan(source, read_base(out), options, name)
         return PlannedSteps(planned, len(finished))
 
@@ -79,29 +85,39 @@ def _planned_append(base: Base, name: str, source_digest: str, known: int) -> Pl
 
 def _write_empty_plan(source: Source, base: Base, options: Options, name: str) -> None:
     digest = hashlib.sha256(base.digest.encode()).hexdigest()[:32]
-    nothing = replace(take_rows(source, np.zeros(0, np.int64)), rejected=(), classes=base.manifest.classes)
+    nothing = replace(
+        take_rows(source, np.zeros(0, np.int64)), rejected=(), classes=base.manifest.classes
+    )
     with storage.partials([base.out], is_locked=True):
         plan = ConversionPlan((), digest)
-        write_plan(nothing, plan, base.out, options, _planned_append(base, name, digest, len(source)))
+        write_plan(
+            nothing, plan, base.out, options, _planned_append(base, name, digest, len(source))
+        )
 
 
 def is_appended(plan: StoredPlan, out: str) -> bool:
     """Return whether everything in the plan of an append is in the dataset, or was rejected.
 
     Raises:
-        CallError: it is not, and the append is not in progress any more, or the dataset has changed since.
+        CallError: it is not, and the append is not in progress any more, or the dataset has changed
+            since.
 
     """
-    mark = read_mark(out)  # before the manifest: another process may finish meanwhile, and removes the mark last
+    mark = read_mark(
+        out
+    )  # before the manifest: another process may finish meanwhile, and removes the mark last
     base = read_base(out, option="")
-    if not plan.shards or any(each.options.get("plan") == plan.fingerprint for each in base.manifest.revisions):
+    if not plan.shards or any(
+        each.options.get("plan") == plan.fingerprint for each in base.manifest.revisions
+    ):
         return True
     if has_ended(out):
         return True
     is_planned = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
     if not is_planned or plan.append is None or plan.append.parent != base.digest:
         raise CallError(
-            f"the plan in {printable(out)} is of an append that was reverted, or that ended without a new image",
+            f"the plan in {printable(out)} is of an append that was reverted, or that ended without"
+            " a new image",
             hint="run `dataprep plan --append` again",
         )
     return False
@@ -132,35 +148,52 @@ def finish_planned_append(
     """
     plan = read_plan(out)
     if plan.append is None:
-        raise CallError(f"the plan in {printable(out)} appends nothing", hint=f"run `dataprep finish {out}`")
+        raise CallError(
+            f"the plan in {printable(out)} appends nothing", hint=f"run `dataprep finish {out}`"
+        )
     check_canary(plan.canary)
     job = plan.job(out)
     with storage.locked(out, shared=True):
         storage.check_partials([out])
         if not is_appended(plan, out):
             results = check_shards(job, {}, engine or LocalEngine(workers), progress)
-            missing = [number for number, shard in enumerate(job.shards) if results[shard.name] is None]
-            if missing and not is_appended(plan, out):  # else another process has finished it meanwhile
+            missing = [
+                number for number, shard in enumerate(job.shards) if results[shard.name] is None
+            ]
+            if missing and not is_appended(
+                plan, out
+            ):  # else another process has finished it meanwhile
                 storage.sweep_dead(out)
                 raise missing_error(job, missing)
             base = read_base(out, option="")
             if base.digest == plan.append.parent:
                 found = [result for shard in job.shards if (result := results[shard.name])]
                 try:
-                    with storage.partials([out], is_locked=True):  # all shards are there: nobody needs another
-                        appended = finish_append(base, job, found, plan.append.source, plan.append.source_digest)
-                except StorageError:  # another process that finished the append removes the files of all
+                    with storage.partials(
+                        [out], is_locked=True
+                    ):  # all shards are there: nobody needs another
+                        appended = finish_append(
+                            base, job, found, plan.append.source, plan.append.source_digest
+                        )
+                except (
+                    StorageError
+                ):  # another process that finished the append removes the files of all
                     if not is_appended(plan, out):
                         raise
                     return _describe_finished(plan, out)
                 manifest, converted = appended
                 new = job.classes[len(base.manifest.classes) :]
-                return AppendResult(manifest, plan.append.known, None, replace(converted, resumed=0), new)
+                return AppendResult(
+                    manifest, plan.append.known, None, replace(converted, resumed=0), new
+                )
         return _describe_finished(plan, out)
 
 
 def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
-    """Describe an append that has ended; if it was killed before it removed its last files, remove them."""
+    """Describe an append that has ended.
+
+    If it was killed before it removed its last files, remove them.
+    """
     base, mark = read_base(out, option=""), read_mark(out)
     plans = [None, *(revision.options.get("plan") for revision in base.manifest.revisions)]
     revision = plans.index(plan.fingerprint) if plan.fingerprint in plans else None
@@ -173,5 +206,9 @@ def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
     if is_rejected:
         converted = describe_ended(plan, out, replace(base.manifest, splits=()))
         return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)
-    images = sum(split.images for split in plan.splits) + len(plan.rejected) + (plan.append.known if plan.append else 0)
+    images = (
+        sum(split.images for split in plan.splits)
+        + len(plan.rejected)
+        + (plan.append.known if plan.append else 0)
+    )
     return AppendResult(base.manifest, images, revision, None)

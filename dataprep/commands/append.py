@@ -19,9 +19,11 @@ from manifests.text import agree, plural, printable
 append_option = click.option(
     "--append",
     is_flag=True,
-    help="Add the images to the dataset OUT, as its next revision: new shards after the old ones, new classes at the "
-    "end. Images that are in OUT are left out. Options that are not given are taken from OUT. `dataprep revert` undoes "
-    "it.",
+    help=(
+        "Add the images to the dataset OUT, as its next revision: new shards after the old ones,"
+        " new classes at the end. Images that are in OUT are left out. Options that are not given"
+        " are taken from OUT. `dataprep revert` undoes it."
+    ),
 )
 
 if TYPE_CHECKING:
@@ -54,8 +56,14 @@ def append_source(
         planned = plan_append(source, read_base(out), options, name=name, reader=engine)
         print_append_plan(planned, out)
         return ExitStatus.SUCCESS
-    with ProgressBar("comparing") as check_bar, ProgressBar("converting") as bar, cleanup_on_interrupt():
-        result = append_dataset(source, out, options, name=name, engine=engine, progress=bar, check_progress=check_bar)
+    with (
+        ProgressBar("comparing") as check_bar,
+        ProgressBar("converting") as bar,
+        cleanup_on_interrupt(),
+    ):
+        result = append_dataset(
+            source, out, options, name=name, engine=engine, progress=bar, check_progress=check_bar
+        )
     return print_append(result, out, max_rejected)
 
 
@@ -91,13 +99,17 @@ def _print_notices(notices: Sequence[str]) -> None:
 
 def _print_known(known: int, out: str) -> None:
     if known:
-        print_line(f"{plural(known, 'image')} of the source {agree(known, 'is', 'are')} in {out} already")
+        print_line(
+            f"{plural(known, 'image')} of the source {agree(known, 'is', 'are')} in {out} already"
+        )
 
 
 def _print_new(classes: Sequence[str]) -> None:
     if classes:
         shown = ", ".join(printable(name) for name in classes[:5])
-        print_line(f"{plural(len(classes), 'new class')}: {shown}{', ...' if len(classes) > 5 else ''}")
+        print_line(
+            f"{plural(len(classes), 'new class')}: {shown}{', ...' if len(classes) > 5 else ''}"
+        )
 
 
 def _print_nothing(result: AppendResult, out: str) -> None:
@@ -106,7 +118,8 @@ def _print_nothing(result: AppendResult, out: str) -> None:
     images = plural(result.known, "image")
     rejected = ", or rejected then" if result.manifest.rejected else ""
     print_line(
-        f"nothing to append: all {images} of the source {agree(result.known, 'is', 'are')} in {out}{since}{rejected}"
+        f"nothing to append: all {images} of the source {agree(result.known, 'is', 'are')} in"
+        f" {out}{since}{rejected}"
     )
 
 

@@ -22,10 +22,16 @@ from manifests.text import one_line, plural
 Callback = TypeVar("Callback", bound=Callable[..., Any] | click.Command)
 
 workers_option = click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Maximum number of processes.  [default: one per CPU]"
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Maximum number of processes.  [default: one per CPU]",
 )
 classes_option = option(
-    "--classes", type=path_or_url, metavar="FILE", help="File of class names in label order, one per line."
+    "--classes",
+    type=path_or_url,
+    metavar="FILE",
+    help="File of class names in label order, one per line.",
 )
 max_classes_option = option(
     "--max-classes",
@@ -33,13 +39,17 @@ max_classes_option = option(
     metavar="N",
     default=DEFAULT_MAX_CLASSES,
     show_default=True,
-    help="Refuse integer labels of N and more, unless --classes names them: the manifest lists every class up to the "
-    "largest label.",
+    help=(
+        "Refuse integer labels of N and more, unless --classes names them: the manifest lists every"
+        " class up to the largest label."
+    ),
 )
 
 
 class Command(click.Command):
-    """A command whose callback returns an `ExitStatus`. An error becomes one line and an exit status.
+    """A command whose callback returns an `ExitStatus`.
+
+    An error becomes one line and an exit status.
 
     Every command has the options of `add_log_options`.
     """
@@ -82,10 +92,18 @@ def add_log_options(command: Callback) -> Callback:
         (
             ("--quiet", "Print no progress and no notes, only results and errors."),
             ("--verbose", "Also print what the command does in detail."),
-            ("--log-json", "Print one JSON object per line on stderr: progress, warnings, errors, and the result."),
+            (
+                "--log-json",
+                (
+                    "Print one JSON object per line on stderr: progress, warnings, errors, and the"
+                    " result."
+                ),
+            ),
         )
     ):
-        add = click.option(name, is_flag=True, expose_value=False, callback=_remember, help=help_text)
+        add = click.option(
+            name, is_flag=True, expose_value=False, callback=_remember, help=help_text
+        )
         add(command)
     return command
 
@@ -93,7 +111,9 @@ def add_log_options(command: Callback) -> Callback:
 def _remember(ctx: click.Context, option: click.Parameter, value: bool) -> None:
     ctx.meta[f"dataprep.{option.name}"] = value
     if ctx.meta.get(_QUIET) and ctx.meta.get(_VERBOSE):
-        raise click.UsageError("--quiet and --verbose exclude each other. Hint: leave one of them out.", ctx)
+        raise click.UsageError(
+            "--quiet and --verbose exclude each other. Hint: leave one of them out.", ctx
+        )
 
 
 @contextmanager
@@ -119,7 +139,8 @@ def print_failed(rows: Sequence[Mapping[str, str]]) -> None:
     if rows:
         first, images = rows[0], plural(len(rows), "image")
         print_error(
-            f"{first['source']}: dataprep failed on {images}, this one with {first['detail']}. Hint: {FAILED_HINT}."
+            f"{first['source']}: dataprep failed on {images}, this one with {first['detail']}."
+            f" Hint: {FAILED_HINT}."
         )
 
 
@@ -144,17 +165,25 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
     if file is None:
         return None
     try:
-        names = tuple(line.strip() for line in read_file(file, CLASS_NAMES).decode("utf-8-sig").rstrip().split("\n"))
+        names = tuple(
+            line.strip()
+            for line in read_file(file, CLASS_NAMES).decode("utf-8-sig").rstrip().split("\n")
+        )
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CallError(
-            f"--classes {file} cannot be read: {reason}", hint="give a UTF-8 text file with one class name per line"
+            f"--classes {file} cannot be read: {reason}",
+            hint="give a UTF-8 text file with one class name per line",
         ) from None
     if not any(names):
-        raise SourceError("the file contains no class names", file=file, hint="write one class name per line")
+        raise SourceError(
+            "the file contains no class names", file=file, hint="write one class name per line"
+        )
     if "" in names:
         line = names.index("") + 1
-        raise SourceError("the line is blank", file=file, line=line, hint="write one class name per line")
+        raise SourceError(
+            "the line is blank", file=file, line=line, hint="write one class name per line"
+        )
     if len(set(names)) < len(names):
         line = _first_repeated(names)
         message = f"class {shorten(names[line - 1])} is listed twice"

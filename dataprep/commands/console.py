@@ -53,7 +53,9 @@ class Console:
                 if isinstance(handler, _Handler):
                     logger.removeHandler(handler)
             logger.addHandler(_Handler(self))
-            logger.setLevel(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
+            logger.setLevel(
+                logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING
+            )
 
     def event(self, kind: str, text: str, **fields: Any) -> None:
         """Print an event: the text, or a JSON object with the fields, in which the text is the default message."""
@@ -107,7 +109,9 @@ class Console:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         if kind == "progress":
             del fields["message"]
-        return json.dumps({"time": now, "event": kind, "command": self._command, **fields}, default=str)
+        return json.dumps(
+            {"time": now, "event": kind, "command": self._command, **fields}, default=str
+        )
 
 
 class _Handler(logging.Handler):

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 overwrite_option = click.option(
     "--overwrite",
     is_flag=True,
-    help="Start over instead of resuming, and replace a dataset in OUT that was made from another source or with other "
-    "options.",
+    help=(
+        "Start over instead of resuming, and replace a dataset in OUT that was made from another"
+        " source or with other options."
+    ),
 )
 
 _INPUT = section(
@@ -40,25 +42,34 @@ _INPUT = section(
         multiple=True,
         type=path_or_url,
         metavar="SRC",
-        help="The images: an ImageFolder, a folder with train/ and val/, a tar or zip archive of class folders, "
-        "ImageNet in its archives or as Kaggle or PaddleClas arrange it, Market-1501 and similar re-ID datasets, "
-        "Parquet files with images (Hugging Face), MXNet RecordIO, LMDB of Caffe or LSUN, COCO, Pascal VOC, "
-        "Cityscapes, ADE20K, images/ with masks/ or depth/, a folder without classes (--unlabelled), a prepared "
-        "dataset, a list, or a CSV, TSV, JSON Lines or Parquet table. A path, or a URL: s3://, gs://, az://; https:// "
-        "for lists, tables and archives. Several --src are merged by class name.",
+        help=(
+            "The images: an ImageFolder, a folder with train/ and val/, a tar or zip archive of"
+            " class folders, ImageNet in its archives or as Kaggle or PaddleClas arrange it,"
+            " Market-1501 and similar re-ID datasets, Parquet files with images (Hugging Face),"
+            " MXNet RecordIO, LMDB of Caffe or LSUN, COCO, Pascal VOC, Cityscapes, ADE20K, images/"
+            " with masks/ or depth/, a folder without classes (--unlabelled), a prepared dataset, a"
+            " list, or a CSV, TSV, JSON Lines or Parquet table. A path, or a URL: s3://, gs://,"
+            " az://; https:// for lists, tables and archives. Several --src are merged by class"
+            " name."
+        ),
     ),
     option(
         "--out",
         type=path_or_url,
         metavar="OUT",
-        help="Output folder, or its URL: s3://, gs:// or az://.  [default: <SRC name>-<fmt> in the current folder]",
+        help=(
+            "Output folder, or its URL: s3://, gs:// or az://.  [default: <SRC name>-<fmt> in the"
+            " current folder]"
+        ),
     ),
     option(
         "--where",
         metavar="FILTER",
-        help='Convert only images that match FILTER, a condition in SQL, for example "size > 10000 and label != '
-        "'n01440764'\". Columns: path, label (the class name), split, size, columns of the source, width and height "
-        "of a prepared dataset. Needs the extra [sql].",
+        help=(
+            'Convert only images that match FILTER, a condition in SQL, for example "size > 10000'
+            " and label != 'n01440764'\". Columns: path, label (the class name), split, size,"
+            " columns of the source, width and height of a prepared dataset. Needs the extra [sql]."
+        ),
     ),
 )
 
@@ -143,7 +154,10 @@ _FIELDS = {
     "validate": ("validate",),
     "max_pixels": ("max_pixels",),
     "hash": ("hash",),
-    **dict.fromkeys(("resize_shorter", "max_side", "only_above", "quality", "subsampling", "filter"), ("downscale",)),
+    **dict.fromkeys(
+        ("resize_shorter", "max_side", "only_above", "quality", "subsampling", "filter"),
+        ("downscale",),
+    ),
     **dict.fromkeys(("store", "raw_size", "raw_fit"), ("raw",)),
 }
 
@@ -151,7 +165,11 @@ _FIELDS = {
 def _given_fields() -> frozenset[str]:
     """Return the fields of `Options` that the user set on the command line."""
     context = click.get_current_context()
-    given = (name for name in _FIELDS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE)
+    given = (
+        name
+        for name in _FIELDS
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    )
     return frozenset(field for name in given for field in _FIELDS[name])
 
 
@@ -160,7 +178,8 @@ def resolve_request(conversion: Conversion, *, append: bool = False) -> Request:
 
     Args:
         conversion: the values of the options.
-        append: whether to append to the dataset in the output folder, whose options are the defaults.
+        append: whether to append to the dataset in the output folder, whose options are the
+            defaults.
 
     Raises:
         DatasetError: an option is wrong, or the dataset to append to.
@@ -174,8 +193,12 @@ def resolve_request(conversion: Conversion, *, append: bool = False) -> Request:
         options = _appended_options(out, options)
 
     if out is None and len(src) > 1:
-        raise CallError("several --src require --out", hint="set --out to the folder of the new dataset")
-    return Request(options, out or _default_out(src[0], conversion.shards.fmt), " + ".join(map(_name_of, src)))
+        raise CallError(
+            "several --src require --out", hint="set --out to the folder of the new dataset"
+        )
+    return Request(
+        options, out or _default_out(src[0], conversion.shards.fmt), " + ".join(map(_name_of, src))
+    )
 
 
 def read_samples(conversion: Conversion, request: Request, workers: int | None = None) -> Source:
@@ -218,10 +241,12 @@ def _appended_options(out: str | None, options: Options) -> Options:
 
     base = read_base(out)
     made = base.manifest.options
-    if (made.get("val_fraction") or made.get("test_fraction")) and not (options.val_fraction or options.test_fraction):
+    if (made.get("val_fraction") or made.get("test_fraction")) and not (
+        options.val_fraction or options.test_fraction
+    ):
         print_note(
-            f"{out} was made with --val-fraction or --test-fraction, but this append is not: images without a split "
-            "go to train"
+            f"{out} was made with --val-fraction or --test-fraction, but this append is not: images"
+            " without a split go to train"
         )
     return inherited_options(base, options, _given_fields())
 

@@ -31,8 +31,10 @@ from manifests.interrupts import cleanup_on_interrupt
 @click.option(
     "--check-shards",
     is_flag=True,
-    help="Read the shards that an earlier run finished, and write damaged ones again. Indexes and tables are always "
-    "checked.",
+    help=(
+        "Read the shards that an earlier run finished, and write damaged ones again. Indexes and"
+        " tables are always checked."
+    ),
 )
 @append_option
 @click.option("--dry-run", is_flag=True, help="Print the plan; write nothing.")
@@ -50,16 +52,18 @@ def convert(
 ) -> ExitStatus:
     """Write images into shards.
 
-    Each shard gets a DALI index and a sample table. Images are stored byte for byte, unless you resize them or set
-    --store raw. Images that fail the check are not written; rejected.jsonl lists them with the reason. By
-    default, the header and the end of each image are checked; --validate decode decodes every image. If the command is
-    interrupted or killed, run it again to resume.
+    Each shard gets a DALI index and a sample table. Images are stored byte for byte, unless you
+    resize them or set --store raw. Images that fail the check are not written; rejected.jsonl lists
+    them with the reason. By default, the header and the end of each image are checked; --validate
+    decode decodes every image. If the command is interrupted or killed, run it again to resume.
     """
     if append:
         refuse_with_append(overwrite=overwrite, check_shards=check_shards)
     with closing(make_engine(engine, address, workers)) as runner:
         if not dry_run:
-            runner.start("dataprep.shards.write")  # the worker starts while this process reads the source
+            runner.start(
+                "dataprep.shards.write"
+            )  # the worker starts while this process reads the source
         request = resolve_request(conversion, append=append)
         source = read_samples(conversion, request, workers)
         if append:
@@ -75,7 +79,11 @@ def convert(
 
             print_plan(source, out, options, runner.workers, overwrite=overwrite)
             return ExitStatus.SUCCESS
-        with ProgressBar("checking") as check_bar, ProgressBar("converting") as bar, cleanup_on_interrupt():
+        with (
+            ProgressBar("checking") as check_bar,
+            ProgressBar("converting") as bar,
+            cleanup_on_interrupt(),
+        ):
             result = convert_dataset(
                 source,
                 out,

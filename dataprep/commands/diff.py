@@ -32,15 +32,18 @@ if TYPE_CHECKING:
 def diff(a: str, b: str, *, as_json: bool, limit: int) -> ExitStatus:
     """Compare two datasets.
 
-    Prints which samples of the dataset A were added, removed, relabelled, changed, moved to another split or renamed
-    in B, and which classes differ. Reads the sample tables; of datasets without checksums, also the images. Exit status
+    Prints which samples of the dataset A were added, removed, relabelled, changed, moved to another
+    split or renamed in B, and which classes differ. Reads the sample tables; of datasets without
+    checksums, also the images. Exit status
     0: they are equal; 1: they differ, or a table is damaged.
     """
     from dataprep.datasets.diff import diff_datasets
 
     result = diff_datasets(a, b, limit=limit)
     if as_json:
-        click.echo(json.dumps(_as_json(result, limit), indent=1))  # ASCII: sources can contain any character
+        click.echo(
+            json.dumps(_as_json(result, limit), indent=1)
+        )  # ASCII: sources can contain any character
     else:
         _print(a, b, result, limit)
     return ExitStatus.SUCCESS if result.is_equal else ExitStatus.DATA_PROBLEM
@@ -51,11 +54,15 @@ def _as_json(result: DatasetDiff, limit: int) -> dict[str, Any]:
         "equal": result.is_equal,
         "samples": {"a": result.samples[0], "b": result.samples[1], "same": result.same},
         **{
-            kind: {"count": count, "first": [_sides(difference) for difference in result.first[kind]]}
+            kind: {
+                "count": count,
+                "first": [_sides(difference) for difference in result.first[kind]],
+            }
             for kind, count in result.counts.items()
         },
         "classes": {
-            name: {"count": len(names), "first": list(names[:limit])} for name, names in _class_kinds(result).items()
+            name: {"count": len(names), "first": list(names[:limit])}
+            for name, names in _class_kinds(result).items()
         },
     }
 

@@ -17,11 +17,14 @@ from dataprep.resume.output import check_writable
 from dataprep.sources import Source
 from manifests.text import plural
 
-#: A note is printed if the free space is less than the estimated size of the shards times this factor.
+#: A note is printed if the free space is less than the estimated size of the shards times this
+#: factor.
 _SPACE_FACTOR = 1.02
 
 
-def print_plan(source: Source, out: str, options: Options, workers: int, *, overwrite: bool) -> None:
+def print_plan(
+    source: Source, out: str, options: Options, workers: int, *, overwrite: bool
+) -> None:
     """Print the plan and write nothing.
 
     Raises:
@@ -36,16 +39,22 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
     finished = find_resumable(source, plan, out, options, overwrite=overwrite).shards
     for split in plan.splits:
         shards = [shard for shard in plan.shards if shard.split == split]
-        images = f"{plural(_count_images(shards), 'image')}, {format_bytes(_source_bytes(source, shards))}"
+        images = (
+            f"{plural(_count_images(shards), 'image')},"
+            f" {format_bytes(_source_bytes(source, shards))}"
+        )
         print_line(f"{split}: {images}, {plural(len(shards), 'shard')}")
     remaining = [shard for shard in plan.shards if shard.name not in finished]
     if finished:
         print_line(
-            f"done by an earlier run: {plural(len(finished), 'shard')}; to do: {plural(len(remaining), 'shard')}"
+            f"done by an earlier run: {plural(len(finished), 'shard')}; to do:"
+            f" {plural(len(remaining), 'shard')}"
         )
     trial = run_trial(source, remaining, options)
     images_left = _count_images(remaining)
-    size = trial.stored * images_left if options.changes_images else _source_bytes(source, remaining)
+    size = (
+        trial.stored * images_left if options.changes_images else _source_bytes(source, remaining)
+    )
     free = shutil.disk_usage(writable).free
     about = "about " if options.downscale else ""
     print_line(f"out: {out}, {about}{format_bytes(size)} to write, {format_bytes(free)} free")
@@ -54,8 +63,9 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
     print_line(_disk_line(source, remaining, options, trial))
     processes = min(workers, len(remaining))
     print_line(
-        f"time: about {format_duration(images_left / trial.rate / processes)} with {plural(processes, 'worker')}, at "
-        f"{trial.rate:,.0f} images/s each, measured on {plural(trial.measured, 'image')} (without writing)"
+        f"time: about {format_duration(images_left / trial.rate / processes)} with"
+        f" {plural(processes, 'worker')}, at {trial.rate:,.0f} images/s each, measured on"
+        f" {plural(trial.measured, 'image')} (without writing)"
     )
     if free < size * _SPACE_FACTOR:
         print_note("the disk does not have enough free space")
@@ -70,9 +80,10 @@ def _disk_line(source: Source, shards: Sequence[ShardPlan], options: Options, tr
     sides = {"--resize-shorter": downscale.shorter, "--max-side": downscale.longest}
     resize = " ".join(f"{name} {side}" for name, side in sides.items() if side)
     return (
-        f"disk: {format_bytes(_source_bytes(source, shards))} for the images as they are; "
-        f"about {format_bytes(trial.stored * images)} with {resize}, measured on {plural(trial.measured, 'image')}; "
-        f"{format_bytes(math.prod(raw.pixels) * images)} with --store raw --raw-size {raw.size}"
+        f"disk: {format_bytes(_source_bytes(source, shards))} for the images as they are; about"
+        f" {format_bytes(trial.stored * images)} with {resize}, measured on"
+        f" {plural(trial.measured, 'image')}; {format_bytes(math.prod(raw.pixels) * images)} with"
+        f" --store raw --raw-size {raw.size}"
     )
 
 

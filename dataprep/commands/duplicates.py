@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     metavar="N",
     default=DEFAULT_DISTANCE,
     show_default=True,
-    help=f"Images are near copies if their 256-bit perceptual hashes differ in at most N bits, 0 to {MAX_DISTANCE}. -1 "
-    "finds only images with the same bytes.",
+    help=(
+        "Images are near copies if their 256-bit perceptual hashes differ in at most N bits, 0 to"
+        f" {MAX_DISTANCE}. -1 finds only images with the same bytes."
+    ),
 )
-@click.option("--across", is_flag=True, help="Look for near copies in different splits and datasets only.")
+@click.option(
+    "--across", is_flag=True, help="Look for near copies in different splits and datasets only."
+)
 @click.option(
     "--limit",
     type=click.IntRange(0),
@@ -45,14 +49,18 @@ if TYPE_CHECKING:
 @click.option(
     "--unlabelled",
     is_flag=True,
-    help="Do not read the labels of sources that are not prepared datasets. A folder may then contain images without "
-    "class folders.",
+    help=(
+        "Do not read the labels of sources that are not prepared datasets. A folder may then"
+        " contain images without class folders."
+    ),
 )
 @click.option(
     "--no-store",
     is_flag=True,
-    help=f"Do not store computed hashes in the datasets. By default, the file {HASHES_NAME} in a prepared dataset "
-    "gets them, so that the next run reads no images.",
+    help=(
+        f"Do not store computed hashes in the datasets. By default, the file {HASHES_NAME} in a"
+        " prepared dataset gets them, so that the next run reads no images."
+    ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @workers_option
@@ -69,10 +77,11 @@ def duplicates(
 ) -> ExitStatus:
     """Find images that occur more than once.
 
-    Finds images with the same bytes, and near copies: images of another size, quality or brightness, also rotated and
-    mirrored ones. Looks within and across the splits of one or several datasets, or of anything that `dataprep
-    convert` reads. Uses the hashes that `convert --hash` or an earlier run stored, or else reads the images. Exit
-    status 1: an image is in more than one split.
+    Finds images with the same bytes, and near copies: images of another size, quality or
+    brightness, also rotated and mirrored ones. Looks within and across the splits of one or several
+    datasets, or of anything that `dataprep convert` reads. Uses the hashes that `convert --hash` or
+    an earlier run stored, or else reads the images. Exit status 1: an image is in more than one
+    split.
     """
     from dataprep.duplicates.collection import collect, store_hashes
     from dataprep.duplicates.find import find_duplicates
@@ -83,18 +92,26 @@ def duplicates(
 
     for number, path in enumerate(datasets):
         if absolute(path) in map(absolute, datasets[:number]):
-            raise CallError(f"{printable(path)} is given twice", hint="give each dataset once: copies in it are found")
+            raise CallError(
+                f"{printable(path)} is given twice",
+                hint="give each dataset once: copies in it are found",
+            )
     plain = SourceOptions(label_type="none" if unlabelled else None)
     sources = [_read(path, SourceOptions() if is_prepared(path) else plain) for path in datasets]
     with ProgressBar("hashing") as bar:
         images = collect(sources, workers=workers, progress=bar)
     if not no_store:
         for folder, reason in store_hashes(images).items():
-            print_note(f"{folder}: the hashes are not stored ({reason}), so the next run computes them again")
+            print_note(
+                f"{folder}: the hashes are not stored ({reason}), so the next run computes them"
+                " again"
+            )
     with ProgressBar("comparing") as bar:
         found = find_duplicates(images, distance, across=across, workers=workers, progress=bar)
     summary = summarize(images, found, limit)
-    places = find_places(images, datasets, {number for match in summary.matches for number in match.images})
+    places = find_places(
+        images, datasets, {number for match in summary.matches for number in match.images}
+    )
     if images.problems:
         number, reason = min(images.problems.items())
         source, row = images.place(number)
@@ -104,7 +121,9 @@ def duplicates(
     for note in found.notes:
         print_note(note)
     if as_json:
-        click.echo(json.dumps(_as_json(summary, places, datasets, found), indent=1))  # ASCII: any path is safe
+        click.echo(
+            json.dumps(_as_json(summary, places, datasets, found), indent=1)
+        )  # ASCII: any path is safe
     else:
         _print(summary, places, datasets, limit)
     return ExitStatus.DATA_PROBLEM if summary.leaks else ExitStatus.SUCCESS
@@ -155,12 +174,18 @@ def _match_json(match: Match, places: dict[int, Place]) -> dict[str, Any]:
     }
 
 
-def _print(summary: Summary, places: dict[int, Place], datasets: tuple[str, ...], limit: int) -> None:
+def _print(
+    summary: Summary, places: dict[int, Place], datasets: tuple[str, ...], limit: int
+) -> None:
     is_one = len(datasets) == 1
     for match in summary.matches:
         _print_match(match, places, is_one=is_one)
     if hidden := summary.pairs - len(summary.matches):
-        what = f"and {hidden:,} more" if limit else f"{plural(hidden, 'pair')} {agree(hidden, 'is', 'are')} not listed"
+        what = (
+            f"and {hidden:,} more"
+            if limit
+            else f"{plural(hidden, 'pair')} {agree(hidden, 'is', 'are')} not listed"
+        )
         print_line(f"{what}; --limit {summary.pairs} lists all")
     if summary.pairs and limit:
         print_line()
@@ -171,7 +196,10 @@ def _print(summary: Summary, places: dict[int, Place], datasets: tuple[str, ...]
         has = agree(summary.conflicts, "has", "have")
         print_line(f"{plural(summary.conflicts, 'pair')} {has} conflicting labels")
     for (later, earlier), count in summary.leaks.items():
-        of, into = (part.split if is_one else f"{datasets[part.source]} {part.split}" for part in (later, earlier))
+        of, into = (
+            part.split if is_one else f"{datasets[part.source]} {part.split}"
+            for part in (later, earlier)
+        )
         print_line(f"{plural(count, 'image')} of {of} {agree(count, 'is', 'are')} also in {into}")
     if not summary.leaks:
         print_line("no image is in more than one split")

@@ -24,14 +24,18 @@ def add_engine_options(function: _Function) -> _Function:
         type=click.Choice(("local", "ray")),
         default="local",
         show_default=True,
-        help="Where shards are written. local: in processes on this machine. ray: on the machines of a Ray cluster, "
-        "which must have the source and OUT at the same paths.",
+        help=(
+            "Where shards are written. local: in processes on this machine. ray: on the machines of"
+            " a Ray cluster, which must have the source and OUT at the same paths."
+        ),
     )
     address = click.option(
         "--address",
         metavar="ADDRESS",
-        help="With --engine ray: auto, HOST:PORT or ray://HOST:PORT.  [default: auto, the cluster that this machine "
-        "belongs to]",
+        help=(
+            "With --engine ray: auto, HOST:PORT or ray://HOST:PORT.  [default: auto, the cluster"
+            " that this machine belongs to]"
+        ),
     )
     return engine(address(function))
 
@@ -45,7 +49,9 @@ def make_engine(engine: EngineName, address: str | None, workers: int | None) ->
     """
     if engine == "local":
         if address is not None:
-            raise CallError("--address needs --engine ray", hint="add --engine ray, or leave --address out")
+            raise CallError(
+                "--address needs --engine ray", hint="add --engine ray, or leave --address out"
+            )
         return LocalEngine(workers)
     from dataprep.engines.ray import RayEngine
 

@@ -22,8 +22,9 @@ from manifests.interrupts import cleanup_on_interrupt
 def finish(out: str, *, max_rejected: float, workers: int | None) -> ExitStatus:
     """Complete a dataset whose shards `dataprep work` has written.
 
-    Checks that every shard of OUT/plan is there, and writes rejected.jsonl and manifest.json. If shards are missing,
-    it says which tasks to run again. It can be run any number of times, on any machine.
+    Checks that every shard of OUT/plan is there, and writes rejected.jsonl and manifest.json. If
+    shards are missing, it says which tasks to run again. It can be run any number of times, on any
+    machine.
     """
     from dataprep.convert.finish import finish as finish_dataset
     from dataprep.plan.files import read_plan
@@ -32,7 +33,9 @@ def finish(out: str, *, max_rejected: float, workers: int | None) -> ExitStatus:
         from dataprep.append.steps import finish_planned_append
 
         with ProgressBar("checking") as bar, cleanup_on_interrupt():
-            return print_append(finish_planned_append(out, workers=workers, progress=bar), out, max_rejected)
+            return print_append(
+                finish_planned_append(out, workers=workers, progress=bar), out, max_rejected
+            )
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
         result = finish_dataset(out, workers=workers, progress=bar)
     return print_result(replace(result, resumed=0), out, max_rejected)

@@ -23,8 +23,10 @@ _IMAGES = section(
         type=click.Choice(get_args(Validation)),
         default="header",
         show_default=True,
-        help="none: do not check the images. header: check the header and the end of each image. decode: also decode "
-        "every image.",
+        help=(
+            "none: do not check the images. header: check the header and the end of each image."
+            " decode: also decode every image."
+        ),
     ),
     option(
         "--max-pixels",
@@ -32,8 +34,10 @@ _IMAGES = section(
         metavar="N",
         default=MAX_PIXELS,
         show_default=True,
-        help="Reject images with more than N pixels, which may be decompression bombs. A value above the default also "
-        "accepts small files with very many pixels.",
+        help=(
+            "Reject images with more than N pixels, which may be decompression bombs. A value above"
+            " the default also accepts small files with very many pixels."
+        ),
     ),
     option(
         "--resize-shorter",
@@ -51,7 +55,10 @@ _IMAGES = section(
         "--only-above",
         type=Count(1),
         metavar="N",
-        help="Do not resize images whose shorter side (with only --max-side: longer side) has at most N pixels.",
+        help=(
+            "Do not resize images whose shorter side (with only --max-side: longer side) has at"
+            " most N pixels."
+        ),
     ),
     option(
         "--quality",
@@ -62,8 +69,10 @@ _IMAGES = section(
     option(
         "--subsampling",
         type=click.Choice(get_args(Subsampling)),
-        help="Chroma subsampling of resized images. keep: the same as the source JPEG, or 444 for other formats.  "
-        f"[default: {_DOWNSCALE.subsampling}]",
+        help=(
+            "Chroma subsampling of resized images. keep: the same as the source JPEG, or 444 for"
+            f" other formats.  [default: {_DOWNSCALE.subsampling}]"
+        ),
     ),
     option(
         "--filter",
@@ -75,8 +84,10 @@ _IMAGES = section(
         type=click.Choice(get_args(Store)),
         default="encoded",
         show_default=True,
-        help="encoded: image files such as JPEG or PNG. raw: decoded pixels, all images of one size, which "
-        "need no decoding when they are read, but far more disk space.",
+        help=(
+            "encoded: image files such as JPEG or PNG. raw: decoded pixels, all images of one size,"
+            " which need no decoding when they are read, but far more disk space."
+        ),
     ),
     option(
         "--raw-size",
@@ -87,9 +98,10 @@ _IMAGES = section(
     option(
         "--raw-fit",
         type=click.Choice(get_args(Fit)),
-        help="How raw images become square. crop: resize to cover the square, then center crop. pad: resize to fit, "
-        "then pad with black.  "
-        f"[default: {_RAW.fit}]",
+        help=(
+            "How raw images become square. crop: resize to cover the square, then center crop."
+            f" pad: resize to fit, then pad with black.  [default: {_RAW.fit}]"
+        ),
     ),
 )
 
@@ -121,17 +133,27 @@ class ImageArguments:
 
         """
         resize = {"--resize-shorter": self.resize_shorter, "--max-side": self.max_side}
-        encoding = {"--only-above": self.only_above, "--quality": self.quality, "--subsampling": self.subsampling}
+        encoding = {
+            "--only-above": self.only_above,
+            "--quality": self.quality,
+            "--subsampling": self.subsampling,
+        }
         raw = {"--raw-size": self.raw_size, "--raw-fit": self.raw_fit}
         if self.store == "raw":
             hint = "leave it out; --raw-size sets the image size"
             _reject({**resize, **encoding}, "cannot be used with --store raw", hint)
-            return None, Raw(self.raw_size or _RAW.size, self.raw_fit or _RAW.fit, self.filter or _RAW.filter)
+            return None, Raw(
+                self.raw_size or _RAW.size, self.raw_fit or _RAW.fit, self.filter or _RAW.filter
+            )
         _reject(raw, "requires --store raw", "add --store raw, or leave the option out")
         side = self.resize_shorter or self.max_side
         if side is None:
             hint = "set the size of the stored images with one of them"
-            _reject({**encoding, "--filter": self.filter}, "requires --resize-shorter or --max-side", hint)
+            _reject(
+                {**encoding, "--filter": self.filter},
+                "requires --resize-shorter or --max-side",
+                hint,
+            )
             return None, None
         if self.only_above is not None and self.only_above < side:
             name = "--resize-shorter" if self.resize_shorter else "--max-side"

@@ -33,20 +33,32 @@ from manifests.text import plural
 @click.option(
     "--image",
     metavar="NAME",
-    help="TFRecord feature or WebDataset extension of the image. Separate several extensions with commas.",
+    help=(
+        "TFRecord feature or WebDataset extension of the image. Separate several extensions with"
+        " commas."
+    ),
 )
 @click.option(
-    "--label", metavar="NAME", help="TFRecord feature or WebDataset extension of the label, or of the caption."
+    "--label",
+    metavar="NAME",
+    help="TFRecord feature or WebDataset extension of the label, or of the caption.",
 )
 @click.option(
     "--label-type",
     type=click.Choice(("class", "none", "caption")),
     default="class",
     show_default=True,
-    help="What the labels are. caption: text in .txt files, or in the feature image/caption, caption or text.",
+    help=(
+        "What the labels are. caption: text in .txt files, or in the feature image/caption, caption"
+        " or text."
+    ),
 )
-@click.option("--unlabelled", is_flag=True, help="The records have no labels: the same as --label-type none.")
-@click.option("--label-key", metavar="KEY", help="Member of a sample's .json file that contains the label.")
+@click.option(
+    "--unlabelled", is_flag=True, help="The records have no labels: the same as --label-type none."
+)
+@click.option(
+    "--label-key", metavar="KEY", help="Member of a sample's .json file that contains the label."
+)
 @click.option(
     "--label-offset",
     type=int,
@@ -60,15 +72,19 @@ from manifests.text import plural
 @click.option(
     "--split",
     metavar="NAME",
-    help="Name of the split that all shards belong to.  [default: from their file and folder names]",
+    help=(
+        "Name of the split that all shards belong to.  [default: from their file and folder names]"
+    ),
 )
 @click.option(
     "--validate",
     type=click.Choice(get_args(Validation)),
     default="none",
     show_default=True,
-    help="none: read only record and image headers. header: read everything and compute checksums. "
-    "decode: also decode every image.",
+    help=(
+        "none: read only record and image headers. header: read everything and compute checksums. "
+        "decode: also decode every image."
+    ),
 )
 @workers_option
 @click.option("--overwrite", is_flag=True, help="Replace existing index files that differ.")
@@ -92,13 +108,16 @@ def index(
 
     Writes a DALI index and a sample table for each shard, and a manifest. Shards are never changed.
 
-    Each PATH is a folder of .tar or .tfrecord files, or one such file, or a URL of either; all files must be in one
-    folder. Shards written by TensorFlow, the webdataset library, img2dataset or tar can be indexed.
+    Each PATH is a folder of .tar or .tfrecord files, or one such file, or a URL of either; all
+    files must be in one folder. Shards written by TensorFlow, the webdataset library, img2dataset
+    or tar can be indexed.
     """
     from dataprep.index.dataset import index_shards
 
     if unlabelled and label_type == "caption":
-        raise CallError("--unlabelled and --label-type caption contradict each other", hint="leave one out")
+        raise CallError(
+            "--unlabelled and --label-type caption contradict each other", hint="leave one out"
+        )
     options = IndexOptions(
         image=image,
         label=label,
@@ -116,14 +135,20 @@ def index(
     for error in result.errors:
         print_error(str(error))
     if result.manifest is None:
-        print_error(f"{plural(len(result.errors), 'shard')} cannot be indexed, so {result.folder} was not changed")
+        print_error(
+            f"{plural(len(result.errors), 'shard')} cannot be indexed, so {result.folder} was not"
+            " changed"
+        )
         return ExitStatus.DATA_PROBLEM
     for notice in result.notices:
         print_note(notice)
     for part in result.manifest.splits:
         print_line(f"{part.name}: {format_totals(part.samples, part.bytes, len(part.shards))}")
     if result.rejected:
-        print_line(f"left out of the index: {plural(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
+        print_line(
+            f"left out of the index: {plural(result.rejected, 'record')}, see"
+            f" {result.folder}/rejected.jsonl"
+        )
         print_failed(result.failed)
         return ExitStatus.DATA_PROBLEM
     print_line(f"{result.folder} is complete")

@@ -31,13 +31,18 @@ def _refuse_batch_size(ctx: click.Context, _: click.Parameter, value: str | None
 
 @click.command(cls=Command)
 @click.argument("dataset", type=path_or_url)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, including the number of samples of each class.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON, including the number of samples of each class.",
+)
 @click.option("--batch-size", hidden=True, expose_value=False, callback=_refuse_batch_size)
 def info(dataset: str, *, as_json: bool) -> ExitStatus:
     """Print what a dataset contains.
 
-    Prints the splits, classes, image sizes and bytes of DATASET, a folder or a URL, or the plan that `dataprep plan`
-    wrote, if DATASET is OUT/plan.
+    Prints the splits, classes, image sizes and bytes of DATASET, a folder or a URL, or the plan
+    that `dataprep plan` wrote, if DATASET is OUT/plan.
     """
     if _is_plan(dataset):
         from dataprep.commands.plan_info import print_plan
@@ -62,18 +67,26 @@ def _is_plan(folder: str) -> bool:
 
 
 def _print_summary(out: str, summary: DatasetSummary) -> None:
-    samples = f"{plural(summary.samples, 'sample')}{labels_line(summary.label_type, summary.classes)}"
+    samples = (
+        f"{plural(summary.samples, 'sample')}{labels_line(summary.label_type, summary.classes)}"
+    )
     raw = f" raw {'x'.join(map(str, summary.pixels))}," if summary.pixels else ""
     print_line(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
     for revision in summary.revisions:
         added = ", ".join(f"{name} +{samples:,}" for name, samples in revision.samples.items())
-        shards = f"{plural(revision.shards, 'shard')}, {plural(revision.classes, 'class')} since then"
-        print_line(f"revision {revision.revision}: {added} from {printable(revision.source)}, in {shards}")
+        shards = (
+            f"{plural(revision.shards, 'shard')}, {plural(revision.classes, 'class')} since then"
+        )
+        print_line(
+            f"revision {revision.revision}: {added} from {printable(revision.source)}, in {shards}"
+        )
     for name, split in summary.splits.items():
         _print_split(name, split)
     if summary.rejected:
         print_line()
-        print_line(f"rejected: {plural(summary.rejected, 'image')}, see {out}/{summary.rejected_file}")
+        print_line(
+            f"rejected: {plural(summary.rejected, 'image')}, see {out}/{summary.rejected_file}"
+        )
 
 
 def labels_line(label_type: LabelType, classes: int) -> str:
@@ -84,14 +97,20 @@ def labels_line(label_type: LabelType, classes: int) -> str:
         return ", unlabelled"
     if label_type == "mask" and not classes:
         return ", labels: mask (classes without names)"
-    return f", labels: {label_type}" + (f" of {plural(classes, 'class')}" if has_classes(label_type) else "")
+    return f", labels: {label_type}" + (
+        f" of {plural(classes, 'class')}" if has_classes(label_type) else ""
+    )
 
 
 def _print_split(name: str, split: SplitSummary) -> None:
     print_line()
     print_line(f"{name}: {format_totals(split.samples, split.bytes, split.shards)}")
     print_line(f"  {'':14}" + "".join(f"{quantile:>10}" for quantile in split.width))
-    columns = {"width, pixels": split.width, "height, pixels": split.height, "size, bytes": split.size}
+    columns = {
+        "width, pixels": split.width,
+        "height, pixels": split.height,
+        "size, bytes": split.size,
+    }
     for title, column in columns.items():
         print_line(f"  {title:14}" + "".join(f"{value:>10,}" for value in column.values()))
     for number, values in enumerate(split.values, 1):
@@ -105,7 +124,11 @@ def _print_split(name: str, split: SplitSummary) -> None:
 
 def _class_sizes(labels: Mapping[str, int]) -> str:
     ordered = sorted(labels.items(), key=lambda item: item[1])
-    (smallest, least), (_, median), (largest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
+    (smallest, least), (_, median), (largest, most) = (
+        ordered[0],
+        ordered[len(ordered) // 2],
+        ordered[-1],
+    )
     low, high = f"{least:,} ({cut_middle(smallest, 80)})", f"{most:,} ({cut_middle(largest, 80)})"
     text = f"samples per class: {low} to {high}, median {median:,}"
     empty = sum(samples == 0 for samples in labels.values())

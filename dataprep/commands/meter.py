@@ -40,11 +40,19 @@ class State:
     @property
     def fraction(self) -> float | None:
         """The part of the images that is done, 0 to 1."""
-        return None if self.total is None else 1.0 if self.total == 0 else min(self.done / self.total, 1.0)
+        return (
+            None
+            if self.total is None
+            else 1.0
+            if self.total == 0
+            else min(self.done / self.total, 1.0)
+        )
 
 
 class Meter:
-    """Counts images. Shards of earlier runs are left out of the rate. The caller synchronizes threads.
+    """Counts images. Shards of earlier runs are left out of the rate.
+
+    The caller synchronizes threads.
 
     Args:
         images: number of images; `None` if it is not known.
@@ -95,11 +103,15 @@ class Meter:
         if total is None and self.finished:
             counted = done - sum(self._parts.values())
             is_estimate = self.finished < self._shards
-            total = max(round(counted / self.finished * self._shards), done) if is_estimate else done
+            total = (
+                max(round(counted / self.finished * self._shards), done) if is_estimate else done
+            )
         since, before = self._points[0]
         rate = (self._new - before) / (now - since) if self._new > before and now > since else None
         left = None if total is None or rate is None else max(total - done, 0) / rate
-        return State(done, total, is_estimate, rate, 0.0 if done == total else left, now - self._started)
+        return State(
+            done, total, is_estimate, rate, 0.0 if done == total else left, now - self._started
+        )
 
 
 #: Without a terminal, progress is reported after so many seconds, or as often as this in total.
@@ -138,14 +150,24 @@ def describe(state: State) -> str:
 
 def describe_speed(state: State) -> list[str]:
     """Describe the rate and the time left, as far as they are known."""
-    rate = [] if state.rate is None else [f"{state.rate:,.{0 if state.rate >= 10 else 1}f} images/s"]
-    return rate if state.seconds_left is None else [*rate, f"{format_duration(state.seconds_left)} left"]
+    rate = (
+        [] if state.rate is None else [f"{state.rate:,.{0 if state.rate >= 10 else 1}f} images/s"]
+    )
+    return (
+        rate
+        if state.seconds_left is None
+        else [*rate, f"{format_duration(state.seconds_left)} left"]
+    )
 
 
 def format_duration(seconds: float) -> str:
     """Format a time with its two largest units: ``45 s``, ``3 min 12 s``, ``2 h 5 min``, ``1 d 4 h``."""
     whole = round(seconds)
-    for name, size, smaller, unit in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+    for name, size, smaller, unit in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
         if whole >= size:
             return f"{whole // size} {name} {whole % size // unit} {smaller}"
     return f"{whole} s"

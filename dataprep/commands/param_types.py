@@ -26,8 +26,8 @@ def byte_size(text: str) -> int:
         raise click.BadParameter(f"{error}. Hint: write it like 256MiB, 1GB or 4096.") from None
     if text.strip().isdigit() and 0 < size < _MIN_BARE:
         raise click.BadParameter(
-            f"{text.strip()} means {text.strip()} bytes, less than 1 MiB. Hint: write {text.strip()}MiB, or "
-            f"{text.strip()}B if you mean bytes."
+            f"{text.strip()} means {text.strip()} bytes, less than 1 MiB. Hint: write"
+            f" {text.strip()}MiB, or {text.strip()}B if you mean bytes."
         )
     if size < 1:
         raise click.BadParameter(f"{text!r} is less than one byte.")
@@ -38,7 +38,9 @@ def path_or_url(text: str) -> str:
     """Normalize a path or a URL: a ``file://`` URL becomes a path."""
     try:
         return normal_path(text)
-    except CallError as error:  # as a ValueError, click would replace it by the URL, with all that is secret in it
+    except (
+        CallError
+    ) as error:  # as a ValueError, click would replace it by the URL, with all that is secret in it
         raise click.BadParameter(str(error)) from None
 
 
@@ -62,7 +64,9 @@ class Fraction(Number):
 
     name = "fraction"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Convert ``"0.01"`` or ``"1%"`` to a float."""
         if isinstance(value, str) and value.strip().endswith("%"):
             with suppress(ValueError):

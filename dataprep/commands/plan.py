@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 def plan(*, conversion: Conversion, overwrite: bool, append: bool) -> ExitStatus:
     """Plan a conversion that several processes or machines share.
 
-    Writes OUT/plan/, which lists the images of each shard. Then `dataprep work OUT` writes the shards, and `dataprep
-    finish OUT` the manifest. The three steps give the same bytes as `dataprep convert`. `dataprep info OUT/plan`
-    describes the plan.
+    Writes OUT/plan/, which lists the images of each shard. Then `dataprep work OUT` writes the
+    shards, and `dataprep finish OUT` the manifest. The three steps give the same bytes as `dataprep
+    convert`. `dataprep info OUT/plan` describes the plan.
     """
     if append:
         refuse_with_append(overwrite=overwrite)
@@ -61,7 +61,9 @@ def _plan_append(source: Source, request: Request) -> ExitStatus:
     from dataprep.append.steps import write_append_plan
 
     with ProgressBar("comparing") as bar, cleanup_on_interrupt():
-        result = write_append_plan(source, request.out, request.options, name=request.name, progress=bar)
+        result = write_append_plan(
+            source, request.out, request.options, name=request.name, progress=bar
+        )
     print_append_plan(result.planned, request.out)
     _print_end(request.out, result.resumed)
     return ExitStatus.SUCCESS

@@ -26,7 +26,9 @@ def print_plan(folder: str, *, as_json: bool) -> None:
     """
     out = os.path.dirname(os.path.abspath(folder))
     if not os.path.samefile(plan_folder(out), folder):
-        raise CallError(f"{folder} is not the folder `plan` of an output folder", hint="give OUT/plan")
+        raise CallError(
+            f"{folder} is not the folder `plan` of an output folder", hint="give OUT/plan"
+        )
     plan = read_plan(out)
     if as_json:
         members = {name: value for name, value in plan_to_json(plan).items() if name != "tables"}
@@ -40,9 +42,15 @@ def _print(folder: str, plan: StoredPlan) -> None:
     contents = f"{plural(images, 'image')}{labels_line(plan.label_type, len(plan.classes))}"
     print_line(f"{folder}: plan of {plan.options.fmt}, {contents}, {plural(plan.shards, 'shard')}")
     if plan.append:
-        print_line(f"appends to revision {plan.append.revision - 1}; {plural(plan.append.known, 'image')} known before")
+        print_line(
+            f"appends to revision {plan.append.revision - 1}; {plural(plan.append.known, 'image')}"
+            " known before"
+        )
     for split in plan.splits:
-        totals = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}, {plural(split.shards, 'shard')}"
+        totals = (
+            f"{plural(split.images, 'image')}, {format_bytes(split.bytes)},"
+            f" {plural(split.shards, 'shard')}"
+        )
         print_line(f"  {split.name}: {totals}")
     print_line(f"source: {plan.root} ({plan.layout})")
     if plan.extra:
@@ -52,5 +60,8 @@ def _print(folder: str, plan: StoredPlan) -> None:
     for name, value in plan.options.as_json().items():
         if name not in ("fmt", "made_by") and value is not None:
             print_line(f"  {name}: {json.dumps(value)}")
-    print_line(f"made by {', '.join(f'{name} {version}' for name, version in plan.canary.versions.items())}")
+    print_line(
+        "made by"
+        f" {', '.join(f'{name} {version}' for name, version in plan.canary.versions.items())}"
+    )
     print_line(f"fingerprint {plan.fingerprint}, canary {plan.canary.digest}")

@@ -39,7 +39,10 @@ class ProgressBar:
         self._ended = threading.Event()
 
     def start(self, images: int | None, shards: int) -> None:
-        """Show the beginning. A step can have several parts: each is shown from its own beginning to its end."""
+        """Show the beginning.
+
+        A step can have several parts: each is shown from its own beginning to its end.
+        """
         with self._lock:
             is_first = self._meter is None
             self._close()
@@ -75,7 +78,10 @@ class ProgressBar:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._ended.set()
         listen(None)
@@ -104,9 +110,11 @@ class _Bar:
             desc=step,
             total=state.total,
             dynamic_ncols=True,
-            bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} images [{elapsed}{postfix}]"
-            if state.total is not None
-            else "{desc}: {n_fmt} images [{elapsed}{postfix}]",
+            bar_format=(
+                "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} images [{elapsed}{postfix}]"
+                if state.total is not None
+                else "{desc}: {n_fmt} images [{elapsed}{postfix}]"
+            ),
             file=sys.stderr,
         )
         console.bar = self._bar
@@ -114,7 +122,9 @@ class _Bar:
     def show(self, state: State) -> None:
         bar = self._bar
         if bar.total is None and state.total is not None:
-            bar.bar_format = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} images [{elapsed}{postfix}]"
+            bar.bar_format = (
+                "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} images [{elapsed}{postfix}]"
+            )
         bar.total = state.total
         bar.set_postfix_str(", ".join(describe_speed(state)), refresh=False)
         bar.update(state.done - bar.n)
@@ -144,7 +154,9 @@ class _Lines:
             self._write(state)
 
     def _write(self, state: State) -> None:
-        console.event("progress", f"{self._step}: {describe(state)}", step=self._step, **_fields(state))
+        console.event(
+            "progress", f"{self._step}: {describe(state)}", step=self._step, **_fields(state)
+        )
 
 
 def _fields(state: State) -> dict[str, Any]:

@@ -20,7 +20,10 @@ from manifests.text import plural
     type=path_or_url,
     multiple=True,
     metavar="SRC",
-    help="The source that the dataset, or one of its revisions, was made from; several if it was made from several.",
+    help=(
+        "The source that the dataset, or one of its revisions, was made from; several if it was"
+        " made from several."
+    ),
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be repaired; write nothing.")
 @add_source_options
@@ -35,10 +38,11 @@ def repair(
 ) -> ExitStatus:
     """Replace damaged and missing files of a dataset.
 
-    Reads all files of DATASET and compares them with the checksums in the manifest. Indexes and tables are
-    rebuilt from their shards where a shard determines every byte; with --src, everything else is made again from the
-    source, with the options in the manifest. A file is replaced only by one with the right checksum; intact files are
-    not changed. Exit status 1: a file could not be repaired. If the command is interrupted or killed, run it again.
+    Reads all files of DATASET and compares them with the checksums in the manifest. Indexes and
+    tables are rebuilt from their shards where a shard determines every byte; with --src, everything
+    else is made again from the source, with the options in the manifest. A file is replaced only by
+    one with the right checksum; intact files are not changed. Exit status 1: a file could not be
+    repaired. If the command is interrupted or killed, run it again.
     """
     from dataprep.repair.dataset import repair_dataset
 
@@ -57,13 +61,23 @@ def repair(
             will = "would be " if dry_run else ""
             print_line(f"{file.file}: {file.damage}; {will}{file.repair}")
         else:
-            print_line(str(DatasetError(f"{file.damage}; not repaired: {file.reason}", file=file.file, hint=file.hint)))
+            print_line(
+                str(
+                    DatasetError(
+                        f"{file.damage}; not repaired: {file.reason}",
+                        file=file.file,
+                        hint=file.hint,
+                    )
+                )
+            )
     broken = sum(not file.repair for file in result.files)
     repaired = len(result.files) - broken
     if not result.files:
         print_line(f"nothing to repair in {dataset}: {plural(result.shards, 'shard')} checked")
     elif repaired:
-        print_line(f"{plural(repaired, 'file')} {'can be ' if dry_run else ''}repaired in {dataset}")
+        print_line(
+            f"{plural(repaired, 'file')} {'can be ' if dry_run else ''}repaired in {dataset}"
+        )
     if not broken:
         return ExitStatus.SUCCESS
     print_note(f"{plural(broken, 'file')} in {dataset} cannot be repaired")

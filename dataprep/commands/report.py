@@ -30,7 +30,10 @@ _PRINTED = 12
     "source",
     cls=RenamedOption,
     metavar="DIR",
-    help="Folder that the dataset was converted from, to show the rejected images. Nothing outside of it is opened.",
+    help=(
+        "Folder that the dataset was converted from, to show the rejected images. Nothing outside"
+        " of it is opened."
+    ),
 )
 @click.option(
     "--sample",
@@ -38,7 +41,10 @@ _PRINTED = 12
     metavar="N",
     default=20_000,
     show_default=True,
-    help="Number of random images to decode for pixel statistics. All other numbers come from all images.",
+    help=(
+        "Number of random images to decode for pixel statistics. All other numbers come from all"
+        " images."
+    ),
 )
 @click.option(
     "--batch-size",
@@ -54,10 +60,17 @@ _PRINTED = 12
     metavar="SIZE",
     default="8MiB",
     show_default=True,
-    help="Limit on the size of the HTML file. It contains fewer pictures if necessary, and says so.",
+    help=(
+        "Limit on the size of the HTML file. It contains fewer pictures if necessary, and says so."
+    ),
 )
 @click.option(
-    "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Seed of the random images."
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Seed of the random images.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that are not reports.")
 @click.option("--json", "as_json", is_flag=True, help="Also print the JSON.")
@@ -77,9 +90,10 @@ def report(
 ) -> ExitStatus:
     """Write one HTML page that shows DATASET, a folder or a URL.
 
-    The page shows splits, classes, sizes, duplicates, rejected images, images that stand out, contact sheets, and what
-    training will cost. It begins with what to look at. It is one file that needs neither network nor scripts. The exit
-    status is 1 if files are missing or damaged, or an image cannot be decoded.
+    The page shows splits, classes, sizes, duplicates, rejected images, images that stand out,
+    contact sheets, and what training will cost. It begins with what to look at. It is one file that
+    needs neither network nor scripts. The exit status is 1 if files are missing or damaged, or an
+    image cannot be decoded.
     """
     import os
 
@@ -88,7 +102,9 @@ def report(
 
     check_out(out, overwrite=overwrite)
     if source is not None and not os.path.isdir(source):
-        raise CallError(f"--src {source} is not a folder", hint="give the folder that the dataset was made from")
+        raise CallError(
+            f"--src {source} is not a folder", hint="give the folder that the dataset was made from"
+        )
     options = ReportOptions(source, sample, batch_size, max_size, seed, workers)
     with ProgressBar("decoding") as bar:
         made = make_report(dataset, options, bar)
@@ -100,6 +116,8 @@ def report(
         for finding in facts.findings[:_PRINTED]:
             print_line(f"{finding.severity}: {finding.title}")
         if len(facts.findings) > _PRINTED:
-            print_line(f"and {plural(len(facts.findings) - _PRINTED, 'finding')} more in the report")
+            print_line(
+                f"and {plural(len(facts.findings) - _PRINTED, 'finding')} more in the report"
+            )
         print_line(f"{out} and {json_path(out)} are written")
     return ExitStatus.DATA_PROBLEM if facts.problems or facts.looks.failed else ExitStatus.SUCCESS

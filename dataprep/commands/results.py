@@ -28,7 +28,12 @@ max_rejected_option = click.option(
 
 
 def print_result(
-    result: ConvertResult, out: str, max_rejected: float, *, appended: bool = False, rejected: str | None = None
+    result: ConvertResult,
+    out: str,
+    max_rejected: float,
+    *,
+    appended: bool = False,
+    rejected: str | None = None,
 ) -> ExitStatus:
     """Print the totals of a complete dataset; return status 1 if too many images were rejected.
 
@@ -37,7 +42,8 @@ def print_result(
         out: the output folder.
         max_rejected: largest fraction of the images that may be rejected.
         appended: the totals are those of new shards in a dataset.
-        rejected: name of the list of rejected images in the folder; `None` means that of the manifest.
+        rejected: name of the list of rejected images in the folder; `None` means that of the
+            manifest.
 
     """
     for notice in result.notices:
@@ -56,13 +62,16 @@ def print_result(
     if result.rejected:
         fraction = result.rejected / result.images
         images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
-        name = rejected or (result.manifest.rejected.name if result.manifest.rejected else "rejected.jsonl")
+        name = rejected or (
+            result.manifest.rejected.name if result.manifest.rejected else "rejected.jsonl"
+        )
         print_line(f"rejected: {images}, see {out}/{name}")
         print_failed(result.failed)
         if fraction > max_rejected:
             print_error(
-                f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}. "
-                "Hint: replace these images, or raise --max-rejected to accept the dataset without them."
+                f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}."
+                " Hint: replace these images, or raise --max-rejected to accept the dataset"
+                " without them."
             )
             return ExitStatus.DATA_PROBLEM
     if not appended:
@@ -74,7 +83,10 @@ def _change_table(result: ConvertResult) -> Iterator[str]:
     """Yield the lines of a table: images and bytes before and after, kept, resized and rejected."""
     unchanged = result.changes.get("", (0, 0, 0))
     changed = [counts for change, counts in result.changes.items() if change]
-    rows = {"kept": unchanged, "resized": [sum(column) for column in zip((0, 0, 0), *changed, strict=True)]}
+    rows = {
+        "kept": unchanged,
+        "resized": [sum(column) for column in zip((0, 0, 0), *changed, strict=True)],
+    }
     before, after = (sum(counts[column] for counts in rows.values()) for column in (1, 2))
     yield f"{'':10}{'images':>12}{'before':>12}{'after':>12}"
     for name, (images, source_bytes, stored_bytes) in rows.items():
@@ -89,4 +101,8 @@ def _change_table(result: ConvertResult) -> Iterator[str]:
 
 def _count_changed(result: ConvertResult, *changes: str) -> int:
     """Count the images that had at least one of these changes."""
-    return sum(counts[0] for made, counts in result.changes.items() if not set(changes).isdisjoint(made.split()))
+    return sum(
+        counts[0]
+        for made, counts in result.changes.items()
+        if not set(changes).isdisjoint(made.split())
+    )

@@ -16,9 +16,10 @@ from manifests.text import agree, plural
 def revert(dataset: str) -> ExitStatus:
     """Undo the last append.
 
-    Removes what an interrupted `dataprep convert --append` wrote to DATASET. If none was interrupted, goes back
-    to the revision before the newest one, and removes the shards that the newest one added. If the command is
-    interrupted or killed, run it again. Close loaders that read the newest revision first.
+    Removes what an interrupted `dataprep convert --append` wrote to DATASET. If none was
+    interrupted, goes back to the revision before the newest one, and removes the shards that the
+    newest one added. If the command is interrupted or killed, run it again. Close loaders that read
+    the newest revision first.
     """
     from dataprep.append.revert import revert_dataset
 

@@ -35,7 +35,10 @@ class RenamedOption(click.Option):
 
 
 def option(*names: str, **attributes: Any) -> Callable[..., Decorator]:
-    """Return `click.option` with these arguments, for `section`. Called without arguments, it is in no section."""
+    """Return `click.option` with these arguments, for `section`.
+
+    Called without arguments, it is in no section.
+    """
     return partial(click.option, *names, cls=_SectionOption, **attributes)
 
 
@@ -81,7 +84,9 @@ def pass_record(name: str, record: type[Any], *sections: Decorator) -> Decorator
     return add
 
 
-def write_options(command: click.Command, context: click.Context, formatter: click.HelpFormatter) -> None:
+def write_options(
+    command: click.Command, context: click.Context, formatter: click.HelpFormatter
+) -> None:
     """Write the options of a command section by section, in the order of their first options."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(context):

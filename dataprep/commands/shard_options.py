@@ -45,7 +45,10 @@ _SHARDS = section(
     option(
         "--no-shuffle",
         is_flag=True,
-        help="Store the images in the order of the source. Readers that shuffle only within a buffer need the shuffle.",
+        help=(
+            "Store the images in the order of the source. Readers that shuffle only within a buffer"
+            " need the shuffle."
+        ),
     ),
 )
 

@@ -34,8 +34,11 @@ _FILES = section(
     option(
         "--pattern",
         metavar="PATTERN",
-        help="How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part} becomes a column, "
-        "* matches any text, ? one character. The label is {identity} or {label}, or else the class folder.",
+        help=(
+            "How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part}"
+            " becomes a column, * matches any text, ? one character. The label is {identity} or"
+            " {label}, or else the class folder."
+        ),
     ),
 )
 
@@ -44,27 +47,36 @@ _LABELS = section(
     option(
         "--label-column",
         metavar="NAME",
-        help="Table column, or {part} of --pattern, that contains the labels. Several columns, separated by commas, "
-        "are numbers of a regression, or 0 or 1 for each class.",
+        help=(
+            "Table column, or {part} of --pattern, that contains the labels. Several columns,"
+            " separated by commas, are numbers of a regression, or 0 or 1 for each class."
+        ),
     ),
     option(
         "--label-type",
         type=click.Choice(LABEL_TYPES),
-        help="What the labels are. By default, it is detected and printed before anything is written: lists, and text "
-        "with vertical bars, are multi-label; numbers with fractions are a regression; text in a column called caption "
-        "is a caption; other labels are classes.",
+        help=(
+            "What the labels are. By default, it is detected and printed before anything is"
+            " written: lists, and text with vertical bars, are multi-label; numbers with fractions"
+            " are a regression; text in a column called caption is a caption; other labels are"
+            " classes."
+        ),
     ),
     option(
         "--unlabelled",
         is_flag=True,
-        help="Leave out the labels: the same as --label-type none. A folder may then contain images without class "
-        "folders.",
+        help=(
+            "Leave out the labels: the same as --label-type none. A folder may then contain images"
+            " without class folders."
+        ),
     ),
     option(
         "--label-separator",
         metavar="TEXT",
-        help="Text between the classes of an image that has several, or between its numbers.  "
-        "[default: a vertical bar for classes]",
+        help=(
+            "Text between the classes of an image that has several, or between its numbers.  "
+            "[default: a vertical bar for classes]"
+        ),
     ),
     classes_option,
     max_classes_option,
@@ -72,8 +84,10 @@ _LABELS = section(
         "--rename-classes",
         type=path_or_url,
         metavar="FILE",
-        help="File of class names to rename, lines of `old,new`. Classes with the same new name become one. --classes "
-        "then lists the new names.",
+        help=(
+            "File of class names to rename, lines of `old,new`. Classes with the same new name"
+            " become one. --classes then lists the new names."
+        ),
     ),
 )
 
@@ -129,10 +143,18 @@ class SourceArguments:
         """
         label_type, separator = self.label_type, self.label_separator
         if self.unlabelled and label_type not in (None, "none"):
-            raise CallError(f"--unlabelled and --label-type {label_type} contradict each other", hint="leave one out")
+            raise CallError(
+                f"--unlabelled and --label-type {label_type} contradict each other",
+                hint="leave one out",
+            )
         if separator == "":
-            raise CallError("--label-separator is empty", hint="give the text between two classes, for example ';'")
-        if separator is not None and (self.unlabelled or label_type not in (None, "multi-label", "regression")):
+            raise CallError(
+                "--label-separator is empty",
+                hint="give the text between two classes, for example ';'",
+            )
+        if separator is not None and (
+            self.unlabelled or label_type not in (None, "multi-label", "regression")
+        ):
             raise CallError(
                 "--label-separator needs labels of several classes or numbers",
                 hint="set --label-type multi-label or regression, or leave it out",
@@ -160,5 +182,9 @@ def _print_contents(src: str, source: Source) -> None:
 
 def _describe_contents(source: Source) -> str:
     """Return how many images a source has, and what their labels are."""
-    origin = f" from {source.label_origin}" if source.label_origin and source.label_type != "class" else ""
+    origin = (
+        f" from {source.label_origin}"
+        if source.label_origin and source.label_type != "class"
+        else ""
+    )
     return f"{plural(len(source), 'image')}{labels_line(source.label_type, len(source.classes))}{origin}"

@@ -31,17 +31,22 @@ _SPLITS = section(
     option(
         "--split-by",
         metavar="COLUMN",
-        help="With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the same split, "
-        "instead of stratifying. Every source with classes has the column label. duplicates: keep copies in the same "
-        "split, and stratify.",
+        help=(
+            "With --val-fraction or --test-fraction: keep images with the same value of COLUMN in"
+            " the same split, instead of stratifying. Every source with classes has the column"
+            " label. duplicates: keep copies in the same split, and stratify."
+        ),
     ),
     option(
         "--duplicates",
         type=click.Choice(get_args(Resolution)),
         default="keep",
         show_default=True,
-        help="What to do with images that occur more than once, also in another size, quality or orientation. drop: "
-        "convert one of them, and list the others in rejected.jsonl. same-split: move them to one split.",
+        help=(
+            "What to do with images that occur more than once, also in another size, quality or"
+            " orientation. drop: convert one of them, and list the others in rejected.jsonl."
+            " same-split: move them to one split."
+        ),
     ),
     option(
         "--distance",
@@ -49,13 +54,18 @@ _SPLITS = section(
         metavar="N",
         default=DEFAULT_DISTANCE,
         show_default=True,
-        help="With --duplicates or --split-by duplicates: the 256-bit perceptual hashes of copies differ in at most N "
-        "bits. -1: only images with the same bytes are copies.",
+        help=(
+            "With --duplicates or --split-by duplicates: the 256-bit perceptual hashes of copies"
+            " differ in at most N bits. -1: only images with the same bytes are copies."
+        ),
     ),
     option(
         "--hash",
         is_flag=True,
-        help="Store a perceptual hash of each image in the sample tables. dataprep duplicates and report use it.",
+        help=(
+            "Store a perceptual hash of each image in the sample tables. dataprep duplicates and"
+            " report use it."
+        ),
     ),
 )
 
@@ -84,8 +94,8 @@ def check_duplicates(options: Options) -> None:
     """
     if options.duplicates == "same-split" and options.split_by not in (None, BY_DUPLICATES):
         raise CallError(
-            f"--split-by {options.split_by} excludes --duplicates same-split: copies could be in groups of different "
-            "splits",
+            f"--split-by {options.split_by} excludes --duplicates same-split: copies could be in"
+            " groups of different splits",
             hint="use --duplicates drop, or leave one of them out",
         )
     if not options.finds_duplicates and options.distance != DEFAULT_DISTANCE:

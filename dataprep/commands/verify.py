@@ -26,8 +26,10 @@ from manifests.text import plural
     "--max-pixels",
     type=click.IntRange(1),
     metavar="N",
-    help="With --decode: report images with more than N pixels.  [default: the limit that the dataset was converted "
-    f"with, but at most {MAX_PIXELS}]",
+    help=(
+        "With --decode: report images with more than N pixels.  [default: the limit that the"
+        f" dataset was converted with, but at most {MAX_PIXELS}]"
+    ),
 )
 @workers_option
 def verify(
@@ -35,21 +37,27 @@ def verify(
 ) -> ExitStatus:
     """Check a dataset for damage.
 
-    Reads all files of DATASET, a folder or a URL; with --manifest-only, only the manifest. Prints the file,
-    record and byte offset of each problem, and how to fix it. Lists the first problems of each file, and counts the
-    others.
+    Reads all files of DATASET, a folder or a URL; with --manifest-only, only the manifest. Prints
+    the file, record and byte offset of each problem, and how to fix it. Lists the first problems of
+    each file, and counts the others.
     """
     from dataprep.verify.dataset import verify_dataset, verify_manifest
 
     if max_pixels is not None and not decode:
-        raise CallError("--max-pixels requires --decode", hint="add --decode, or leave --max-pixels out")
+        raise CallError(
+            "--max-pixels requires --decode", hint="add --decode, or leave --max-pixels out"
+        )
     if manifest_only and decode:
-        raise CallError("--manifest-only reads no image, so it excludes --decode", hint="leave one of them out")
+        raise CallError(
+            "--manifest-only reads no image, so it excludes --decode", hint="leave one of them out"
+        )
     with ProgressBar("verifying") as bar:
         if manifest_only:
             result = verify_manifest(dataset, workers=workers, progress=bar)
         else:
-            result = verify_dataset(dataset, decode=decode, max_pixels=max_pixels, workers=workers, progress=bar)
+            result = verify_dataset(
+                dataset, decode=decode, max_pixels=max_pixels, workers=workers, progress=bar
+            )
     for problem in result.problems:
         print_line(str(problem))
     listed = Counter(problem.file for problem in result.problems)
@@ -59,8 +67,9 @@ def verify(
     if result.without_checksum:
         has = "has" if result.without_checksum == 1 else "have"
         print_line(
-            f"{plural(result.without_checksum, 'shard')} {has} no checksum, so their images were not checked. "
-            "Hint: `dataprep index --validate header --overwrite` reads them and adds checksums."
+            f"{plural(result.without_checksum, 'shard')} {has} no checksum, so their images were"
+            " not checked. Hint: `dataprep index --validate header --overwrite` reads them and"
+            " adds checksums."
         )
     if result.problems:
         total = sum(result.counts.values())
@@ -68,5 +77,8 @@ def verify(
         print_line(f"{plural(total, 'problem')} in {dataset}{rest}")
         return ExitStatus.DATA_PROBLEM
     samples = f"{plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}"
-    print_line(f"no problems in {dataset}: {samples}{', whose contents were not read' if manifest_only else ''}")
+    print_line(
+        f"no problems in {dataset}:"
+        f" {samples}{', whose contents were not read' if manifest_only else ''}"
+    )
     return ExitStatus.SUCCESS

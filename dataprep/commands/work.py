@@ -23,14 +23,18 @@ from manifests.text import agree, plural
 @click.option(
     "--task",
     metavar="I/N",
-    help="Write share I of N equal shares of the shards; I counts from 0. auto takes I and N from a Slurm array; "
-    "auto/N takes I from a Slurm array or an indexed job of Kubernetes.",
+    help=(
+        "Write share I of N equal shares of the shards; I counts from 0. auto takes I and N from a"
+        " Slurm array; auto/N takes I from a Slurm array or an indexed job of Kubernetes."
+    ),
 )
 @click.option(
     "--claim",
     is_flag=True,
-    help="Write shards that no other `work --claim` is writing, until all are finished. A process that sends no "
-    "heartbeat for three times --heartbeat loses its shards to the others.",
+    help=(
+        "Write shards that no other `work --claim` is writing, until all are finished. A process"
+        " that sends no heartbeat for three times --heartbeat loses its shards to the others."
+    ),
 )
 @click.option(
     "--heartbeat",
@@ -42,11 +46,14 @@ from manifests.text import agree, plural
     help="With --claim: time between two heartbeats.  [default: 5]",
 )
 @workers_option
-def work(out: str, *, task: str | None, claim: bool, beat: float | None, workers: int | None) -> ExitStatus:
+def work(
+    out: str, *, task: str | None, claim: bool, beat: float | None, workers: int | None
+) -> ExitStatus:
     """Write shards of the plan in OUT: a share of them with --task, what is left with --claim, or all.
 
-    Any number of these commands can run at the same time, on any number of machines that share OUT and the source.
-    Finished shards are kept. If the command is interrupted or killed, run it again to resume.
+    Any number of these commands can run at the same time, on any number of machines that share OUT
+    and the source. Finished shards are kept. If the command is interrupted or killed, run it again
+    to resume.
     """
     from dataprep.convert.work import work as work_on
     from dataprep.plan.tasks import Share, parse_task
@@ -54,12 +61,18 @@ def work(out: str, *, task: str | None, claim: bool, beat: float | None, workers
     if claim and task is not None:
         raise CallError("--claim and --task exclude each other", hint="leave one of them out")
     if claim and is_url(out):
-        raise CallError("--claim needs a folder that all machines share, but OUT is a URL", hint="use --task I/N")
+        raise CallError(
+            "--claim needs a folder that all machines share, but OUT is a URL",
+            hint="use --task I/N",
+        )
     share = None if claim else parse_task(task, os.environ) if task is not None else Share(0, 1)
     with ProgressBar("converting") as bar, cleanup_on_interrupt():
         result = work_on(out, share, workers=workers, progress=bar, beat=beat)
     if result.resumed:
-        were, by = agree(result.resumed, "was", "were"), "another run" if claim else "an earlier run"
+        were, by = (
+            agree(result.resumed, "was", "were"),
+            "another run" if claim else "an earlier run",
+        )
         print_line(f"{plural(result.resumed, 'shard')} {were} done by {by}")
     images = sum(shard.conversion.samples for shard in result.written)
     print_line(f"{plural(len(result.written), 'shard')} written, {plural(images, 'sample')}")

@@ -1,4 +1,6 @@
-"""Read images from containers, in place: archives, tables, shards and databases. Nothing is unpacked.
+"""Read images from containers, in place: archives, tables, shards and databases.
+
+Nothing is unpacked.
 
 A worker opens a container when it needs the first image of it, and keeps the last few open.
 """
@@ -12,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from awscrt.checksums import crc32c
 
-from dataprep.containers.base import ContainerReader, Location, ReaderName, location_table, locations_of
+from dataprep.containers.base import (
+    ContainerReader,
+    Location,
+    ReaderName,
+    location_table,
+    locations_of,
+)
 from dataprep.containers.files import FileReader
 from dataprep.images.base import Rejected
 from manifests.remote import is_url, join_path
@@ -36,7 +44,8 @@ __all__ = [
 #: Containers that a process keeps open.
 MAX_OPEN = 64
 
-#: The module of each reader. Its function `open_container` takes a path and returns a `ContainerReader`.
+#: The module of each reader. Its function `open_container` takes a path and returns a
+#: `ContainerReader`.
 _MODULES: dict[ReaderName, str] = {
     "range": "dataprep.containers.ranges",
     "pixels": "dataprep.containers.ranges",
@@ -63,11 +72,15 @@ def read_location(root: str, location: Location, size: int) -> bytes:
         SourceVanishedError: the container has changed since the source was scanned.
 
     """
-    return _checked(_reader(join_path(root, location.container), location.reader).read(location, size), location)
+    return _checked(
+        _reader(join_path(root, location.container), location.reader).read(location, size), location
+    )
 
 
 def start_reading(root: str, location: Location) -> Future[Buffer] | None:
-    """Begin to read an image in an object store; `None` for any other. `finish_reading` takes the result.
+    """Begin to read an image in an object store; `None` for any other.
+
+    `finish_reading` takes the result.
 
     Raises:
         OSError: the container cannot be read.
@@ -113,12 +126,18 @@ def _checked(data: bytes, location: Location) -> bytes:
     """
     if location.crc32c is not None and crc32c(data) != location.crc32c:
         place = f"byte {location.position} of {location.container}"
-        raise Rejected("corrupt", f"the image at {place} does not have the checksum that the sample table states")
+        raise Rejected(
+            "corrupt",
+            f"the image at {place} does not have the checksum that the sample table states",
+        )
     return data
 
 
 def _reader(path: str, name: ReaderName) -> ContainerReader:
-    """Return a reader from the cache. One that is dropped closes its file as soon as no thread uses it."""
+    """Return a reader from the cache.
+
+    One that is dropped closes its file as soon as no thread uses it.
+    """
     key = (path, name)
     with _lock:
         reader = _open.get(key)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: How a container is read. ``"range"``: bytes of the file. ``"pixels"``: the same, and they are pixels that are not
-#: encoded. ``"zip"``: a member of a zip archive. ``"recordio"``: a record of an MXNet RecordIO file. ``"parquet"``: a
-#: row of a Parquet file.
+#: How a container is read. ``"range"``: bytes of the file. ``"pixels"``: the same, and they are
+#: pixels that are not encoded. ``"zip"``: a member of a zip archive. ``"recordio"``: a record of an
+#: MXNet RecordIO file. ``"parquet"``: a row of a Parquet file.
 ReaderName = Literal["range", "pixels", "zip", "recordio", "parquet"]
 
 
@@ -20,9 +20,10 @@ class Location(NamedTuple):
     Attributes:
         container: path of the container, relative to the root of the source unless absolute.
         reader: how it is read.
-        position: first byte of the image (range, pixels), of the header before it (zip) or of its record (recordio), or
-            number of the row (parquet).
-        length: number of bytes stored there; of a record, the length of its data. -1 if it is not known (parquet).
+        position: first byte of the image (range, pixels), of the header before it (zip) or of its
+            record (recordio), or number of the row (parquet).
+        length: number of bytes stored there; of a record, the length of its data. -1 if it is not
+            known (parquet).
         key: CRC-32 of the image, 4 bytes, big-endian (zip), or path of the column (parquet).
         crc32c: CRC-32C of the image, if the source states it.
 
@@ -37,14 +38,18 @@ class Location(NamedTuple):
 
 
 class ContainerReader(Protocol):
-    """Reads images from one open container. Readers are cached, and may be used by several threads at once."""
+    """Reads images from one open container.
+
+    Readers are cached, and may be used by several threads at once.
+    """
 
     def read(self, location: Location, size: int) -> bytes:
         """Return the bytes of an image.
 
         Args:
             location: where it is in this container.
-            size: its size in bytes when the source was scanned; `UNREADABLE` or an estimate if that is not known.
+            size: its size in bytes when the source was scanned; `UNREADABLE` or an estimate if that
+                is not known.
 
         Raises:
             OSError: the container cannot be read.
@@ -55,11 +60,19 @@ class ContainerReader(Protocol):
 
 
 def location_schema() -> pa.Schema:
-    """Return the columns of `Source.location`: the fields of `Location`. A null container means a plain file."""
+    """Return the columns of `Source.location`: the fields of `Location`.
+
+    A null container means a plain file.
+    """
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.large_string())
-    types = {"position": pa.int64(), "length": pa.int64(), "key": pa.binary(), "crc32c": pa.uint32()}
+    types = {
+        "position": pa.int64(),
+        "length": pa.int64(),
+        "key": pa.binary(),
+        "crc32c": pa.uint32(),
+    }
     return pa.schema({"container": text, "reader": text, **types})
 
 
@@ -69,7 +82,8 @@ def location_table(container: pa.Array, reader: ReaderName | pa.Array, **columns
     Args:
         container: path of the container of each image, text [n].
         reader: how the containers are read.
-        columns: arrays of n values for the other columns; those that are not given have the defaults of `Location`.
+        columns: arrays of n values for the other columns; those that are not given have the
+            defaults of `Location`.
 
     """
     import pyarrow as pa
@@ -85,14 +99,20 @@ def location_table(container: pa.Array, reader: ReaderName | pa.Array, **columns
         elif not isinstance(value, (pa.Array, pa.ChunkedArray)):
             value = pa.array(value, field.type)
         value = value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
-        arrays.append(_encode(value) if pa.types.is_dictionary(field.type) else value.cast(field.type))
+        arrays.append(
+            _encode(value) if pa.types.is_dictionary(field.type) else value.cast(field.type)
+        )
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _encode(text: pa.Array) -> pa.Array:
     import pyarrow as pa
 
-    return text if pa.types.is_dictionary(text.type) else text.cast(pa.large_string()).dictionary_encode()
+    return (
+        text
+        if pa.types.is_dictionary(text.type)
+        else text.cast(pa.large_string()).dictionary_encode()
+    )
 
 
 def locations_of(table: pa.Table | None, rows: Any) -> list[Location | None] | None:

@@ -66,13 +66,19 @@ class LocalFile:
     def read(self, at: int, length: int) -> bytes:
         """Return exactly `length` bytes from byte `at`; see `ContainerFile`."""
         data = os.pread(self.file.fileno(), length, at)
-        while 0 < len(data) < length and (more := os.pread(self.file.fileno(), length - len(data), at + len(data))):
+        while 0 < len(data) < length and (
+            more := os.pread(self.file.fileno(), length - len(data), at + len(data))
+        ):
             data += more
         if len(data) < length:
             raise SourceVanishedError(
-                f"the file ends at byte {at + len(data)}, but had an image there when the source was scanned",
+                f"the file ends at byte {at + len(data)}, but had an image there when the source"
+                " was scanned",
                 file=self.path,
-                hint="wait until no program writes to the source, then convert or plan again with --overwrite",
+                hint=(
+                    "wait until no program writes to the source, then convert or plan again with"
+                    " --overwrite"
+                ),
             )
         return data
 
@@ -82,7 +88,9 @@ class LocalFile:
 
 
 class RemoteFile:
-    """An object in an object store, of which only the parts that are needed are read. Implements `ContainerFile`.
+    """An object in an object store, of which only the parts that are needed are read.
+
+    Implements `ContainerFile`.
 
     Attributes:
         status: what the store says about it, as `os.stat` does.
@@ -116,17 +124,21 @@ class RemoteFile:
 
 
 class ListedFile(RemoteFile):
-    """An object that one thread reads roughly in order, a few bytes here and there. Implements `ContainerFile`.
+    """An object that one thread reads roughly in order, a few bytes here and there.
 
-    As long as the next bytes are less than `manifests.remote.COALESCE_BYTES` ahead, everything is read in long
-    requests, several at a time; otherwise only what is needed, in short ones.
+    Implements `ContainerFile`.
+
+    As long as the next bytes are less than `manifests.remote.COALESCE_BYTES` ahead, everything is
+    read in long requests, several at a time; otherwise only what is needed, in short ones.
     """
 
     def __init__(self, path: str) -> None:
         from dataprep.storage.remote_view import RemoteView
 
         super().__init__(path)
-        self._view = RemoteView(self.store, self.info, _MOST_BYTES, first=_FIRST_BYTES, ahead=_AHEAD)
+        self._view = RemoteView(
+            self.store, self.info, _MOST_BYTES, first=_FIRST_BYTES, ahead=_AHEAD
+        )
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
         """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
@@ -134,7 +146,9 @@ class ListedFile(RemoteFile):
 
 
 class ReadAhead:
-    """A file of which some bytes were read in advance; others are read in blocks. Implements `ContainerFile`.
+    """A file of which some bytes were read in advance; others are read in blocks.
+
+    Implements `ContainerFile`.
 
     One thread uses it.
 
@@ -201,7 +215,9 @@ class FileReader:
             size: as for `read`.
 
         """
-        return self._read_image(ReadAhead(self._file, location.position, bytes(data)), location, size)
+        return self._read_image(
+            ReadAhead(self._file, location.position, bytes(data)), location, size
+        )
 
 
 def open_container_file(path: str) -> LocalFile | RemoteFile:
@@ -227,7 +243,9 @@ def open_listed_file(path: str) -> LocalFile | ListedFile:
 
 
 def open_local_file(path: str) -> LocalFile:
-    """Open a file that contains images, and that a library reads by itself. Of a URL, this is a whole copy.
+    """Open a file that contains images, and that a library reads by itself.
+
+    Of a URL, this is a whole copy.
 
     Raises:
         OSError: it cannot be opened.

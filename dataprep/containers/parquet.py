@@ -76,7 +76,10 @@ class _Rows:
             value = self._group(location.key, number)[location.position - first]
         data: bytes | None = value.as_py()
         if data is None:
-            raise Rejected("empty", f"column {printable(location.key.decode())!r} of row {location.position} is null")
+            raise Rejected(
+                "empty",
+                f"column {printable(location.key.decode())!r} of row {location.position} is null",
+            )
         if len(data) > MAX_BYTES:
             raise Rejected("too-large", f"{len(data)} bytes, but the limit is {MAX_BYTES}")
         return data
@@ -88,7 +91,9 @@ class _Rows:
             try:
                 group = self._parquet.read_group(number, column.decode())
             except ParquetError as error:
-                raise Rejected("corrupt", f"the row group of the image cannot be read ({error})") from None
+                raise Rejected(
+                    "corrupt", f"the row group of the image cannot be read ({error})"
+                ) from None
             _groups.add(key, group)
         return group
 

@@ -1,7 +1,8 @@
 """Images in an MXNet RecordIO file.
 
-A record has the magic number, a word with a flag and a length, and data that is padded to 4 bytes. If the data contains
-the magic number at a multiple of 4 bytes, it is stored in several parts, and the number between them is left out.
+A record has the magic number, a word with a flag and a length, and data that is padded to 4 bytes.
+If the data contains the magic number at a multiple of 4 bytes, it is stored in several parts, and
+the number between them is left out.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def read_parts(file: ContainerFile, at: int) -> tuple[list[Part], int]:
         if flag not in ((_MIDDLE, _LAST) if parts else (_WHOLE, _FIRST)):
             raise RecordIOError("the parts of a record are in a wrong order", at)
         if at + _PREFIX.size + (length + 3) // 4 * 4 > file.size:
-            raise RecordIOError(f"the record continues after the end of the file, which has {file.size:,} bytes", at)
+            raise RecordIOError(
+                f"the record continues after the end of the file, which has {file.size:,} bytes", at
+            )
         parts.append(Part(at + _PREFIX.size, length))
         at += _PREFIX.size + (length + 3) // 4 * 4
         if flag in (_WHOLE, _LAST):
@@ -95,5 +98,7 @@ def _read_image(file: ContainerFile, location: Location, size: int) -> bytes:
         raise Rejected("corrupt", f"{error} (byte {error.byte})") from None
     data = WORD.pack(MAGIC).join(file.read(part.position, part.length) for part in parts)
     if len(data) < location.length or location.length < size:
-        raise Rejected("corrupt", f"the record at byte {location.position} has another length than in the scan")
+        raise Rejected(
+            "corrupt", f"the record at byte {location.position} has another length than in the scan"
+        )
     return data[location.length - size : location.length]

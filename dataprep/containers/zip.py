@@ -9,8 +9,8 @@ from dataprep.containers.base import ContainerReader, Location
 from dataprep.containers.files import ContainerFile, FileReader
 from dataprep.images.base import Rejected
 
-#: Header before the data of a member: signature, version, flags, method, time, CRC-32, sizes, lengths of name and extra
-#: field (APPNOTE.TXT 4.3.7).
+#: Header before the data of a member: signature, version, flags, method, time, CRC-32, sizes,
+#: lengths of name and extra field (APPNOTE.TXT 4.3.7).
 _LOCAL_HEADER = struct.Struct("<4sHHHIIIIHH")
 _SIGNATURE = b"PK\x03\x04"
 #: Bytes of this header, without the name and the extra field.
@@ -40,7 +40,9 @@ def _read_image(file: ContainerFile, location: Location, size: int) -> bytes:
     if method == DEFLATED:
         data = _inflate(data, size)
     if len(data) != size or zlib.crc32(data) != int.from_bytes(location.key, "big"):
-        raise Rejected("corrupt", "the bytes are not those of the length and checksum in the zip archive")
+        raise Rejected(
+            "corrupt", "the bytes are not those of the length and checksum in the zip archive"
+        )
     return data
 
 
@@ -55,4 +57,6 @@ def _inflate(data: bytes, size: int) -> bytes:
     try:
         return inflater.decompress(data, size + 1)
     except zlib.error as error:
-        raise Rejected("corrupt", f"the member of the zip archive cannot be decompressed ({error})") from None
+        raise Rejected(
+            "corrupt", f"the member of the zip archive cannot be decompressed ({error})"
+        ) from None

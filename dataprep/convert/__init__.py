@@ -1,4 +1,6 @@
-"""The steps of a conversion: open the source, plan, write the shards, finish; on one machine or many.
+"""The steps of a conversion: open the source, plan, write the shards, finish.
+
+On one machine or many.
 
 ::
 

@@ -2,10 +2,10 @@
 
 They only avoid duplicate work; correctness does not depend on them.
 
-A claim is a file that is created exclusively and names its owner. Each owner has one more file, its beat, and changes
-its content every few seconds. An observer measures with its own monotonic clock how long neither of them changes, so
-clocks need not agree. After three missed beats, the claim belongs to whoever creates it next. If the old owner was only
-slow, both write the same bytes.
+A claim is a file that is created exclusively and names its owner. Each owner has one more file, its
+beat, and changes its content every few seconds. An observer measures with its own monotonic clock
+how long neither of them changes, so clocks need not agree. After three missed beats, the claim
+belongs to whoever creates it next. If the old owner was only slow, both write the same bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _MAX_CONTENT = 200
 class Claims:
     """The claims of this process in one output folder, and what it has seen of the claims of others.
 
-    Use it as a context manager: the beat runs inside the block, and the claims are released at its end.
+    Use it as a context manager: the beat runs inside the block, and the claims are released at its
+    end.
 
     Args:
         out: the output folder, whose folder for temporary files exists.
@@ -54,7 +55,8 @@ class Claims:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_beating, daemon=True)
         self._mine: set[str] = set()
-        #: For each claim of another process: its content with the beat of its owner, and when this was first seen.
+        #: For each claim of another process: its content with the beat of its owner, and when this
+        #: was first seen.
         self._seen: dict[str, tuple[tuple[bytes, bytes], float]] = {}
 
     def __enter__(self) -> Self:
@@ -126,7 +128,9 @@ class Claims:
 
     def _write_beat(self) -> None:
         self._beats += 1
-        handle = os.open(self._beat_path(self._owner), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = os.open(
+            self._beat_path(self._owner), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
+        )
         try:
             os.pwrite(handle, f"{self._beats:020d} {self.beat:.3f}\n".encode(), 0)
         finally:

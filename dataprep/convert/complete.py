@@ -34,10 +34,11 @@ class ConvertResult:
         resumed: number of shards that earlier runs wrote.
         rejected: number of images that were not written, without `duplicates`.
         duplicates: number of images that were left out because they are copies.
-        changes: for each value of the column ``change``: number of samples, their total size in bytes in the source,
-            and as stored. Empty if the options store every image unchanged.
+        changes: for each value of the column ``change``: number of samples, their total size in
+            bytes in the source, and as stored. Empty if the options store every image unchanged.
         notices: messages about the new splits, one line each.
-        failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed on these images.
+        failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed
+            on these images.
 
     """
 
@@ -74,7 +75,10 @@ def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
 
 
 def describe_result(
-    job: Job, results: Sequence[ShardResult], manifest: Manifest, rejected: Sequence[Mapping[str, str]]
+    job: Job,
+    results: Sequence[ShardResult],
+    manifest: Manifest,
+    rejected: Sequence[Mapping[str, str]],
 ) -> ConvertResult:
     """Describe what a job has made.
 
@@ -153,7 +157,11 @@ def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | N
         splits=tuple(
             Split(
                 name,
-                tuple(shard for planned in job.shards if planned.split == name and (shard := shards[planned.name])),
+                tuple(
+                    shard
+                    for planned in job.shards
+                    if planned.split == name and (shard := shards[planned.name])
+                ),
             )
             for name in job.splits
         ),
@@ -165,7 +173,10 @@ def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | N
 
 
 def with_formats(every: Components, options: Options, image_formats: set[str]) -> Components:
-    """Return where records store image and label; of the image extensions, only those that the shards contain."""
+    """Return where records store image and label.
+
+    Of the image extensions, only those that the shards contain.
+    """
     if options.fmt != "webdataset" or options.store != "encoded":
         return every
     extensions = tuple(extension for name, extension in EXTENSIONS.items() if name in image_formats)

@@ -1,7 +1,8 @@
 """Convert a source into a dataset: make the plan, prepare the folder, write shards in parallel, then the manifest.
 
-Every step can be interrupted and resumed. A shard is done when its sample table has its final name, and the dataset
-is complete when ``manifest.json`` exists. `planning`, `work` and `finish` are the same steps in separate processes.
+Every step can be interrupted and resumed. A shard is done when its sample table has its final name,
+and the dataset is complete when ``manifest.json`` exists. `planning`, `work` and `finish` are the
+same steps in separate processes.
 """
 
 from __future__ import annotations
@@ -49,28 +50,29 @@ def convert_dataset(
 ) -> ConvertResult:
     """Write the images of a source into shards, with indexes, sample tables and a manifest, in the folder `out`.
 
-    Shards that an earlier run with the same source and options finished are kept. The bytes of every file depend
-    neither on the number of workers nor on interruptions, except for `stamps.STAMPS_NAME`.
+    Shards that an earlier run with the same source and options finished are kept. The bytes of
+    every file depend neither on the number of workers nor on interruptions, except for
+    `stamps.STAMPS_NAME`.
 
     Args:
         source: the samples to convert.
         out: output folder; created if it does not exist.
         options: everything that determines the bytes.
         workers: number of processes; `None` means one per CPU.
-        engine: runs the shard tasks instead of a new `LocalEngine`. Its workers may already be running; the thread
-            that started them must live until this call returns. The engine is closed at the end. Finished shards are
-            read again on this machine.
-        overwrite: start over, and replace a dataset in `out` that was made from another source or with other options.
-            Resumes only a run that was itself started with `overwrite`.
-        check_shards: read the shards that an earlier run finished, and write those with another checksum again. The
-            checksums of indexes and tables are always compared.
+        engine: runs the shard tasks instead of a new `LocalEngine`. Its workers may already be
+            running; the thread that started them must live until this call returns. The engine is
+            closed at the end. Finished shards are read again on this machine.
+        overwrite: start over, and replace a dataset in `out` that was made from another source or
+            with other options. Resumes only a run that was itself started with `overwrite`.
+        check_shards: read the shards that an earlier run finished, and write those with another
+            checksum again. The checksums of indexes and tables are always compared.
         progress: receives the finished shards, including those of earlier runs.
-        check_progress: receives the finished shards that are read again: all with `check_shards`, and those whose
-            source images have other times than in the earlier run.
+        check_progress: receives the finished shards that are read again: all with `check_shards`,
+            and those whose source images have other times than in the earlier run.
 
     Raises:
-        CallError: the options do not fit the source, `out` cannot be used or contains another dataset, or its dataset
-            is complete and images were replaced since.
+        CallError: the options do not fit the source, `out` cannot be used or contains another
+            dataset, or its dataset is complete and images were replaced since.
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """
@@ -86,21 +88,31 @@ def convert_dataset(
         if progress:
             progress.start(len(source), len(run.plan.shards))
         if not run.is_complete and not engine.is_local:
-            from dataprep.convert.machines import check_machines  # takes time, and a local engine needs no check
+            from dataprep.convert.machines import (
+                check_machines,
+            )  # takes time, and a local engine needs no check
 
             check_machines(engine, source, out)
-        left = [n for n, shard in enumerate(run.plan.shards) if not run.is_complete and shard.name not in run.finished]
+        left = [
+            n
+            for n, shard in enumerate(run.plan.shards)
+            if not run.is_complete and shard.name not in run.finished
+        ]
         tasks = SourceTasks(source, run.plan, run.job, left, engine.workers)
         images = sum(len(run.plan.shards[number].rows) for number in left)
         results: dict[str, ShardResult] = {}
-        with closing(engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))) as written:
+        with closing(
+            engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
+        ) as written:
             for result in chain(run.finished.values(), written):
                 log_shard(_log, result)
                 results[result.name] = result
                 if progress:
                     progress.advance(result.name, result.conversion.images, resumed=result.resumed)
         in_order = [results[shard.name] for shard in run.plan.shards if shard.name in results]
-        dataset = read_result(run.job, in_order) if run.is_complete else write_dataset(run.job, in_order)
+        dataset = (
+            read_result(run.job, in_order) if run.is_complete else write_dataset(run.job, in_order)
+        )
     return replace(dataset, notices=run.plan.notices)
 
 
@@ -112,7 +124,8 @@ class Prepared:
         plan: the plan.
         job: the job of the plan.
         finished: finished shards of this plan, by name. They are kept.
-        is_complete: whether the dataset is complete. Then `finished` lacks the shards whose images are all rejected.
+        is_complete: whether the dataset is complete. Then `finished` lacks the shards whose images
+            are all rejected.
 
     """
 
@@ -143,8 +156,8 @@ def prepared(
         always_writes: the caller writes files even if the dataset is complete.
 
     Raises:
-        CallError: the options do not fit the source, `out` cannot be used or contains another dataset, or its dataset
-            is complete and images were replaced since.
+        CallError: the options do not fit the source, `out` cannot be used or contains another
+            dataset, or its dataset is complete and images were replaced since.
         StoppedError: a problem outside of the program, for example another run in the folder.
 
     """
@@ -156,14 +169,19 @@ def prepared(
         storage.check_partials([out])
         has_other_plan = has_ended_append = False
         if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
-            from dataprep.append.rejected_only import has_ended, remove_ended  # take time, and most runs have no plan
+            from dataprep.append.rejected_only import (
+                has_ended,
+                remove_ended,
+            )  # take time, and most runs have no plan
             from dataprep.plan.files import check_plan, remove_empty_plan_folder, remove_plan
 
             has_ended_append = overwrite and has_ended(out)
             has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
             remove_empty_plan_folder(out)
         with storage.remember(out):
-            resumable = find_resumable(source, plan, out, options, overwrite=overwrite, rereading=rereading)
+            resumable = find_resumable(
+                source, plan, out, options, overwrite=overwrite, rereading=rereading
+            )
         if resumable.is_complete:
             clean_up(out, resumable.shards.values())
         if (
@@ -187,7 +205,9 @@ def prepared(
             len(plan.shards),
             len(resumable.shards),
         )
-        yield Prepared(plan, job_of(source, plan, out, options), resumable.shards, resumable.is_complete)
+        yield Prepared(
+            plan, job_of(source, plan, out, options), resumable.shards, resumable.is_complete
+        )
 
 
 def _make_folder(out: str) -> None:
@@ -195,13 +215,24 @@ def _make_folder(out: str) -> None:
         storage.make_folder(out)
     except OSError as error:
         hint = "make its parent writable for this user, or choose another folder with --out"
-        raise CallError(f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint) from None
+        raise CallError(
+            f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint
+        ) from None
 
 
 def _prepare_folder(
-    out: str, plan: ConversionPlan, options: Options, resumable: Resumable, *, overwrite: bool, is_locked: bool
+    out: str,
+    plan: ConversionPlan,
+    options: Options,
+    resumable: Resumable,
+    *,
+    overwrite: bool,
+    is_locked: bool,
 ) -> None:
-    """Remove what this run replaces. Every kill in between leaves a folder that the same call can resume."""
+    """Remove what this run replaces.
+
+    Every kill in between leaves a folder that the same call can resume.
+    """
     removing = overwrite and bool(resumable.outdated)
     if not resumable.is_complete:
         mark_incomplete(out, plan, options, overwrite=overwrite, removing=removing)

@@ -71,8 +71,8 @@ def finish(
 ) -> ConvertResult:
     """Check that every shard of a plan is there, then write ``rejected.jsonl`` and the manifest.
 
-    It can be called any number of times, also by several processes at once. See `dataprep.append.steps` for the plan of
-    an append.
+    It can be called any number of times, also by several processes at once. See
+    `dataprep.append.steps` for the plan of an append.
 
     Args:
         out: output folder with a plan.
@@ -110,7 +110,9 @@ def finish(
             storage.sweep_dead(out)
             raise missing_error(job, missing)
         try:
-            with storage.partials([out], is_locked=True):  # all shards are there: nobody needs another temporary file
+            with storage.partials(
+                [out], is_locked=True
+            ):  # all shards are there: nobody needs another temporary file
                 return write_dataset(job, found)
         except StorageError:  # another process that finished the dataset removes the files of all
             if not has_all_of(out, files_in_manifest(job.fingerprint, out)):
@@ -119,7 +121,9 @@ def finish(
 
 
 def _complete_interrupted(job: Job, out: str) -> None:
-    """Complete a dataset whose `finish` was killed between the two renames of the manifest; see `mark_complete`.
+    """Complete a dataset whose `finish` was killed between the two renames of the manifest.
+
+    See `mark_complete`.
 
     The tables of shards without images are gone then, so these shards would count as missing.
     """
@@ -133,14 +137,21 @@ def _complete_interrupted(job: Job, out: str) -> None:
 def check_shards(
     job: Job, in_manifest: Mapping[str, File], engine: Engine, progress: Progress | None
 ) -> dict[str, ShardResult | None]:
-    """Look for all shards of a job; return them by name, `None` for those that are missing or damaged."""
+    """Look for all shards of a job.
+
+    Return them by name, `None` for those that are missing or damaged.
+    """
     suffixes = (FORMATS[job.options.fmt].SUFFIX, ".idx", ".parquet")
     tasks = (
         _CheckTask(
             job.out,
             job.fingerprint,
             shard.name,
-            {name: in_manifest[name] for suffix in suffixes if (name := shard.name + suffix) in in_manifest},
+            {
+                name: in_manifest[name]
+                for suffix in suffixes
+                if (name := shard.name + suffix) in in_manifest
+            },
         )
         for shard in job.shards
     )
@@ -160,14 +171,19 @@ def missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
     names = ", ".join(job.shards[number].name for number in missing[:5])
     more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
     out = printable(job.out)
-    all_left = f"`dataprep work {out}{'' if is_url(job.out) else ' --claim'}`"  # claims need a file system
+    all_left = (  # claims need a file system
+        f"`dataprep work {out}{'' if is_url(job.out) else ' --claim'}`"
+    )
     hint = f"run {all_left}, or all tasks again, then `dataprep finish {out}`"
     if tasks := recorded_tasks(job.out):
         numbers = sorted({number % tasks for number in missing})
         shown = ",".join(map(str, numbers[:50])) + (",..." if len(numbers) > 50 else "")
         hint = (
-            f"run {agree(len(numbers), 'task', 'tasks')} {shown} of {tasks} again (`dataprep work {out} --task "
-            f"{numbers[0]}/{tasks}`), or {all_left}, then `dataprep finish {out}`"
+            f"run {agree(len(numbers), 'task', 'tasks')} {shown} of {tasks} again (`dataprep work"
+            f" {out} --task {numbers[0]}/{tasks}`), or {all_left}, then `dataprep finish {out}`"
         )
-    message = f"{plural(len(missing), 'shard')} of {len(job.shards):,} {agree(len(missing), 'is', 'are')} missing"
+    message = (
+        f"{plural(len(missing), 'shard')} of {len(job.shards):,} {agree(len(missing), 'is', 'are')}"
+        " missing"
+    )
     return StoppedError(f"{message} or damaged: {names}{more}", file=job.out, hint=hint)

@@ -43,10 +43,13 @@ class Expected:
 
 
 def check_machines(engine: Engine, source: Source, out: str) -> None:
-    """Check all machines of an engine. Call it while the folder for temporary files exists, which keeps the probe.
+    """Check all machines of an engine.
+
+    Call it while the folder for temporary files exists, which keeps the probe.
 
     Raises:
-        StoppedError: a machine does not see the output folder or the source, or would write other bytes.
+        StoppedError: a machine does not see the output folder or the source, or would write other
+            bytes.
 
     """
     if engine.is_local:
@@ -80,9 +83,16 @@ def check_machine(expected: Expected) -> None:
         storage.make_folder(expected.out)
     elif not storage.partials_named(expected.out, expected.probe):
         raise StorageError(
-            "it does not see the output folder" if not os.path.isdir(expected.out) else "it has another folder here",
+            (
+                "it does not see the output folder"
+                if not os.path.isdir(expected.out)
+                else "it has another folder here"
+            ),
             file=expected.out,
-            hint="write to a folder that all machines share, and mount it at the same path on each of them",
+            hint=(
+                "write to a folder that all machines share, and mount it at the same path on each"
+                " of them"
+            ),
         )
     own = os.path.join(expected.out, f"{_PROBE}write")
     storage.write_partial(own, b"")

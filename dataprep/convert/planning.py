@@ -27,11 +27,14 @@ class PlanResult:
     notices: tuple[str, ...]
 
 
-def plan_dataset(source: Source, out: str, options: Options, *, overwrite: bool = False) -> PlanResult:
+def plan_dataset(
+    source: Source, out: str, options: Options, *, overwrite: bool = False
+) -> PlanResult:
     """Write a plan into ``out/plan``; see `convert_dataset` for the arguments.
 
     Raises:
-        CallError: the options do not fit the source, or `out` cannot be used, or contains another dataset or plan.
+        CallError: the options do not fit the source, or `out` cannot be used, or contains another
+            dataset or plan.
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """

@@ -50,7 +50,8 @@ def open_source(
         search_progress: see `select_samples`.
 
     Raises:
-        CallError: a source does not exist or is given twice, an option does not apply to it, or it contains `out`.
+        CallError: a source does not exist or is given twice, an option does not apply to it, or it
+            contains `out`.
         SourceError: the layout is not known, or a line, a label or an image is not valid.
 
     """
@@ -60,7 +61,9 @@ def open_source(
         from dataprep.sources.merge import merge_sources
 
         whole = merge_sources(given)
-    samples = select_samples(whole, options, workers=workers, progress=progress, search_progress=search_progress)
+    samples = select_samples(
+        whole, options, workers=workers, progress=progress, search_progress=search_progress
+    )
     if len(given) > 1:  # the folder above all sources is not one of them
         for each in given:
             check_output(each.source, out)

@@ -1,4 +1,7 @@
-"""Measure speed and stored size on a sample of the images, for the estimates of a dry run. Nothing is written."""
+"""Measure speed and stored size on a sample of the images, for the estimates of a dry run.
+
+Nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ class Trial(NamedTuple):
     stored: float
 
 
-def run_trial(source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0) -> Trial:
+def run_trial(
+    source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0
+) -> Trial:
     """Read, check, convert and frame images as a worker would, for about `seconds`."""
     record_format = FORMATS[options.fmt]
     start = time.perf_counter()
@@ -53,9 +58,15 @@ def run_trial(source: Source, shards: Sequence[ShardPlan], options: Options, sec
     return Trial(measured / max(time.perf_counter() - start, 1e-9), measured, stored / max(kept, 1))
 
 
-def _interleave(source: Source, shards: Sequence[ShardPlan]) -> Iterator[tuple[str, int, Location | None]]:
+def _interleave(
+    source: Source, shards: Sequence[ShardPlan]
+) -> Iterator[tuple[str, int, Location | None]]:
     """Yield path, size and location of images, one from each shard in turn."""
     for position in range(_MAX_PER_SHARD):
         for row in (int(shard.rows[position]) for shard in shards if position < len(shard.rows)):
             locations = locations_of(source.location, [row])
-            yield source.path[row].as_py(), int(source.size[row]), locations[0] if locations else None
+            yield (
+                source.path[row].as_py(),
+                int(source.size[row]),
+                locations[0] if locations else None,
+            )

@@ -38,7 +38,14 @@ from dataprep.resume.finished import (
 )
 from dataprep.resume.kept import says_what_is_kept
 from dataprep.resume.output import refuse_appended
-from dataprep.shards.write import ShardResult, ShardTask, divides, log_shard, useful_workers, write_shard
+from dataprep.shards.write import (
+    ShardResult,
+    ShardTask,
+    divides,
+    log_shard,
+    useful_workers,
+    write_shard,
+)
 from dataprep.storage.completion import INCOMPLETE_NAME, mark_incomplete, owns_names
 from dataprep.storage.owners import this_owner
 from manifests.errors import StorageError
@@ -55,7 +62,8 @@ class WorkResult:
 
     Attributes:
         written: the shards that it wrote.
-        resumed: number of shards of its share that were finished before, or that other processes wrote.
+        resumed: number of shards of its share that were finished before, or that other processes
+            wrote.
 
     """
 
@@ -76,7 +84,8 @@ def work(
 
     Args:
         out: output folder with a plan.
-        share: the shards to write. `None` claims shards that no other process has claimed, until all are finished.
+        share: the shards to write. `None` claims shards that no other process has claimed, until
+            all are finished.
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.
         progress: receives the finished shards of the share, also earlier ones.
@@ -85,8 +94,8 @@ def work(
     Raises:
         CallError: there is no plan.
         PlanError: the plan is damaged or was changed.
-        StoppedError: this machine would write other bytes, the source is not here, or another problem outside of the
-            program stopped the run; the same call resumes it.
+        StoppedError: this machine would write other bytes, the source is not here, or another
+            problem outside of the program stopped the run; the same call resumes it.
 
     """
     engine = engine or LocalEngine(workers)
@@ -101,7 +110,10 @@ def work(
         if _is_appended(plan, out):
             return WorkResult((), len(numbers))
         run = _Run(
-            job, StoredTasks(plan, out, numbers, engine.workers), engine, files_in_manifest(job.fingerprint, out)
+            job,
+            StoredTasks(plan, out, numbers, engine.workers),
+            engine,
+            files_in_manifest(job.fingerprint, out),
         )
         stack.enter_context(says_what_is_kept(out, [job.shards[number].name for number in numbers]))
         progress = progress or _NoProgress()
@@ -123,7 +135,9 @@ def work(
                 record_tasks(out, share.tasks)
                 results = run.write(left)
             else:
-                results = run.claim_and_write(left, stack.enter_context(Claims(out, beat or BEAT_SECONDS)))
+                results = run.claim_and_write(
+                    left, stack.enter_context(Claims(out, beat or BEAT_SECONDS))
+                )
             with closing(results), _finished_meanwhile(plan, out):
                 for result in results:
                     log_shard(_log, result)
@@ -137,7 +151,8 @@ def _is_appended(plan: StoredPlan, out: str) -> bool:
     """Return whether the plan is of an append that is complete.
 
     Raises:
-        CallError: something was appended to the dataset that the plan makes, or the append was reverted.
+        CallError: something was appended to the dataset that the plan makes, or the append was
+            reverted.
 
     """
     if plan.append is None:
@@ -165,7 +180,9 @@ def _finished_meanwhile(plan: StoredPlan, out: str) -> Iterator[None]:
     try:
         yield
     except StorageError:
-        is_complete = _is_appended(plan, out) if plan.append else files_in_manifest(plan.fingerprint, out)
+        is_complete = (
+            _is_appended(plan, out) if plan.append else files_in_manifest(plan.fingerprint, out)
+        )
         if not is_complete:
             raise
 
@@ -182,7 +199,8 @@ class _Run:
         job: what to write.
         tasks: the tasks of the shards.
         engine: runs them.
-        in_manifest: files that the manifest lists, by name; empty if there is no manifest of this plan.
+        in_manifest: files that the manifest lists, by name; empty if there is no manifest of this
+            plan.
 
     """
 
@@ -217,17 +235,27 @@ class _Run:
             for _ in range(_LOOKS):
                 if foreign is None:
                     break
-                time.sleep(0.1)  # another process may be renaming the files of the shard, its table last
+                time.sleep(
+                    0.1
+                )  # another process may be renaming the files of the shard, its table last
                 foreign = self._foreign_file(number)
             if foreign is not None:
-                raise foreign_file_error(self.job.out, foreign, self.job.options, (MANIFEST_NAME, INCOMPLETE_NAME))
+                raise foreign_file_error(
+                    self.job.out, foreign, self.job.options, (MANIFEST_NAME, INCOMPLETE_NAME)
+                )
 
     def _foreign_file(self, number: int) -> str | None:
         name = self.job.shards[number].name
         suffixes = (FORMATS[self.job.options.fmt].SUFFIX, ".idx", ".parquet")
-        lengths = {name + suffix: length(os.path.join(self.job.out, name + suffix)) for suffix in suffixes}
+        lengths = {
+            name + suffix: length(os.path.join(self.job.out, name + suffix)) for suffix in suffixes
+        }
         # The mark of an append was written when no file had one of its names.
-        if max(lengths.values()) < 0 or self.job.revision or owns_names(self.job.out, self.job.fingerprint):
+        if (
+            max(lengths.values()) < 0
+            or self.job.revision
+            or owns_names(self.job.out, self.job.fingerprint)
+        ):
             return None
         result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)
         unpublished = unpublished_tables(self.job.fingerprint, self.job.out, f"{name}.parquet")
@@ -236,7 +264,9 @@ class _Run:
             known[result.table.name] = result.table.bytes
         for conversion in [result.conversion] if result else unpublished:
             known |= {file.name: file.bytes for file in (conversion.shard, conversion.index)}
-        return next((each for each, size in lengths.items() if size >= 0 and known.get(each) != size), None)
+        return next(
+            (each for each, size in lengths.items() if size >= 0 and known.get(each) != size), None
+        )
 
     def find_finished(self, numbers: Sequence[int]) -> dict[int, ShardResult]:
         """Return the finished shards that need not be written again."""
@@ -245,16 +275,22 @@ class _Run:
 
     def find(self, number: int) -> ShardResult | None:
         """Return a finished shard; `None` if it is missing or damaged."""
-        result = read_finished(self.job.fingerprint, self.job.out, self.job.shards[number].name, self.in_manifest)
+        result = read_finished(
+            self.job.fingerprint, self.job.out, self.job.shards[number].name, self.in_manifest
+        )
         return result if result and is_intact(self.job.out, result) else None
 
-    def without_finished(self, numbers: Sequence[int], finished: Mapping[int, ShardResult]) -> list[int]:
+    def without_finished(
+        self, numbers: Sequence[int], finished: Mapping[int, ShardResult]
+    ) -> list[int]:
         """Return the shards that are left to write."""
         left = [number for number in numbers if number not in finished]
         if not lists_everything(self.job.out, self.in_manifest):
             return left
         suffix = FORMATS[self.job.options.fmt].SUFFIX
-        return [number for number in left if self.job.shards[number].name + suffix in self.in_manifest]
+        return [
+            number for number in left if self.job.shards[number].name + suffix in self.in_manifest
+        ]
 
     def write(self, left: Sequence[int]) -> Generator[ShardResult, None, None]:
         """Write shards; yield them as they finish."""
@@ -262,16 +298,25 @@ class _Run:
         useful = useful_workers(len(left), count_images(tasks.plan, tasks.out, left))
         yield from self.engine.run_with_pool(write_shard, tasks, useful)
 
-    def claim_and_write(self, left: Sequence[int], claims: Claims) -> Generator[ShardResult, None, None]:
-        """Claim shards and write them, until all are finished; yield them, also those that others have written."""
+    def claim_and_write(
+        self, left: Sequence[int], claims: Claims
+    ) -> Generator[ShardResult, None, None]:
+        """Claim shards and write them, until all are finished.
+
+        Yield them, also those that others have written.
+        """
         start = crc32c(this_owner().encode()) % len(left)
         left = [*left[start:], *left[:start]]  # processes begin at different shards
         useful = useful_workers(len(left), self.job.images)
         while left:
-            found: queue.SimpleQueue[ShardResult] = queue.SimpleQueue()  # filled by the threads of the engine
+            found: queue.SimpleQueue[ShardResult] = (
+                queue.SimpleQueue()
+            )  # filled by the threads of the engine
             busy: list[int] = []
             before = len(left)
-            for result in self.engine.run_with_pool(write_shard, self._claimed(left, claims, found, busy), useful):
+            for result in self.engine.run_with_pool(
+                write_shard, self._claimed(left, claims, found, busy), useful
+            ):
                 claims.release(result.name)
                 yield result
                 while not found.empty():
@@ -283,16 +328,25 @@ class _Run:
                 time.sleep(claims.beat / 2)
 
     def _claimed(
-        self, left: Sequence[int], claims: Claims, found: queue.SimpleQueue[ShardResult], busy: list[int]
+        self,
+        left: Sequence[int],
+        claims: Claims,
+        found: queue.SimpleQueue[ShardResult],
+        busy: list[int],
     ) -> Iterator[ShardTask]:
-        """Yield the tasks of shards that this process has claimed; put the others into `found` or `busy`."""
+        """Yield the tasks of shards that this process has claimed.
+
+        Put the others into `found` or `busy`.
+        """
         for at, number in enumerate(left):
             name = self.job.shards[number].name
             if self._is_kept(result := self.find(number), claims):
                 found.put(result)
             elif not claims.claim(name):
                 busy.append(number)
-            elif self._is_kept(result := self.find(number), claims):  # finished just before the claim
+            elif self._is_kept(
+                result := self.find(number), claims
+            ):  # finished just before the claim
                 claims.release(name)
                 found.put(result)
             else:
@@ -304,4 +358,6 @@ class _Run:
         """Return whether a shard need not be written: it is final, or was written after this process started."""
         if result is None or is_final(result):
             return result is not None
-        return os.stat(os.path.join(self.job.out, result.table.name)).st_mtime_ns >= claims.started_ns
+        return (
+            os.stat(os.path.join(self.job.out, result.table.name)).st_mtime_ns >= claims.started_ns
+        )

@@ -1,7 +1,7 @@
 """Compare two datasets: which samples were added, removed, relabelled, changed, moved or renamed, and which classes.
 
-Samples are matched by source and digest, then by digest alone, then by source alone. So an image that was moved to
-the folder of another class is relabelled, not removed and added.
+Samples are matched by source and digest, then by digest alone, then by source alone. So an image
+that was moved to the folder of another class is relabelled, not removed and added.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class DatasetDiff:
     Attributes:
         samples: number of samples in A and in B.
         same: number of samples that are the same in both.
-        counts: number of samples of each kind. A sample can be relabelled, changed and moved at once.
+        counts: number of samples of each kind. A sample can be relabelled, changed and moved at
+            once.
         first: the first samples of each kind.
         classes: how the classes differ.
 
@@ -91,8 +92,8 @@ class DatasetDiff:
 def diff_datasets(a: str, b: str, *, limit: int = 10) -> DatasetDiff:
     """Compare two datasets by their sample tables.
 
-    Extra columns, the order of the samples, the record format and the division into shards are not compared. Images
-    without a checksum in the table are read.
+    Extra columns, the order of the samples, the record format and the division into shards are not
+    compared. Images without a checksum in the table are read.
 
     Args:
         a: folder or URL of the old dataset.
@@ -101,7 +102,8 @@ def diff_datasets(a: str, b: str, *, limit: int = 10) -> DatasetDiff:
 
     Raises:
         CallError: a folder does not exist.
-        DamagedError: a manifest, a sample table or an image that must be read is missing or damaged.
+        DamagedError: a manifest, a sample table or an image that must be read is missing or
+            damaged.
 
     """
     return compare(read_rows(a), read_rows(b), limit=limit)
@@ -121,7 +123,9 @@ def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
         "relabelled": other_label,
         "changed": other_image,
         "moved": other_split,
-        "renamed": is_same & other_source,  # an image that is moved to the folder of a class is only relabelled
+        "renamed": (
+            is_same & other_source
+        ),  # an image that is moved to the folder of a class is only relabelled
     }
     only_a = np.setdiff1d(np.arange(len(a)), rows_a, assume_unique=True)
     only_b = np.setdiff1d(np.arange(len(b)), rows_b, assume_unique=True)
@@ -134,7 +138,9 @@ def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
     return DatasetDiff(
         samples=(len(a), len(b)),
         same=int(np.count_nonzero(is_same & ~other_source)),
-        counts={kind: max(0 if side is None else len(side) for side in found[kind]) for kind in KINDS},
+        counts={
+            kind: max(0 if side is None else len(side) for side in found[kind]) for kind in KINDS
+        },
         first={kind: _first(a, b, *found[kind], limit) for kind in KINDS},
         classes=_class_changes(a.manifest.classes, b.manifest.classes),
     )
@@ -154,7 +160,9 @@ class _Columns(NamedTuple):
     split: _Pair
 
 
-def _match(columns: _Columns, rows_a: int, rows_b: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _match(
+    columns: _Columns, rows_a: int, rows_b: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows of A and of B that are the same sample, in the order of A."""
     source, digest, label, split = columns
     left_a, left_b = np.arange(rows_a), np.arange(rows_b)
@@ -215,10 +223,14 @@ def _hash(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
     return result
 
 
-def _unified(names_a: Sequence[str], names_b: Sequence[str], a: NDArray[Any], b: NDArray[Any]) -> _Pair:
+def _unified(
+    names_a: Sequence[str], names_b: Sequence[str], a: NDArray[Any], b: NDArray[Any]
+) -> _Pair:
     """Replace positions in two lists of names by numbers that are equal where the names are."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys((*names_a, *names_b)))}
-    new_a, new_b = (np.array([numbers[name] for name in names], np.int32) for names in (names_a, names_b))
+    new_a, new_b = (
+        np.array([numbers[name] for name in names], np.int32) for names in (names_a, names_b)
+    )
     return new_a[a], new_b[b]
 
 
@@ -235,7 +247,9 @@ def _class_changes(a: Sequence[str], b: Sequence[str]) -> ClassChanges:
     return ClassChanges(
         added=tuple(name for name in b if name not in labels_a),
         removed=tuple(name for name in a if name not in labels_b),
-        renumbered=tuple(name for name in a if labels_b.get(name, labels_a[name]) != labels_a[name]),
+        renumbered=tuple(
+            name for name in a if labels_b.get(name, labels_a[name]) != labels_a[name]
+        ),
     )
 
 
@@ -246,14 +260,22 @@ def _first(
     rows_b: NDArray[np.int64] | None,
     limit: int,
 ) -> tuple[Difference, ...]:
-    sides = [None if rows is None else _places(dataset, rows[:limit]) for dataset, rows in ((a, rows_a), (b, rows_b))]
+    sides = [
+        None if rows is None else _places(dataset, rows[:limit])
+        for dataset, rows in ((a, rows_a), (b, rows_b))
+    ]
     count = len(next(side for side in sides if side is not None))
-    return tuple(Difference(*(side[at] if side is not None else None for side in sides)) for at in range(count))
+    return tuple(
+        Difference(*(side[at] if side is not None else None for side in sides))
+        for at in range(count)
+    )
 
 
 def _places(rows: SampleRows, numbers: NDArray[np.int64]) -> list[Place]:
     splits = _split_names(rows)
     return [
-        Place(rows.source[number].as_py(), rows.labels[rows.label[number]], splits[rows.split[number]])
+        Place(
+            rows.source[number].as_py(), rows.labels[rows.label[number]], splits[rows.split[number]]
+        )
         for number in numbers.tolist()
     ]

@@ -48,7 +48,10 @@ def _text(row: dict[str, Any], label_type: LabelType, classes: Sequence[str]) ->
 
 def placed_text(row: Mapping[str, Any], classes: Sequence[str]) -> str:
     """Return the boxes of a sample as text, which does not depend on their order."""
-    boxes = sorted((classes[label], tuple(box)) for label, box in zip(row["box_labels"], row["boxes"], strict=True))
+    boxes = sorted(
+        (classes[label], tuple(box))
+        for label, box in zip(row["box_labels"], row["boxes"], strict=True)
+    )
     return "; ".join(f"{name} {' '.join(f'{side:.9g}' for side in box)}" for name, box in boxes)
 
 

@@ -1,4 +1,7 @@
-"""Read the sample tables of a dataset as a few arrays, to compare samples. Shards are read only without checksums."""
+"""Read the sample tables of a dataset as a few arrays, to compare samples.
+
+Shards are read only without checksums.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ from manifests.schema import Manifest, Shard
 from manifests.store import checksum_text, read_manifest
 from manifests.tables import TableFile
 
-_HINT = "run `dataprep repair` on the dataset, restore the file from a copy, or make the dataset again"
+_HINT = (
+    "run `dataprep repair` on the dataset, restore the file from a copy, or make the dataset again"
+)
 
 _COLUMNS = ("source", "offset", "size", "width", "height", "crc32c")
 
@@ -33,11 +38,13 @@ class SampleRows:
     Attributes:
         manifest: the manifest of the dataset.
         source: Arrow large_string [n], where each image came from.
-        source_hash: uint64 [n], equal for equal sources; the chance that others are equal is below 2**-56.
+        source_hash: uint64 [n], equal for equal sources; the chance that others are equal is below
+            2**-56.
         label: int32 [n], positions in `labels`.
         labels: the different labels as text: class names in label order, if the labels are classes.
         split: int16 [n], positions in ``manifest.splits``.
-        digest: uint64 [n]: the CRC-32C of the stored image, then 32 bits of its length, width and height.
+        digest: uint64 [n]: the CRC-32C of the stored image, then 32 bits of its length, width and
+            height.
 
     """
 
@@ -58,11 +65,14 @@ def read_rows(folder: str) -> SampleRows:
 
     Raises:
         CallError: the folder does not exist.
-        DamagedError: the manifest or a sample table is missing or damaged, or an image without a checksum is.
+        DamagedError: the manifest or a sample table is missing or damaged, or an image without a
+            checksum is.
 
     """
     manifest = read_manifest(folder)
-    shards = [(number, shard) for number, split in enumerate(manifest.splits) for shard in split.shards]
+    shards = [
+        (number, shard) for number, split in enumerate(manifest.splits) for shard in split.shards
+    ]
     read = partial(_read_shard, folder, manifest)
     source, label, digest = [], [], [np.zeros(0, np.uint64)]
     for part in storage.map_files(folder, read, (shard for _, shard in shards)):
@@ -72,7 +82,9 @@ def read_rows(folder: str) -> SampleRows:
     counts = [shard.samples for _, shard in shards]
     if manifest.label_type == "class":
         labels: Sequence[str] = manifest.classes
-        numbers = np.concatenate([np.zeros(0, np.int32), *(np.asarray(part).astype(np.int32) for part in label)])
+        numbers = np.concatenate(
+            [np.zeros(0, np.int32), *(np.asarray(part).astype(np.int32) for part in label)]
+        )
     else:
         numbers, labels = numbered(pa.chunked_array(label, pa.large_string()))
     return SampleRows(
@@ -86,25 +98,39 @@ def read_rows(folder: str) -> SampleRows:
     )
 
 
-def _read_shard(folder: str, manifest: Manifest, shard: Shard) -> tuple[pa.Array, pa.Array, NDArray[np.uint64]]:
+def _read_shard(
+    folder: str, manifest: Manifest, shard: Shard
+) -> tuple[pa.Array, pa.Array, NDArray[np.uint64]]:
     """Return the sources, the labels (numbers of classes, or text), and the digests of the samples of a shard."""
     path = os.path.join(folder, shard.table.name)
     file = TableFile(path)
     if shard.table.checksum not in (None, checksum_text(crc32c(file.content))):
-        raise TableError("the sample table does not have the checksum in the manifest", file=path, hint=_HINT)
+        raise TableError(
+            "the sample table does not have the checksum in the manifest", file=path, hint=_HINT
+        )
     table = file.read((*_COLUMNS, *label_columns(manifest.label_type)), manifest.label_type)
     if len(table) != shard.samples:
-        message = f"the sample table has {len(table):,} rows, but the manifest states {shard.samples:,}"
+        message = (
+            f"the sample table has {len(table):,} rows, but the manifest states {shard.samples:,}"
+        )
         raise TableError(message, file=path, hint=_HINT)
     _check_classes(table, manifest, path)
     is_class = manifest.label_type == "class"
-    label = table["label"].combine_chunks() if is_class else label_texts(table, manifest.label_type, manifest.classes)
+    label = (
+        table["label"].combine_chunks()
+        if is_class
+        else label_texts(table, manifest.label_type, manifest.classes)
+    )
     crc = table["crc32c"]
     if crc.null_count:
         crc = pa.array(_checksums(folder, shard, table), pa.uint32())
-    size, width, height = (np.asarray(table[name]).astype(np.uint64) for name in ("size", "width", "height"))
+    size, width, height = (
+        np.asarray(table[name]).astype(np.uint64) for name in ("size", "width", "height")
+    )
     # Odd factors: images that differ in one of the three always have another digest.
-    shape = (size + width * np.uint64(0x9E3779B1) + height * np.uint64(0x85EBCA6B)) & np.uint64(0xFFFFFFFF)
+    shape = (size + width * np.uint64(0x9E3779B1) + height * np.uint64(0x85EBCA6B)) & np.uint64(
+        0xFFFFFFFF
+    )
     digest = (np.asarray(crc).astype(np.uint64) << np.uint64(32)) | shape
     return pc.cast(table["source"].combine_chunks(), pa.large_string()), label, digest
 
@@ -115,7 +141,10 @@ def _check_classes(table: pa.Table, manifest: Manifest, path: str) -> None:
         return
     labels = table[column] if column == "label" else pc.list_flatten(table[column])
     if (largest := int(np.asarray(labels).max(initial=-1))) >= len(manifest.classes):
-        message = f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,} classes"
+        message = (
+            f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,}"
+            " classes"
+        )
         raise TableError(message, file=path, hint=_HINT)
 
 
@@ -134,7 +163,9 @@ def _hash_chunk(texts: pa.Array) -> NDArray[np.uint64]:
     total = int(ends[-1] - ends[0])
     content = np.frombuffer(data, np.uint8, total, int(ends[0])) if total else np.zeros(0, np.uint8)
     position = np.arange(total) - np.repeat(ends[:-1] - ends[0], length)
-    factors = np.random.Generator(np.random.PCG64(0)).integers(1 << 64, size=int(length.max()) + 1, dtype=np.uint64)
+    factors = np.random.Generator(np.random.PCG64(0)).integers(
+        1 << 64, size=int(length.max()) + 1, dtype=np.uint64
+    )
     sums = np.append((content.astype(np.uint64) + np.uint64(1)) * factors[position], np.uint64(0))
     result: NDArray[np.uint64] = np.add.reduceat(sums, ends[:-1] - ends[0])
     result[length == 0] = 0
@@ -145,9 +176,13 @@ def _checksums(folder: str, shard: Shard, table: pa.Table) -> Iterator[int]:
     """Yield the checksum of every image, computed from its bytes."""
     path = os.path.join(folder, shard.name)
     with storage.open_view(path, span=1 << 20) as (view, length):
-        for offset, size in zip(table["offset"].to_pylist(), table["size"].to_pylist(), strict=True):
+        for offset, size in zip(
+            table["offset"].to_pylist(), table["size"].to_pylist(), strict=True
+        ):
             if offset + size > length:
-                message = f"an image ends at byte {offset + size:,}, but the shard has {length:,} bytes"
+                message = (
+                    f"an image ends at byte {offset + size:,}, but the shard has {length:,} bytes"
+                )
                 raise ShardError(message, file=path, hint=_HINT)
             data, start = view(offset, size)
             yield crc32c(memoryview(data)[start : start + size])

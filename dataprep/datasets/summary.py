@@ -24,7 +24,8 @@ _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 #: Tables that are read from an object store at a time.
 _CONNECTIONS = 16
 
-#: Quantiles of a column by name: ``min``, ``5%``, ``median``, ``95%``, ``max``. All are 0 for a column without rows.
+#: Quantiles of a column by name: ``min``, ``5%``, ``median``, ``95%``, ``max``. All are 0 for a
+#: column without rows.
 Quantiles = Mapping[str, int]
 
 
@@ -39,7 +40,8 @@ class SplitSummary:
         width: quantiles of the image width in pixels.
         height: quantiles of the image height in pixels.
         size: quantiles of the stored image size in bytes.
-        labels: number of samples of each class, by class name in label order. Empty if the labels are not classes.
+        labels: number of samples of each class, by class name in label order. Empty if the labels
+            are not classes.
         values: quantiles of each number of a regression.
         without_class: number of samples without a class, of labels that can have several.
 
@@ -91,7 +93,8 @@ class DatasetSummary:
         rejected: number of source images that are listed in `rejected_file`.
         rejected_file: name of that file. Empty if there is none.
         options: the options that the dataset was made with.
-        revisions: what each append added: the source, and the number of samples of each split. Empty without any.
+        revisions: what each append added: the source, and the number of samples of each split.
+            Empty without any.
         splits: one summary per split, by name, in the order of the manifest.
         label_type: what the labels are.
 
@@ -185,7 +188,9 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
             values.append(np.array(table["values"].to_pylist(), np.float64))
         elif column:
             labels, empty = _labels(table[column])
-            counts += np.bincount(labels[(labels >= 0) & (labels < len(counts))], minlength=len(counts))
+            counts += np.bincount(
+                labels[(labels >= 0) & (labels < len(counts))], minlength=len(counts)
+            )
             without_class += empty
         for name, parts in columns.items():
             parts.append(np.asarray(table[name]))
@@ -196,7 +201,11 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
         width=_quantiles(columns["width"]),
         height=_quantiles(columns["height"]),
         size=_quantiles(columns["size"]),
-        labels={name: int(count) for name, count in zip(manifest.classes, counts, strict=True)} if column else {},
+        labels=(
+            {name: int(count) for name, count in zip(manifest.classes, counts, strict=True)}
+            if column
+            else {}
+        ),
         values=[_number_quantiles(each) for each in np.concatenate(values).T] if values else (),
         without_class=without_class,
     )
@@ -210,7 +219,9 @@ def _labels(column: Any) -> tuple[NDArray[np.int64], int]:
     if not pa.types.is_list(column.type):
         return np.asarray(column), 0
     lists = column.combine_chunks()
-    pairs = np.stack([np.asarray(pc.list_parent_indices(lists)), np.asarray(pc.list_flatten(lists))])
+    pairs = np.stack(
+        [np.asarray(pc.list_parent_indices(lists)), np.asarray(pc.list_flatten(lists))]
+    )
     empty = int(np.count_nonzero(np.asarray(pc.list_value_length(lists)) == 0))
     return np.unique(pairs, axis=1)[1].astype(np.int64), empty
 
@@ -227,7 +238,10 @@ def _tables(paths: Sequence[str], columns: Sequence[str], label_type: LabelType)
         return
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         for first in range(0, len(paths), _CONNECTIONS):
-            yield from pool.map(lambda path: read_table(path, columns, label_type), paths[first : first + _CONNECTIONS])
+            yield from pool.map(
+                lambda path: read_table(path, columns, label_type),
+                paths[first : first + _CONNECTIONS],
+            )
 
 
 def _quantiles(parts: list[NDArray[np.int64]]) -> Quantiles:

@@ -47,7 +47,8 @@ class Collection:
         starts: the first image of each source, and the number of images.
         parts: all splits.
         part: position in `parts` of each image, int8.
-        labels: the labels of all sources as text: names of classes; empty for labels that cannot conflict.
+        labels: the labels of all sources as text: names of classes; empty for labels that cannot
+            conflict.
         label: position in `labels` of each image, int32.
         size: bytes, int64.
         crc32c: checksum, uint32.
@@ -86,7 +87,9 @@ class Collection:
         return number, image - int(self.starts[number])
 
 
-def collect(sources: Sequence[Source], *, workers: int | None = None, progress: Progress | None = None) -> Collection:
+def collect(
+    sources: Sequence[Source], *, workers: int | None = None, progress: Progress | None = None
+) -> Collection:
     """Gather checksums and perceptual hashes. Images without them in a sample table are read.
 
     Args:
@@ -99,7 +102,9 @@ def collect(sources: Sequence[Source], *, workers: int | None = None, progress: 
         SourceVanishedError: an image is gone, or its size changed after the scan.
 
     """
-    parts = [Part(number, split) for number, source in enumerate(sources) for split in source.splits]
+    parts = [
+        Part(number, split) for number, source in enumerate(sources) for split in source.splits
+    ]
     if len(parts) > MAX_PARTS:
         raise CallError(
             f"the datasets have {len(parts)} splits, but at most {MAX_PARTS} can be compared",
@@ -108,23 +113,37 @@ def collect(sources: Sequence[Source], *, workers: int | None = None, progress: 
     known = [_stated(source) for source in sources]
     with divide(progress, [int((~each.is_known).sum()) for each in known]) as shares:
         columns = [
-            _columns(source, each, workers, share) for source, each, share in zip(sources, known, shares, strict=True)
+            _columns(source, each, workers, share)
+            for source, each, share in zip(sources, known, shares, strict=True)
         ]
     counts = [len(source) for source in sources]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     first_part = np.cumsum([0, *(len(source.splits) for source in sources)])
     labels = [_labels(source) for source in sources]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(name for names, _ in labels for name in names))}
-    joined: dict[str, NDArray[Any]] = {name: np.concatenate([each.arrays[name] for each in columns]) for name in _TYPES}
+    numbers = {
+        name: number
+        for number, name in enumerate(dict.fromkeys(name for names, _ in labels for name in names))
+    }
+    joined: dict[str, NDArray[Any]] = {
+        name: np.concatenate([each.arrays[name] for each in columns]) for name in _TYPES
+    }
     return Collection(
         sources=tuple(sources),
         starts=starts,
         parts=tuple(parts),
-        part=np.concatenate([first_part[n] + s.split.astype(np.int64) for n, s in enumerate(sources)]).astype(np.int8),
+        part=np.concatenate(
+            [first_part[n] + s.split.astype(np.int64) for n, s in enumerate(sources)]
+        ).astype(np.int8),
         labels=tuple(numbers),
-        label=np.concatenate([np.array([numbers[name] for name in names], np.int32)[at] for names, at in labels]),
+        label=np.concatenate(
+            [np.array([numbers[name] for name in names], np.int32)[at] for names, at in labels]
+        ),
         **joined,
-        problems={int(starts[n]) + row: why for n, each in enumerate(columns) for row, why in each.problems.items()},
+        problems={
+            int(starts[n]) + row: why
+            for n, each in enumerate(columns)
+            for row, why in each.problems.items()
+        },
         computed=np.concatenate([starts[n] + each.computed for n, each in enumerate(columns)]),
         read=tuple(each.read for each in columns),
     )
@@ -141,7 +160,8 @@ _TYPES = {
 }
 
 
-#: Label types other than classes of which a copy must have the same. Two captions of one image may differ.
+#: Label types other than classes of which a copy must have the same. Two captions of one image may
+#: differ.
 _COMPARED: tuple[LabelType, ...] = ("multi-label", "regression")
 
 
@@ -229,7 +249,8 @@ def _known(source: Source) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     """Return what the sample tables of a prepared dataset state, and for which images that is everything."""
     count = len(source)
     arrays: dict[str, NDArray[Any]] = {
-        name: np.zeros((count, WORDS) if name == "hashes" else count, kind) for name, kind in _TYPES.items()
+        name: np.zeros((count, WORDS) if name == "hashes" else count, kind)
+        for name, kind in _TYPES.items()
     }
     arrays["size"] = source.size.copy()
     if not source.prepared or source.location is None or source.measured is None:
@@ -249,7 +270,9 @@ def _known(source: Source) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     return arrays, arrays["readable"] & hashed
 
 
-def _fill_in_stored(source: Source, arrays: dict[str, NDArray[Any]], is_known: NDArray[np.bool_]) -> dict[int, str]:
+def _fill_in_stored(
+    source: Source, arrays: dict[str, NDArray[Any]], is_known: NDArray[np.bool_]
+) -> dict[int, str]:
     """Add the hashes that `duplicates` stored before; return why images do not decode, by row."""
     stored = read_hashes(source)
     new = ~is_known[stored.rows]
@@ -278,12 +301,16 @@ def store_hashes(images: Collection) -> dict[str, str]:
         if not source.prepared:
             continue
         if not images.read[number]:
-            remove_leftovers(source.root)  # an earlier run may have been killed right after it stored the hashes
+            remove_leftovers(
+                source.root
+            )  # an earlier run may have been killed right after it stored the hashes
             continue
         start, stop = images.starts[number : number + 2].tolist()
         rows = images.computed[(images.computed >= start) & (images.computed < stop)]
         rows = rows[images.readable[rows]]
-        problems = {image - start: why for image, why in images.problems.items() if start <= image < stop}
+        problems = {
+            image - start: why for image, why in images.problems.items() if start <= image < stop
+        }
         try:
             write_hashes(source, rows - start, images.hashes[rows], images.has_hash[rows], problems)
         except StoppedError as error:

@@ -33,7 +33,8 @@ class Content(NamedTuple):
         size: its bytes.
         crc32c: their checksum.
         shorter: the shorter side in pixels.
-        hash: the perceptual hash; `None` if the image is too flat to have one, or cannot be decoded.
+        hash: the perceptual hash; `None` if the image is too flat to have one, or cannot be
+            decoded.
         problem: why it cannot be decoded; empty if it can.
 
     """
@@ -76,7 +77,10 @@ def map_images(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> dict[int, Value | str]:
-    """Read images and apply a function to each of them; return what `iterate_images` yields, in one dictionary."""
+    """Read images and apply a function to each of them.
+
+    Return what `iterate_images` yields, in one dictionary.
+    """
     results: dict[int, Value | str] = {}
     for found in iterate_images(source, rows, function, workers=workers, progress=progress):
         results |= found
@@ -111,13 +115,17 @@ def iterate_images(
     if progress:
         progress.start(len(rows), count)
     with closing(LocalEngine(workers)) as engine:
-        for number, found in enumerate(engine.run(read_images, _tasks(source, rows, function), count)):
+        for number, found in enumerate(
+            engine.run(read_images, _tasks(source, rows, function), count)
+        ):
             yield found
             if progress:
                 progress.advance(str(number), len(found))
 
 
-def _tasks(source: Source, rows: NDArray[np.int64], function: Callable[[LoadedImage], Any]) -> Iterator[ReadTask]:
+def _tasks(
+    source: Source, rows: NDArray[np.int64], function: Callable[[LoadedImage], Any]
+) -> Iterator[ReadTask]:
     options = Options(validate="none", raw=Raw(source.pixels[0]) if source.pixels else None)
     for start in range(0, len(rows), _TASK_IMAGES):
         part = rows[start : start + _TASK_IMAGES]
@@ -136,7 +144,9 @@ def read_images(task: ReadTask) -> dict[int, Any]:
     """Return the result for each image of a task, by row."""
     pending = start_reading(task.root, task.paths, task.sizes, task.locations)
     results: list[Any] = []
-    for path, size, location, reading in zip(task.paths, task.sizes, task.locations, pending, strict=True):
+    for path, size, location, reading in zip(
+        task.paths, task.sizes, task.locations, pending, strict=True
+    ):
         try:
             image = load_image(task.root, path, size, task.options, location, pending=reading)
             results.append(task.function(image))
@@ -149,11 +159,16 @@ def read_images(task: ReadTask) -> dict[int, Any]:
 
 
 def describe(image: LoadedImage) -> Content:
-    """Return the checksum and the perceptual hash of an image. One that does not decode has no hash."""
+    """Return the checksum and the perceptual hash of an image.
+
+    One that does not decode has no hash.
+    """
     info, checksum = image.info, crc32c(image.data)
     shorter = min(info.width, info.height)
     try:
-        return Content(len(image.data), checksum, shorter, hash_pixels(reduce_image(image.data, info)))
+        return Content(
+            len(image.data), checksum, shorter, hash_pixels(reduce_image(image.data, info))
+        )
     except Rejected as error:
         return Content(len(image.data), checksum, shorter, None, f"{error.reason}: {error.detail}")
 

@@ -1,7 +1,8 @@
 """Find the images of a collection that occur more than once.
 
-Images with the same bytes count as one item. Items whose perceptual hashes differ in few bits, in any of the eight
-rotations and reflections, are near copies. Small images have few details: see `small`.
+Images with the same bytes count as one item. Items whose perceptual hashes differ in few bits, in
+any of the eight rotations and reflections, are near copies. Small images have few details: see
+`small`.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ class Duplicates:
     """What occurs more than once in a collection.
 
     Attributes:
-        item: for each image, the number of its item, int64 [images]; equal for images with the same bytes.
+        item: for each image, the number of its item, int64 [images]; equal for images with the same
+            bytes.
         first_image: the first image of each item, int64 [items].
         pairs: items whose images are near copies, as positions in `first_image`.
-        symmetry: what turns the image of the second item into that of the first: positions in `SYMMETRIES`,
-            uint8 [pairs].
+        symmetry: what turns the image of the second item into that of the first: positions in
+            `SYMMETRIES`, uint8 [pairs].
         distance: the largest distance of a near copy.
         notes: what a user should know about the search.
 
@@ -67,8 +69,8 @@ def find_duplicates(
 
     Args:
         images: the images.
-        distance: number of different bits of the hashes of near copies, at most, if at least one is not small; of two
-            small ones in proportion. -1 finds only equal bytes.
+        distance: number of different bits of the hashes of near copies, at most, if at least one is
+            not small; of two small ones in proportion. -1 finds only equal bytes.
         across: compare the hashes of images in different splits or sources only.
         workers: number of processes; `None` means one per CPU.
         progress: receives the progress, in images.
@@ -81,17 +83,24 @@ def find_duplicates(
     candidate, repeated = _same_checksums(images)
     with divide(progress, _shares(images, len(repeated), distance)) as (same, *parts):
         item, first_image = _items(images, candidate, repeated, workers, same)
-        hashed = np.flatnonzero(images.has_hash[first_image]) if distance >= 0 else np.empty(0, np.int64)
+        hashed = (
+            np.flatnonzero(images.has_hash[first_image]) if distance >= 0 else np.empty(0, np.int64)
+        )
         rows = first_image[hashed]
-        near, symmetry, notes = _near(images, rows, distance, across=across, workers=workers, parts=parts)
-    pairs = Pairs(hashed[near.first].astype(np.int32), hashed[near.second].astype(np.int32), near.distance)
+        near, symmetry, notes = _near(
+            images, rows, distance, across=across, workers=workers, parts=parts
+        )
+    pairs = Pairs(
+        hashed[near.first].astype(np.int32), hashed[near.second].astype(np.int32), near.distance
+    )
     return Duplicates(item, first_image, pairs, symmetry, distance, notes)
 
 
 def _shares(images: Collection, repeated: int, distance: int) -> tuple[int, int, int, int]:
     """Divide the images by the work of each part of the search, about.
 
-    The parts are the comparison of bytes, the search among hashes, that among small images, and the check of pixels.
+    The parts are the comparison of bytes, the search among hashes, that among small images, and the
+    check of pixels.
     """
     count = len(images)
     same = count if distance < 0 else repeated // 2
@@ -108,9 +117,12 @@ def _near(
     workers: int | None,
     parts: Sequence[Progress],
 ) -> tuple[Pairs, NDArray[np.uint8], tuple[str, ...]]:
-    """Find the near copies among some images, as positions in `rows`; return also their symmetries, and notes.
+    """Find the near copies among some images, as positions in `rows`.
 
-    `parts` receive the progress of the search among hashes, of that among small images, and of the check of pixels.
+    Return also their symmetries, and notes.
+
+    `parts` receive the progress of the search among hashes, of that among small images, and of the
+    check of pixels.
     """
     in_hashes, in_small, in_pixels = parts
     is_small = images.shorter[rows] < SMALL
@@ -129,13 +141,21 @@ def _near(
         pairs, symmetry, note = search_small(
             images.hashes[rows[small]], distance, sides, workers=workers, progress=in_small
         )
-        found.append(Pairs(small[pairs.first].astype(np.int32), small[pairs.second].astype(np.int32), pairs.distance))
+        found.append(
+            Pairs(
+                small[pairs.first].astype(np.int32),
+                small[pairs.second].astype(np.int32),
+                pairs.distance,
+            )
+        )
         symmetries.append(symmetry)
     pairs, symmetry = keep_closest(join_pairs(found), np.concatenate(symmetries))
     keep = np.ones(len(pairs.first), np.bool_)
     check = np.flatnonzero(is_small[pairs.first] | is_small[pairs.second])
     first, second = rows[pairs.first[check]], rows[pairs.second[check]]
-    keep[check] = pixels_agree(images, first, second, symmetry[check], workers=workers, progress=in_pixels)
+    keep[check] = pixels_agree(
+        images, first, second, symmetry[check], workers=workers, progress=in_pixels
+    )
     near = Pairs(pairs.first[keep], pairs.second[keep], pairs.distance[keep])
     return near, symmetry[keep], tuple(each for each in (note, doubt(near, is_small)) if each)
 
@@ -158,15 +178,23 @@ def _items(
     workers: int | None,
     progress: Progress,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the item of each image, and the first image of each item. Equal checksums are not proof enough."""
+    """Return the item of each image, and the first image of each item.
+
+    Equal checksums are not proof enough.
+    """
     digests = np.zeros((2, len(images)), np.uint64)
     bounds = np.searchsorted(repeated, images.starts).tolist()
     with divide(progress, np.diff(bounds).tolist()) as shares:
         for number, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
-            inside, start = repeated[bounds[number] : bounds[number + 1]], int(images.starts[number])
+            inside, start = (
+                repeated[bounds[number] : bounds[number + 1]],
+                int(images.starts[number]),
+            )
             if not len(inside):
                 continue
-            for row, value in map_images(source, inside - start, digest, workers=workers, progress=share).items():
+            for row, value in map_images(
+                source, inside - start, digest, workers=workers, progress=share
+            ).items():
                 if isinstance(value, bytes):
                     digests[:, start + row] = np.frombuffer(value, np.uint64)
                 else:  # it was readable before; it is not a copy of anything now

@@ -1,4 +1,7 @@
-"""Connected components: images that are linked by pairs, directly or through others. Pure functions over arrays."""
+"""Connected components: images that are linked by pairs, directly or through others.
+
+Pure functions over arrays.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def connected(count: int, first: NDArray[np.integer], second: NDArray[np.integer]) -> NDArray[np.int64]:
+def connected(
+    count: int, first: NDArray[np.integer], second: NDArray[np.integer]
+) -> NDArray[np.int64]:
     """Return the smallest member of each element's component, int64 [count].
 
     Args:
@@ -37,7 +42,9 @@ def numbered(*columns: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[
         The number of each row, int64 [N], and the first row of each number.
 
     """
-    order = np.lexsort(columns[::-1])  # stable, so the first row of equal ones is the first in its run
+    order = np.lexsort(
+        columns[::-1]
+    )  # stable, so the first row of equal ones is the first in its run
     new = np.zeros(len(order), np.bool_)
     new[:1] = True
     for column in columns:

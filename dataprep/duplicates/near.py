@@ -11,7 +11,15 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.duplicates.search import Pairs, band_order, check_count, count_bands, distances, find_pairs, join_pairs
+from dataprep.duplicates.search import (
+    Pairs,
+    band_order,
+    check_count,
+    count_bands,
+    distances,
+    find_pairs,
+    join_pairs,
+)
 from dataprep.duplicates.symmetries import SYMMETRIES, Symmetry, transform_hashes
 from dataprep.engines import LocalEngine
 from dataprep.engines.base import Result
@@ -21,7 +29,8 @@ from dataprep.storage.temporary import save_array, temporary_folder
 #: Fewer comparisons than this are made in this process alone.
 _FEW_COMPARISONS = 1e9
 
-#: Among the same images, the pairs that this rotation finds are those of the inverse rotation, in the other order.
+#: Among the same images, the pairs that this rotation finds are those of the inverse rotation, in
+#: the other order.
 _INVERSE: Symmetry = "rotated 270"
 
 
@@ -42,15 +51,18 @@ def search_hashes(
         hashes: uint64 [N, 4].
         distance: the number of bits.
         side: [N]. If given, only hashes with different values are compared.
-        bits: returns the bits to compare, in the order of their bands: `band_order` or `low_frequencies`.
+        bits: returns the bits to compare, in the order of their bands: `band_order` or
+            `low_frequencies`.
         skip: bool [N]. If given, such hashes are compared with the others, and not with each other.
-        most: number of pairs, at most; `None` means `search.MAX_PAIRS`. A pair counts once for each symmetry.
+        most: number of pairs, at most; `None` means `search.MAX_PAIRS`. A pair counts once for each
+            symmetry.
         workers: number of processes; `None` means one per CPU.
         progress: receives the progress, in hashes.
 
     Returns:
-        Each pair once, as rows, `first` less than `second`, with the distance in the symmetry in which it is smallest;
-        and this symmetry, which turns the image of `second` into that of `first`: uint8, positions in `SYMMETRIES`.
+        Each pair once, as rows, `first` less than `second`, with the distance in the symmetry in
+        which it is smallest; and this symmetry, which turns the image of `second` into that of
+        `first`: uint8, positions in `SYMMETRIES`.
 
     Raises:
         TooManyPairsError: there are more than `most` pairs.
@@ -62,7 +74,10 @@ def search_hashes(
     search = Search(hashes, side, distance, bits, skip=skip, limit=most)
     with closing(search.run(search_part, workers, progress)) as results:
         for task, found in results:
-            first, second = search.sides[task.first][found.first], search.sides[task.second][found.second]
+            first, second = (
+                search.sides[task.first][found.first],
+                search.sides[task.second][found.second],
+            )
             parts.append(Pairs(first.astype(np.int32), second.astype(np.int32), found.distance))
             symmetries.append(np.full(len(first), task.symmetry, np.uint8))
             total += len(first)
@@ -73,7 +88,8 @@ def search_hashes(
 class Search:
     """A search that is divided into tasks: one for each band and symmetry of two sides.
 
-    The hashes of a side that are compared with each other, and those that are not, are two sides here.
+    The hashes of a side that are compared with each other, and those that are not, are two sides
+    here.
 
     Args:
         hashes: uint64 [N, 4].
@@ -99,16 +115,26 @@ class Search:
     ) -> None:
         self._hashes, self._distance, self._bits = hashes, distance, bits
         self._limit, self._with_hashes, self._within = limit, with_hashes, side is None
-        value = np.zeros(len(hashes), np.int64) if side is None else np.unique(side, return_inverse=True)[1]
+        value = (
+            np.zeros(len(hashes), np.int64)
+            if side is None
+            else np.unique(side, return_inverse=True)[1]
+        )
         skipped = np.zeros(len(hashes), np.bool_) if skip is None else skip
         keys = np.unique(np.stack([value, skipped], axis=1), axis=0).tolist()
         #: The value of each side, and whether its hashes are not compared with each other.
         self._keys = [(each, bool(is_skipped)) for each, is_skipped in keys]
         #: The rows of each side, int64.
-        self.sides = [np.flatnonzero((value == each) & (skipped == is_skipped)) for each, is_skipped in self._keys]
+        self.sides = [
+            np.flatnonzero((value == each) & (skipped == is_skipped))
+            for each, is_skipped in self._keys
+        ]
 
     def run(
-        self, function: Callable[[SearchTask], Result], workers: int | None, progress: Progress | None
+        self,
+        function: Callable[[SearchTask], Result],
+        workers: int | None,
+        progress: Progress | None,
     ) -> Generator[Result, None, None]:
         """Apply a function to each task in several processes, and yield the results as they finish."""
         count, done = len(self._hashes), 0
@@ -136,7 +162,9 @@ class Search:
             for symmetry, name in enumerate(SYMMETRIES):
                 if first != second or name != _INVERSE:
                     for band in bands:
-                        yield SearchTask(folder, first, second, self._distance, band, symmetry, self._limit)
+                        yield SearchTask(
+                            folder, first, second, self._distance, band, symmetry, self._limit
+                        )
 
     def _compared(self) -> Iterator[tuple[int, int]]:
         """Yield the numbers of two sides that are compared with each other, or twice that of one."""
@@ -150,7 +178,8 @@ class SearchTask(NamedTuple):
     """A part of a search: one band, one symmetry.
 
     Attributes:
-        folder: has the hashes of each side in each symmetry, and their bits in the order of the bands.
+        folder: has the hashes of each side in each symmetry, and their bits in the order of the
+            bands.
         first: number of a side.
         second: number of the other side, or of the same.
         distance: number of different bits, at most.
@@ -173,9 +202,14 @@ class SearchTask(NamedTuple):
         """Whether images are compared with themselves, as they are."""
         return self.first == self.second and self.symmetry == 0
 
-    def load(self, kind: Literal["hashes", "bits"]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    def load(
+        self, kind: Literal["hashes", "bits"]
+    ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Map the hashes of the first side, and the transformed ones of the second, or the bits to compare."""
-        paths = _path(self.folder, kind, self.first, 0), _path(self.folder, kind, self.second, self.symmetry)
+        paths = (
+            _path(self.folder, kind, self.first, 0),
+            _path(self.folder, kind, self.second, self.symmetry),
+        )
         a, b = (np.load(path, mmap_mode="r") for path in paths)
         return a, b
 
@@ -191,7 +225,10 @@ def search_part(task: SearchTask) -> tuple[SearchTask, Pairs]:
 
 
 def keep_closest(pairs: Pairs, symmetry: NDArray[np.uint8]) -> tuple[Pairs, NDArray[np.uint8]]:
-    """Keep each pair once, with the symmetry in which it is closest; `first` becomes the smaller."""
+    """Keep each pair once, with the symmetry in which it is closest.
+
+    `first` becomes the smaller.
+    """
     symmetry = np.where(pairs.first > pairs.second, INVERSES[symmetry], symmetry)
     low, high = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)
     order = np.lexsort((symmetry, pairs.distance, high, low))
@@ -212,7 +249,9 @@ def count_bits(
     bits = np.zeros(len(symmetry), np.uint8)
     for number, name in enumerate(SYMMETRIES):
         some = symmetry == number
-        bits[some] = distances(hashes[first[some]], transform_hashes(hashes[second[some]], name)).clip(max=255)
+        bits[some] = distances(
+            hashes[first[some]], transform_hashes(hashes[second[some]], name)
+        ).clip(max=255)
     return bits
 
 

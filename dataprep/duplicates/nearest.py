@@ -11,7 +11,8 @@ from dataprep.duplicates.near import INVERSES, Search, SearchTask, count_bits, k
 from dataprep.duplicates.search import Pairs, distances, iterate_pairs, low_frequencies
 from dataprep.progress import Progress
 
-#: A candidate is one number: row, score, partner and symmetry, so sorted ones are in the order of the score.
+#: A candidate is one number: row, score, partner and symmetry, so sorted ones are in the order of
+#: the score.
 _ROW_BITS, _SCORE_BITS, _SYMMETRY_BITS = 26, 8, 3
 
 #: Images that can be compared: their rows have `_ROW_BITS`.
@@ -34,14 +35,16 @@ def search_nearest(
 ) -> tuple[Pairs, NDArray[np.uint8]]:
     """Find pairs of images with similar low frequencies, of which one is among the nearest of the other.
 
-    The nearest are those with the fewest different bits, where those of the 64 low frequencies count twice; of equally
-    near images, the first ones. So the result is the same with any number of processes.
+    The nearest are those with the fewest different bits, where those of the 64 low frequencies
+    count twice; of equally near images, the first ones. So the result is the same with any number
+    of processes.
 
     Args:
         hashes: uint64 [N, 4], at most `MAX_ROWS`.
         distance: number of different low frequencies, at most.
         side: [N]. If given, only hashes with different values are compared.
-        keep: number of images that each image is paired with, at most, unless it is among the nearest of others.
+        keep: number of images that each image is paired with, at most, unless it is among the
+            nearest of others.
         workers: number of processes; `None` means one per CPU.
         progress: receives the progress, in hashes.
 
@@ -126,8 +129,13 @@ class Nearest:
         added.sort()
         rows = np.arange(0, len(self._last), max(1, _PART // max(1, self._keep))).astype(np.uint64)
         starts = rows << np.uint64(_SCORE_BITS + _ROW_BITS + _SYMMETRY_BITS)
-        parts = zip(*(np.split(keys, np.searchsorted(keys, starts)) for keys in (self._kept, added)), strict=True)
-        self._kept = np.concatenate([np.zeros(0, np.uint64), *(self._nearest(np.concatenate(part)) for part in parts)])
+        parts = zip(
+            *(np.split(keys, np.searchsorted(keys, starts)) for keys in (self._kept, added)),
+            strict=True,
+        )
+        self._kept = np.concatenate(
+            [np.zeros(0, np.uint64), *(self._nearest(np.concatenate(part)) for part in parts)]
+        )
 
     def _nearest(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the candidates to keep of those of some rows, in ascending order."""
@@ -135,10 +143,18 @@ class Nearest:
         keys = _exchange(keys, _SCORE_BITS, _ROW_BITS)
         keys.sort()
         pair = keys >> np.uint64(_SCORE_BITS + _SYMMETRY_BITS)
-        keys = _exchange(keys[np.append(True, pair[1:] != pair[:-1])] if len(keys) else keys, _ROW_BITS, _SCORE_BITS)
+        keys = _exchange(
+            keys[np.append(True, pair[1:] != pair[:-1])] if len(keys) else keys,
+            _ROW_BITS,
+            _SCORE_BITS,
+        )
         keys.sort()
         row = _unpack(keys)[0]
-        starts = np.flatnonzero(np.append(True, row[1:] != row[:-1])) if len(row) else np.zeros(0, np.int64)
+        starts = (
+            np.flatnonzero(np.append(True, row[1:] != row[:-1]))
+            if len(row)
+            else np.zeros(0, np.int64)
+        )
         counts = np.diff(np.append(starts, len(row)))
         rank = np.arange(len(row)) - np.repeat(starts, counts)
         last = rank == self._keep - 1
@@ -158,11 +174,23 @@ def _exchange(keys: NDArray[np.uint64], high: int, low: int) -> NDArray[np.uint6
 
 
 def _unpack(
-    keys: NDArray[np.uint64], rows: NDArray[np.int64] | None = None, partners: NDArray[np.int64] | None = None
+    keys: NDArray[np.uint64],
+    rows: NDArray[np.int64] | None = None,
+    partners: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """Return row, score, partner and symmetry of candidates; rows and partners can be positions in other arrays."""
+    """Return row, score, partner and symmetry of candidates.
+
+    Rows and partners can be positions in other arrays.
+    """
     row = (keys >> np.uint64(_SCORE_BITS + _ROW_BITS + _SYMMETRY_BITS)).astype(np.int64)
-    score = (keys >> np.uint64(_ROW_BITS + _SYMMETRY_BITS)).astype(np.int64) & ((1 << _SCORE_BITS) - 1)
+    score = (keys >> np.uint64(_ROW_BITS + _SYMMETRY_BITS)).astype(np.int64) & (
+        (1 << _SCORE_BITS) - 1
+    )
     partner = (keys >> np.uint64(_SYMMETRY_BITS)).astype(np.int64) & (MAX_ROWS - 1)
     symmetry = (keys & np.uint64((1 << _SYMMETRY_BITS) - 1)).astype(np.uint8)
-    return row if rows is None else rows[row], score, partner if partners is None else partners[partner], symmetry
+    return (
+        row if rows is None else rows[row],
+        score,
+        partner if partners is None else partners[partner],
+        symmetry,
+    )

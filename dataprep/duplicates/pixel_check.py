@@ -1,4 +1,7 @@
-"""Check candidates by their pixels, in several processes. Reduced pixels are in a file, not in memory."""
+"""Check candidates by their pixels, in several processes.
+
+Reduced pixels are in a file, not in memory.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,8 @@ def pixels_agree(
         second: the other one.
         symmetry: what turns the second into the first: positions in `SYMMETRIES`.
         workers: number of processes; `None` means one per CPU.
-        progress: receives the images that are read, and then as many again, in proportion to the compared pairs.
+        progress: receives the images that are read, and then as many again, in proportion to the
+            compared pairs.
 
     """
     result = np.zeros(len(first), np.bool_)
@@ -67,7 +71,10 @@ def pixels_agree(
         return result
     needed = np.unique(np.concatenate([first, second]))
     order = np.lexsort((second, first))
-    at_first, at_second = np.searchsorted(needed, first[order]), np.searchsorted(needed, second[order])
+    at_first, at_second = (
+        np.searchsorted(needed, first[order]),
+        np.searchsorted(needed, second[order]),
+    )
     count = -(-len(order) // _TASK_PAIRS)
     with temporary_folder() as folder, divide(progress, [len(needed)] * 2) as (reading, comparing):
         path = os.path.join(folder, "pixels")
@@ -87,9 +94,16 @@ def pixels_agree(
 
 
 def _write_reduced(
-    path: str, images: Collection, needed: NDArray[np.int64], workers: int | None, progress: Progress
+    path: str,
+    images: Collection,
+    needed: NDArray[np.int64],
+    workers: int | None,
+    progress: Progress,
 ) -> None:
-    """Write the reduced pixels of some images in ascending order; zeros for one that cannot be read any more."""
+    """Write the reduced pixels of some images in ascending order.
+
+    Zeros for one that cannot be read any more.
+    """
     size, firsts = SIDE * SIDE, np.searchsorted(needed, images.starts).tolist()
     with open(path, "wb") as file, divide(progress, np.diff(firsts).tolist()) as shares:
         file.truncate(size * len(needed))
@@ -98,7 +112,9 @@ def _write_reduced(
             inside = needed[first : firsts[number + 1]] - int(images.starts[number])
             for found in iterate_images(source, inside, reduced, workers=workers, progress=share):
                 rows = np.fromiter(found, np.int64, len(found))
-                for place, value in zip(np.searchsorted(inside, rows).tolist(), found.values(), strict=True):
+                for place, value in zip(
+                    np.searchsorted(inside, rows).tolist(), found.values(), strict=True
+                ):
                     if isinstance(value, np.ndarray):
                         file.seek(size * (first + place))
                         file.write(value.tobytes())
@@ -107,7 +123,9 @@ def _write_reduced(
 def check_pairs(task: CheckTask) -> tuple[int, NDArray[np.bool_]]:
     """Return the number of the first pair of a task, and which pairs show the same."""
     ours, at_first = np.unique(task.first, return_inverse=True)
-    others, at_second = np.unique(task.second * len(SYMMETRIES) + task.symmetry, return_inverse=True)
+    others, at_second = np.unique(
+        task.second * len(SYMMETRIES) + task.symmetry, return_inverse=True
+    )
     image, symmetry = np.divmod(others, len(SYMMETRIES))
     turned = _read_reduced(task.path, image)
     for number, name in enumerate(SYMMETRIES):
@@ -116,7 +134,10 @@ def check_pairs(task: CheckTask) -> tuple[int, NDArray[np.bool_]]:
 
 
 def _read_reduced(path: str, images: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return some images of the file, uint8 [N, 32, 32]. A mapped file would count as memory of each process."""
+    """Return some images of the file, uint8 [N, 32, 32].
+
+    A mapped file would count as memory of each process.
+    """
     pixels = np.empty((len(images), SIDE, SIDE), np.uint8)
     with open(path, "rb", buffering=0) as file:
         for place, image in enumerate(images.tolist()):

@@ -1,7 +1,7 @@
 """Compare the pixels of small images: do two of them show the same, perhaps cropped? Pure functions over arrays.
 
-The gradients of one image are correlated with those of the other at all small shifts, also with one of them enlarged
-a little. Images are reduced to 32x32 pixels.
+The gradients of one image are correlated with those of the other at all small shifts, also with one
+of them enlarged a little. Images are reduced to 32x32 pixels.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from dataprep.images.perceptual_hash import SIDE
 
-#: Least correlation of the gradients of two small images, as they are, and when they are aligned. In CIFAR-10, almost
-#: all pairs above the second one show the same photograph; docs/duplicates.md has the figures.
+#: Least correlation of the gradients of two small images, as they are, and when they are aligned.
+#: In CIFAR-10, almost all pairs above the second one show the same photograph; docs/duplicates.md
+#: has the figures.
 MIN_CORRELATION, MIN_ALIGNED = 0.2, 0.65
 
-#: Pixels by which images are shifted at most, and the part of an image that is enlarged to all of it.
+#: Pixels by which images are shifted at most, and the part of an image that is enlarged to all of
+#: it.
 _MAX_SHIFT, _ZOOM = 8, 0.95
 
 #: At a shift, the images must have this share of their gradients in common.
@@ -54,12 +56,17 @@ def show_the_same(
         part = slice(start, start + _PART)
         ours, at_first = np.unique(first[part], return_inverse=True)
         others, at_second = np.unique(second[part], return_inverse=True)
-        result[part] = _show_the_same(a[ours].astype(np.float32), b[others].astype(np.float32), at_first, at_second)
+        result[part] = _show_the_same(
+            a[ours].astype(np.float32), b[others].astype(np.float32), at_first, at_second
+        )
     return result
 
 
 def _show_the_same(
-    a: NDArray[np.float32], b: NDArray[np.float32], first: NDArray[np.int64], second: NDArray[np.int64]
+    a: NDArray[np.float32],
+    b: NDArray[np.float32],
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     unmoved = correlation(a[first], b[second])
     result: NDArray[np.bool_] = unmoved >= MIN_ALIGNED
@@ -71,7 +78,10 @@ def _show_the_same(
             pixels, at = (a, first) if is_first else (b, second)
             needed = np.unique(at[left])
             some = pixels[needed]
-            spectra[is_first, is_enlarged] = transform(enlarge(some) if is_enlarged else some), needed
+            spectra[is_first, is_enlarged] = (
+                transform(enlarge(some) if is_enlarged else some),
+                needed,
+            )
         found, needed = spectra[is_first, is_enlarged]
         return found.take(np.searchsorted(needed, (first if is_first else second)[left]))
 
@@ -104,8 +114,8 @@ class Spectra(NamedTuple):
     Attributes:
         x: Fourier transform of the horizontal gradients, complex64 [N, _SIZE, _SIZE // 2 + 1].
         y: that of the vertical ones.
-        inside: sum of their squares over the part that is inside another image at each shift, float32
-            [N, shifts, shifts].
+        inside: sum of their squares over the part that is inside another image at each shift,
+            float32 [N, shifts, shifts].
 
     """
 
@@ -149,7 +159,8 @@ class _Fourier(NamedTuple):
     """Matrices of Fourier transforms, which are faster than FFTs of this size, and compute what is needed only.
 
     Attributes:
-        columns: transforms the columns of real gradients; the results are real and imaginary numbers in turn.
+        columns: transforms the columns of real gradients; the results are real and imaginary
+            numbers in turn.
         rows: transforms the rows of what `columns` gives.
         inverse_rows: transforms back, to the shifts that are looked at.
         inverse_columns: transforms real and imaginary numbers in turn back, to these shifts.
@@ -172,7 +183,9 @@ def _fourier() -> _Fourier:
         columns=columns.astype(np.complex64).view(np.float32),
         rows=_waves(np.arange(_SIZE), -place).astype(np.complex64),
         inverse_rows=(_waves(_SHIFTS, np.arange(_SIZE)) / _SIZE).astype(np.complex64),
-        inverse_columns=np.stack([back.real, -back.imag], 1).reshape(-1, len(_SHIFTS)).astype(np.float32),
+        inverse_columns=np.stack([back.real, -back.imag], 1)
+        .reshape(-1, len(_SHIFTS))
+        .astype(np.float32),
     )
 
 

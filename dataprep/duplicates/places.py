@@ -32,7 +32,9 @@ class Place(NamedTuple):
     label: str
 
 
-def find_places(images: Collection, datasets: Sequence[str], numbers: Iterable[int]) -> dict[int, Place]:
+def find_places(
+    images: Collection, datasets: Sequence[str], numbers: Iterable[int]
+) -> dict[int, Place]:
     """Describe some images, by their numbers in the collection."""
     places: dict[int, Place] = {}
     by_source: dict[int, list[int]] = {}
@@ -44,12 +46,17 @@ def find_places(images: Collection, datasets: Sequence[str], numbers: Iterable[i
         for number, row in zip(some, rows, strict=True):
             split = source.splits[source.split[row]]
             path = source.path[row].as_py()
-            places[number] = Place(datasets[at], split, path, keys[row], images.labels[images.label[number]])
+            places[number] = Place(
+                datasets[at], split, path, keys[row], images.labels[images.label[number]]
+            )
     return places
 
 
 def _keys(folder: str, rows: Sequence[int]) -> dict[int, str | None]:
-    """Read the keys of some samples, counted over all shards. Only the tables that contain them are read again."""
+    """Read the keys of some samples, counted over all shards.
+
+    Only the tables that contain them are read again.
+    """
     shards = [shard for split in read_manifest(folder).splits for shard in split.shards]
     starts = np.concatenate([[0], np.cumsum([shard.samples for shard in shards])])
     wanted = np.unique(np.array(rows, np.int64))
@@ -57,5 +64,7 @@ def _keys(folder: str, rows: Sequence[int]) -> dict[int, str | None]:
     for number in np.unique(np.searchsorted(starts, wanted, side="right") - 1).tolist():
         inside = wanted[(wanted >= starts[number]) & (wanted < starts[number + 1])]
         table = read_table(os.path.join(folder, shards[number].table.name), ["key"])
-        keys |= zip(inside.tolist(), table["key"].take(inside - starts[number]).to_pylist(), strict=True)
+        keys |= zip(
+            inside.tolist(), table["key"].take(inside - starts[number]).to_pylist(), strict=True
+        )
     return keys

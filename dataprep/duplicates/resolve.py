@@ -29,9 +29,9 @@ def resolve_duplicates(
 ) -> Source:
     """Apply `Options.duplicates` to a source, and number the groups of copies if the options need them.
 
-    ``"drop"`` keeps one image of those that are copies of each other: that in the split that is not train, else the
-    first. ``"same-split"`` moves groups of copies that are in several splits to train, or else to the first of these
-    splits.
+    ``"drop"`` keeps one image of those that are copies of each other: that in the split that is not
+    train, else the first. ``"same-split"`` moves groups of copies that are in several splits to
+    train, or else to the first of these splits.
 
     Args:
         source: the samples.
@@ -50,7 +50,9 @@ def resolve_duplicates(
         return source
     images = collect([source], workers=workers, progress=progress)
     found = find_duplicates(images, options.distance, workers=workers, progress=search_progress)
-    source = replace(source, notices=(*source.notices, *(f"duplicates: {note}" for note in found.notes)))
+    source = replace(
+        source, notices=(*source.notices, *(f"duplicates: {note}" for note in found.notes))
+    )
     if options.duplicates == "drop":
         return _drop(source, images, found, is_split=options.split_by == BY_DUPLICATES)
     resolved = replace(source, copies=found.group)
@@ -61,7 +63,10 @@ def resolve_duplicates(
 
 
 def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bool) -> Source:
-    """Leave out copies. If groups of copies are split, those that are left stay together: others may link them."""
+    """Leave out copies.
+
+    If groups of copies are split, those that are left stay together: others may link them.
+    """
     is_train = np.array([split == "train" for split in source.splits])[source.split]
     order = np.lexsort((np.arange(len(source)), source.split, is_train))
     rank = np.empty(len(source), np.int64)
@@ -78,14 +83,19 @@ def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bo
         {
             "source": source.path[row].as_py(),
             "reason": DUPLICATE,
-            "detail": _detail(source.path[int(original[row])].as_py(), int(distance[row]), int(symmetry[row])),
+            "detail": _detail(
+                source.path[int(original[row])].as_py(), int(distance[row]), int(symmetry[row])
+            ),
         }
         for row in dropped.tolist()
     ]
     notices = [f"--duplicates drop: {plural(len(dropped), 'copy')} left out"]
     if conflicts := int((images.label[dropped] != images.label[original[dropped]]).sum()):
         has = agree(conflicts, "has", "have")
-        notices.append(f"--duplicates drop: {conflicts:,} of them {has} another label than the image that is kept")
+        notices.append(
+            f"--duplicates drop: {conflicts:,} of them {has} another label than the image that is"
+            " kept"
+        )
     return replace(
         take_rows(source, kept),
         copies=copies,
@@ -99,7 +109,8 @@ def _detail(original: str, distance: int, symmetry: int) -> str:
         return f"the same bytes as {original}"
     changed = f", {SYMMETRIES[symmetry]}" if symmetry else ""
     return (
-        f"a copy of {original}: {plural(distance, 'bit')} of the hashes {agree(distance, 'differs', 'differ')}{changed}"
+        f"a copy of {original}: {plural(distance, 'bit')} of the hashes"
+        f" {agree(distance, 'differs', 'differ')}{changed}"
     )
 
 
@@ -113,8 +124,8 @@ def choose_originals(
         rank: images with a lower rank are kept rather than others, int64 [images].
 
     Returns:
-        For each image, the image that is kept instead of it, -1 if it is kept itself; the distance of their hashes, -1
-        for the same bytes; and the symmetry.
+        For each image, the image that is kept instead of it, -1 if it is kept itself; the distance
+        of their hashes, -1 for the same bytes; and the symmetry.
 
     """
     items, images = len(found.first_image), len(rank)
@@ -133,13 +144,18 @@ def _originals_of_items(
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.uint8]]:
     """Visit the items by rank: each that is still there is kept, and its near copies are left out."""
     pairs = found.pairs
-    one, other = (np.concatenate(sides) for sides in ((pairs.first, pairs.second), (pairs.second, pairs.first)))
+    one, other = (
+        np.concatenate(sides)
+        for sides in ((pairs.first, pairs.second), (pairs.second, pairs.first))
+    )
     bits, turned = np.concatenate([pairs.distance] * 2), np.concatenate([found.symmetry] * 2)
     by_rank = np.lexsort((rank[other], rank[one]))
     one, other, bits, turned = one[by_rank], other[by_rank], bits[by_rank], turned[by_rank]
     kept_for = np.full(len(rank), -1, np.int64)
     distance, symmetry = np.zeros(len(rank), np.int16), np.zeros(len(rank), np.uint8)
-    starts = np.flatnonzero(np.append(True, one[1:] != one[:-1])) if len(one) else np.empty(0, np.int64)
+    starts = (
+        np.flatnonzero(np.append(True, one[1:] != one[:-1])) if len(one) else np.empty(0, np.int64)
+    )
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(one)], strict=False):
         item = int(one[start])
         if kept_for[item] >= 0:
@@ -148,7 +164,10 @@ def _originals_of_items(
         fresh = kept_for[near] < 0
         fresh &= rank[near] > rank[item]
         kept_for[near[fresh]] = item
-        distance[near[fresh]], symmetry[near[fresh]] = bits[start:end][fresh], turned[start:end][fresh]
+        distance[near[fresh]], symmetry[near[fresh]] = (
+            bits[start:end][fresh],
+            turned[start:end][fresh],
+        )
     return kept_for, distance, symmetry
 
 
@@ -160,7 +179,9 @@ def _join(source: Source) -> Source:
     if source.copies is None or len(source.splits) < 2:
         return source
     train = source.splits.index("train") if "train" in source.splits else 0
-    preference = np.array([0 if number == train else number + 1 for number in range(len(source.splits))], np.int8)
+    preference = np.array(
+        [0 if number == train else number + 1 for number in range(len(source.splits))], np.int8
+    )
     best = np.full(len(source), len(source.splits) + 1, np.int8)
     np.minimum.at(best, source.copies, preference[source.split])
     number_of = np.zeros(len(source.splits) + 1, np.int8)
@@ -180,4 +201,7 @@ def _moved(source: Source, moved: dict[tuple[int, int], int]) -> Iterator[str]:
     for (old, new), count in moved.items():
         if count:
             names = f"from {source.splits[old]} to {source.splits[new]}"
-            yield f"--duplicates same-split: {plural(count, 'image')} moved {names}, where copies of them are"
+            yield (
+                f"--duplicates same-split: {plural(count, 'image')} moved {names}, where copies of"
+                " them are"
+            )

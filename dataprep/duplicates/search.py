@@ -1,9 +1,10 @@
 """Find all pairs of hashes that differ in at most some bits. The search is exact.
 
-A hash of 256 bits is divided into 16 bands of 16 bits. If two hashes differ in at most 31 bits, then at least one band
-differs in at most one (the pigeonhole principle). So for each band, the hashes are sorted into buckets by the first
-bits of the band, and each bucket is compared with those that differ from it in at most one bit: a few thousandths of
-all pairs. Hashes of other lengths are divided in the same way.
+A hash of 256 bits is divided into 16 bands of 16 bits. If two hashes differ in at most 31 bits,
+then at least one band differs in at most one (the pigeonhole principle). So for each band, the
+hashes are sorted into buckets by the first bits of the band, and each bucket is compared with those
+that differ from it in at most one bit: a few thousandths of all pairs. Hashes of other lengths are
+divided in the same way.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def check_count(pairs: int, distance: int, most: int | None = None) -> None:
     most = MAX_PAIRS if most is None else most
     if pairs > most:
         message = f"more than {most:,} pairs of images differ in at most {distance} bits"
-        raise TooManyPairsError(message, hint="set a smaller --distance; -1 finds only images with the same bytes")
+        raise TooManyPairsError(
+            message, hint="set a smaller --distance; -1 finds only images with the same bytes"
+        )
 
 
 def join_pairs(parts: list[Pairs]) -> Pairs:
@@ -85,7 +88,8 @@ def join_pairs(parts: list[Pairs]) -> Pairs:
 def band_order(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return hashes, uint64 [N, 4], with their bits in the order of the bands.
 
-    A band takes a frequency of every row and of every column, because low frequencies depend on each other.
+    A band takes a frequency of every row and of every column, because low frequencies depend on
+    each other.
     """
     band, bit = np.divmod(np.arange(256), BAND_BITS)
     return _select_bits(hashes, bit * 16 + (band + bit) % 16)
@@ -116,7 +120,9 @@ def find_pairs(
     is_same: bool = False,
     most: int | None = None,
 ) -> Pairs:
-    """Find the pairs of a band; the arguments are those of `iterate_pairs`, and `most` is that of `check_count`.
+    """Find the pairs of a band.
+
+    The arguments are those of `iterate_pairs`, and `most` is that of `check_count`.
 
     Raises:
         TooManyPairsError: there are too many pairs.
@@ -133,7 +139,9 @@ def find_pairs(
 def iterate_pairs(
     a: NDArray[np.uint64], b: NDArray[np.uint64], distance: int, band: int, *, is_same: bool = False
 ) -> Iterator[Pairs]:
-    """Yield the pairs whose first band with few different bits is this one. All bands together find every pair once.
+    """Yield the pairs whose first band with few different bits is this one.
+
+    All bands together find every pair once.
 
     Args:
         a: hashes whose bits are in the order of their bands, uint64 [N, W].
@@ -151,7 +159,9 @@ def iterate_pairs(
         first, second = left.order[pairs.first], right.order[pairs.second]
         keep = _first_near_band(a[first], b[second], radius) == band
         if is_same:
-            keep &= pairs.first > pairs.second  # as sorted; the same bucket is compared in both directions
+            keep &= (
+                pairs.first > pairs.second
+            )  # as sorted; the same bucket is compared in both directions
             first, second = np.minimum(first, second), np.maximum(first, second)
         return Pairs(first[keep], second[keep], pairs.distance[keep])
 
@@ -186,14 +196,18 @@ class _Buckets:
         value = np.ascontiguousarray(hashes).view(np.uint16)[:, band] >> np.uint16(BAND_BITS - bits)
         order = np.argsort(value, kind="stable").astype(np.int32)
         counts = np.bincount(value, minlength=1 << bits)
-        return cls(order, np.ascontiguousarray(hashes[order].T), np.concatenate([[0], np.cumsum(counts)]))
+        return cls(
+            order, np.ascontiguousarray(hashes[order].T), np.concatenate([[0], np.cumsum(counts)])
+        )
 
 
 def _prefix_bits(rows_a: int, rows_b: int, radius: int) -> int:
     """Return the number of bits that makes the search fastest."""
 
     def cost(bits: int) -> float:
-        near = sum(comb(bits, count) for count in range(radius + 1)) / (1 << bits)  # the number of `_masks`
+        near = sum(comb(bits, count) for count in range(radius + 1)) / (
+            1 << bits
+        )  # the number of `_masks`
         return (1 << bits) * _BUCKET_COST + near * rows_a * rows_b
 
     return min(range(BAND_BITS + 1), key=cost)
@@ -230,7 +244,9 @@ def _blocks(
                 yield rows[part : part + step], slice(at, at + width)
 
 
-def _compare(left: _Buckets, right: _Buckets, rows_a: NDArray[np.int64], rows_b: slice, distance: int) -> Pairs | None:
+def _compare(
+    left: _Buckets, right: _Buckets, rows_a: NDArray[np.int64], rows_b: slice, distance: int
+) -> Pairs | None:
     """Return the pairs of sorted rows that differ in at most `distance` bits."""
     # Half of the words excludes almost all pairs.
     half, words = max(1, len(left.words) // 2), len(left.words)
@@ -246,10 +262,14 @@ def _compare(left: _Buckets, right: _Buckets, rows_a: NDArray[np.int64], rows_b:
     for word in range(half, words):
         total += popcount(left.words[word, first] ^ right.words[word, second])
     keep = total <= distance
-    return Pairs(first[keep].astype(np.int32), second[keep].astype(np.int32), total[keep].astype(np.uint8))
+    return Pairs(
+        first[keep].astype(np.int32), second[keep].astype(np.int32), total[keep].astype(np.uint8)
+    )
 
 
-def _first_near_band(a: NDArray[np.uint64], b: NDArray[np.uint64], radius: int) -> NDArray[np.int64]:
+def _first_near_band(
+    a: NDArray[np.uint64], b: NDArray[np.uint64], radius: int
+) -> NDArray[np.int64]:
     """Return the first band of each pair that differs in at most `radius` bits. There is one."""
     near = popcount(np.ascontiguousarray(a ^ b).view(np.uint16)) <= radius
     band: NDArray[np.int64] = np.argmax(near, axis=1)

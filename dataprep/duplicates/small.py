@@ -1,8 +1,9 @@
 """Candidates among small images, which have few details; their pixels decide, see `pixels`.
 
-Small images are often other crops of one photograph, which changes most bits of fine detail. So candidates need only
-have similar low frequencies, which many different images have too. Where so many images look alike that there are too
-many candidates, only the nearest ones of each image are kept.
+Small images are often other crops of one photograph, which changes most bits of fine detail. So
+candidates need only have similar low frequencies, which many different images have too. Where so
+many images look alike that there are too many candidates, only the nearest ones of each image are
+kept.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from manifests.errors import CallError
 #: Images whose shorter side has fewer pixels are small.
 SMALL = 64
 
-#: Of 64 low frequencies, so many may have another sign at the default distance, and at the largest one.
+#: Of 64 low frequencies, so many may have another sign at the default distance, and at the largest
+#: one.
 _COARSE_DISTANCE, _MAX_COARSE_DISTANCE = 11, 15
 
 #: Candidates for each small image on average, at most; and how many there may be in any case.
 _CANDIDATES, _FEW_CANDIDATES = 50, 1_000_000
 
 
-#: If more than this share of at least so many small images are near copies, most of them may only look alike.
+#: If more than this share of at least so many small images are near copies, most of them may only
+#: look alike.
 _MANY_COPIES, _MANY_IMAGES = 0.2, 100
 
 
@@ -72,22 +75,34 @@ def search_small(
     """
     if len(hashes) > MAX_ROWS:
         raise CallError(
-            f"{len(hashes):,} images have a side of less than {SMALL} pixels, but at most {MAX_ROWS:,} can be compared",
-            hint="give fewer datasets, or set --distance -1, which finds only images with the same bytes",
+            f"{len(hashes):,} images have a side of less than {SMALL} pixels, but at most"
+            f" {MAX_ROWS:,} can be compared",
+            hint=(
+                "give fewer datasets, or set --distance -1, which finds only images with the same"
+                " bytes"
+            ),
         )
     coarse = min(_MAX_COARSE_DISTANCE, distance * _COARSE_DISTANCE // DEFAULT_DISTANCE)
     most = min(max(_CANDIDATES * len(hashes), _FEW_CANDIDATES), search.MAX_PAIRS)
     try:
         pairs, symmetry = search_hashes(
-            hashes, coarse, side, bits=low_frequencies, most=most, workers=workers, progress=progress
+            hashes,
+            coarse,
+            side,
+            bits=low_frequencies,
+            most=most,
+            workers=workers,
+            progress=progress,
         )
     except TooManyPairsError:
         keep = max(1, most // len(hashes))
-        pairs, symmetry = search_nearest(hashes, coarse, side, keep=keep, workers=workers, progress=progress)
+        pairs, symmetry = search_nearest(
+            hashes, coarse, side, keep=keep, workers=workers, progress=progress
+        )
         note = (
-            f"so many of the {len(hashes):,} images with a side of less than {SMALL} pixels look alike that only the "
-            f"{keep} nearest ones of each were compared with it: some near copies may be missing. A smaller --distance "
-            "has fewer candidates"
+            f"so many of the {len(hashes):,} images with a side of less than {SMALL} pixels look"
+            f" alike that only the {keep} nearest ones of each were compared with it: some near"
+            " copies may be missing. A smaller --distance has fewer candidates"
         )
         return Candidates(pairs, symmetry, note)
     bits = count_bits(hashes, pairs.first, pairs.second, symmetry)
@@ -107,6 +122,7 @@ def doubt(near: Pairs, is_small: NDArray[np.bool_]) -> str:
     if count < _MANY_IMAGES or copies <= _MANY_COPIES * count:
         return ""
     return (
-        f"{copies:,} of the {count:,} images with a side of less than {SMALL} pixels count as near copies. Different "
-        "digits, drawings and icons can look alike: compare some of the pairs. --distance 10 is stricter"
+        f"{copies:,} of the {count:,} images with a side of less than {SMALL} pixels count as near"
+        " copies. Different digits, drawings and icons can look alike: compare some of the pairs."
+        " --distance 10 is stricter"
     )

@@ -1,7 +1,8 @@
 """The file `HASHES_NAME` in a prepared dataset: hashes that `dataprep duplicates` computed, to read images only once.
 
-Sample tables keep their bytes, so their hashes are in this file of its own. A row counts as long as the sample table
-has an image with the same checksum at the same place. A damaged file, or one of another recipe, counts as missing.
+Sample tables keep their bytes, so their hashes are in this file of its own. A row counts as long as
+the sample table has an image with the same checksum at the same place. A damaged file, or one of
+another recipe, counts as missing.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def read_hashes(source: Source) -> Stored:
     if table is None:
         return _NOTHING
     names = pc.unique(table["shard"].combine_chunks())
-    own = _places(source.location["container"].cast(pa.string()), source.location["position"], names)
+    own = _places(
+        source.location["container"].cast(pa.string()), source.location["position"], names
+    )
     stored = _places(table["shard"], table["offset"], names)
     order = np.argsort(stored, kind="stable")
     at = np.searchsorted(stored[order], own).clip(max=max(len(order) - 1, 0))
@@ -168,7 +171,10 @@ def _read(path: str) -> pa.Table | None:
 
 
 def _places(shard: pa.ChunkedArray, offset: pa.ChunkedArray, names: pa.Array) -> NDArray[np.int64]:
-    """Return a number for each place in one of the named shards, int64 [N]; -1 for one that is not in them."""
+    """Return a number for each place in one of the named shards, int64 [N].
+
+    -1 for one that is not in them.
+    """
     code = np.asarray(pc.fill_null(pc.index_in(shard, value_set=names), -1)).astype(np.int64)
     at = np.asarray(offset).astype(np.int64)
     is_valid = (code >= 0) & (code < _MAX_SHARDS) & (at >= 0) & (at < 1 << _OFFSET_BITS)
@@ -179,6 +185,8 @@ def _words(hashes: pa.ChunkedArray) -> NDArray[np.uint64]:
     """Return hashes without nulls as uint64 [N, 4]."""
     parts = []
     for chunk in hashes.chunks:
-        data = np.frombuffer(chunk.buffers()[1], np.uint64) if len(chunk) else np.zeros(0, np.uint64)
+        data = (
+            np.frombuffer(chunk.buffers()[1], np.uint64) if len(chunk) else np.zeros(0, np.uint64)
+        )
         parts.append(data.reshape(-1, WORDS)[chunk.offset : chunk.offset + len(chunk)])
     return np.concatenate([np.zeros((0, WORDS), np.uint64), *parts])

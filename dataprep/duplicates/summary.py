@@ -45,7 +45,8 @@ class Summary:
         groups: groups of copies, linked directly or through others.
         conflicts: pairs with different labels, among `exact` and `near` pairs.
         leaks: for each two splits, the images of the later one that have a copy in the earlier one.
-        matches: the first pairs: those with conflicting labels, then leaks, then the others, by distance.
+        matches: the first pairs: those with conflicting labels, then leaks, then the others, by
+            distance.
 
     """
 
@@ -133,11 +134,16 @@ def _join(a: _Links, b: _Links) -> _Links:
 
 
 def _conflicts(images: Collection, links: _Links) -> NDArray[np.bool_]:
-    """Return which pairs have different labels. Labels of two types, such as a class and none, do not conflict."""
+    """Return which pairs have different labels.
+
+    Labels of two types, such as a class and none, do not conflict.
+    """
     types = [images.sources[part.source].label_type for part in images.parts]
     kind = np.array([types.index(each) for each in types])[images.part]
     is_same_type = kind[links.first] == kind[links.second]
-    different: NDArray[np.bool_] = is_same_type & (images.label[links.first] != images.label[links.second])
+    different: NDArray[np.bool_] = is_same_type & (
+        images.label[links.first] != images.label[links.second]
+    )
     return different
 
 

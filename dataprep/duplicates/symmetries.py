@@ -1,7 +1,10 @@
-"""The eight rotations and reflections of an image, applied to its perceptual hash. Pure functions over arrays.
+"""The eight rotations and reflections of an image, applied to its perceptual hash.
 
-A hash is a matrix of 16 vertical by 16 horizontal frequencies. To mirror an image negates the odd horizontal
-frequencies, which flips their signs; to flip it negates the odd vertical ones; to transpose it transposes the matrix.
+Pure functions over arrays.
+
+A hash is a matrix of 16 vertical by 16 horizontal frequencies. To mirror an image negates the odd
+horizontal frequencies, which flips their signs; to flip it negates the odd vertical ones; to
+transpose it transposes the matrix.
 """
 
 from __future__ import annotations
@@ -13,14 +16,22 @@ from numpy.typing import NDArray
 
 #: What turns one image into the other.
 Symmetry = Literal[
-    "identical", "mirrored", "flipped", "rotated 180", "transposed", "rotated 90", "rotated 270", "transverse"
+    "identical",
+    "mirrored",
+    "flipped",
+    "rotated 180",
+    "transposed",
+    "rotated 90",
+    "rotated 270",
+    "transverse",
 ]
 SYMMETRIES: tuple[Symmetry, ...] = get_args(Symmetry)
 
 #: Words of 64 bits in a hash.
 WORDS = 4
 
-#: For each symmetry: whether the pixels are transposed, and then mirrored horizontally, and flipped vertically.
+#: For each symmetry: whether the pixels are transposed, and then mirrored horizontally, and flipped
+#: vertically.
 _STEPS: dict[Symmetry, tuple[bool, bool, bool]] = {
     "identical": (False, False, False),
     "mirrored": (False, True, False),
@@ -66,7 +77,9 @@ def _transpose(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     for start in range(0, len(hashes), _PART):
         part = np.ascontiguousarray(hashes[start : start + _PART])
         bits = np.unpackbits(part.view(np.uint8), axis=1).reshape(-1, 16, 16)
-        out[start : start + _PART] = np.packbits(bits.swapaxes(1, 2).reshape(-1, 256), axis=1).view(np.uint64)
+        out[start : start + _PART] = np.packbits(bits.swapaxes(1, 2).reshape(-1, 256), axis=1).view(
+            np.uint64
+        )
     return out
 
 

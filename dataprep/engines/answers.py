@@ -9,7 +9,10 @@ from typing import Any
 
 
 def answer(function: Callable[[Any], Any], task: Any) -> bytes:
-    """Call a function in the worker; return its pickled result, error and traceback, for `result_of`."""
+    """Call a function in the worker.
+
+    Return its pickled result, error and traceback, for `result_of`.
+    """
     try:
         return pickle.dumps((function(task), None, ""), pickle.HIGHEST_PROTOCOL)
     except BaseException as error:
@@ -37,9 +40,14 @@ class _WorkerTraceback(Exception):  # noqa: N818
 
 
 def _picklable(error: BaseException) -> BaseException:
-    """Return an error that the parent can unpickle; most classes of errors in libraries do not care about this."""
+    """Return an error that the parent can unpickle.
+
+    Most classes of errors in libraries do not care about this.
+    """
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
-    return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+    return (
+        error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+    )

@@ -18,8 +18,8 @@ def default_workers() -> int:
 class Part(Protocol):
     """A part of a task, which runs in one of the processes of a pool in two steps.
 
-    The function of a part is a generator function. It yields one value, is continued with the reply to this value, and
-    returns its result. Between the two steps, the process works on other parts.
+    The function of a part is a generator function. It yields one value, is continued with the reply
+    to this value, and returns its result. Between the two steps, the process works on other parts.
 
     Attributes:
         value: what the function yielded.
@@ -36,7 +36,9 @@ class Part(Protocol):
 
 
 class Pool(Protocol):
-    """Processes on one machine that work on parts of tasks. The task itself runs in a thread of the main process.
+    """Processes on one machine that work on parts of tasks.
+
+    The task itself runs in a thread of the main process.
 
     Attributes:
         workers: the number of processes, including this one.
@@ -45,11 +47,13 @@ class Pool(Protocol):
 
     workers: int
 
-    def map(self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]) -> Iterator[Part]:
+    def map(
+        self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]
+    ) -> Iterator[Part]:
         """Start a part for each argument, and yield the parts in order, each as soon as it has yielded its value.
 
-        At most `dataprep.engines.pool.PARTS_PER_WORKER` parts for each process are between their start and their
-        result, so a caller that replies late makes the pool wait.
+        At most `dataprep.engines.pool.PARTS_PER_WORKER` parts for each process are between their
+        start and their result, so a caller that replies late makes the pool wait.
         """
 
     def apply(self, function: Callable[[Task], Result], argument: Task) -> Result:
@@ -60,7 +64,8 @@ class Pool(Protocol):
 class Engine(Protocol):
     """Runs shard tasks. A task gives the same result in any process and in any order.
 
-    Tasks may run on other machines that have the same program and the same folders; `check` proves that they do.
+    Tasks may run on other machines that have the same program and the same folders; `check` proves
+    that they do.
 
     Attributes:
         is_local: whether all workers use this machine and this installation.
@@ -83,8 +88,9 @@ class Engine(Protocol):
         Call it before `run`. A local engine does nothing.
 
         Args:
-            function: a function at the top level of an importable module, which raises an error if this machine must
-                not run tasks, for example because it lacks a folder or has another release of a library.
+            function: a function at the top level of an importable module, which raises an error if
+                this machine must not run tasks, for example because it lacks a folder or has
+                another release of a library.
             argument: its picklable argument.
 
         Raises:
@@ -99,9 +105,10 @@ class Engine(Protocol):
 
         Args:
             function: a function at the top level of an importable module.
-            tasks: picklable arguments. An engine takes a task only when a worker is free, so memory use does not
-                grow with the number of tasks. If they are a `Sequence`, which must be picklable as a whole, an engine
-                may send it to each machine once, and then only the positions of tasks.
+            tasks: picklable arguments. An engine takes a task only when a worker is free, so memory
+                use does not grow with the number of tasks. If they are a `Sequence`, which must be
+                picklable as a whole, an engine may send it to each machine once, and then only the
+                positions of tasks.
             max_workers: a lower limit than `workers`, for example the number of tasks.
 
         Raises:
@@ -111,17 +118,22 @@ class Engine(Protocol):
         raise NotImplementedError
 
     def run_with_pool(
-        self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], max_workers: int
+        self,
+        function: Callable[[Task, Pool | None], Result],
+        tasks: Iterable[Task],
+        max_workers: int,
     ) -> Generator[Result, None, None]:
         """Do the same as `run` with tasks that one process would work on for too long.
 
-        The function also gets a pool of processes of the machine that runs the task, or `None` if it is to work in its
-        own process alone. An engine on another machine gives a task several CPUs by calling, inside of the one task
-        that it sends there, ``LocalEngine(cpus).run_with_pool(function, [task], cpus)``.
+        The function also gets a pool of processes of the machine that runs the task, or `None` if
+        it is to work in its own process alone. An engine on another machine gives a task several
+        CPUs by calling, inside of the one task that it sends there,
+        ``LocalEngine(cpus).run_with_pool(function, [task], cpus)``.
 
         Args:
             function: as for `run`. It may run in a thread.
-            tasks: as for `run`. Their parts are worked on in the order of the tasks, so the first tasks finish first.
+            tasks: as for `run`. Their parts are worked on in the order of the tasks, so the first
+                tasks finish first.
             max_workers: a lower limit than `workers`, for example the number of parts of all tasks.
 
         Raises:

@@ -13,8 +13,13 @@ class InlinePool:
 
     workers = 1
 
-    def map(self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]) -> Iterator[_Part]:
-        """Run the parts one after the other; see `base.Pool.map`. Reply to each part before the next one."""
+    def map(
+        self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]
+    ) -> Iterator[_Part]:
+        """Run the parts one after the other; see `base.Pool.map`.
+
+        Reply to each part before the next one.
+        """
         for argument in arguments:
             yield _Part(function(argument))
 

@@ -1,7 +1,8 @@
 """The engine that runs tasks in this process and in worker processes on the same machine.
 
-The engine does not know what a task does. A free process takes the next task. If a worker dies, the run
-raises an error instead of blocking. Workers end with the process that started them, however it ends.
+The engine does not know what a task does. A free process takes the next task. If a worker dies, the
+run raises an error instead of blocking. Workers end with the process that started them, however it
+ends.
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ from dataprep.images import pixel_memory
 _log = logging.getLogger(__name__)
 
 
-def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Generator[Result, None, None]:
-    """Apply a function to tasks in `workers` processes, this one included; yield results as they finish."""
+def run(
+    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
+) -> Generator[Result, None, None]:
+    """Apply a function to tasks in `workers` processes, this one included.
+
+    Yield results as they finish.
+    """
     with closing(LocalEngine(workers)) as engine:
         yield from engine.run(function, tasks, workers)
 
@@ -73,9 +79,14 @@ class LocalEngine:
                 self.close()
 
     def run_with_pool(
-        self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], max_workers: int
+        self,
+        function: Callable[[Task, Pool | None], Result],
+        tasks: Iterable[Task],
+        max_workers: int,
     ) -> Generator[Result, None, None]:
-        """Apply a function to each task, with a pool that all tasks share; see `base.Engine.run_with_pool`.
+        """Apply a function to each task, with a pool that all tasks share.
+
+        See `base.Engine.run_with_pool`.
 
         With one worker, no thread is started.
         """
@@ -99,8 +110,9 @@ class LocalEngine:
             pool.close()
 
     def _add_process(self, module: str) -> None:
-        # Block SIGINT and SIGTERM: an interrupt must not arrive between the start of a process and its entry in the
-        # list, and the new process inherits the mask, so Ctrl-C and a scheduler's SIGTERM never reach a worker.
+        # Block SIGINT and SIGTERM: an interrupt must not arrive between the start of a process and
+        # its entry in the list, and the new process inherits the mask, so Ctrl-C and a scheduler's
+        # SIGTERM never reach a worker.
         previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             if self._pixels is None:
@@ -151,10 +163,15 @@ _Answers = queue.SimpleQueue[_Answer | None]
 def _run_shared(
     processes: list[WorkerProcess], function: Callable[[Task], Result], tasks: _TaskQueue[Task]
 ) -> Generator[Result, None, None]:
-    """Run tasks here and in the workers until no task is left. One thread per worker waits for its answers."""
+    """Run tasks here and in the workers until no task is left.
+
+    One thread per worker waits for its answers.
+    """
     answers: _Answers = queue.SimpleQueue()
     for process in processes:
-        threading.Thread(target=_feed, args=(process, function, tasks, answers), daemon=True).start()
+        threading.Thread(
+            target=_feed, args=(process, function, tasks, answers), daemon=True
+        ).start()
     running = len(processes)
     for task in tasks:
         yield function(task)
@@ -176,7 +193,12 @@ def _result_of(answer: _Answer) -> Any:
     return answer.result
 
 
-def _feed(process: WorkerProcess, function: Callable[[Any], Any], tasks: _TaskQueue[Any], answers: _Answers) -> None:
+def _feed(
+    process: WorkerProcess,
+    function: Callable[[Any], Any],
+    tasks: _TaskQueue[Any],
+    answers: _Answers,
+) -> None:
     """Send tasks to one worker until no task is left or a task fails."""
     try:
         for task in tasks:

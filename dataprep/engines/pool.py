@@ -1,8 +1,8 @@
 """The pool that shares the parts of several tasks among this process and its workers.
 
-Each task runs in a thread of its own, which only coordinates. A free process takes the next part of the earliest task
-that has one left, and the next task starts only when there is none: the end of one task overlaps with the beginning of
-the next, and few tasks are unfinished at a time.
+Each task runs in a thread of its own, which only coordinates. A free process takes the next part of
+the earliest task that has one left, and the next task starts only when there is none: the end of
+one task overlaps with the beginning of the next, and few tasks are unfinished at a time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from dataprep.engines.steps import abandon, begin, proceed
 from dataprep.engines.worker import WorkerProcess
 from manifests.delayed_interrupts import delayed_interrupts
 
-#: Parts that a process has taken and not finished: the one it works on, the next one, and two that wait for a reply.
+#: Parts that a process has taken and not finished: the one it works on, the next one, and two that
+#: wait for a reply.
 PARTS_PER_WORKER = 4
 
 #: Seconds after which this process looks for an interrupt, while it waits for others.
 _INTERRUPT_SECONDS = 0.1
 
-#: Requests that a worker has: the one it works on, and the next one, so that it never waits for this process.
+#: Requests that a worker has: the one it works on, and the next one, so that it never waits for
+#: this process.
 _REQUESTS_PER_WORKER = 2
 
 _numbers = itertools.count()
@@ -41,7 +43,9 @@ class SharedPool(Generic[Task, Result]):
 
     """
 
-    def __init__(self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], workers: int) -> None:
+    def __init__(
+        self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], workers: int
+    ) -> None:
         self.workers = workers
         self._function = function
         self._tasks: Iterator[Task] | None = iter(tasks)
@@ -51,12 +55,16 @@ class SharedPool(Generic[Task, Result]):
         self._closed = False
         self._threads: list[threading.Thread] = []
         self._here = _Member()
-        #: Protects all attributes of this object, of its tasks, members and parts. The thread that consumes the results
-        #: delays interrupts while it is locked: one that arrives while it is being locked would leave it locked.
+        #: Protects all attributes of this object, of its tasks, members and parts. The thread that
+        #: consumes the results delays interrupts while it is locked: one that arrives while it is
+        #: being locked would leave it locked.
         self.changed = threading.Condition()
 
     def run(self, processes: list[WorkerProcess]) -> Generator[Result, None, None]:
-        """Run all tasks, and yield their results as they finish. This process works on parts too."""
+        """Run all tasks, and yield their results as they finish.
+
+        This process works on parts too.
+        """
         with delayed_interrupts():
             for process in processes:
                 self._start_thread(self._feed, process)
@@ -74,7 +82,10 @@ class SharedPool(Generic[Task, Result]):
                 return
 
     def close(self) -> None:
-        """End all threads: the tasks that are not finished raise an error. Their workers must be gone."""
+        """End all threads: the tasks that are not finished raise an error.
+
+        Their workers must be gone.
+        """
         with delayed_interrupts(), self.changed:
             self._closed = True
             self.changed.notify_all()
@@ -83,14 +94,14 @@ class SharedPool(Generic[Task, Result]):
         for part in self._here.parts:
             abandon(part.number)
 
-    # --- scheduling ---------------------------------------------------------------------------------
+    # --- scheduling -------------------------------------------------------------------------------
 
     def _take(self, member: _Member, *, wait: bool) -> tuple[_Part, bool] | None:
         """Return a part for a process to work on, and whether this is its first step.
 
         Returns:
-            `None` if there is none and `wait` is false, at the end of the run, and for this process if there is a
-            result.
+            `None` if there is none and `wait` is false, at the end of the run, and for this process
+            if there is a result.
 
         """
         with delayed_interrupts() as interrupts, self.changed:
@@ -112,7 +123,11 @@ class SharedPool(Generic[Task, Result]):
             for task in self._active:
                 if (part := task.next_part()) is not None:
                     return part
-            if self._tasks is None or len(self._active) > self.workers or any(t.is_starting for t in self._active):
+            if (
+                self._tasks is None
+                or len(self._active) > self.workers
+                or any(t.is_starting for t in self._active)
+            ):
                 return None
             for argument in self._tasks:
                 self._active.append(task := _TaskPool(self, self.workers))
@@ -154,7 +169,7 @@ class SharedPool(Generic[Task, Result]):
         if self._closed:
             raise _ClosedError
 
-    # --- threads ------------------------------------------------------------------------------------
+    # --- threads ----------------------------------------------------------------------------------
 
     def _start_thread(self, target: Callable[..., None], *arguments: Any) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
@@ -183,7 +198,9 @@ class SharedPool(Generic[Task, Result]):
         sent: deque[_Part] = deque()
         try:
             while True:
-                while len(sent) < _REQUESTS_PER_WORKER and (request := self._take(member, wait=not sent)):
+                while len(sent) < _REQUESTS_PER_WORKER and (
+                    request := self._take(member, wait=not sent)
+                ):
                     part, is_first = request
                     if is_first:
                         process.send(begin, part.first_call())
@@ -227,7 +244,9 @@ class _TaskPool:
         self._arguments: Iterator[Any] | None = None
         self._taken: deque[_Part] = deque()
 
-    def map(self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]) -> Iterator[_Part]:
+    def map(
+        self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]
+    ) -> Iterator[_Part]:
         """Start a part for each argument; see `base.Pool.map`."""
         yield from self._run(function, arguments, lambda part: part.is_ready)
 
@@ -237,7 +256,10 @@ class _TaskPool:
         return part.result()  # type: ignore[no-any-return]
 
     def _run(
-        self, function: Callable[[Any], Any], arguments: Iterable[Any], is_done: Callable[[_Part], bool]
+        self,
+        function: Callable[[Any], Any],
+        arguments: Iterable[Any],
+        is_done: Callable[[_Part], bool],
     ) -> Iterator[_Part]:
         """Offer parts to the processes, and yield them in order as soon as they are done."""
         shared = self._shared
@@ -246,7 +268,9 @@ class _TaskPool:
             shared.changed.notify_all()
         while True:
             with shared.changed:
-                shared.wait_until(lambda: is_done(self._taken[0]) if self._taken else self._arguments is None)
+                shared.wait_until(
+                    lambda: is_done(self._taken[0]) if self._taken else self._arguments is None
+                )
                 if not self._taken:
                     return
                 part = self._taken.popleft()
@@ -269,7 +293,9 @@ class _Part:
 
     member: _Member
 
-    def __init__(self, shared: SharedPool[Any, Any], function: Callable[[Any], Any], argument: Any) -> None:
+    def __init__(
+        self, shared: SharedPool[Any, Any], function: Callable[[Any], Any], argument: Any
+    ) -> None:
         self.number = next(_numbers)
         self.value: Any = None
         self.is_ready = self.is_finished = False

@@ -1,8 +1,8 @@
 """The engine that runs tasks on the machines of a Ray cluster, each as one task of Ray Core.
 
-A sequence of tasks is put into Ray's object store once, and a call sends only a position in it. Ray runs the tasks of a
-lost worker or machine again, which is harmless: a task gives the same result every time. An error that a task raises is
-its result, so Ray never tries it again.
+A sequence of tasks is put into Ray's object store once, and a call sends only a position in it. Ray
+runs the tasks of a lost worker or machine again, which is harmless: a task gives the same result
+every time. An error that a task raises is its result, so Ray never tries it again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class RayEngine:
 
     Args:
         address: the cluster; see `ray_connection.connect`.
-        workers: the maximum number of CPUs to use at the same time; `None` means all of the cluster.
+        workers: the maximum number of CPUs to use at the same time; `None` means all of the
+            cluster.
 
     Raises:
         CallError: Ray is not installed, or there is no such cluster.
@@ -74,7 +75,9 @@ class RayEngine:
     def nodes(self) -> list[dict[str, Any]]:
         """The machines of the cluster that have CPUs, as Ray describes them."""
         with translate_errors(self._ray):
-            return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+            return [
+                node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")
+            ]
 
     @property
     def workers(self) -> int:
@@ -86,18 +89,25 @@ class RayEngine:
         """Do nothing: Ray starts workers when there are tasks."""
 
     def check(self, function: Callable[[Task], None], argument: Task) -> None:
-        """Call a function on each machine now, and in each worker before its first task; see `base.Engine.check`."""
+        """Call a function on each machine now, and in each worker before its first task.
+
+        See `base.Engine.check`.
+        """
         self._check = partial(function, argument)
         ray = self._ray
         run = self._put(_do_nothing, None)
         call = ray.remote(num_cpus=0, max_retries=3, retry_exceptions=False)(_call)
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         names = {
-            call.options(scheduling_strategy=strategy(node["NodeID"], soft=False)).remote([run], None): node
+            call.options(scheduling_strategy=strategy(node["NodeID"], soft=False)).remote(
+                [run], None
+            ): node
             for node in self.nodes
         }
         with translate_errors(ray):
-            done, late = ray.wait(list(names), num_returns=max(len(names), 1), timeout=_CHECK_SECONDS)
+            done, late = ray.wait(
+                list(names), num_returns=max(len(names), 1), timeout=_CHECK_SECONDS
+            )
         for reference in done:
             # A machine that leaves the cluster meanwhile will not run tasks.
             with suppress(_MachineLeftError):
@@ -105,19 +115,25 @@ class RayEngine:
         if late:
             node = names[late[0]]
             raise StoppedError(
-                f"machine {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) did not answer within "
-                f"{_CHECK_SECONDS:g} seconds",
+                f"machine {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) did not"
+                f" answer within {_CHECK_SECONDS:g} seconds",
                 hint="check that its file systems answer, or remove it from the cluster",
             )
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task], max_workers: int
     ) -> Generator[Result, None, None]:
-        """Apply a function to each task, with one CPU each, and yield results as they finish; see `base.Engine.run`."""
+        """Apply a function to each task, with one CPU each, and yield results as they finish.
+
+        See `base.Engine.run`.
+        """
         yield from self._run(function, tasks, min(self._limit or max_workers, max_workers), cpus=1)
 
     def run_with_pool(
-        self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], max_workers: int
+        self,
+        function: Callable[[Task, Pool | None], Result],
+        tasks: Iterable[Task],
+        max_workers: int,
     ) -> Generator[Result, None, None]:
         """Do the same with several CPUs for each task, if there are fewer tasks than CPUs."""
         cpus = self._cpus_per_task(tasks, max_workers)
@@ -140,7 +156,9 @@ class RayEngine:
         finished = False
         try:
             while True:
-                for argument in islice(arguments, max(self._in_flight(limit, cpus) - len(self._running), 0)):
+                for argument in islice(
+                    arguments, max(self._in_flight(limit, cpus) - len(self._running), 0)
+                ):
                     self._running.append(call.remote([run], argument))
                 if not self._running:
                     break
@@ -156,7 +174,10 @@ class RayEngine:
             return self._ray.put(_Run(function, tasks, self._check, os.getcwd()))
 
     def _in_flight(self, limit: int | None, cpus: int) -> int:
-        """Return how many tasks to give to Ray. A cluster may grow and shrink, but asking it takes time."""
+        """Return how many tasks to give to Ray.
+
+        A cluster may grow and shrink, but asking it takes time.
+        """
         now = time.monotonic()
         if now > self._slots_until:
             check_connection(self._ray)
@@ -186,7 +207,9 @@ class RayEngine:
         """Kill the workers that run tasks, and wait until they are gone."""
         running, self._running = self._running, []
         with suppress(Exception):  # the cluster may be gone
-            for _ in range(_STOP_SECONDS):  # Ray forgets a request that arrives while a worker starts
+            for _ in range(
+                _STOP_SECONDS
+            ):  # Ray forgets a request that arrives while a worker starts
                 for reference in running:
                     self._ray.cancel(reference, force=True)
                 if running:
@@ -220,7 +243,8 @@ class _Run:
 
 # --- in a worker of the cluster -------------------------------------------------------------------
 
-#: The last run that this worker had a task of, by its reference: unpickling a large plan for each task takes time.
+#: The last run that this worker had a task of, by its reference: unpickling a large plan for each
+#: task takes time.
 _last: dict[str, _Run] = {}
 
 
@@ -232,10 +256,12 @@ def _call(shared: list[Any], argument: Any) -> bytes:
 def _apply(reference: Any, argument: Any) -> Any:
     if attempt() >= MAX_ATTEMPTS:
         raise WorkerDiedError(
-            f"a worker process on {platform.node()} and others before it ended without a result, {MAX_ATTEMPTS} times "
-            "for the same shard, possibly because memory ran out",
-            hint="give Ray fewer CPUs on machines with little memory, and run the same command again; "
-            "finished shards are kept",
+            f"a worker process on {platform.node()} and others before it ended without a result,"
+            f" {MAX_ATTEMPTS} times for the same shard, possibly because memory ran out",
+            hint=(
+                "give Ray fewer CPUs on machines with little memory, and run the same command"
+                " again; finished shards are kept"
+            ),
         )
     run = _enter(reference)
     return run.function(argument if run.tasks is None else run.tasks[argument])
@@ -257,7 +283,9 @@ def _enter(reference: Any) -> _Run:
     if name not in _last:
         with translate_errors(ray):
             run: _Run = ray.get(reference)
-        with suppress(OSError):  # relative paths mean the same as on the machine of the program, if it has this folder
+        with suppress(
+            OSError
+        ):  # relative paths mean the same as on the machine of the program, if it has this folder
             os.chdir(run.folder)
         _check_machine(run)
         _last.clear()
@@ -278,7 +306,10 @@ def _check_machine(run: _Run) -> None:
 
 
 def _run_in_pool(function: Callable[[Any, Pool | None], Any], cpus: int, task: Any) -> Any:
-    with closing(LocalEngine(cpus)) as engine, closing(engine.run_with_pool(function, [task], cpus)) as results:
+    with (
+        closing(LocalEngine(cpus)) as engine,
+        closing(engine.run_with_pool(function, [task], cpus)) as results,
+    ):
         return next(results)
 
 

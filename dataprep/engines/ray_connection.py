@@ -22,7 +22,8 @@ from manifests.text import one_line, printable
 #: Seconds to wait for an answer from the address of a cluster.
 _CONNECT_SECONDS = 10.0
 
-#: How often to connect: a cluster forks a process for each client `ray://`, which sometimes dies at once.
+#: How often to connect: a cluster forks a process for each client `ray://`, which sometimes dies at
+#: once.
 _ATTEMPTS = 3
 
 #: Read by Ray when it is imported.
@@ -39,13 +40,17 @@ AGAIN = "run the same command again; finished shards are kept"
 
 
 def connect(address: str) -> tuple[Any, bool]:
-    """Connect this process to a cluster, unless it already is; return the module `ray`, and whether this call did it.
+    """Connect this process to a cluster, unless it already is.
+
+    Return the module `ray`, and whether this call did it.
 
     Args:
-        address: ``"auto"`` for the cluster of this machine or of ``RAY_ADDRESS``, ``HOST:PORT``, or ``ray://HOST:PORT``.
+        address: ``"auto"`` for the cluster of this machine or of ``RAY_ADDRESS``, ``HOST:PORT``, or
+            ``ray://HOST:PORT``.
 
     Raises:
-        CallError: Ray is not installed, or there is no cluster at this address that this process can use.
+        CallError: Ray is not installed, or there is no cluster at this address that this process
+            can use.
 
     """
     ray = _import()
@@ -64,7 +69,9 @@ def connect(address: str) -> tuple[Any, bool]:
                 if isinstance(error, ConnectionAbortedError) and attempt + 1 < _ATTEMPTS:
                     continue
                 reason = _first_line(error)
-                raise CallError(f"--address {address}: the Ray cluster cannot be used: {reason}", hint=_HINT) from None
+                raise CallError(
+                    f"--address {address}: the Ray cluster cannot be used: {reason}", hint=_HINT
+                ) from None
     return ray, True
 
 
@@ -84,9 +91,13 @@ def _import() -> Any:
 def _running_cluster(ray: Any) -> str:
     """Return the address of the cluster that ``RAY_ADDRESS`` names, or that this machine belongs to."""
     try:
-        return os.environ.get("RAY_ADDRESS") or str(ray._private.services.canonicalize_bootstrap_address("auto"))
+        return os.environ.get("RAY_ADDRESS") or str(
+            ray._private.services.canonicalize_bootstrap_address("auto")
+        )
     except ConnectionError:
-        raise CallError("--engine ray: this machine does not belong to a Ray cluster", hint=_HINT) from None
+        raise CallError(
+            "--engine ray: this machine does not belong to a Ray cluster", hint=_HINT
+        ) from None
 
 
 def _check_answer(address: str) -> None:
@@ -110,7 +121,9 @@ def _check_answer(address: str) -> None:
         _check_client()
     reason = unreachable(host, port or 10001)
     if reason:
-        raise CallError(f"--address {printable(address)}: no Ray cluster answers there ({reason})", hint=_HINT)
+        raise CallError(
+            f"--address {printable(address)}: no Ray cluster answers there ({reason})", hint=_HINT
+        )
 
 
 def _check_client() -> None:
@@ -118,11 +131,13 @@ def _check_client() -> None:
         import_module("grpc")
     except ImportError:
         raise CallError(
-            "--address ray://… needs the package grpcio", hint="run `pip install 'dataprep-loaders[ray]'`"
+            "--address ray://… needs the package grpcio",
+            hint="run `pip install 'dataprep-loaders[ray]'`",
         ) from None
 
 
-#: The beginning of a connection of HTTP/2, on which gRPC is based: a fixed text and an empty frame of settings.
+#: The beginning of a connection of HTTP/2, on which gRPC is based: a fixed text and an empty frame
+#: of settings.
 _HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 
@@ -155,13 +170,14 @@ def _own_signals() -> Iterator[None]:
 def _quiet(ray: Any) -> Iterator[None]:
     """Let Ray print nothing while it connects, and no messages of the cluster after that.
 
-    Its libraries in C++ print to the standard error of the process, and its messages would go to standard output,
-    between the results of a command.
+    Its libraries in C++ print to the standard error of the process, and its messages would go to
+    standard output, between the results of a command.
     """
     if debugs():
         yield
         return
-    # Ray has no option for the messages of its raylets ("a worker died"), which it prints even without `log_to_driver`.
+    # Ray has no option for the messages of its raylets ("a worker died"), which it prints even
+    # without `log_to_driver`.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     with warnings.catch_warnings(), _no_stderr():
         warnings.simplefilter("ignore")
@@ -171,7 +187,11 @@ def _quiet(ray: Any) -> Iterator[None]:
 @contextmanager
 def _no_stderr() -> Iterator[None]:
     """Drop what is written to the standard error of this process, except what the handler of Ctrl-C writes."""
-    handler, saved, null = signal.getsignal(signal.SIGINT), os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    handler, saved, null = (
+        signal.getsignal(signal.SIGINT),
+        os.dup(2),
+        os.open(os.devnull, os.O_WRONLY),
+    )
 
     def restore_and_interrupt(number: int, frame: Any) -> None:
         os.dup2(saved, 2)
@@ -194,7 +214,9 @@ def translate_errors(ray: Any) -> Iterator[None]:
     """Raise an error of Ray itself as one that says what to do."""
     try:
         yield
-    except ray.exceptions.RayTaskError as error:  # our function returns its errors, so it could not be called
+    except (
+        ray.exceptions.RayTaskError
+    ) as error:  # our function returns its errors, so it could not be called
         reason = str(error.cause) if getattr(error, "cause", None) else str(error)
         raise StoppedError(
             f"a machine of the Ray cluster cannot run dataprep: {_last_line(reason)}",
@@ -205,7 +227,9 @@ def translate_errors(ray: Any) -> Iterator[None]:
 
 
 def check_connection(ray: Any) -> None:
-    """Check that the cluster answers. Ray itself ends the process some time after a part that it needs is gone.
+    """Check that the cluster answers.
+
+    Ray itself ends the process some time after a part that it needs is gone.
 
     Raises:
         WorkerDiedError: it does not answer.
@@ -221,11 +245,16 @@ def check_connection(ray: Any) -> None:
         if not reason:
             return
         time.sleep(5)
-    raise WorkerDiedError(f"the head of the Ray cluster does not answer any more ({reason})", hint=AGAIN)
+    raise WorkerDiedError(
+        f"the head of the Ray cluster does not answer any more ({reason})", hint=AGAIN
+    )
 
 
 def _local_part_gone(ray: Any) -> str:
-    """Return why the raylet, the process of Ray on this machine, does not answer; an empty string if it does."""
+    """Return why the raylet, the process of Ray on this machine, does not answer.
+
+    An empty string if it does.
+    """
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(ray._private.worker.global_worker.node.raylet_socket_name)

@@ -46,9 +46,9 @@ except BaseException as error:
 class WorkerProcess:
     """A child process that applies functions to tasks until its standard input is closed.
 
-    It is a fresh interpreter, because a fork of a process with threads may deadlock. Unlike `multiprocessing`, it
-    does not import the program that started it: the caller's script needs no `if __name__ == "__main__"`, and the
-    worker starts faster.
+    It is a fresh interpreter, because a fork of a process with threads may deadlock. Unlike
+    `multiprocessing`, it does not import the program that started it: the caller's script needs no
+    `if __name__ == "__main__"`, and the worker starts faster.
 
     Args:
         module: imported in the worker at its start.
@@ -59,7 +59,8 @@ class WorkerProcess:
     def __init__(self, module: str, pixels: int | None = None) -> None:
         program = _PROGRAM.format(path=sys.path, module=module, pixels=pixels, debug=debugs())
         command = [sys.executable, "-X", f"utf8={sys.flags.utf8_mode}", "-c", program]
-        # Without this, NumPy starts one thread per CPU in each worker for linear algebra that no task uses.
+        # Without this, NumPy starts one thread per CPU in each worker for linear algebra that no
+        # task uses.
         environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
         self._process = subprocess.Popen(  # noqa: S603
             command,
@@ -123,15 +124,27 @@ class WorkerProcess:
 
 
 def _died(status: int) -> WorkerDiedError:
-    """Return the error for a worker process that ended with this exit status; negative for a signal."""
-    hint = "run the same command again; if this happens again, use fewer --workers. Finished shards are kept"
+    """Return the error for a worker process that ended with this exit status.
+
+    Negative for a signal.
+    """
+    hint = (
+        "run the same command again; if this happens again, use fewer --workers. Finished shards"
+        " are kept"
+    )
     if status == -signal.SIGKILL:
-        return WorkerDiedError("a worker process was killed, possibly because memory ran out", hint=hint)
+        return WorkerDiedError(
+            "a worker process was killed, possibly because memory ran out", hint=hint
+        )
     if status < 0:
         name = signal.Signals(-status).name
-        return WorkerDiedError(f"a worker process was killed by {name}, possibly because a library failed", hint=hint)
+        return WorkerDiedError(
+            f"a worker process was killed by {name}, possibly because a library failed", hint=hint
+        )
     if status > 1 and status in HINTS:
-        return WorkerDiedError(f"a worker process could not start ({os.strerror(status)})", hint=HINTS[status])
+        return WorkerDiedError(
+            f"a worker process could not start ({os.strerror(status)})", hint=HINTS[status]
+        )
     return WorkerDiedError(f"a worker process could not start (exit status {status})", hint=hint)
 
 
@@ -143,8 +156,8 @@ _PR_SET_PDEATHSIG = 1
 
 def serve(module: str, pixels: int | None = None) -> None:
     """Read tasks from standard input and write answers to standard output until the parent is gone."""
-    # The end of input alone is not enough: a worker that is paused (SIGSTOP) notices it only some time after it
-    # continues, and could write to the output folder until then.
+    # The end of input alone is not enough: a worker that is paused (SIGSTOP) notices it only some
+    # time after it continues, and could write to the output folder until then.
     if sys.platform == "linux":
         import ctypes
 
@@ -169,7 +182,8 @@ def _send(answers: BinaryIO, message: bytes) -> None:
 
 _sending = threading.Lock()
 
-#: Seconds between two messages about parts of a shard: the parent must not be busy with receiving them.
+#: Seconds between two messages about parts of a shard: the parent must not be busy with receiving
+#: them.
 _PART_SECONDS = 0.1
 
 
@@ -185,11 +199,15 @@ class _PartSender:
 
     def __call__(self, part: PartOfShard) -> None:
         with self._lock:
-            # Images of another shard are forgotten: the shard may be finished, and then they are counted.
+            # Images of another shard are forgotten: the shard may be finished, and then they are
+            # counted.
             self._images = part.images + (self._images if part.shard == self._shard else 0)
             self._shard = part.shard
             if (now := time.monotonic()) - self._sent >= _PART_SECONDS:
-                _send(self._answers, pickle.dumps(PartOfShard(self._shard, self._images), pickle.HIGHEST_PROTOCOL))
+                _send(
+                    self._answers,
+                    pickle.dumps(PartOfShard(self._shard, self._images), pickle.HIGHEST_PROTOCOL),
+                )
                 self._images, self._sent = 0, now
 
 
@@ -203,7 +221,9 @@ def _receive(calls: _Calls) -> None:
             calls.put(pickle.load(sys.stdin.buffer))  # noqa: S301
     except (EOFError, pickle.UnpicklingError):  # the parent is gone
         os._exit(1)
-    except BaseException as error:  # the module of the function cannot be imported, for example: answer that
+    except (
+        BaseException
+    ) as error:  # the module of the function cannot be imported, for example: answer that
         calls.put((_raise, error))
         calls.put(None)
 

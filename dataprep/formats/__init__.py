@@ -14,7 +14,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dataprep.formats import tfrecord, webdataset
-from dataprep.formats.base import PendingSample, Record, RecordDamage, RecordFormat, ScanOptions, View, image_header
+from dataprep.formats.base import (
+    PendingSample,
+    Record,
+    RecordDamage,
+    RecordFormat,
+    ScanOptions,
+    View,
+    image_header,
+)
 from manifests.labels import LabelType
 from manifests.schema import Components, Format, Store
 
@@ -37,4 +45,8 @@ def components(fmt: Format, store: Store, label_type: LabelType = "class") -> Co
     """Return the names of the image, the label and the label image in the records that a format writes."""
     record_format = FORMATS[fmt]
     names = record_format.RAW if store == "raw" else record_format.COMPONENTS
-    return names if label_type == "class" else replace(names, label=None, mask=record_format.MASKS.get(label_type))
+    return (
+        names
+        if label_type == "class"
+        else replace(names, label=None, mask=record_format.MASKS.get(label_type))
+    )

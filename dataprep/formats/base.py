@@ -1,8 +1,9 @@
 """The interface of a record format, and the types in its signatures.
 
-To write a record, `RecordFormat.frame` returns only the bytes before and after the image; the caller copies the image
-between them unchanged. To read a shard, `RecordFormat.scan` walks the headers of its records. Scans also give the DALI
-indexes and sample tables of shards made by other tools.
+To write a record, `RecordFormat.frame` returns only the bytes before and after the image; the
+caller copies the image between them unchanged. To read a shard, `RecordFormat.scan` walks the
+headers of its records. Scans also give the DALI indexes and sample tables of shards made by other
+tools.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataprep.images.validate import parse_header
 from manifests.labels import LabelType
 from manifests.schema import Components
 
-#: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in that buffer of the shard's byte `at`.
-#: At least `n` bytes of the buffer start at this position, or fewer if the shard ends there.
+#: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in that buffer of
+#: the shard's byte `at`. At least `n` bytes of the buffer start at this position, or fewer if the
+#: shard ends there.
 View = Callable[[int, int], tuple["bytes | mmap.mmap", int]]
 
 
@@ -39,7 +41,8 @@ class PendingSample(NamedTuple):
         size: length of the image as stored, in bytes.
         crc32c: CRC-32C of these bytes.
         source: path of the image in the source.
-        extra: values of the extra columns of the source, and of the columns of `manifests.labels.LABEL_COLUMNS`.
+        extra: values of the extra columns of the source, and of the columns of
+            `manifests.labels.LABEL_COLUMNS`.
         label_type: what the label is.
         class_names: names of the classes of a multi-label or of boxes.
         mask: the label image, a mask or a depth. Empty if the label type has none.
@@ -102,7 +105,8 @@ class ScanOptions(NamedTuple):
 
     Attributes:
         components: names of the image and the label.
-        label_key: member of the ``.json`` file that contains the label. Replaces `components.label`.
+        label_key: member of the ``.json`` file that contains the label. Replaces
+            `components.label`.
         texts: whether to read class names and source paths.
         caption: TFRecord feature or WebDataset extension of the caption. `None` reads none.
 
@@ -139,7 +143,9 @@ class RecordFormat(Protocol):
     def index_line(self, start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
         """Return the DALI index line of a record that begins at byte `start` and has this frame."""
 
-    def scan(self, view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[Record]:
+    def scan(
+        self, view: View, size: int, file: str, options: ScanOptions, start: int = 0
+    ) -> Iterator[Record]:
         """Walk the records of a shard by their headers, without reading the images, up to the end of the shard.
 
         Args:
@@ -150,7 +156,8 @@ class RecordFormat(Protocol):
             start: first byte of the first record to read.
 
         Raises:
-            ShardError: the shard is truncated or damaged, or a record has no image of the name in `options`.
+            ShardError: the shard is truncated or damaged, or a record has no image of the name in
+                `options`.
 
         """
 
@@ -203,6 +210,9 @@ def image_header(view: View, at: int, size: int) -> ImageInfo:
                 break
             continue
         if max(info.width, info.height) > _MAX_SIDE:
-            raise Rejected("too-large", f"{info.width}x{info.height} pixels, but the limit is {_MAX_SIDE} per side")
+            raise Rejected(
+                "too-large",
+                f"{info.width}x{info.height} pixels, but the limit is {_MAX_SIDE} per side",
+            )
         return info
     raise Rejected("truncated", f"the header continues after the last of the image's {size} bytes")

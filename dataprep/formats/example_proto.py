@@ -1,6 +1,7 @@
 """``tf.train.Example`` on the wire: encode features, and locate features in a payload without reading their values.
 
-Written by hand for two things that protobuf libraries cannot do: report at which byte a value is, and skip an image
+Written by hand for two things that protobuf libraries cannot do: report at which byte a value is,
+and skip an image
 without reading it. The messages (``tensorflow/core/example/example.proto``)::
 
     Example   { Features features = 1; }
@@ -21,7 +22,8 @@ from dataprep.formats.base import MAX_TEXT, View
 from dataprep.formats.example_wire import BYTES, INTS, Value, locate_features_of_any
 from manifests.varint import read_varint
 
-#: Tag of field 1 with a length: ``Example.features``, an item of the map, its key, the value of a list.
+#: Tag of field 1 with a length: ``Example.features``, an item of the map, its key, the value of a
+#: list.
 _FIELD_1 = b"\x0a"
 #: Tag of field 2 with a length: the value of a map item, ``Feature.float_list``.
 _FIELD_2 = b"\x12"
@@ -61,7 +63,9 @@ def bytes_feature(name: bytes, data: bytes) -> bytes:
 @lru_cache(1 << 14)
 def cached_feature(name: bytes, value: str | int) -> bytes:
     """Encode a feature with one value that recurs, such as a class, an image format, a width or a height."""
-    return _int_feature(name, value) if isinstance(value, int) else bytes_feature(name, value.encode())
+    return (
+        _int_feature(name, value) if isinstance(value, int) else bytes_feature(name, value.encode())
+    )
 
 
 def int_list_feature(name: bytes, values: Sequence[int]) -> bytes:
@@ -72,7 +76,9 @@ def int_list_feature(name: bytes, values: Sequence[int]) -> bytes:
 
 def float_list_feature(name: bytes, values: Sequence[float]) -> bytes:
     """Encode a float feature with any number of values, each of which fits into a float32."""
-    return _feature(name, _field(_FIELD_2, _field(_FIELD_1, struct.pack(f"<{len(values)}f", *values))))
+    return _feature(
+        name, _field(_FIELD_2, _field(_FIELD_1, struct.pack(f"<{len(values)}f", *values)))
+    )
 
 
 def bytes_list_feature(name: bytes, values: Sequence[bytes]) -> bytes:
@@ -127,7 +133,8 @@ def _varint(value: int) -> bytes:
 #: Errors that the functions below raise on bytes that are not an Example.
 MALFORMED = (IndexError, struct.error, ValueError)
 
-#: Bytes to read for the tags, the lengths and the name of one feature, if the name has at most 127 bytes.
+#: Bytes to read for the tags, the lengths and the name of one feature, if the name has at most 127
+#: bytes.
 _FEATURE_HEAD = 512
 
 
@@ -143,7 +150,9 @@ class _AllNames:
 _ALL_NAMES = _AllNames()
 
 
-def locate_features(view: View, at: int, end: int, wanted: Container[bytes] = _ALL_NAMES) -> dict[bytes, Value]:
+def locate_features(
+    view: View, at: int, end: int, wanted: Container[bytes] = _ALL_NAMES
+) -> dict[bytes, Value]:
     """Locate features of the Example in bytes `at` to `end`, without reading their values.
 
     Args:
@@ -176,10 +185,13 @@ def _locate_usual(view: View, at: int, end: int, wanted: Container[bytes]) -> di
     return values
 
 
-def _locate_items(view: View, at: int, end: int, wanted: Container[bytes], values: dict[bytes, Value]) -> None:
+def _locate_items(
+    view: View, at: int, end: int, wanted: Container[bytes], values: dict[bytes, Value]
+) -> None:
     """Locate the features in one ``Features`` message, and add them to `values`.
 
-    `at`, `end` and `base + i` are positions in the shard; `i` is the same position as `base + i`, in the buffer `data`.
+    `at`, `end` and `base + i` are positions in the shard; `i` is the same position as `base + i`,
+    in the buffer `data`.
     """
     data, i = view(at, min(_FEATURE_HEAD, end - at))
     base, last_head = at - i, len(data) - _FEATURE_HEAD
@@ -212,18 +224,25 @@ def _locate_items(view: View, at: int, end: int, wanted: Container[bytes], value
 def _locate_value(data: Any, i: int, base: int, end: int) -> Value:
     """Locate the value in a map item: a ``Feature`` with a list of one value.
 
-    The value field of the map item is in bytes `i` to `end` of the buffer `data`. Adding `base` gives positions in
-    the shard.
+    The value field of the map item is in bytes `i` to `end` of the buffer `data`. Adding `base`
+    gives positions in the shard.
     """
     if end - i < 0x80 and end - i > 6:  # the common case: every length is one byte
         value, outer, kind, middle, item, inner = data[i : i + 6]
-        if value == 0x12 and item == 0x0A and kind in _LISTS and outer == end - i - 2 == middle + 2 == inner + 4:
+        if (
+            value == 0x12
+            and item == 0x0A
+            and kind in _LISTS
+            and outer == end - i - 2 == middle + 2 == inner + 4
+        ):
             return kind >> 3, base + i + 6, base + end
     kind = 0
     for level in range(3):  # the value of the map item, the list, and the value in it
         tag = data[i]
         length, i = _length(data, i + 1)
-        if i + length != end or (tag not in _LISTS if level == 1 else tag != (0x12, 0, 0x0A)[level]):
+        if i + length != end or (
+            tag not in _LISTS if level == 1 else tag != (0x12, 0, 0x0A)[level]
+        ):
             raise ValueError("not the usual layout")
         kind = tag >> 3 if level == 1 else kind
     return kind, base + i, base + end
@@ -235,7 +254,10 @@ def _length(data: Any, i: int) -> tuple[int, int]:
 
 
 def read_int(view: View, value: Value | None) -> int | None:
-    """Read an integer value. `None` if the feature is missing, of another kind, or has several values."""
+    """Read an integer value.
+
+    `None` if the feature is missing, of another kind, or has several values.
+    """
     if value is None or value[0] != INTS:
         return None
     data, i = view(value[1], min(10, value[2] - value[1]))
@@ -246,7 +268,10 @@ def read_int(view: View, value: Value | None) -> int | None:
 
 
 def read_text(view: View, value: Value | None, max_bytes: int = MAX_TEXT) -> str:
-    """Read a text value. Empty if the feature is missing, of another kind, or longer than `max_bytes`."""
+    """Read a text value.
+
+    Empty if the feature is missing, of another kind, or longer than `max_bytes`.
+    """
     if value is None or value[0] != BYTES or value[2] - value[1] > max_bytes:
         return ""
     length = value[2] - value[1]

@@ -1,8 +1,9 @@
 """Locate the features of any valid ``tf.train.Example``, by the rules of protobuf's wire format.
 
-`dataprep.formats.example_proto` is faster, but only knows the layout that TensorFlow and most other writers use. The
-rules (https://protobuf.dev/programming-guides/encoding): fields come in any order, unknown ones are skipped, a message
-that occurs twice is merged, the last of several equal keys counts, and numbers are packed or not.
+`dataprep.formats.example_proto` is faster, but only knows the layout that TensorFlow and most other
+writers use. The rules (https://protobuf.dev/programming-guides/encoding): fields come in any order,
+unknown ones are skipped, a message that occurs twice is merged, the last of several equal keys
+counts, and numbers are packed or not.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, NamedTuple
 from dataprep.formats.base import View
 from manifests.varint import read_varint
 
-#: Location of the single value of a feature: (kind, first byte, end). The kind is the field number of the list in
-#: ``Feature``: `BYTES`, `FLOATS` or `INTS`. It is 0 if the list has several values.
+#: Location of the single value of a feature: (kind, first byte, end). The kind is the field number
+#: of the list in ``Feature``: `BYTES`, `FLOATS` or `INTS`. It is 0 if the list has several values.
 Value = tuple[int, int, int]
 BYTES, FLOATS, INTS = 1, 2, 3
 
@@ -39,7 +40,9 @@ class _Field(NamedTuple):
     end: int
 
 
-def locate_features_of_any(view: View, at: int, end: int, wanted: Container[bytes]) -> dict[bytes, Value]:
+def locate_features_of_any(
+    view: View, at: int, end: int, wanted: Container[bytes]
+) -> dict[bytes, Value]:
     """Locate features; see `dataprep.formats.example_proto.locate_features`."""
     values: dict[bytes, Value] = {}
     for features in _messages(view, at, end, 1):
@@ -111,7 +114,9 @@ def _single_value(view: View, lists: list[_Field]) -> Value | None:
     values: list[Value] = []
     for each in lists:
         for field in _fields(view, each.start, each.end):
-            is_packed = field.wire_type == _LENGTH and (each.number == BYTES or field.end > field.start)
+            is_packed = field.wire_type == _LENGTH and (
+                each.number == BYTES or field.end > field.start
+            )
             if field.number == 1 and (is_packed or field.wire_type == _UNPACKED.get(each.number)):
                 values.append((each.number, field.start, field.end))
                 if len(values) > 1:
@@ -121,7 +126,11 @@ def _single_value(view: View, lists: list[_Field]) -> Value | None:
 
 def _messages(view: View, at: int, end: int, number: int) -> Iterator[_Field]:
     """Iterate over the occurrences of a field that is a message."""
-    return (field for field in _fields(view, at, end) if field.number == number and field.wire_type == _LENGTH)
+    return (
+        field
+        for field in _fields(view, at, end)
+        if field.number == number and field.wire_type == _LENGTH
+    )
 
 
 def _fields(view: View, at: int, end: int) -> Iterator[_Field]:

@@ -8,7 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dataprep.formats.base import PendingSample
-from dataprep.formats.example_proto import bytes_feature, bytes_list_feature, float_list_feature, int_list_feature
+from dataprep.formats.example_proto import (
+    bytes_feature,
+    bytes_list_feature,
+    float_list_feature,
+    int_list_feature,
+)
 from manifests.labels import LABEL_COLUMNS
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -36,11 +41,19 @@ def label_features(sample: PendingSample) -> Iterator[bytes]:
     elif sample.label_type == "caption":
         yield bytes_feature(b"image/caption", extra["caption"].encode())
     elif sample.label_type == "boxes":
-        # The size of the upright image: that of the header is the one before its EXIF orientation is applied.
+        # The size of the upright image: that of the header is the one before its EXIF orientation
+        # is applied.
         width, height = extra["annotated_width"], extra["annotated_height"]
-        sides = {b"xmin": (0, width), b"ymin": (1, height), b"xmax": (2, width), b"ymax": (3, height)}
+        sides = {
+            b"xmin": (0, width),
+            b"ymin": (1, height),
+            b"xmax": (2, width),
+            b"ymax": (3, height),
+        }
         for side, (corner, length) in sides.items():
-            yield float_list_feature(b"image/object/bbox/" + side, [box[corner] / length for box in extra["boxes"]])
+            yield float_list_feature(
+                b"image/object/bbox/" + side, [box[corner] / length for box in extra["boxes"]]
+            )
         yield bytes_list_feature(b"image/object/class/text", names)
         yield int_list_feature(b"image/object/class/label", extra["box_labels"])
 
@@ -59,7 +72,10 @@ def label_members(sample: PendingSample) -> Iterator[str]:
 
 def _shortest(values: Sequence[Any]) -> list[Any]:
     """Return float32 values as the numbers with the fewest digits that stand for them: 0.1, not 0.10000000149."""
-    return [_shortest(value) if isinstance(value, (list, tuple)) else _shortest_number(value) for value in values]
+    return [
+        _shortest(value) if isinstance(value, (list, tuple)) else _shortest_number(value)
+        for value in values
+    ]
 
 
 def _shortest_number(value: float) -> float:

@@ -21,21 +21,27 @@ ZEROS = tuple(bytes(n) for n in range(BLOCK))
 #: Longest text to read, in bytes: a ``.cls``, a ``.json`` or a long name.
 MAX_TEXT = 1 << 20
 
-#: Programs that pad an archive after its two zero blocks fill a record of this many bytes (POSIX.1-2001, ``pax``).
+#: Programs that pad an archive after its two zero blocks fill a record of this many bytes
+#: (POSIX.1-2001, ``pax``).
 RECORD = 20 * BLOCK
 MAX_PADDING = RECORD + BLOCK
 
-_APPENDED_HINT = "copy it again; if archives were joined with cat, unpack it with tar --ignore-zeros and pack it again"
+_APPENDED_HINT = (
+    "copy it again; if archives were joined with cat, unpack it with tar --ignore-zeros and pack it"
+    " again"
+)
 _TRUNCATED_HINT = "the file was cut short; copy it again or make it again"
 _DAMAGED_HINT = "the file is damaged; copy it again or make it again"
 
 # --- writing ------------------------------------------------------------------------------------
 
-# Fields and their bytes: name 100 | mode 8, uid 8, gid 8 | size 12 | mtime 12 | checksum 8 | type 1, linkname 100, ...
+# Fields and their bytes: name 100 | mode 8, uid 8, gid 8 | size 12 | mtime 12 | checksum 8 | type
+# 1, linkname 100, ...
 _OWNER = b"0000644\0" + b"0000000\0" * 2
 _MTIME = b"00000000000\0"
 _REST = (b"0" + bytes(100) + b"ustar\x0000").ljust(BLOCK - 156, b"\0")
-#: Sum of all bytes of a header except the name and the size. The checksum field itself counts as spaces.
+#: Sum of all bytes of a header except the name and the size. The checksum field itself counts as
+#: spaces.
 _CONSTANT_SUM = sum(_OWNER) + sum(_MTIME) + sum(_REST) + 8 * ord(" ")
 
 
@@ -63,7 +69,8 @@ class Member(NamedTuple):
         data: first byte of its data.
         size: length of its data in bytes.
         end: first byte of the next header.
-        link: where a link leads: a hard link to a file of this name in the archive. `None` for a file.
+        link: where a link leads: a hard link to a file of this name in the archive. `None` for a
+            file.
         symbolic: whether it is a symbolic link.
 
     """
@@ -80,7 +87,9 @@ class Member(NamedTuple):
 def members(
     view: View, size: int, file: str, *, start: int = 0, part: bool = False, links: bool = False
 ) -> Iterator[Member]:
-    """Walk the regular files of an archive. Long names (GNU ``L``, PAX ``x``) apply to the file that follows.
+    """Walk the regular files of an archive.
+
+    Long names (GNU ``L``, PAX ``x``) apply to the file that follows.
 
     Args:
         view: the archive.
@@ -91,7 +100,8 @@ def members(
         links: whether to return links too. Readers of WebDataset shards skip them.
 
     Raises:
-        ShardError: the file is not a tar archive, it is truncated or damaged, or there is more behind its end.
+        ShardError: the file is not a tar archive, it is truncated or damaged, or there is more
+            behind its end.
 
     """
     at, texts = start, _NO_TEXTS
@@ -108,8 +118,8 @@ def members(
         padded = content + (length + BLOCK - 1) // BLOCK * BLOCK
         if content + length > size or (padded > size and not part):
             message = (
-                f"the archive ends at byte {size}, but its file {_name(block)!r} ends at byte {content + length} "
-                f"({padded} with padding)"
+                f"the archive ends at byte {size}, but its file {_name(block)!r} ends at byte"
+                f" {content + length} ({padded} with padding)"
             )
             raise ShardError(message, file=file, byte=at, hint=_TRUNCATED_HINT)
         at = padded
@@ -117,11 +127,15 @@ def members(
             text = b"" if type_flag == b"g" else _read_text(view, content, length, file)
             texts = _extended(texts, type_flag, text, file, content)
             continue
-        member = Member(texts.name or _name(block), start, content, length, at if at < size else size)
+        member = Member(
+            texts.name or _name(block), start, content, length, at if at < size else size
+        )
         if type_flag in _REGULAR:
             yield member
         elif links and type_flag in _LINKS:
-            yield member._replace(size=0, link=texts.link or _text(block[157:257]), symbolic=type_flag == b"2")
+            yield member._replace(
+                size=0, link=texts.link or _text(block[157:257]), symbolic=type_flag == b"2"
+            )
         texts, start = _NO_TEXTS, at
     if not part:
         message = "the archive ends without the two zero blocks that mark its end"
@@ -132,17 +146,23 @@ def members(
 def _check_end(view: View, at: int, size: int, file: str) -> None:
     """Check that from byte `at`, a zero block, there are only zeros, and no more of them than tar writes.
 
-    Readers stop at this block. What follows is lost to them: the rest of an archive with a hole, or of an archive that
-    another one was appended to.
+    Readers stop at this block. What follows is lost to them: the rest of an archive with a hole, or
+    of an archive that another one was appended to.
     """
     data, i = view(at, min(size - at, MAX_PADDING + 1))
     zeros = data[i : i + min(size - at, MAX_PADDING + 1)]
     if stripped := zeros.lstrip(b"\0"):
         byte = at + len(zeros) - len(stripped)
-        message = f"the archive ends at byte {at} with zeros, but byte {byte} is not zero: the files behind it are lost"
+        message = (
+            f"the archive ends at byte {at} with zeros, but byte {byte} is not zero: the files"
+            " behind it are lost"
+        )
         raise ShardError(message, file=file, byte=byte, hint=_APPENDED_HINT)
     if len(zeros) > len(END) and (size % RECORD or len(zeros) > MAX_PADDING):
-        message = f"the last {size - at} bytes are zeros, which is more than tar writes at the end of an archive"
+        message = (
+            f"the last {size - at} bytes are zeros, which is more than tar writes at the end of an"
+            " archive"
+        )
         hint = f"{_TRUNCATED_HINT}; if no file is missing, run `truncate -s {at + len(END)}` on it"
         raise ShardError(message, file=file, byte=at, hint=hint)
 
@@ -151,7 +171,8 @@ ZERO_BLOCK = bytes(BLOCK)
 _REGULAR = frozenset({b"0", b"\0", b"7"})
 #: Hard links, and symbolic ones.
 _LINKS = frozenset({b"1", b"2"})
-#: GNU long names and long targets of links, PAX headers of the file that follows, and those of the whole archive.
+#: GNU long names and long targets of links, PAX headers of the file that follows, and those of the
+#: whole archive.
 _EXTENSIONS = frozenset({b"L", b"K", b"x", b"g"})
 
 
@@ -187,7 +208,11 @@ def read_text(view: View, at: int, length: int, file: str) -> str:
 
 def _read_text(view: View, at: int, length: int, file: str) -> bytes:
     if length > MAX_TEXT:
-        raise ShardError(f"a text in the archive has {length} bytes, but the limit is {MAX_TEXT}", file=file, byte=at)
+        raise ShardError(
+            f"a text in the archive has {length} bytes, but the limit is {MAX_TEXT}",
+            file=file,
+            byte=at,
+        )
     data, i = view(at, length)
     return data[i : i + length]
 
@@ -198,12 +223,15 @@ def _checked_length(block: bytes, at: int, size: int, file: str) -> int:
         message = f"the archive ends within a header ({size - at} bytes are left)"
         raise ShardError(message, file=file, byte=at, hint=_TRUNCATED_HINT)
     stored = _octal(block[148:156])
-    # The checksum is the sum of all bytes, with its own field as spaces. The low half of Adler-32 is that sum plus 1,
-    # modulo 65521.
+    # The checksum is the sum of all bytes, with its own field as spaces. The low half of Adler-32
+    # is that sum plus 1, modulo 65521.
     actual = (zlib.adler32(block) & 0xFFFF) - 1 - sum(block[148:156]) + 8 * ord(" ")
     if (actual - stored) % 65521:
         if at == 0:
-            message, hint = "the file is not a tar archive", "decompress it first if it is compressed"
+            message, hint = (
+                "the file is not a tar archive",
+                "decompress it first if it is compressed",
+            )
         else:
             message, hint = "the checksum of a header is wrong", _DAMAGED_HINT
         raise ShardError(message, file=file, byte=at, hint=hint)
@@ -211,7 +239,9 @@ def _checked_length(block: bytes, at: int, size: int, file: str) -> int:
     if field[0] & 0x80:  # GNU's base 256, for sizes over 8 GiB
         return int.from_bytes(field, "big") & ~(0x80 << 88)
     if (length := _octal(field)) < 0:
-        raise ShardError("the size in a header is not a number", file=file, byte=at, hint=_DAMAGED_HINT)
+        raise ShardError(
+            "the size in a header is not a number", file=file, byte=at, hint=_DAMAGED_HINT
+        )
     return length
 
 
@@ -233,13 +263,18 @@ def _name(block: bytes) -> str:
 
 
 def _pax(records: bytes, texts: _Texts, file: str, at: int) -> _Texts:
-    """Read the lines ``length key=value`` (POSIX.1-2001) of a header. A value may contain line feeds."""
+    """Read the lines ``length key=value`` (POSIX.1-2001) of a header.
+
+    A value may contain line feeds.
+    """
     while records:
         digits, blank, _ = records.partition(b" ")
         length = int(digits) if digits.isdigit() and len(digits) < 10 else 0
         line, records = records[:length], records[length:]
         if not blank or len(line) <= len(digits) + 1 or line[-1:] != b"\n":
-            raise ShardError("an extended header is damaged", file=file, byte=at, hint=_DAMAGED_HINT)
+            raise ShardError(
+                "an extended header is damaged", file=file, byte=at, hint=_DAMAGED_HINT
+            )
         key, _, value = line[len(digits) + 1 : -1].partition(b"=")
         if key == b"path":
             texts = texts._replace(name=value.decode("utf-8", "surrogateescape"))

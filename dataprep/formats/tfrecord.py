@@ -1,8 +1,9 @@
 """TFRecord shards of ``tf.train.Example``: a `RecordFormat`.
 
-A record is ``length u64 | masked CRC-32C of it u32 | payload | masked CRC-32C of the payload u32``, little-endian
-(TensorFlow, ``core/lib/io/record_writer.h``). The payload is an Example with the feature names of ImageNet. The small
-features come before the image, so all of them fit in one page of memory.
+A record is ``length u64 | masked CRC-32C of it u32 | payload | masked CRC-32C of the payload u32``,
+little-endian (TensorFlow, ``core/lib/io/record_writer.h``). The payload is an Example with the
+feature names of ImageNet. The small features come before the image, so all of them fit in one page
+of memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from collections.abc import Iterator, Mapping
 
 from awscrt.checksums import combine_crc32c, crc32c
 
-from dataprep.formats.base import MAX_CAPTION, PendingSample, Record, RecordDamage, ScanOptions, View, image_header
+from dataprep.formats.base import (
+    MAX_CAPTION,
+    PendingSample,
+    Record,
+    RecordDamage,
+    ScanOptions,
+    View,
+    image_header,
+)
 from dataprep.formats.example_proto import (
     MALFORMED,
     bytes_feature,
@@ -38,7 +47,10 @@ SUFFIXES: tuple[str, ...] = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 END = b""
 COMPONENTS = Components(image=("image/encoded",), label="image/class/label")
 RAW = Components(image=("image/raw",), label="image/class/label")
-MASKS: Mapping[LabelType, str] = {"mask": "image/segmentation/class/encoded", "depth": "image/depth/encoded"}
+MASKS: Mapping[LabelType, str] = {
+    "mask": "image/segmentation/class/encoded",
+    "depth": "image/depth/encoded",
+}
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -65,17 +77,28 @@ def frame(sample: PendingSample) -> tuple[bytes, bytes]:
     else:
         label = sample.label
         labels = iter(
-            (cached_feature(b"image/class/text", sample.class_name), cached_feature(b"image/class/label", label))
+            (
+                cached_feature(b"image/class/text", sample.class_name),
+                cached_feature(b"image/class/label", label),
+            )
         )
     features = b"".join(
         (
-            *(column_feature(name, value) for name, value in plain_columns(sample) if value is not None),
+            *(
+                column_feature(name, value)
+                for name, value in plain_columns(sample)
+                if value is not None
+            ),
             *labels,
             bytes_feature(b"image/filename", sample.source.encode()),
             cached_feature(b"image/format", sample.info.format.upper()),
             cached_feature(b"image/height", sample.info.height),
             cached_feature(b"image/width", sample.info.width),
-            *([bytes_feature(MASKS[sample.label_type].encode(), sample.mask)] if sample.mask else []),
+            *(
+                [bytes_feature(MASKS[sample.label_type].encode(), sample.mask)]
+                if sample.mask
+                else []
+            ),
             _image_head(sample),
         )
     )
@@ -86,7 +109,9 @@ def frame(sample: PendingSample) -> tuple[bytes, bytes]:
 
 
 def _image_head(sample: PendingSample) -> bytes:
-    return bytes_head(b"image/raw" if sample.info.format == "raw" else b"image/encoded", sample.size)
+    return bytes_head(
+        b"image/raw" if sample.info.format == "raw" else b"image/encoded", sample.size
+    )
 
 
 def mask_start(sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
@@ -105,7 +130,9 @@ def index_line(start: int, sample: PendingSample, frame: tuple[bytes, bytes]) ->
 _TEXTS = (b"image/class/text", b"image/filename")
 
 
-def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[Record]:
+def scan(
+    view: View, size: int, file: str, options: ScanOptions, start: int = 0
+) -> Iterator[Record]:
     """Walk the records of a shard by their headers; see `RecordFormat.scan`."""
     component = options.components.image[0]
     image_name = _encoded(component)
@@ -125,20 +152,29 @@ def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0)
             if image is None or image[0] != BYTES:
                 features = locate_features(view, at + _PREFIX.size, end - _CRC.size)
                 listed = _list_names(features)
-                message = f"the record has no image under the feature {component!r}; its features are: {listed}"
+                message = (
+                    f"the record has no image under the feature {component!r}; its features are:"
+                    f" {listed}"
+                )
                 raise ShardError(message, file=file, record=number, byte=at)
             label = read_int(view, values.get(label_name)) if label_name else None
             if texts:
                 class_name, source = (read_text(view, values.get(name)) for name in texts)
             if caption_name:
                 value = values.get(caption_name)
-                is_short = value is not None and value[0] == BYTES and value[2] - value[1] <= MAX_CAPTION
+                is_short = (
+                    value is not None and value[0] == BYTES and value[2] - value[1] <= MAX_CAPTION
+                )
                 caption = read_text(view, value, MAX_CAPTION) if is_short else None
         except MALFORMED:
-            raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, hint=_DAMAGED_HINT) from None
+            raise ShardError(
+                _NOT_EXAMPLE, file=file, record=number, byte=at, hint=_DAMAGED_HINT
+            ) from None
         _, first, stop = image
         line = tfrecord_line(at, end - at)
-        yield Record(at, end, line, "", first, stop - first, component, label, class_name, source, caption)
+        yield Record(
+            at, end, line, "", first, stop - first, component, label, class_name, source, caption
+        )
         at = end
         number += 1
 
@@ -151,7 +187,11 @@ def _record_end(view: View, at: int, size: int, file: str, number: int) -> int:
     length, crc = _PREFIX.unpack_from(data, i)
     if masked(crc32c(data[i : i + 8])) != crc:
         raise ShardError(
-            "the CRC of the record's length is wrong", file=file, record=number, byte=at, hint=_DAMAGED_HINT
+            "the CRC of the record's length is wrong",
+            file=file,
+            record=number,
+            byte=at,
+            hint=_DAMAGED_HINT,
         )
     end: int = at + length + _OVERHEAD
     if end > size:
@@ -198,9 +238,13 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
         )
         raise CallError(message, hint="set --image to the feature that contains the image")
     if len(names) != 1:
-        what = "more than one feature contains an image" if names else "no feature contains an image"
+        what = (
+            "more than one feature contains an image" if names else "no feature contains an image"
+        )
         message = f"{what}; the features are: {_list_names(features)}"
-        raise ShardError(message, file=file, record=0, hint="set --image to the feature that contains the image")
+        raise ShardError(
+            message, file=file, record=0, hint="set --image to the feature that contains the image"
+        )
     label = next((name for name in _LABELS if name.encode() in features), None)
     return Components(image=(names[0].decode(),), label=label)
 
@@ -215,7 +259,9 @@ def _encoded(name: str) -> bytes:
 
 def _list_names(features: Mapping[bytes, Value]) -> str:
     names = [name.decode("utf-8", "replace") for name in sorted(features)[:_MAX_NAMES]]
-    shown = [printable(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}...") for name in names]
+    shown = [
+        printable(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}...") for name in names
+    ]
     more = [f"and {len(features) - _MAX_NAMES:,} more"] if len(features) > _MAX_NAMES else []
     return ", ".join((*shown, *more)) or "none"
 
@@ -223,7 +269,9 @@ def _list_names(features: Mapping[bytes, Value]) -> str:
 def _image_names(view: View, features: Mapping[bytes, Value]) -> list[bytes]:
     if b"image/encoded" in features:
         return [b"image/encoded"]
-    return [name for name, value in features.items() if value[0] == BYTES and _is_image(view, value)]
+    return [
+        name for name, value in features.items() if value[0] == BYTES and _is_image(view, value)
+    ]
 
 
 def _is_image(view: View, value: Value) -> bool:

@@ -1,8 +1,8 @@
 """WebDataset shards: a `RecordFormat` that uses `tar`.
 
-Consecutive files with the same name up to the first dot are one sample: the image, ``.cls`` with the label in decimal
-ASCII if it is a class, and ``.json`` with the sample's row of the sample table. A caption is also in ``.txt``, a mask
-in ``.mask.png``, a depth in ``.depth.png``.
+Consecutive files with the same name up to the first dot are one sample: the image, ``.cls`` with
+the label in decimal ASCII if it is a class, and ``.json`` with the sample's row of the sample
+table. A caption is also in ``.txt``, a mask in ``.mask.png``, a depth in ``.depth.png``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dataprep.formats import tar
-from dataprep.formats.base import MAX_CAPTION, MAX_TEXT, PendingSample, Record, RecordDamage, ScanOptions, View
+from dataprep.formats.base import (
+    MAX_CAPTION,
+    MAX_TEXT,
+    PendingSample,
+    Record,
+    RecordDamage,
+    ScanOptions,
+    View,
+)
 from dataprep.formats.label_features import label_members, plain_columns
 from dataprep.formats.webdataset_groups import by_kind_of, groups
 from dataprep.images.base import EXTENSIONS
@@ -44,8 +52,14 @@ def frame(sample: PendingSample) -> tuple[bytes, bytes]:
     key = sample.key.encode()
     parts = [tar.ZEROS[-sample.size % tar.BLOCK]]
     for extension, data in _files_after_image(sample):
-        parts += (tar.header(key + b"." + extension.encode(), len(data)), data, tar.ZEROS[-len(data) % tar.BLOCK])
-    return tar.header(key + b"." + _EXTENSIONS[sample.info.format].encode(), sample.size), b"".join(parts)
+        parts += (
+            tar.header(key + b"." + extension.encode(), len(data)),
+            data,
+            tar.ZEROS[-len(data) % tar.BLOCK],
+        )
+    return tar.header(key + b"." + _EXTENSIONS[sample.info.format].encode(), sample.size), b"".join(
+        parts
+    )
 
 
 def _files_after_image(sample: PendingSample) -> Iterator[tuple[str, bytes]]:
@@ -86,7 +100,10 @@ def _extensions_after_image(sample: PendingSample) -> tuple[str, ...]:
 
 
 def _sample_json(sample: PendingSample) -> str:
-    """Return the ``.json`` of a sample. Extra columns come first, so they cannot override the other members."""
+    """Return the ``.json`` of a sample.
+
+    Extra columns come first, so they cannot override the other members.
+    """
     extra = _json({name: _finite(value) for name, value in plain_columns(sample)})[1:-1]
     if sample.label is None:
         label = "".join(f"{member}," for member in label_members(sample))
@@ -106,7 +123,8 @@ def _finite(value: Any) -> Any:
 
 # --- reading ------------------------------------------------------------------------------------
 
-#: A label in decimal ASCII, with the line feed that some tools append. Python's `int` accepts more than this.
+#: A label in decimal ASCII, with the line feed that some tools append. Python's `int` accepts more
+#: than this.
 _LABEL = re.compile(r"-?[0-9]{1,19}(\r?\n)?")
 #: More than the longest label.
 _MAX_LABEL_BYTES = 40
@@ -114,7 +132,9 @@ _MAX_LABEL_BYTES = 40
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[Record]:
+def scan(
+    view: View, size: int, file: str, options: ScanOptions, start: int = 0
+) -> Iterator[Record]:
     """Walk the samples of a shard by their headers; see `RecordFormat.scan`."""
     images = frozenset(options.components.image)
     for number, group in enumerate(groups(view, size, file, options, start)):
@@ -124,7 +144,9 @@ def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0)
         yield Record(
             start=group.members[0][1].start,
             end=group.members[-1][1].end,
-            index_line=webdataset_line([(extension, m.data, m.size, m.name) for extension, m in group.members]),
+            index_line=webdataset_line(
+                [(extension, m.data, m.size, m.name) for extension, m in group.members]
+            ),
             key=group.key,
             offset=image.data,
             size=image.size,
@@ -155,9 +177,18 @@ def _read_label_and_texts(
     elif options.components.label and (member := members.get(options.components.label)) is not None:
         raw = tar.read_text(view, member.data, min(member.size, _MAX_LABEL_BYTES), file)
         if not _LABEL.fullmatch(raw):
-            raise ShardError(f"the label {shown(raw)} is not an integer", file=file, record=number, byte=member.data)
+            raise ShardError(
+                f"the label {shown(raw)} is not an integer",
+                file=file,
+                record=number,
+                byte=member.data,
+            )
         label = int(raw)
-    return label, _text(text.get("class")), _text(text.get("source", text.get("url"))) or members["image"].name
+    return (
+        label,
+        _text(text.get("class")),
+        _text(text.get("source", text.get("url"))) or members["image"].name,
+    )
 
 
 def _read_caption(
@@ -173,13 +204,22 @@ def _read_caption(
         raise ShardError(message, file=file, record=number, byte=member.data)
     text = tar.read_text(view, member.data, member.size, file)
     if _SURROGATE.search(text):
-        raise ShardError("the caption is not valid UTF-8", file=file, record=number, byte=member.data)
+        raise ShardError(
+            "the caption is not valid UTF-8", file=file, record=number, byte=member.data
+        )
     return text
 
 
 def _text(value: Any) -> str:
-    """Return a text of a ``.json``. Empty if it is none, is longer than `MAX_TEXT`, or has surrogates (no UTF-8)."""
-    return value if isinstance(value, str) and len(value) <= MAX_TEXT and not _SURROGATE.search(value) else ""
+    """Return a text of a ``.json``.
+
+    Empty if it is none, is longer than `MAX_TEXT`, or has surrogates (no UTF-8).
+    """
+    return (
+        value
+        if isinstance(value, str) and len(value) <= MAX_TEXT and not _SURROGATE.search(value)
+        else ""
+    )
 
 
 def _parse_json(view: View, member: tar.Member, where: tuple[str, int]) -> dict[str, Any]:
@@ -190,7 +230,9 @@ def _parse_json(view: View, member: tar.Member, where: tuple[str, int]) -> dict[
         message = f"the .json of the sample is not valid JSON ({error})"
         raise ShardError(message, file=file, record=number, byte=member.data) from None
     if not isinstance(text, dict):
-        raise ShardError("the .json of the sample is not an object", file=file, record=number, byte=member.data)
+        raise ShardError(
+            "the .json of the sample is not an object", file=file, record=number, byte=member.data
+        )
     return text
 
 
@@ -199,10 +241,12 @@ def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
         return value
     integers = sorted(name for name, item in text.items() if type(item) is int)
-    listed = ", ".join(integers[:20]) + (f" and {len(integers) - 20:,} more" if len(integers) > 20 else "")
+    listed = ", ".join(integers[:20]) + (
+        f" and {len(integers) - 20:,} more" if len(integers) > 20 else ""
+    )
     message = (
-        f"the .json has no integer member {shown(key)} of up to 64 bits (its value is {shown(value)}); "
-        f"its integer members are: {one_line(listed, 1000) or 'none'}"
+        f"the .json has no integer member {shown(key)} of up to 64 bits (its value is"
+        f" {shown(value)}); its integer members are: {one_line(listed, 1000) or 'none'}"
     )
     raise ShardError(message, file=where[0], record=where[1], hint="set --label-key to one of them")
 
@@ -235,20 +279,32 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
     if image is not None:
         images = tuple(part.strip().lstrip(".") for part in image.lower().split(","))
         if not set(images) & set(extensions):
-            message = f"--image {image}: {file} has no such file in its first sample; its files are: {listed}"
+            message = (
+                f"--image {image}: {file} has no such file in its first sample; its files are:"
+                f" {listed}"
+            )
             raise CallError(message, hint="set --image to the extension of the image")
         return Components(image=images, label=label)
     images = _image_extensions(extensions)
     if len(images) > 1:
         message = f"sample {shown(group.key)} has more than one image: {', '.join(images)}"
-        raise ShardError(message, file=file, record=0, hint="set --image to one of these extensions")
+        raise ShardError(
+            message, file=file, record=0, hint="set --image to one of these extensions"
+        )
     if not images:
         message = f"sample {shown(group.key)} has no image; its files are: {listed}"
-        raise ShardError(message, file=file, record=0, hint="set --image to the extension of the image")
+        raise ShardError(
+            message, file=file, record=0, hint="set --image to the extension of the image"
+        )
     # Samples may have images of different formats, so all common extensions are accepted.
-    return Components(image=tuple(sorted(IMAGE_EXTENSIONS)) if images[0] in IMAGE_EXTENSIONS else images, label=label)
+    return Components(
+        image=tuple(sorted(IMAGE_EXTENSIONS)) if images[0] in IMAGE_EXTENSIONS else images,
+        label=label,
+    )
 
 
 def _image_extensions(extensions: list[str]) -> tuple[str, ...]:
     plain = tuple(name for name in extensions if name in IMAGE_EXTENSIONS)
-    return plain or tuple(name for name in extensions if name.rpartition(".")[2] in IMAGE_EXTENSIONS)
+    return plain or tuple(
+        name for name in extensions if name.rpartition(".")[2] in IMAGE_EXTENSIONS
+    )

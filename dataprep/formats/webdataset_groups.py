@@ -22,7 +22,9 @@ class Group(NamedTuple):
     members: list[tuple[str, tar.Member]]
 
 
-def groups(view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[Group]:
+def groups(
+    view: View, size: int, file: str, options: ScanOptions, start: int = 0
+) -> Iterator[Group]:
     """Group files by key. Errors get the number of the sample in which they occur."""
     group: Group | None = None
     number = largest = 0
@@ -58,40 +60,55 @@ def split_name(name: str) -> tuple[str, str]:
 def _check_name(member: tar.Member, file: str) -> None:
     if not _VALID_NAME.fullmatch(member.name) or member.name.endswith("."):
         message = (
-            f"the name of the file {shown(member.name)} has whitespace, an empty extension or bytes that are not UTF-8"
-            ", which DALI's index cannot store"
+            f"the name of the file {shown(member.name)} has whitespace, an empty extension or bytes"
+            " that are not UTF-8, which DALI's index cannot store"
         )
-        raise ShardError(message, file=file, byte=member.start, hint="make the shard again with other keys")
+        raise ShardError(
+            message, file=file, byte=member.start, hint="make the shard again with other keys"
+        )
 
 
 def _looks_complete(group: Group, largest: int, options: ScanOptions) -> bool:
     """Return whether the last group before damage is probably complete, so the damage is in the next sample.
 
-    A complete group has an image, a label (if there are any), and at least as many files as every group before it.
+    A complete group has an image, a label (if there are any), and at least as many files as every
+    group before it.
     """
     extensions = {extension.lower() for extension, _ in group.members}
-    has_both = bool(extensions & set(options.components.image)) and options.components.label in (None, *extensions)
+    has_both = bool(extensions & set(options.components.image)) and options.components.label in (
+        None,
+        *extensions,
+    )
     return has_both and len(group.members) >= largest
 
 
-def by_kind_of(group: Group, images: frozenset[str], file: str, number: int) -> dict[str, tar.Member]:
+def by_kind_of(
+    group: Group, images: frozenset[str], file: str, number: int
+) -> dict[str, tar.Member]:
     """Return a sample's files by lower-case extension, except the image, whose key is ``"image"``."""
     by_kind: dict[str, tar.Member] = {}
     for extension, member in group.members:
         lowered = extension.lower()
         kind = "image" if lowered in images else lowered
         if kind in by_kind:
-            what = "two images" if kind == "image" else f"two files with the extension {extension!r}"
+            what = (
+                "two images" if kind == "image" else f"two files with the extension {extension!r}"
+            )
             message = f"sample {shown(group.key)} has {what}"
             raise ShardError(
-                message, file=file, record=number, byte=member.start, hint="set --image to the extension of one of them"
+                message,
+                file=file,
+                record=number,
+                byte=member.start,
+                hint="set --image to the extension of one of them",
             )
         by_kind[kind] = member
     if "image" not in by_kind:
         listed = one_line(", ".join(extension for extension, _ in group.members), 1000)
         extensions = ", ".join(sorted(images))
         message = (
-            f"sample {shown(group.key)} has no file with an image extension ({extensions}); its files are: {listed}"
+            f"sample {shown(group.key)} has no file with an image extension ({extensions}); its"
+            f" files are: {listed}"
         )
         raise ShardError(message, file=file, record=number, byte=group.members[0][1].start)
     return by_kind

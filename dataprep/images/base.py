@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 # --- limits -------------------------------------------------------------------------------------
-# Images are untrusted: a small file may state that it needs all the memory and hours of time. With these limits, no
-# file of 1 MB takes more than 512 MB or 5 s. docs/convert.md lists them for users; a test compares the two.
+# Images are untrusted: a small file may state that it needs all the memory and hours of time. With
+# these limits, no file of 1 MB takes more than 512 MB or 5 s. docs/convert.md lists them for users;
+# a test compares the two.
 
 #: Larger files (over 512 MiB) are rejected without being read.
 MAX_BYTES = 1 << 29
 
-#: Images with more pixels are rejected as decompression bombs. The value is Pillow's default. `Options.max_pixels`.
+#: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
+#: `Options.max_pixels`.
 MAX_PIXELS = 178_956_970
 
-#: Pixels for each byte of the file, unless the user raised `max_pixels`. A file below 1 MiB counts as 1 MiB. Decoding
-#: and converting the colors takes up to 12 bytes per pixel, and 20 for a WebP.
+#: Pixels for each byte of the file, unless the user raised `max_pixels`. A file below 1 MiB counts
+#: as 1 MiB. Decoding and converting the colors takes up to 12 bytes per pixel, and 20 for a WebP.
 PIXELS_PER_BYTE = {"jpeg": 24, "png": 24, "webp": 16, "bmp": 24, "tiff": 24}
 MIN_COUNTED_BYTES = 1 << 20
 
@@ -37,10 +39,12 @@ MAX_SCANS = 500
 #: Pixels times scans of a progressive JPEG.
 MAX_SCAN_PIXELS = 2_500_000_000
 
-#: Tags of a TIFF. All their values together must fit into the file, so they cannot share one large array.
+#: Tags of a TIFF. All their values together must fit into the file, so they cannot share one large
+#: array.
 MAX_TAGS = 1024
 
-#: Bytes of a compressed text or color profile in a PNG after decompression, as in Pillow. Larger ones are ignored.
+#: Bytes of a compressed text or color profile in a PNG after decompression, as in Pillow. Larger
+#: ones are ignored.
 MAX_TEXT_BYTES = 1 << 20
 
 #: Processing stages and curve segments of a color profile, when the colors are converted to sRGB.
@@ -83,7 +87,8 @@ class ImageInfo:
     """Format and size of an encoded image.
 
     Attributes:
-        format: a key of `EXTENSIONS`, or ``"raw"`` for pixels that `dataprep` stores without encoding.
+        format: a key of `EXTENSIONS`, or ``"raw"`` for pixels that `dataprep` stores without
+            encoding.
         width: in pixels, as stored, before EXIF orientation is applied.
         height: in pixels, as stored, before EXIF orientation is applied.
 

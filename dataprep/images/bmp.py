@@ -25,7 +25,10 @@ def parse_header(data: bytes) -> ImageInfo:
     elif 40 <= header_size <= 124:
         width, height = struct.unpack_from("<ii", data, 18)
     else:
-        raise Rejected("not-an-image", f"starts with 'BM' like a BMP, but no BMP has a header of {header_size} bytes")
+        raise Rejected(
+            "not-an-image",
+            f"starts with 'BM' like a BMP, but no BMP has a header of {header_size} bytes",
+        )
     if width <= 0 or not height:
         raise Rejected("corrupt", f"BMP of {width}x{height} pixels")
     depth, compression, colors = _read_coding(data)
@@ -33,9 +36,14 @@ def parse_header(data: bytes) -> ImageInfo:
         coding = f", compression {compression}" if compression else ""
         raise Rejected("unsupported", f"BMP with {depth} bits per pixel{coding}")
     if depth <= 8 and colors > 1 << depth:
-        raise Rejected("corrupt", f"BMP of {depth} bits per pixel with a palette of {colors} colors")
+        raise Rejected(
+            "corrupt", f"BMP of {depth} bits per pixel with a palette of {colors} colors"
+        )
     if compression == _RLE8 and width * abs(height) > MAX_RLE_PIXELS:
-        detail = f"run-length coded BMP of {width}x{abs(height)} pixels, but the limit is {MAX_RLE_PIXELS} pixels"
+        detail = (
+            f"run-length coded BMP of {width}x{abs(height)} pixels, but the limit is"
+            f" {MAX_RLE_PIXELS} pixels"
+        )
         raise Rejected("too-large", detail)
     return ImageInfo("bmp", width, abs(height))
 
@@ -74,11 +82,16 @@ def _check_palette(data: bytes, depth: int, colors: int) -> None:
     color_size = 3 if header_size == 12 else 4
     end = 14 + header_size + ((colors or 1 << depth) * color_size if depth <= 8 else 0)
     if end > len(data):
-        raise Rejected("truncated", f"the palette of the BMP should end at byte {end}, got {len(data)} bytes")
+        raise Rejected(
+            "truncated", f"the palette of the BMP should end at byte {end}, got {len(data)} bytes"
+        )
 
 
 def _check_runs(data: bytes, at: int, info: ImageInfo) -> None:
-    """Follow the run-length coded rows. Like OpenCV, which decodes BMPs for DALI, reject a run that leaves its row."""
+    """Follow the run-length coded rows.
+
+    Like OpenCV, which decodes BMPs for DALI, reject a run that leaves its row.
+    """
     x = y = 0
     ends_row = False  # the last run filled its row, so an end-of-row code after it does not skip another row
     while y < info.height:

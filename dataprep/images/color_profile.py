@@ -13,8 +13,8 @@ _TAG_TABLE = 128
 def check_stages(profile: bytes) -> None:
     """Check the number of processing stages and curve segments.
 
-    Each stage takes memory, and visits each color of a grid. Stages and curves of a profile may share their data, so a
-    small profile could have very many.
+    Each stage takes memory, and visits each color of a grid. Stages and curves of a profile may
+    share their data, so a small profile could have very many.
 
     Raises:
         Rejected: there are more than `MAX_PROFILE_STAGES`.
@@ -25,7 +25,10 @@ def check_stages(profile: bytes) -> None:
         for number in _stages(profile):
             total += number
             if total > MAX_PROFILE_STAGES:
-                detail = f"a color profile of over {MAX_PROFILE_STAGES} processing stages and curve segments"
+                detail = (
+                    f"a color profile of over {MAX_PROFILE_STAGES} processing stages and curve"
+                    " segments"
+                )
                 raise Rejected("too-large", detail)
     except struct.error:  # the profile is truncated, and will not be used
         return

@@ -25,9 +25,10 @@ class Prepared(NamedTuple):
     Attributes:
         data: its bytes.
         info: its format and size. Format ``"raw"`` is uint8 RGB [H, W, 3].
-        extra: a value for each of `CHANGE_COLUMNS`: the original width, height and format, and the changes. ``change``
-            is empty if there are no changes. Otherwise, it lists ``resized``, ``cropped``, ``padded``, ``turned`` (the
-            EXIF orientation is applied), and the values of `dataprep.images.pixels.Decoded.repairs`.
+        extra: a value for each of `CHANGE_COLUMNS`: the original width, height and format, and the
+            changes. ``change`` is empty if there are no changes. Otherwise, it lists ``resized``,
+            ``cropped``, ``padded``, ``turned`` (the EXIF orientation is applied), and the values of
+            `dataprep.images.pixels.Decoded.repairs`.
 
     """
 
@@ -69,7 +70,10 @@ def _prepare(data: bytes, options: Options) -> Prepared:
 def target_size(width: int, height: int, downscale: Downscale) -> tuple[int, int] | None:
     """Return the (width, height) of an image after downscaling; `None` if it is not resized."""
     short, long = min(width, height), max(width, height)
-    if downscale.only_above is not None and (short if downscale.shorter else long) <= downscale.only_above:
+    if (
+        downscale.only_above is not None
+        and (short if downscale.shorter else long) <= downscale.only_above
+    ):
         return None
     factor = min((downscale.shorter or short) / short, (downscale.longest or long) / long)
     if factor >= 1:
@@ -85,7 +89,8 @@ def _to_jpeg(
 ) -> tuple[bytes, ImageInfo, list[str]]:
     if max(size) > MAX_SIDE:
         detail = (
-            f"{size[0]}x{size[1]} pixels after resizing, but a JPEG has at most {MAX_SIDE} per side; set --max-side"
+            f"{size[0]}x{size[1]} pixels after resizing, but a JPEG has at most {MAX_SIDE} per"
+            " side; set --max-side"
         )
         raise Rejected("unsupported", detail)
     pixels, decoded = resize_image(data, info, size, downscale)
@@ -106,8 +111,8 @@ def resize_image(
         downscale: its `filter` is used.
 
     Returns:
-        The pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and how the image was decoded, with the pixels before
-        its orientation was applied.
+        The pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and how the image was decoded, with
+        the pixels before its orientation was applied.
 
     Raises:
         Rejected: the image does not decode.
@@ -143,7 +148,9 @@ _SUBSAMPLINGS = ("444", "422", "420", "440", "411")
 
 def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, list[str]]:
     side = (min if raw.fit == "crop" else max)(info.width, info.height)
-    width, height = (max(1, round(length * raw.size / side)) for length in (info.width, info.height))
+    width, height = (
+        max(1, round(length * raw.size / side)) for length in (info.width, info.height)
+    )
     sufficient = sufficient_size((width, height), raw.filter)
     with pixels_of(info, *sufficient):
         decoded = decode(data, info, *sufficient)
@@ -167,7 +174,9 @@ def _crop(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
-    return resample(decoded.image, (raw.size, raw.size), raw.filter, box=box, averaging=decoded.averaging)
+    return resample(
+        decoded.image, (raw.size, raw.size), raw.filter, box=box, averaging=decoded.averaging
+    )
 
 
 def _pad(decoded: Decoded, size: tuple[int, int], raw: Raw) -> NDArray[np.uint8]:

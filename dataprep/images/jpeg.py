@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 # Markers, from annex B.
 _SUPPORTED_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended sequential, progressive
-_OTHER_FRAMES = {0xC3: "lossless", 0xC9: "arithmetic-coded", 0xCA: "arithmetic-coded", 0xCB: "lossless"}
+_OTHER_FRAMES = {
+    0xC3: "lossless",
+    0xC9: "arithmetic-coded",
+    0xCA: "arithmetic-coded",
+    0xCB: "lossless",
+}
 _OTHER_FRAMES |= dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "hierarchical")
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
 
@@ -60,8 +65,8 @@ def _parse_frame(data: bytes, at: int) -> ImageInfo:
 def read_metadata(data: bytes) -> dict[str, bytes]:
     """Return the ``exif`` and ``xmp`` blocks and the ``icc_profile`` of a JPEG, those that there are.
 
-    Pillow has them too, but it reads every tag of the EXIF block to open a JPEG: a block with many tags that share one
-    value takes gigabytes.
+    Pillow has them too, but it reads every tag of the EXIF block to open a JPEG: a block with many
+    tags that share one value takes gigabytes.
     """
     metadata: dict[str, bytes] = {}
     exif, profile = [], []
@@ -82,7 +87,9 @@ def read_metadata(data: bytes) -> dict[str, bytes]:
 
 
 def check_segments(data: bytes) -> None:
-    """Check that nothing but segments lies before the first scan. libjpeg only warns, and Pillow ignores its warnings.
+    """Check that nothing but segments lies before the first scan.
+
+    Libjpeg only warns, and Pillow ignores its warnings.
 
     Raises:
         Rejected: there are other bytes.
@@ -90,7 +97,9 @@ def check_segments(data: bytes) -> None:
     """
     end = max((end for _, _, end in _segments(data)), default=2)
     if _MARKER.match(data, end) is None:
-        raise Rejected("corrupt", f"expected a JPEG marker at byte {end}, got {data[end : end + 2]!r}")
+        raise Rejected(
+            "corrupt", f"expected a JPEG marker at byte {end}, got {data[end : end + 2]!r}"
+        )
 
 
 def without_metadata(data: bytes) -> bytes:
@@ -125,7 +134,8 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
             at = end
 
 
-# A marker in or after entropy-coded data: 0xFF and a byte that is not a stuffed zero, a restart marker or a fill byte.
+# A marker in or after entropy-coded data: 0xFF and a byte that is not a stuffed zero, a restart
+# marker or a fill byte.
 _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 
 
@@ -163,7 +173,10 @@ _COLORSPACES = {"L": "GRAY", "CMYK": "CMYK", "RGB": "RGB"}
 
 
 class UnknownSubsampling(Exception):  # noqa: N818
-    """The TurboJPEG interface has no name for the sampling factors of this JPEG. Pillow may decode it."""
+    """The TurboJPEG interface has no name for the sampling factors of this JPEG.
+
+    Pillow may decode it.
+    """
 
 
 class DecodedJpeg(NamedTuple):
@@ -171,7 +184,8 @@ class DecodedJpeg(NamedTuple):
 
     Attributes:
         pixels: uint8 [H, W, channels].
-        mode: Pillow's mode: ``"L"``, ``"RGB"``, or ``"CMYK"`` with inverted values, as Adobe stores it.
+        mode: Pillow's mode: ``"L"``, ``"RGB"``, or ``"CMYK"`` with inverted values, as Adobe stores
+            it.
         subsampling: chroma subsampling, for example ``"420"``.
 
     """
@@ -203,9 +217,15 @@ def decode_jpeg(data: bytes, width: int, height: int) -> DecodedJpeg:
     mode = _MODES.get(colorspace, "RGB")
 
     def decode(*, strict: bool) -> NDArray[np.uint8]:
-        # libjpeg-turbo also has scales between 1/2 and 1. They take longer than decoding at full size.
+        # libjpeg-turbo also has scales between 1/2 and 1. They take longer than decoding at full
+        # size.
         return simplejpeg.decode_jpeg(  # type: ignore[no-any-return]
-            data, _COLORSPACES[mode], min_width=width, min_height=height, min_factor=2, strict=strict
+            data,
+            _COLORSPACES[mode],
+            min_width=width,
+            min_height=height,
+            min_factor=2,
+            strict=strict,
         )
 
     try:
@@ -226,7 +246,10 @@ def check_scans(data: bytes) -> None:
     scans, info = _count_scans(data), parse_header(data)
     limit = min(MAX_SCANS, max(1, MAX_SCAN_PIXELS // (info.width * info.height)))
     if scans > limit:
-        detail = f"JPEG of {info.width}x{info.height} pixels with {scans} scans, but the limit is {limit}"
+        detail = (
+            f"JPEG of {info.width}x{info.height} pixels with {scans} scans, but the limit is"
+            f" {limit}"
+        )
         raise Rejected("too-large", detail)
 
 

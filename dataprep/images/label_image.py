@@ -1,7 +1,7 @@
 """Masks and depth maps as they are stored: PNGs with one channel, of 8 or 16 bits, whose values are kept exactly.
 
-Decoders return other values for other PNGs: the colors of a palette, or values that are scaled to 8 bits. Such masks
-are stored with their class numbers instead.
+Decoders return other values for other PNGs: the colors of a palette, or values that are scaled to 8
+bits. Such masks are stored with their class numbers instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _GRAY, _PALETTE = 0, 3
 _SCALES = {1: 255, 2: 85, 4: 17, 8: 1}
 
 
-def store_label_image(data: bytes, info: ImageInfo, label_type: LabelType, placement: Placement) -> bytes:
+def store_label_image(
+    data: bytes, info: ImageInfo, label_type: LabelType, placement: Placement
+) -> bytes:
     """Return a mask or depth map as it is stored; unchanged if it can be, else encoded again.
 
     Args:
@@ -47,17 +49,24 @@ def store_label_image(data: bytes, info: ImageInfo, label_type: LabelType, place
     """
     if (info.width, info.height) != placement.source:
         width, height = placement.source
-        raise Rejected("mask-size", f"{info.width}x{info.height} pixels, but the upright image has {width}x{height}")
+        raise Rejected(
+            "mask-size",
+            f"{info.width}x{info.height} pixels, but the upright image has {width}x{height}",
+        )
     bits, colors = data[_BITS], data[_COLORS]
     if label_type == "depth" and (bits, colors) != (16, _GRAY):
-        raise Rejected("unsupported", f"{_kind(bits, colors)}, but a depth map has gray values of 16 bits")
+        raise Rejected(
+            "unsupported", f"{_kind(bits, colors)}, but a depth map has gray values of 16 bits"
+        )
     as_stored = (16, _GRAY) if label_type == "depth" else (8, _GRAY)
     if placement.is_identity and (bits, colors) == as_stored and b"eXIf" not in data:
         return data
     values = label_values(data, info)
     if label_type == "mask" and values.dtype != np.uint8:
         if (largest := int(values.max())) > _MAX_CLASS:
-            raise Rejected("unsupported", f"the value {largest}, but classes go from 0 to {_MAX_CLASS}")
+            raise Rejected(
+                "unsupported", f"the value {largest}, but classes go from 0 to {_MAX_CLASS}"
+            )
         values = values.astype(np.uint8)
     if not placement.is_identity:
         values = _placed(values, placement, FILLS[label_type])
@@ -84,7 +93,10 @@ def label_values(data: bytes, info: ImageInfo) -> NDArray[Any]:
     pixels = np.asarray(image)
     channels = pixels[..., : 1 if image.mode == "LA" else 3]
     if (channels != channels[..., :1]).any() or bits > 8:
-        detail = f"{_kind(bits, colors)}, but a mask has one class number for each pixel; replace colors by numbers"
+        detail = (
+            f"{_kind(bits, colors)}, but a mask has one class number for each pixel; replace colors"
+            " by numbers"
+        )
         raise Rejected("unsupported", detail)
     return np.ascontiguousarray(channels[..., 0])
 
@@ -93,7 +105,11 @@ def _placed(values: NDArray[Any], placement: Placement, fill: int) -> NDArray[An
     """Return the values at the centers of the stored pixels."""
     out = np.full(placement.stored[::-1], fill, values.dtype)
     columns, rows = (
-        np.floor((np.arange(placement.stored[axis]) + 0.5 - placement.offset[axis]) / placement.scale[axis] + 1e-9)
+        np.floor(
+            (np.arange(placement.stored[axis]) + 0.5 - placement.offset[axis])
+            / placement.scale[axis]
+            + 1e-9
+        )
         for axis in (0, 1)
     )
     inside_rows = (rows >= 0) & (rows < values.shape[0])

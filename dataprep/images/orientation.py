@@ -12,7 +12,10 @@ _XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 
 
 def orientation_of(metadata: Mapping[Any, Any]) -> int:
-    """Return the orientation, 1 to 8, from an image's ``exif`` block or else its ``xmp`` block; 1 if it has none."""
+    """Return the orientation, 1 to 8, from an image's ``exif`` block or else its ``xmp`` block.
+
+    1 if it has none.
+    """
     orientation = _read_exif(_exif_block(metadata))
     if orientation is None and (match := _XMP.search(_as_bytes(metadata.get("xmp", b"")))):
         orientation = int(match[1])
@@ -23,7 +26,9 @@ def _exif_block(metadata: Mapping[Any, Any]) -> bytes:
     if "exif" in metadata:
         return _as_bytes(metadata["exif"])
     try:  # ImageMagick writes this text into PNGs: three lines of headings, then hexadecimal digits
-        return bytes.fromhex("".join(str(metadata.get("Raw profile type exif", "")).split("\n")[3:]))
+        return bytes.fromhex(
+            "".join(str(metadata.get("Raw profile type exif", "")).split("\n")[3:])
+        )
     except ValueError:
         return b""
 
@@ -33,7 +38,10 @@ def _as_bytes(value: object) -> bytes:
 
 
 def _read_exif(block: bytes) -> int | None:
-    """Return the value of the tag in the first directory; `None` if there is none, 0 if it has another type."""
+    """Return the value of the tag in the first directory.
+
+    `None` if there is none, 0 if it has another type.
+    """
     block = re.sub(b"^(?:Exif\0\0){1,2}", b"", block)
     order = {b"II": "<", b"MM": ">"}.get(block[:2])
     if order is None:
@@ -46,7 +54,11 @@ def _read_exif(block: bytes) -> int | None:
             if tag == _TAG:
                 if items != 1 or value_type not in (_SHORT, _LONG):
                     return 0
-                return int(struct.unpack_from(order + ("H" if value_type == _SHORT else "I"), block, entry + 8)[0])
+                return int(
+                    struct.unpack_from(
+                        order + ("H" if value_type == _SHORT else "I"), block, entry + 8
+                    )[0]
+                )
     except struct.error:
         pass
     return None

@@ -1,12 +1,13 @@
 """A 256-bit perceptual hash: images that look alike have hashes that differ in few bits.
 
-An image is reduced to 32x32 gray pixels, whatever its aspect ratio. Its hash has the signs of the 16x16 lowest
-frequencies of their discrete cosine transform (DCT). Mirroring an image only changes the signs of the odd frequencies,
-and transposing it transposes the DCT, so `dataprep.duplicates.symmetries` computes the hashes of the rotated and
-mirrored image from this one.
+An image is reduced to 32x32 gray pixels, whatever its aspect ratio. Its hash has the signs of the
+16x16 lowest frequencies of their discrete cosine transform (DCT). Mirroring an image only changes
+the signs of the odd frequencies, and transposing it transposes the DCT, so
+`dataprep.duplicates.symmetries` computes the hashes of the rotated and mirrored image from this
+one.
 
-All arithmetic is exact, so the same bytes give the same hash on every CPU. Whoever changes the hashes also changes
-`dataprep.options.HASH_RECIPE`.
+All arithmetic is exact, so the same bytes give the same hash on every CPU. Whoever changes the
+hashes also changes `dataprep.options.HASH_RECIPE`.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ _DECODED, SIDE = 128, 32
 #: Frequencies per side.
 _FREQUENCIES = 16
 
-#: Standard deviation of the reduced pixels, in levels of 255, below which an image is too flat to have a hash.
+#: Standard deviation of the reduced pixels, in levels of 255, below which an image is too flat to
+#: have a hash.
 _MIN_CONTRAST = 2.0
 
 #: Rows of the DCT as integers: all products and sums of them and 8-bit pixels are exact in float64.
 _POSITIONS = 2 * np.arange(SIDE) + 1
-_DCT: NDArray[np.float64] = np.round(4096 * np.cos(np.pi / (2 * SIDE) * _POSITIONS * np.arange(_FREQUENCIES)[:, None]))
+_DCT: NDArray[np.float64] = np.round(
+    4096 * np.cos(np.pi / (2 * SIDE) * _POSITIONS * np.arange(_FREQUENCIES)[:, None])
+)
 
 
 def hash_image(data: bytes, info: ImageInfo) -> str | None:
@@ -94,7 +98,9 @@ def reduce_image(data: bytes, info: ImageInfo) -> NDArray[np.uint8]:
 
 def _gray(data: bytes, info: ImageInfo) -> Image.Image:
     if info.format == "raw":
-        return Image.frombuffer("RGB", (info.width, info.height), data, "raw", "RGB", 0, 1).convert("L")
+        return Image.frombuffer("RGB", (info.width, info.height), data, "raw", "RGB", 0, 1).convert(
+            "L"
+        )
     size = min(_DECODED, info.width), min(_DECODED, info.height)
     with pixels_of(info, *size):
         if info.format == "jpeg" and (pixels := _luma(data, *size)) is not None:
@@ -103,7 +109,10 @@ def _gray(data: bytes, info: ImageInfo) -> Image.Image:
 
 
 def _luma(data: bytes, width: int, height: int) -> NDArray[np.uint8] | None:
-    """Decode the luma of a JPEG, which is faster than decoding its colors. `None` if it is not stored as such."""
+    """Decode the luma of a JPEG, which is faster than decoding its colors.
+
+    `None` if it is not stored as such.
+    """
     check_scans(data)
     try:
         if simplejpeg.decode_jpeg_header(data)[2] not in ("Gray", "YCbCr"):

@@ -1,7 +1,7 @@
 """A limit on the decoded pixels that the processes of an engine hold at the same time.
 
-The processes share a file of `LIMIT` bytes that has no content. A process locks as many bytes of it as it is going to
-decode. The system gives the lock back if the process is killed.
+The processes share a file of `LIMIT` bytes that has no content. A process locks as many bytes of it
+as it is going to decode. The system gives the lock back if the process is killed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from contextlib import contextmanager
 
 from dataprep.images.base import ImageInfo
 
-#: Bytes of pixels that all processes together hold, apart from small images. A larger image is decoded alone.
+#: Bytes of pixels that all processes together hold, apart from small images. A larger image is
+#: decoded alone.
 LIMIT = 512 << 20
 
-#: Images with fewer bytes of pixels need no lock. A JPEG is decoded at a reduced size, which is usually smaller.
+#: Images with fewer bytes of pixels need no lock. A JPEG is decoded at a reduced size, which is
+#: usually smaller.
 SMALL = 8 << 20
 
 #: Pillow stores a pixel in 4 bytes.
@@ -35,7 +37,10 @@ def create_file() -> int:
 
 
 class _Process:
-    """What this process uses: the descriptor of the file; `None` if no other process shares the limit."""
+    """What this process uses: the descriptor of the file.
+
+    `None` if no other process shares the limit.
+    """
 
     file: int | None = None
 
@@ -47,7 +52,9 @@ def share(file: int | None) -> None:
 
 @contextmanager
 def pixels_of(info: ImageInfo, width: int = 0, height: int = 0) -> Iterator[None]:
-    """Wait until an image may be decoded, and count its pixels until the end of the block. Blocks must not be nested.
+    """Wait until an image may be decoded, and count its pixels until the end of the block.
+
+    Blocks must not be nested.
 
     Args:
         info: format and size of the image.
@@ -57,7 +64,8 @@ def pixels_of(info: ImageInfo, width: int = 0, height: int = 0) -> Iterator[None
     """
     size = info.width * info.height * _BYTES_PER_PIXEL
     if info.format == "jpeg":
-        # The scales are 1, 1/2, 3/8, 1/4 and 1/8, so a side is less than twice as long as it has to be, or an eighth.
+        # The scales are 1, 1/2, 3/8, 1/4 and 1/8, so a side is less than twice as long as it has to
+        # be, or an eighth.
         size = min(size, max(4 * width * height * _BYTES_PER_PIXEL, size // 64))
     file = _Process.file
     if file is None or size < SMALL:

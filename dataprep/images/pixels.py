@@ -1,8 +1,9 @@
 """Decode an encoded image to 8-bit sRGB or gray pixels, no larger than needed.
 
-Colors match those that DALI decodes from an image stored unchanged: the alpha channel is dropped and the other
-channels stay unchanged, 16-bit samples keep their upper 8 bits, and CMYK without a profile becomes RGB as
-(255 - C)(255 - K) / 255. CMYK values in a JPEG are assumed to be inverted, as Adobe stores them.
+Colors match those that DALI decodes from an image stored unchanged: the alpha channel is dropped
+and the other channels stay unchanged, 16-bit samples keep their upper 8 bits, and CMYK without a
+profile becomes RGB as (255 - C)(255 - K) / 255. CMYK values in a JPEG are assumed to be inverted,
+as Adobe stores them.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ class Decoded(NamedTuple):
     """A decoded image, before its EXIF orientation is applied.
 
     Attributes:
-        image: sRGB in mode ``"RGB"``, or gray in mode ``"L"``; or the same as an array, uint8 [H, W, 3] or [H, W].
+        image: sRGB in mode ``"RGB"``, or gray in mode ``"L"``; or the same as an array, uint8 [H,
+            W, 3] or [H, W].
         orientation: EXIF orientation, 1 to 8.
-        subsampling: chroma subsampling of the encoded JPEG, for example ``"420"``; ``""`` for other formats.
-        repairs: the conversions that were necessary: ``"rgb"`` (from CMYK, a palette, 16 bits, or 1 bit), ``"alpha"``
-            (the alpha channel is dropped), ``"icc"`` (from a profile other than sRGB).
-        averaging: pixels per side that were averaged: each pixel of `image` is the mean of `averaging` x `averaging`
-            pixels of the encoded image.
+        subsampling: chroma subsampling of the encoded JPEG, for example ``"420"``; ``""`` for other
+            formats.
+        repairs: the conversions that were necessary: ``"rgb"`` (from CMYK, a palette, 16 bits, or 1
+            bit), ``"alpha"`` (the alpha channel is dropped), ``"icc"`` (from a profile other than
+            sRGB).
+        averaging: pixels per side that were averaged: each pixel of `image` is the mean of
+            `averaging` x `averaging` pixels of the encoded image.
 
     """
 
@@ -54,7 +58,9 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
 
     """
     try:
-        image, metadata, subsampling = _decode_jpeg(data, width, height) if info.format == "jpeg" else _open(data, info)
+        image, metadata, subsampling = (
+            _decode_jpeg(data, width, height) if info.format == "jpeg" else _open(data, info)
+        )
     except UnknownSubsampling:
         image, metadata, subsampling = _open(data, info)
     scale = max(info.width, info.height) / max(size_of(image))
@@ -63,9 +69,9 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
     return Decoded(pixels, orientation_of(metadata), subsampling, repairs, averaging)
 
 
-#: Scales, in eighths, at which libjpeg's pixels are close to means. Sharpening them as means brings the result 0.1 to
-#: 1 dB closer to the filter over all pixels. At three eighths libjpeg keeps the detail that means lose, and sharpening
-#: would move the result away from the filter by as much.
+#: Scales, in eighths, at which libjpeg's pixels are close to means. Sharpening them as means brings
+#: the result 0.1 to 1 dB closer to the filter over all pixels. At three eighths libjpeg keeps the
+#: detail that means lose, and sharpening would move the result away from the filter by as much.
 _AVERAGING_EIGHTHS = (1, 2, 4)
 
 
@@ -74,7 +80,9 @@ def _open(data: bytes, info: ImageInfo) -> tuple[Image.Image, Mapping[Any, Any],
     if info.format == "png":
         check_palette(data)
         if image.info.get("interlace") or not _has_last_row(image):
-            check_pixels(data)  # takes half as long as decoding, so it runs only if rows may be missing
+            check_pixels(
+                data
+            )  # takes half as long as decoding, so it runs only if rows may be missing
     return image, read_metadata(data) if info.format == "jpeg" else image.info, ""
 
 
@@ -101,7 +109,10 @@ def _decode_jpeg(
 def _to_srgb_or_gray(
     image: Image.Image | NDArray[np.uint8], profile: bytes | None
 ) -> tuple[Image.Image | NDArray[np.uint8], tuple[str, ...]]:
-    """Convert an image to 8-bit gray or RGB; return it with the repairs. An array has these colors already."""
+    """Convert an image to 8-bit gray or RGB; return it with the repairs.
+
+    An array has these colors already.
+    """
     if not isinstance(image, Image.Image) and not profile:
         return image, ()
     pixels, repairs = _to_8_bits(as_image(image))
@@ -114,7 +125,8 @@ def _to_srgb_or_gray(
 def _to_8_bits(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
     """Convert an image to 8-bit gray, RGB or CMYK; return it with the repairs.
 
-    CMYK already counts as the repair ``"rgb"``: the caller converts it, with the image's profile if there is one.
+    CMYK already counts as the repair ``"rgb"``: the caller converts it, with the image's profile if
+    there is one.
     """
     alpha = ("alpha",) if image.has_transparency_data else ()
     if image.mode in ("L", "RGB"):
@@ -146,7 +158,8 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     """Make an ICC transform to sRGB.
 
     Returns:
-        The transform. `None` if it changes nothing, if the profile is damaged, or if it is for another mode.
+        The transform. `None` if it changes nothing, if the profile is damaged, or if it is for
+        another mode.
 
     Raises:
         Rejected: the profile has too many processing stages.
@@ -154,7 +167,10 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     """
     check_stages(profile)
     try:
-        source, target = ImageCms.ImageCmsProfile(io.BytesIO(profile)), ImageCms.createProfile("sRGB")
+        source, target = (
+            ImageCms.ImageCmsProfile(io.BytesIO(profile)),
+            ImageCms.createProfile("sRGB"),
+        )
         transform = ImageCms.buildTransform(source, target, mode, "RGB")
         if mode == "CMYK":
             return transform
@@ -166,4 +182,6 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
 
 
 #: A regular grid of colors in the RGB cube, uint8 [256, 16, 3].
-_COLOR_GRID = np.stack(np.meshgrid(*[np.arange(0, 256, 17, dtype=np.uint8)] * 3), -1).reshape(256, 16, 3)
+_COLOR_GRID = np.stack(np.meshgrid(*[np.arange(0, 256, 17, dtype=np.uint8)] * 3), -1).reshape(
+    256, 16, 3
+)

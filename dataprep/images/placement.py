@@ -1,6 +1,7 @@
 """Where an image that is resized, cropped, padded or rotated upright for a shard shows the pixels of its source.
 
-Masks and boxes refer to the upright source image: as viewers and DALI show it, with its EXIF orientation applied.
+Masks and boxes refer to the upright source image: as viewers and DALI show it, with its EXIF
+orientation applied.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Placement:
         return self.source == self.stored and self.scale == (1, 1) and self.offset == (0, 0)
 
 
-def find_placement(data: bytes, info: ImageInfo, stored: ImageInfo, raw: Raw | None, *, changed: bool) -> Placement:
+def find_placement(
+    data: bytes, info: ImageInfo, stored: ImageInfo, raw: Raw | None, *, changed: bool
+) -> Placement:
     """Return where the stored image shows the source image.
 
     Args:
@@ -66,17 +69,28 @@ def find_placement(data: bytes, info: ImageInfo, stored: ImageInfo, raw: Raw | N
     except MemoryError:
         raise
     except Exception as error:  # damaged images raise many kinds
-        raise Rejected("corrupt", f"its orientation cannot be read ({error or type(error).__name__})") from None
-    width, height = source = (info.height, info.width) if orientation > _TRANSPOSED else (info.width, info.height)
+        raise Rejected(
+            "corrupt", f"its orientation cannot be read ({error or type(error).__name__})"
+        ) from None
+    width, height = source = (
+        (info.height, info.width) if orientation > _TRANSPOSED else (info.width, info.height)
+    )
     if not changed:
         return Placement(source, source)
     if raw is None:
-        return Placement(source, (stored.width, stored.height), (stored.width / width, stored.height / height))
+        return Placement(
+            source, (stored.width, stored.height), (stored.width / width, stored.height / height)
+        )
     square = (raw.size, raw.size)
     if raw.fit == "crop":
         side = min(width, height)
         scale = raw.size / side
-        return Placement(source, square, (scale, scale), (-(width - side) / 2 * scale, -(height - side) / 2 * scale))
+        return Placement(
+            source,
+            square,
+            (scale, scale),
+            (-(width - side) / 2 * scale, -(height - side) / 2 * scale),
+        )
     left, top, shown_width, shown_height = _padded(info, raw.size, orientation)
     return Placement(source, square, (shown_width / width, shown_height / height), (left, top))
 

@@ -15,8 +15,8 @@ _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _PALETTE = 3
 _PALETTE_SIZES = range(3, 3 * 256 + 1, 3)
-#: Bit of a letter that makes it lowercase. In the first letter of a chunk's type it means that a decoder need not know
-#: the chunk; in the third it is reserved (section 5.4).
+#: Bit of a letter that makes it lowercase. In the first letter of a chunk's type it means that a
+#: decoder need not know the chunk; in the third it is reserved (section 5.4).
 _ANCILLARY = _RESERVED = 0x20
 
 
@@ -65,9 +65,16 @@ def check_complete(data: bytes) -> None:
 
 
 def _check_type(chunk: _Chunk) -> None:
-    """Check the type of a chunk as libpng does: four letters, the third uppercase; known if the chunk is critical."""
-    known = chunk.type in (b"PLTE", b"IDAT", b"IEND") or (chunk.type == b"IHDR" and chunk.start == 8)
-    is_skipped = chunk.type.isalpha() and chunk.type[0] & _ANCILLARY and not chunk.type[2] & _RESERVED
+    """Check the type of a chunk as libpng does: four letters, the third uppercase.
+
+    Known if the chunk is critical.
+    """
+    known = chunk.type in (b"PLTE", b"IDAT", b"IEND") or (
+        chunk.type == b"IHDR" and chunk.start == 8
+    )
+    is_skipped = (
+        chunk.type.isalpha() and chunk.type[0] & _ANCILLARY and not chunk.type[2] & _RESERVED
+    )
     if not known and not is_skipped:
         raise Rejected("corrupt", f"the PNG's {chunk} has no place in a PNG")
 
@@ -75,7 +82,8 @@ def _check_type(chunk: _Chunk) -> None:
 def _check_animation(data: bytes, chunk: _Chunk) -> None:
     """Check the chunks that count and place the frames of an animated PNG.
 
-    DALI decodes the first frame. OpenCV, which does it on the CPU, refuses a PNG whose other frames are impossible.
+    DALI decodes the first frame. OpenCV, which does it on the CPU, refuses a PNG whose other frames
+    are impossible.
     """
     content = data[chunk.start + 8 : chunk.end - 4]
     if chunk.type == b"acTL":
@@ -107,7 +115,11 @@ def check_palette(data: bytes) -> None:
     """
     before_pixels = takewhile(lambda chunk: chunk.type != b"IDAT", _chunks(data))
     sizes = [chunk.end - chunk.start - 12 for chunk in before_pixels if chunk.type == b"PLTE"]
-    palettes = sum(chunk.type == b"PLTE" for chunk in _chunks(data)) if data[25] == _PALETTE else len(sizes)
+    palettes = (
+        sum(chunk.type == b"PLTE" for chunk in _chunks(data))
+        if data[25] == _PALETTE
+        else len(sizes)
+    )
     if palettes > 1:
         raise Rejected("corrupt", f"the PNG has {palettes} palettes")
     if 0 in sizes:
@@ -138,7 +150,15 @@ def _chunks(data: bytes) -> Iterator[_Chunk]:
 
 
 #: First column, first row and steps of the seven passes of an interlaced PNG (section 8.2).
-_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+_ADAM7 = (
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)
 #: Bytes to decompress at a time, and at most as many to pass to zlib, which copies what it leaves.
 _STEP = 1 << 18
 
@@ -146,8 +166,8 @@ _STEP = 1 << 18
 def check_pixels(data: bytes) -> None:
     """Decompress the pixels up to the last row and the checksum after it.
 
-    DALI needs all rows and the checksum. Pillow fills missing rows with black if the stream ends properly, and does not
-    check the checksum.
+    DALI needs all rows and the checksum. Pillow fills missing rows with black if the stream ends
+    properly, and does not check the checksum.
 
     Raises:
         Rejected: rows or the checksum are missing or damaged.
@@ -192,7 +212,8 @@ def _count_pixel_bytes(data: bytes) -> int:
     return total
 
 
-#: Chunks with compressed data, and those of an animation. A decoder of the first image needs neither.
+#: Chunks with compressed data, and those of an animation. A decoder of the first image needs
+#: neither.
 _TEXTS = (b"iCCP", b"zTXt", b"iTXt", b"tEXt")
 _ANIMATION = (b"acTL", b"fcTL", b"fdAT")
 
@@ -223,7 +244,9 @@ def _text_size(data: bytes, chunk: _Chunk) -> int:
     content = data[chunk.start + 8 : chunk.end - 4]
     text = content.partition(b"\0")[2]  # after the keyword
     if chunk.type == b"iTXt" and text[:1] == b"\1":
-        packed = text[2:].partition(b"\0")[2].partition(b"\0")[2]  # after language and translated keyword
+        packed = (
+            text[2:].partition(b"\0")[2].partition(b"\0")[2]
+        )  # after language and translated keyword
     elif chunk.type in (b"iCCP", b"zTXt"):
         packed = text[1:]
     else:

@@ -1,10 +1,11 @@
 """Resize images fast, with a result close to a filter over all pixels.
 
-A large image is first reduced, by averaging blocks of pixels, to at least twice the target size. The filter then
-resizes it to the target. Averaging blurs, so a final step sharpens by the same amount. The box filter
-is applied to all pixels instead.
+A large image is first reduced, by averaging blocks of pixels, to at least twice the target size.
+The filter then resizes it to the target. Averaging blurs, so a final step sharpens by the same
+amount. The box filter is applied to all pixels instead.
 
-The filters are those of Pillow, computed by the library fast_image_resize with integers: the same bytes on every CPU.
+The filters are those of Pillow, computed by the library fast_image_resize with integers: the same
+bytes on every CPU.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ import math
 import threading
 
 import numpy as np
-from cykooz_resizer import CropBox, FilterType, ImageData, PixelType, ResizeAlg, ResizeOptions, Resizer
+from cykooz_resizer import (
+    CropBox,
+    FilterType,
+    ImageData,
+    PixelType,
+    ResizeAlg,
+    ResizeOptions,
+    Resizer,
+)
 from numpy.typing import NDArray
 from PIL import Image
 
 from dataprep.options import Filter
 
-#: The averaged image has at least this many times the target's pixels per side, so that no loss is visible.
+#: The averaged image has at least this many times the target's pixels per side, so that no loss is
+#: visible.
 REDUCING_GAP = 2.0
 
 
@@ -28,8 +38,8 @@ def sufficient_size(size: tuple[int, int], resampling: Filter) -> tuple[int, int
 
     Args:
         size: target width and height.
-        resampling: the filter. ``"box"`` needs all pixels: from an image of twice the target size, a box would take
-            two or three whole pixels per side.
+        resampling: the filter. ``"box"`` needs all pixels: from an image of twice the target size,
+            a box would take two or three whole pixels per side.
 
     """
     width, height = (round(min(_reducing_gap(resampling) * side, _LARGEST_SIDE)) for side in size)
@@ -75,7 +85,9 @@ def resample(
         box = box[0] / blocks[0], box[1] / blocks[1], box[2] / blocks[0], box[3] / blocks[1]
     resized = _filter(np.asarray(image), size, resampling, box)
     averaged = averaging * min(blocks)
-    return resized if averaged == 1 else sharpen(resized, _strength(averaged, min(ratios) * averaging))
+    return (
+        resized if averaged == 1 else sharpen(resized, _strength(averaged, min(ratios) * averaging))
+    )
 
 
 def size_of(image: Image.Image | NDArray[np.uint8]) -> tuple[int, int]:
@@ -97,21 +109,30 @@ _FILTERS = {
     "box": FilterType.box,
 }
 
-#: A resizer keeps its buffers, which saves half of the time for a small image. It belongs to one thread.
+#: A resizer keeps its buffers, which saves half of the time for a small image. It belongs to one
+#: thread.
 _local = threading.local()
 #: The buffers for larger images are not worth their memory.
 _MAX_KEPT_PIXELS = 1 << 22
 
 
 def _filter(
-    pixels: NDArray[np.uint8], size: tuple[int, int], resampling: Filter, box: tuple[float, float, float, float]
+    pixels: NDArray[np.uint8],
+    size: tuple[int, int],
+    resampling: Filter,
+    box: tuple[float, float, float, float],
 ) -> NDArray[np.uint8]:
     height, width = pixels.shape[:2]
     pixel_type = PixelType.U8 if pixels.ndim == 2 else PixelType.U8x3
-    source, target = ImageData(width, height, pixel_type, pixels.tobytes()), ImageData(*size, pixel_type)
+    source, target = (
+        ImageData(width, height, pixel_type, pixels.tobytes()),
+        ImageData(*size, pixel_type),
+    )
     options = ResizeOptions(ResizeAlg.convolution(_FILTERS[resampling]))
     if box != (0, 0, width, height):
-        options.crop_box = CropBox(box[0], box[1], min(box[2], width) - box[0], min(box[3], height) - box[1])
+        options.crop_box = CropBox(
+            box[0], box[1], min(box[2], width) - box[0], min(box[3], height) - box[1]
+        )
     if width * height > _MAX_KEPT_PIXELS:
         resizer = Resizer()
     elif (resizer := getattr(_local, "resizer", None)) is None:
@@ -126,8 +147,9 @@ def _filter(
 def _strength(averaged: float, ratio: float) -> float:
     """Return the sharpening that compensates for averaging `averaged` pixels per side in a reduction by `ratio`.
 
-    The mean of n samples scales a frequency of f cycles per sample by sin(n pi f) / (n sin(pi f)). The kernel restores
-    that loss exactly at a quarter of a cycle per pixel of the result, half of the highest frequency it can show.
+    The mean of n samples scales a frequency of f cycles per sample by sin(n pi f) / (n sin(pi f)).
+    The kernel restores that loss exactly at a quarter of a cycle per pixel of the result, half of
+    the highest frequency it can show.
     """
     angle = math.pi / 4 / ratio
     kept = math.sin(averaged * angle) / (averaged * math.sin(angle))

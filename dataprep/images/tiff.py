@@ -15,16 +15,28 @@ _TILE_WIDTH, _TILE_HEIGHT, _EXTRA_SAMPLES, _SAMPLE_FORMAT = 322, 323, 338, 339
 #: Tags of strips, and of tiles.
 _STRIPS, _TILES = (273, 279), (324, 325)
 
-#: Tags that have one value for the whole image, and those that have one for each sample or part of it.
+#: Tags that have one value for the whole image, and those that have one for each sample or part of
+#: it.
 _SINGLE = frozenset(
-    {_WIDTH, _HEIGHT, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR}
+    {
+        _WIDTH,
+        _HEIGHT,
+        _COMPRESSION,
+        _PHOTOMETRIC,
+        _FILL_ORDER,
+        _SAMPLES,
+        _ROWS_PER_STRIP,
+        _PLANAR,
+        _PREDICTOR,
+    }
     | {_TILE_WIDTH, _TILE_HEIGHT, _ORIENTATION}
 )
 _LISTS = frozenset({_BITS, _EXTRA_SAMPLES, _SAMPLE_FORMAT, *_STRIPS, *_TILES})
 #: Tags that DALI reads only with 16 bits per value.
 _SHORTS = frozenset({_BITS, _SAMPLE_FORMAT})
 
-#: Size in bytes of a value of each type (section 2), and the format of the types that are unsigned integers.
+#: Size in bytes of a value of each type (section 2), and the format of the types that are unsigned
+#: integers.
 _TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
 _INTEGERS = {3: "H", 4: "I"}
 _SHORT = 3
@@ -77,14 +89,19 @@ def check_complete(data: bytes) -> None:
     offsets, lengths = tags.get(parts.tags[0], ()), tags.get(parts.tags[1], ())
     if min(len(offsets), len(lengths)) < needed:
         kind = "tiles" if parts.tags is _TILES else "strips"
-        raise Rejected("corrupt", f"the TIFF should have {needed} {kind}, got {min(len(offsets), len(lengths))}")
+        raise Rejected(
+            "corrupt",
+            f"the TIFF should have {needed} {kind}, got {min(len(offsets), len(lengths))}",
+        )
     end = max(at + length for at, length in zip(offsets[:needed], lengths[:needed], strict=True))
     if end > len(data):
         raise Rejected("truncated", f"the TIFF should be {end} bytes, got {len(data)}")
     if (tags.get(_COMPRESSION) or (_NO_COMPRESSION,))[0] == _NO_COMPRESSION:
         _check_uncompressed(parts, info, tags[_BITS][0] if tags.get(_BITS) else 1, lengths[:needed])
     elif not all(lengths[:needed]):
-        raise Rejected("corrupt", f"a part of the TIFF's pixels has no bytes, number {lengths.index(0)}")
+        raise Rejected(
+            "corrupt", f"a part of the TIFF's pixels has no bytes, number {lengths.index(0)}"
+        )
 
 
 #: Samples per pixel that a color model (tag 262) needs in libtiff: CMYK, YCbCr, CIELab.
@@ -93,7 +110,9 @@ _NEEDED_SAMPLES = {5: 4, 6: 3, 8: 3}
 
 def _check_colors(tags: _Tags) -> None:
     if _PHOTOMETRIC not in tags and _SAMPLES not in tags:
-        raise Rejected("corrupt", "the TIFF states neither its color model nor its samples per pixel")
+        raise Rejected(
+            "corrupt", "the TIFF states neither its color model nor its samples per pixel"
+        )
     model, samples = (tags.get(tag, (1,))[0] for tag in (_PHOTOMETRIC, _SAMPLES))
     if samples < _NEEDED_SAMPLES.get(model, 1):
         raise Rejected("corrupt", f"TIFF of color model {model} with {samples} samples per pixel")
@@ -128,31 +147,47 @@ def _read_layout(tags: _Tags, info: ImageInfo) -> _Layout:
 
     samples, planar = single(_SAMPLES, 1), single(_PLANAR, _CHUNKY)
     if planar not in (_CHUNKY, _SEPARATE) or not samples:
-        raise Rejected("corrupt", f"TIFF with {samples} samples per pixel and planar configuration {planar}")
+        raise Rejected(
+            "corrupt", f"TIFF with {samples} samples per pixel and planar configuration {planar}"
+        )
     if _TILE_WIDTH in tags or _TILE_HEIGHT in tags:
         width, height, kind = single(_TILE_WIDTH, 0), single(_TILE_HEIGHT, 0), _TILES
     else:
-        width, height, kind = info.width, min(single(_ROWS_PER_STRIP, info.height), info.height), _STRIPS
+        width, height, kind = (
+            info.width,
+            min(single(_ROWS_PER_STRIP, info.height), info.height),
+            _STRIPS,
+        )
     if not width or not height:
         raise Rejected("corrupt", f"TIFF with parts of {width}x{height} pixels")
-    return _Layout(kind, width, height, -(-info.width // width), -(-info.height // height), samples, planar)
+    return _Layout(
+        kind, width, height, -(-info.width // width), -(-info.height // height), samples, planar
+    )
 
 
-def _check_uncompressed(parts: _Layout, info: ImageInfo, bits: int, lengths: tuple[int, ...]) -> None:
+def _check_uncompressed(
+    parts: _Layout, info: ImageInfo, bits: int, lengths: tuple[int, ...]
+) -> None:
     row = (parts.width * bits * (parts.samples if parts.planar == _CHUNKY else 1) + 7) // 8
     for number, length in enumerate(lengths):
         rows = parts.height
         if parts.tags is _STRIPS:
             rows = min(rows, info.height - number % parts.down * rows)
         if length < row * rows:
-            raise Rejected("corrupt", f"part {number} of the TIFF's pixels should be {row * rows} bytes, got {length}")
+            raise Rejected(
+                "corrupt",
+                f"part {number} of the TIFF's pixels should be {row * rows} bytes, got {length}",
+            )
 
 
 def _read_tags(data: bytes) -> _Tags:
-    """Read the tags of the first directory that describe the pixels; all values must be in the file.
+    """Read the tags of the first directory that describe the pixels.
+
+    All values must be in the file.
 
     Raises:
-        Rejected: the TIFF has several pages, or a tag is damaged, or there are more values than fit into the file.
+        Rejected: the TIFF has several pages, or a tag is damaged, or there are more values than fit
+            into the file.
 
     """
     order = "<" if data[:2] == b"II" else ">"
@@ -178,15 +213,22 @@ def _read_tags(data: bytes) -> _Tags:
         raise Rejected("unsupported", "TIFF with several pages")
     if end > len(data):
         raise IncompleteHeader
-    if total > end:  # then values overlap: a reader that copies each value could need much more memory than the file
-        raise Rejected("too-large", f"the tags of the TIFF state {total} bytes of values in the first {end} bytes")
+    if (
+        total > end
+    ):  # then values overlap: a reader that copies each value could need much more memory than the file
+        raise Rejected(
+            "too-large",
+            f"the tags of the TIFF state {total} bytes of values in the first {end} bytes",
+        )
     return tags
 
 
 def _check_kind(tag: int, value_type: int, items: int) -> None:
     """Check the type and the number of values of a tag that describes the pixels."""
     if value_type not in _INTEGERS or not items or (tag in _SINGLE and items > 1):
-        message = f"the TIFF's tag {tag} should be an integer, got {items} values of type {value_type}"
+        message = (
+            f"the TIFF's tag {tag} should be an integer, got {items} values of type {value_type}"
+        )
         raise Rejected("corrupt", message)
     if tag in _SHORTS and value_type != _SHORT:
         raise Rejected("unsupported", f"TIFF whose tag {tag} has values of more than 16 bits")
@@ -205,5 +247,7 @@ def silence_decoder() -> None:
     logging.getLogger("PIL").addHandler(logging.NullHandler())
     pillow = ctypes.CDLL(_imaging.__file__)
     for function in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
-        if hasattr(pillow, function):  # not in a Pillow that hides the functions of the libraries it is linked with
+        if hasattr(
+            pillow, function
+        ):  # not in a Pillow that hides the functions of the libraries it is linked with
             getattr(pillow, function)(None)

@@ -29,13 +29,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def inspect(data: bytes, validation: Validation = "header", max_pixels: int = MAX_PIXELS) -> ImageInfo:
+def inspect(
+    data: bytes, validation: Validation = "header", max_pixels: int = MAX_PIXELS
+) -> ImageInfo:
     """Return the format and size of an encoded image, and check it.
 
     Args:
         data: the whole file.
-        validation: ``"none"`` only reads the header, because every record needs the size. ``"header"`` also checks
-            that the image is complete. ``"decode"`` also decodes it, which reads every byte of the compressed pixels.
+        validation: ``"none"`` only reads the header, because every record needs the size.
+            ``"header"`` also checks that the image is complete. ``"decode"`` also decodes it, which
+            reads every byte of the compressed pixels.
         max_pixels: images with more pixels are rejected as decompression bombs.
 
     Raises:
@@ -66,8 +69,8 @@ def _inspect(data: bytes, validation: Validation, max_pixels: int) -> ImageInfo:
 def _check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
     """Check the number of pixels to decode.
 
-    A user who raises `max_pixels` above its default has large images, so the limit that depends on the size of the file
-    no longer applies.
+    A user who raises `max_pixels` above its default has large images, so the limit that depends on
+    the size of the file no longer applies.
     """
     pixels, size = info.width * info.height, f"{info.width}x{info.height} pixels"
     if info.format == "tiff" and (tiles := tiff.decoded_pixels(data, info)) > pixels:
@@ -76,7 +79,10 @@ def _check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
         raise Rejected("too-large", f"{size}, but the limit is {max_pixels}")
     limit = PIXELS_PER_BYTE[info.format] * max(len(data), MIN_COUNTED_BYTES)
     if pixels > limit and max_pixels <= MAX_PIXELS:
-        detail = f"{size} in {len(data)} bytes, but the limit is {limit}; a --max-pixels above {MAX_PIXELS} accepts it"
+        detail = (
+            f"{size} in {len(data)} bytes, but the limit is {limit}; a --max-pixels above"
+            f" {MAX_PIXELS} accepts it"
+        )
         raise Rejected("too-large", detail)
     if max(info.width, info.height) > MAX_SIDE:
         raise Rejected("too-large", f"{size}, but the limit is {MAX_SIDE} per side")
@@ -129,7 +135,9 @@ def _check_complete(data: bytes, info: ImageInfo) -> None:
     try:
         _CHECKS[info.format](data)
     except (struct.error, IndexError, IncompleteHeader):
-        raise Rejected("truncated", f"the {info.format} is incomplete at byte {len(data)}") from None
+        raise Rejected(
+            "truncated", f"the {info.format} is incomplete at byte {len(data)}"
+        ) from None
 
 
 #: Formats that DALI does not decode: offset, bytes that identify the format, and name.
@@ -184,11 +192,13 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
             png.check_pixels(data)
 
 
-#: `warnings.catch_warnings` and Pillow's limit affect the whole process, so only one thread at a time may use them.
+#: `warnings.catch_warnings` and Pillow's limit affect the whole process, so only one thread at a
+#: time may use them.
 _PILLOW_LOCK = threading.Lock()
 
 
-#: Pillow's modules for the formats. If one is not imported, `Image.open` imports those of all its 70 formats.
+#: Pillow's modules for the formats. If one is not imported, `Image.open` imports those of all its
+#: 70 formats.
 _PLUGINS = {"bmp": "Bmp", "jpeg": "Jpeg", "png": "Png", "tiff": "Tiff", "webp": "WebP"}
 
 
@@ -196,7 +206,8 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
     """Open an image with Pillow and decode it.
 
     Raises:
-        Rejected: Pillow does not decode the image, warns about it, or finds another size than `info`.
+        Rejected: Pillow does not decode the image, warns about it, or finds another size than
+            `info`.
 
     """
     from PIL import Image, UnidentifiedImageError
@@ -205,7 +216,10 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
     data = _for_pillow(data, info)
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("error")
-        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # `inspect` has checked the number of pixels
+        limit, Image.MAX_IMAGE_PIXELS = (
+            Image.MAX_IMAGE_PIXELS,
+            None,
+        )  # `inspect` has checked the number of pixels
         try:
             image = Image.open(io.BytesIO(data), formats=(info.format,))
             _check_same_size(image, info)
@@ -225,7 +239,9 @@ def _check_same_size(image: Image, info: ImageInfo) -> None:
     # Pillow applies the orientation of a TIFF, so width and height may be swapped.
     if sorted(image.size) != sorted((info.width, info.height)):
         size = "x".join(map(str, image.size))
-        raise Rejected("corrupt", f"the image states two sizes: {info.width}x{info.height} and {size} pixels")
+        raise Rejected(
+            "corrupt", f"the image states two sizes: {info.width}x{info.height} and {size} pixels"
+        )
 
 
 def _for_pillow(data: bytes, info: ImageInfo) -> bytes:

@@ -62,7 +62,10 @@ def _check_exif(data: bytes) -> None:
     at = 12
     while data[at : at + 4] != b"EXIF":
         if at + 8 > len(data):
-            detail = "a WebP whose EXIF block is missing or follows a chunk of odd length; remove its metadata first"
+            detail = (
+                "a WebP whose EXIF block is missing or follows a chunk of odd length; remove its"
+                " metadata first"
+            )
             raise Rejected("unsupported", detail)
         at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
 

@@ -1,4 +1,7 @@
-"""Index a dataset that another tool wrote: DALI indexes, sample tables and a manifest. Shards are never changed."""
+"""Index a dataset that another tool wrote: DALI indexes, sample tables and a manifest.
+
+Shards are never changed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ from itertools import chain
 from dataprep import engines, storage
 from dataprep.formats import ScanOptions
 from dataprep.images.base import FAILED
-from dataprep.index.discover import FoundShards, find_components, find_shards, shard_stem, split_of, table_metadata
+from dataprep.index.discover import (
+    FoundShards,
+    find_components,
+    find_shards,
+    shard_stem,
+    split_of,
+    table_metadata,
+)
 from dataprep.index.shard import THREADS, FailedShard, IndexedShard, IndexTask, index_batch
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
@@ -35,8 +45,8 @@ from manifests.text import printable
 
 _log = logging.getLogger(__name__)
 
-#: By default, one process per this many bytes of shards. Starting a process takes about 0.25 s; in that time, a process
-#: reads the headers of 10,000 records.
+#: By default, one process per this many bytes of shards. Starting a process takes about 0.25 s; in
+#: that time, a process reads the headers of 10,000 records.
 _BYTES_PER_WORKER = 32 << 20
 
 
@@ -49,7 +59,8 @@ class IndexResult:
         manifest: the new manifest, or `None` if a shard cannot be indexed.
         errors: one error per shard that cannot be indexed.
         rejected: number of records that were left out of the index.
-        failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed on these images.
+        failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed
+            on these images.
         notices: notices for the user, one sentence each.
 
     """
@@ -80,8 +91,8 @@ def index_shards(
         progress: receives the shards; the number of images is not known before.
 
     Raises:
-        CallError: there are no shards, they are in several folders or formats, or files that `dataprep index` did
-            not make would be replaced.
+        CallError: there are no shards, they are in several folders or formats, or files that
+            `dataprep index` did not make would be replaced.
         ShardError: the first record of the first shard cannot be read.
         StorageError: a file cannot be read or written, or another run is working in the folder.
 
@@ -119,7 +130,9 @@ def _index(
                 results[result.name] = result
                 _log.info("%s: %s", result.name, _outcome(result))
                 if progress:
-                    progress.advance(result.name, result.shard.samples if isinstance(result, IndexedShard) else 0)
+                    progress.advance(
+                        result.name, result.shard.samples if isinstance(result, IndexedShard) else 0
+                    )
     in_order = [results[name] for name in shards.names]
     errors = tuple(result.error for result in in_order if isinstance(result, FailedShard))
     if errors:
@@ -138,20 +151,35 @@ def _refuse_folders(shards: FoundShards) -> None:
     """Refuse folders under the names of files that will be written, which no option can replace."""
     if is_url(shards.folder):  # an object store can have a file and a folder of the same name
         return
-    per_shard = (shard_stem(path) + suffix for path in shards.paths for suffix in (".idx", ".samples.parquet"))
-    for path in chain(per_shard, (os.path.join(shards.folder, name) for name in (MANIFEST_NAME, REJECTED_NAME))):
+    per_shard = (
+        shard_stem(path) + suffix
+        for path in shards.paths
+        for suffix in (".idx", ".samples.parquet")
+    )
+    for path in chain(
+        per_shard, (os.path.join(shards.folder, name) for name in (MANIFEST_NAME, REJECTED_NAME))
+    ):
         if os.path.isdir(path):
-            raise CallError(f"{printable(path)} is a folder, but a file of this name is needed", hint="move it away")
+            raise CallError(
+                f"{printable(path)} is a folder, but a file of this name is needed",
+                hint="move it away",
+            )
 
 
 def _refuse_unfinished(folder: str) -> None:
     """Refuse a folder in which a conversion or an append has not ended: its shards are only a part of the dataset."""
     for name, what, hint in (
         (INCOMPLETE_NAME, "a conversion", "run the command that made it again to finish it"),
-        (APPEND_MARK_NAME, "an append", f"`dataprep verify {shlex.quote(folder)}` says how to finish or to undo it"),
+        (
+            APPEND_MARK_NAME,
+            "an append",
+            f"`dataprep verify {shlex.quote(folder)}` says how to finish or to undo it",
+        ),
     ):
         if storage.is_file(os.path.join(folder, name)):
-            raise CallError(f"{what} in {printable(folder)} was interrupted, or is running", hint=hint)
+            raise CallError(
+                f"{what} in {printable(folder)} was interrupted, or is running", hint=hint
+            )
 
 
 def _refuse_to_replace(shards: FoundShards) -> None:
@@ -165,7 +193,8 @@ def _refuse_to_replace(shards: FoundShards) -> None:
         metadata = table_metadata(f"{shard_stem(path)}.parquet")
         if metadata and metadata.creator == "convert":
             raise CallError(
-                f"{shards.folder} was made by `dataprep convert` and already has indexes and tables",
+                f"{shards.folder} was made by `dataprep convert` and already has indexes and"
+                " tables",
                 hint="to replace them with what the shards alone contain, add --overwrite",
             )
 
@@ -188,7 +217,8 @@ def _make_tasks(
     workers = min(workers, len(shards.names))
     count = max(workers, math.ceil(len(shards.names) / (2 * THREADS)))
     tasks = [
-        IndexTask(shards.folder, shards.names[first::count], shards.format, scan, options) for first in range(count)
+        IndexTask(shards.folder, shards.names[first::count], shards.format, scan, options)
+        for first in range(count)
     ]
     return tasks, workers
 
@@ -225,7 +255,9 @@ def _commit(
         manifest = replace(manifest, rejected=storage.describe(folder, REJECTED_NAME))
     for name, content in manifest_files(manifest).items():
         storage.replace_file(os.path.join(folder, name), content)
-    notices = ("the images were not read, so there are no checksums for `dataprep verify` to compare with",)
+    notices = (
+        "the images were not read, so there are no checksums for `dataprep verify` to compare with",
+    )
     return IndexResult(
         folder,
         manifest,  # from memory: `dataprep index` on another machine may have removed the file for its own run
@@ -242,8 +274,13 @@ def _splits(indexed: Sequence[IndexedShard], options: IndexOptions) -> tuple[Spl
     return tuple(Split(name, tuple(by_name[name])) for name in split_order(set(by_name)))
 
 
-def _components(fmt: Format, indexed: Sequence[IndexedShard], scan: ScanOptions, options: IndexOptions) -> Components:
-    """Return where records store image and label. Of the known image extensions, keep those that the shards contain."""
+def _components(
+    fmt: Format, indexed: Sequence[IndexedShard], scan: ScanOptions, options: IndexOptions
+) -> Components:
+    """Return where records store image and label.
+
+    Of the known image extensions, keep those that the shards contain.
+    """
     if fmt == "tfrecord" or options.image:
         return scan.components
     extensions = sorted({extension for shard in indexed for extension in shard.image_components})

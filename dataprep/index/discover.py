@@ -24,7 +24,8 @@ from manifests.split_names import is_split_name
 from manifests.tables import read_table_metadata
 from manifests.text import shown
 
-#: TensorFlow Datasets and many scripts write TFRecord shards without an extension: ``train-00012-of-01024``.
+#: TensorFlow Datasets and many scripts write TFRecord shards without an extension:
+#: ``train-00012-of-01024``.
 _TENSORFLOW_NAME = re.compile(r"-\d+-of-\d+$")
 
 
@@ -34,7 +35,8 @@ class FoundShards:
 
     Attributes:
         folder: folder of the dataset.
-        names: paths relative to `folder`; sorted if the user gave a folder, else in the order given.
+        names: paths relative to `folder`; sorted if the user gave a folder, else in the order
+            given.
         format: record format of all shards.
 
     """
@@ -53,15 +55,17 @@ def find_shards(paths: Sequence[str]) -> FoundShards:
     """Find the shards at the paths that the user gives.
 
     Args:
-        paths: a folder, which is searched with all its subfolders, or shards of one folder. A path that does not
-            exist is expanded as in a shell: ``train-{000..012}.tar`` names 13 shards.
+        paths: a folder, which is searched with all its subfolders, or shards of one folder. A path
+            that does not exist is expanded as in a shell: ``train-{000..012}.tar`` names 13 shards.
 
     Raises:
-        CallError: a path does not exist, there are no shards, they are in several folders or formats, or two of them
-            would have the same index file.
+        CallError: a path does not exist, there are no shards, they are in several folders or
+            formats, or two of them would have the same index file.
 
     """
-    files = [file for path in paths for expanded in _expand_braces(path) for file in _shards_of(expanded)]
+    files = [
+        file for path in paths for expanded in _expand_braces(path) for file in _shards_of(expanded)
+    ]
     if not files:
         raise CallError(
             f"{paths[0]} contains no .tar, .tfrecord or NAME-00000-of-00001 file",
@@ -80,7 +84,9 @@ def _expand_braces(path: str) -> Iterator[str]:
     try:
         yield from braceexpand(path)
     except ValueError:  # UnbalancedBracesError, which the type stubs do not define
-        raise CallError(f"{path} does not exist, and its braces are unbalanced", hint="close each brace") from None
+        raise CallError(
+            f"{path} does not exist, and its braces are unbalanced", hint="close each brace"
+        ) from None
 
 
 def _shards_of(path: str) -> Iterator[str]:
@@ -89,7 +95,9 @@ def _shards_of(path: str) -> Iterator[str]:
     elif exists(path):
         yield path
     else:
-        raise CallError(f"{path} does not exist", hint="give a folder of shards, or the shard files")
+        raise CallError(
+            f"{path} does not exist", hint="give a folder of shards, or the shard files"
+        )
 
 
 def exists(path: str) -> bool:
@@ -117,7 +125,10 @@ def _walk(folder: str) -> Iterator[str]:
 def _common_folder(files: Sequence[str]) -> str:
     folders = {parent_folder(absolute(file)) for file in files}
     if len(folders) > 1:
-        raise CallError(f"the shards are in {len(folders)} folders", hint="give the one folder that contains them all")
+        raise CallError(
+            f"the shards are in {len(folders)} folders",
+            hint="give the one folder that contains them all",
+        )
     return folders.pop()
 
 
@@ -126,12 +137,16 @@ def _check_names(names: Sequence[str]) -> None:
         repeated = next(name for name, count in Counter(names).items() if count > 1)
         raise CallError(f"{repeated} is given twice", hint="give each shard once")
     if wrong := [name for name in names if not is_unicode(name)]:
-        raise CallError(f"the name {wrong[0]!r} is not valid UTF-8", hint="rename the file or its folder")
+        raise CallError(
+            f"the name {wrong[0]!r} is not valid UTF-8", hint="rename the file or its folder"
+        )
     by_stem: dict[str, str] = {}
     for name in names:
         other = by_stem.setdefault(shard_stem(name), name)
         if other != name:
-            raise CallError(f"{other} and {name} would have the same index file", hint="rename one of them")
+            raise CallError(
+                f"{other} and {name} would have the same index file", hint="rename one of them"
+            )
 
 
 def _format_of(names: Sequence[str], folder: str) -> Format:
@@ -156,7 +171,11 @@ def _formats_of(name: str) -> tuple[Format, ...]:
     """Return the format that a file name stands for, if any."""
     if _TENSORFLOW_NAME.search(name):
         return ("tfrecord",)
-    return tuple(fmt for fmt, record_format in FORMATS.items() if name.lower().endswith(record_format.SUFFIXES))
+    return tuple(
+        fmt
+        for fmt, record_format in FORMATS.items()
+        if name.lower().endswith(record_format.SUFFIXES)
+    )
 
 
 def shard_stem(name: str) -> str:
@@ -185,7 +204,10 @@ def table_name(folder: str, name: str) -> str:
 
 
 def table_metadata(path: str) -> TableMetadata | None:
-    """Read the metadata of a sample table. `None` if the file is missing, damaged, or from another tool."""
+    """Read the metadata of a sample table.
+
+    `None` if the file is missing, damaged, or from another tool.
+    """
     try:
         return read_table_metadata(path) if storage.file_length(path) >= 0 else None
     except TableError:
@@ -199,24 +221,31 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
     """Find where records store the image and the label, from the options and the first record.
 
     Raises:
-        CallError: the first record has no label, or no image or label under the name that an option gives; or the
-            options contradict each other.
+        CallError: the first record has no label, or no image or label under the name that an option
+            gives; or the options contradict each other.
         ShardError: the first record cannot be read.
 
     """
     if options.split and not is_split_name(options.split):
         raise CallError(
-            f"--split {shown(options.split)} cannot be part of a file name", hint="use letters, digits, - and _"
+            f"--split {shown(options.split)} cannot be part of a file name",
+            hint="use letters, digits, - and _",
         )
     if options.label and options.label_key:
-        raise CallError("--label and --label-key cannot be used together", hint="leave one of them out")
+        raise CallError(
+            "--label and --label-key cannot be used together", hint="leave one of them out"
+        )
     if abs(options.label_offset) > MAX_LABEL_OFFSET:
         raise CallError(
-            f"--label-offset {options.label_offset} is out of the range -{MAX_LABEL_OFFSET} to {MAX_LABEL_OFFSET}",
+            f"--label-offset {options.label_offset} is out of the range -{MAX_LABEL_OFFSET} to"
+            f" {MAX_LABEL_OFFSET}",
             hint="give the difference between the labels in the shards and those from 0",
         )
     if options.label_key and shards.format != "webdataset":
-        raise CallError("--label-key requires WebDataset shards", hint="give the feature of the label with --label")
+        raise CallError(
+            "--label-key requires WebDataset shards",
+            hint="give the feature of the label with --label",
+        )
     path = next(shards.paths)
     with storage.open_view(path) as (view, size):
         components = FORMATS[shards.format].find_components(view, size, path, options.image)
@@ -226,22 +255,35 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
     if label is None and options.label_key is None:
         raise CallError(
             f"{shards.names[0]} has no label in its first record",
-            hint="give the feature or extension of the label with --label, or its member of the .json with "
-            "--label-key; or add --unlabelled, or --label-type caption",
+            hint=(
+                "give the feature or extension of the label with --label, or its member of the"
+                " .json with --label-key; or add --unlabelled, or --label-type caption"
+            ),
         )
-    scan = ScanOptions(replace(components, label=label, label_offset=options.label_offset), options.label_key)
+    scan = ScanOptions(
+        replace(components, label=label, label_offset=options.label_offset), options.label_key
+    )
     if options.label or options.label_key:
         _check_label(path, shards.format, scan)
     return scan
 
 
 #: Features and extensions of captions, the most specific first.
-_CAPTIONS: dict[Format, tuple[str, ...]] = {"tfrecord": ("image/caption", "caption", "text"), "webdataset": ("txt",)}
+_CAPTIONS: dict[Format, tuple[str, ...]] = {
+    "tfrecord": ("image/caption", "caption", "text"),
+    "webdataset": ("txt",),
+}
 
 
-def _without_class(shards: FoundShards, options: IndexOptions, components: Components) -> ScanOptions:
+def _without_class(
+    shards: FoundShards, options: IndexOptions, components: Components
+) -> ScanOptions:
     """Find where records store what `options.label_type` says: a caption, or nothing."""
-    if options.label_key or options.label_offset or (options.label and options.label_type == "none"):
+    if (
+        options.label_key
+        or options.label_offset
+        or (options.label and options.label_type == "none")
+    ):
         raise CallError(
             f"--label-type {options.label_type} excludes --label, --label-key and --label-offset",
             hint="leave one of them out",
@@ -251,14 +293,17 @@ def _without_class(shards: FoundShards, options: IndexOptions, components: Compo
         return scan
     if options.label_type != "caption":
         raise CallError(
-            f"--label-type {options.label_type}: only classes and captions are read from shards of other tools",
+            f"--label-type {options.label_type}: only classes and captions are read from shards of"
+            " other tools",
             hint="add --unlabelled, or convert the source with dataprep convert",
         )
     names = (options.label,) if options.label else _CAPTIONS[shards.format]
     path = next(shards.paths)
     with storage.open_view(path) as (view, size):
         for name in names:
-            record = next(FORMATS[shards.format].scan(view, size, path, scan._replace(caption=name)))
+            record = next(
+                FORMATS[shards.format].scan(view, size, path, scan._replace(caption=name))
+            )
             if record.caption is not None:
                 return scan._replace(caption=name)
     raise CallError(
@@ -281,9 +326,15 @@ def _check_label(path: str, fmt: Format, scan: ScanOptions) -> None:
     if message is None:
         return
     if scan.label_key:
-        option, hint = f"--label-key {scan.label_key}", "give the member of the .json that contains the label"
+        option, hint = (
+            f"--label-key {scan.label_key}",
+            "give the member of the .json that contains the label",
+        )
     else:
-        option, hint = f"--label {scan.components.label}", "give the feature or extension that contains the label"
+        option, hint = (
+            f"--label {scan.components.label}",
+            "give the feature or extension that contains the label",
+        )
     raise CallError(f"{option}: {path}: {message}", hint=hint)
 
 
@@ -293,7 +344,9 @@ def _label_problem(path: str, fmt: Format, scan: ScanOptions) -> str | None:
         try:
             record = next(FORMATS[fmt].scan(view, size, path, scan))
         except ShardError as error:
-            if scan.label_key and error.byte is not None:  # the .json is damaged, so another --label-key would not help
+            if (
+                scan.label_key and error.byte is not None
+            ):  # the .json is damaged, so another --label-key would not help
                 return None
             message = error.message
         else:

@@ -28,8 +28,8 @@ from manifests.schema import MAX_LABEL, File, Format, Shard, TableMetadata
 from manifests.store import checksum_text
 from manifests.tables import build_table, write_table
 
-#: Shards that one process indexes at the same time if they are not in the page cache: while one thread waits for the
-#: disk, another parses.
+#: Shards that one process indexes at the same time if they are not in the page cache: while one
+#: thread waits for the disk, another parses.
 THREADS = 16
 
 _HEADER_SPAN, _FULL_SPAN = 4096, 1 << 20
@@ -118,9 +118,14 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
             if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
                 report_images(name, REPORTED_IMAGES)
     if not shard.rows:
-        raise ShardError("the shard has no sample that can be indexed", file=name, hint="remove the shard")
+        raise ShardError(
+            "the shard has no sample that can be indexed", file=name, hint="remove the shard"
+        )
     index_name, samples_name = f"{shard_stem(name)}.idx", table_name(task.folder, name)
-    index_path, table_path = os.path.join(task.folder, index_name), os.path.join(task.folder, samples_name)
+    index_path, table_path = (
+        os.path.join(task.folder, index_name),
+        os.path.join(task.folder, samples_name),
+    )
     index = format_index(task.format, shard.index_lines)
     if not task.options.overwrite:
         _refuse_to_replace(index_path, index)
@@ -131,7 +136,9 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
             file=storage.describe(task.folder, name) if read_all else File(name, size, None),
             samples=len(shard.rows),
             index=File(index_name, len(index), checksum_text(crc32c(index))),
-            table=replace(storage.describe("", storage.partial_path(table_path)), name=samples_name),
+            table=replace(
+                storage.describe("", storage.partial_path(table_path)), name=samples_name
+            ),
         ),
         image_components=frozenset(shard.image_components),
         class_names=shard.class_names,
@@ -146,7 +153,10 @@ def _refuse_to_replace(path: str, data: bytes) -> None:
         return
     with storage.translate_errors(path, "the file cannot be read"):
         if file_length(path, INDEX) != len(data) or read_file(path, INDEX) != data:
-            raise CallError(f"{path} exists and differs from the new index", hint="add --overwrite to replace it")
+            raise CallError(
+                f"{path} exists and differs from the new index",
+                hint="add --overwrite to replace it",
+            )
 
 
 def _write_partials(index_path: str, index: bytes, table_path: str, table: Any) -> None:
@@ -187,7 +197,9 @@ class ShardReader:
         self._name = name
         self._view = view
         self._key_prefix = re.sub(r"[.\s/]", "_", shard_stem(name))
-        self._labels = len(task.options.classes) if task.options.classes else task.options.max_classes
+        self._labels = (
+            len(task.options.classes) if task.options.classes else task.options.max_classes
+        )
 
     def add(self, number: int, record: Record) -> None:
         """Add a record, or reject it if its image is broken.
@@ -200,7 +212,9 @@ class ShardReader:
             ShardError: the record is damaged or has no valid label.
 
         """
-        self.image_components.add(record.component)  # of a rejected image too: `verify` must find it to skip it
+        self.image_components.add(
+            record.component
+        )  # of a rejected image too: `verify` must find it to skip it
         label_type = self._task.options.label_type
         label = self._label(number, record) if label_type == "class" else None
         caption = self._caption(number, record) if label_type == "caption" else None
@@ -212,7 +226,9 @@ class ShardReader:
                 info, crc = self._read_image(number, record)
         except Rejected as error:
             detail = f"byte {record.offset}: {error.detail}"
-            self.rejected.append({"source": f"{self._name}#{number}", "reason": error.reason, "detail": detail})
+            self.rejected.append(
+                {"source": f"{self._name}#{number}", "reason": error.reason, "detail": detail}
+            )
             return
         key = record.key or f"{self._key_prefix}-{number:06d}"
         source = record.source or f"{self._name}#{number}"

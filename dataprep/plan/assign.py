@@ -1,4 +1,6 @@
-"""Decide the split, the order and the shard of every sample, and the names of the shards. Pure functions: no I/O.
+"""Decide the split, the order and the shard of every sample, and the names of the shards.
+
+Pure functions: no I/O.
 
 A seed gives the same plan with every release of NumPy: see `dataprep.plan.random_order`.
 """
@@ -26,7 +28,16 @@ from manifests.split_names import MAX_SPLIT_NAME, is_split_name
 from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
 from manifests.text import shown
 
-__all__ = ["PLAN_FOLDER", "ConversionPlan", "Options", "PlannedShard", "ShardPlan", "key_of", "make_plan", "shard_name"]
+__all__ = [
+    "PLAN_FOLDER",
+    "ConversionPlan",
+    "Options",
+    "PlannedShard",
+    "ShardPlan",
+    "key_of",
+    "make_plan",
+    "shard_name",
+]
 
 
 #: The folder in an output folder to which `dataprep plan` writes; see `plan.files`.
@@ -84,8 +95,8 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
     """Assign every sample to a split, a shard and a position in it.
 
     Raises:
-        CallError: `val_fraction`, `test_fraction` or `split_by` does not fit the source, the source already has one
-            of the columns that the options add, or the manifest would be too long.
+        CallError: `val_fraction`, `test_fraction` or `split_by` does not fit the source, the source
+            already has one of the columns that the options add, or the manifest would be too long.
 
     """
     _check_columns(source, options)
@@ -104,7 +115,8 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
     return ConversionPlan(tuple(shards), fingerprint_of(source, options.as_json()), splits.notices)
 
 
-#: Bytes that a shard takes in the manifest, at most: its three files with their names, lengths and checksums.
+#: Bytes that a shard takes in the manifest, at most: its three files with their names, lengths and
+#: checksums.
 _MANIFEST_BYTES_PER_SHARD = 1024
 
 
@@ -120,8 +132,11 @@ def _check_columns(source: Source, options: Options) -> None:
     if source.pixels is not None and (options.raw is None or options.raw.pixels != source.pixels):
         height = source.pixels[0]
         raise CallError(
-            f"the source stores raw pixels of {source.pixels[1]}x{height}, which cannot be encoded or resized again",
-            hint=f"set --store raw --raw-size {height}, or make the dataset from the original images",
+            f"the source stores raw pixels of {source.pixels[1]}x{height}, which cannot be encoded"
+            " or resized again",
+            hint=(
+                f"set --store raw --raw-size {height}, or make the dataset from the original images"
+            ),
         )
     if source.prepared:
         return
@@ -138,12 +153,15 @@ def _check_names(splits: Sequence[str]) -> None:
     for name in splits:
         if len(os.fsencode(name)) > MAX_SPLIT_NAME:
             raise CallError(
-                f"split {name[:40]!r}... has a name of {len(os.fsencode(name))} bytes, but the limit is "
-                f"{MAX_SPLIT_NAME}, because shards are named after it",
+                f"split {name[:40]!r}... has a name of {len(os.fsencode(name))} bytes, but the"
+                f" limit is {MAX_SPLIT_NAME}, because shards are named after it",
                 hint="write shorter names into the split column",
             )
         if not is_split_name(name):
-            raise CallError(f"split {shown(name)} cannot be part of a file name", hint="use letters, digits, - and _")
+            raise CallError(
+                f"split {shown(name)} cannot be part of a file name",
+                hint="use letters, digits, - and _",
+            )
 
 
 def shard_name(split: str, number: int) -> str:
@@ -158,7 +176,9 @@ def shard_number(name: str) -> int:
 
 
 def key_of(row: int, revision: int = 0) -> str:
-    """Return the key of the sample in a row of the source. Keys are unique and contain no dots or spaces.
+    """Return the key of the sample in a row of the source.
+
+    Keys are unique and contain no dots or spaces.
 
     Args:
         row: the row.
@@ -168,13 +188,17 @@ def key_of(row: int, revision: int = 0) -> str:
     return f"{revision}-{row:08d}" if revision else f"{row:08d}"
 
 
-#: Groups of images, such as the row groups of a Parquet file, are shuffled; then the images of consecutive groups that
-#: together have at most about this many bytes. A worker keeps that much of them in memory.
+#: Groups of images, such as the row groups of a Parquet file, are shuffled; then the images of
+#: consecutive groups that together have at most about this many bytes. A worker keeps that much of
+#: them in memory.
 WINDOW_BYTES = 64 << 20
 
 
 def _shuffled(source: Source, rows: NDArray[np.int64], *stream: int) -> NDArray[np.int64]:
-    """Return rows in random order, int64 [N]; if the source has groups, rows of few groups are close to each other."""
+    """Return rows in random order, int64 [N].
+
+    If the source has groups, rows of few groups are close to each other.
+    """
     order = permutation(len(rows), *stream)
     if source.group is None:
         return rows[order]
@@ -187,7 +211,10 @@ def _shuffled(source: Source, rows: NDArray[np.int64], *stream: int) -> NDArray[
 
 
 def _estimated_sizes(sizes: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
-    """Return the bytes that images of these sizes take when they are stored, int64 [N]; approximate if resized."""
+    """Return the bytes that images of these sizes take when they are stored, int64 [N].
+
+    Approximate if resized.
+    """
     if options.raw:
         return np.full_like(sizes, math.prod(options.raw.pixels))
     return sizes.clip(max=options.downscale.estimated_max_bytes) if options.downscale else sizes
@@ -211,8 +238,8 @@ def _shard_bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[
 def fingerprint_of(source: Source, options: Mapping[str, Any]) -> str:
     """Return a digest of everything that determines the bytes of the shards: samples, classes, options.
 
-    The path, size, label, split and extra columns of each sample are included. Times and the source's folder are not,
-    so a copy of the source in another place has the same fingerprint.
+    The path, size, label, split and extra columns of each sample are included. Times and the
+    source's folder are not, so a copy of the source in another place has the same fingerprint.
 
     Args:
         source: the samples.
@@ -232,7 +259,8 @@ def fingerprint_of(source: Source, options: Mapping[str, Any]) -> str:
         **{name: source.extra[name] for name in source.extra.column_names},
     }
     table = pa.table(dict(columns)).combine_chunks()
-    # The stream goes through the digest as it is written: in memory, it would be as large as the table.
+    # The stream goes through the digest as it is written: in memory, it would be as large as the
+    # table.
     with (
         pa.PythonFile(_DigestFile(digest), "w") as sink,
         pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream,

@@ -1,7 +1,7 @@
 """The folder ``plan`` in an output folder: what `dataprep plan` decided, for workers on any machine.
 
-``plan.json`` is written last: if it exists, the plan is complete. The same source, options and libraries give the same
-bytes. Reading is strict, because a plan may come from anybody.
+``plan.json`` is written last: if it exists, the plan is complete. The same source, options and
+libraries give the same bytes. Reading is strict, because a plan may come from anybody.
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ from dataprep.plan.stored import (
     plan_from_json,
     plan_to_json,
 )
-from dataprep.plan.table import SHARDS_PER_FILE, file_parts, open_planned_file, read_planned_rows, write_plan_table
+from dataprep.plan.table import (
+    SHARDS_PER_FILE,
+    file_parts,
+    open_planned_file,
+    read_planned_rows,
+    write_plan_table,
+)
 from dataprep.shards.write import ShardTask, divides
 from dataprep.sources import Source
 from manifests.checksummed_json import seal, unseal
@@ -60,7 +66,11 @@ def plan_folder(out: str) -> str:
 
 
 def write_plan(
-    source: Source, plan: ConversionPlan, out: str, options: Options, append: PlannedAppend | None = None
+    source: Source,
+    plan: ConversionPlan,
+    out: str,
+    options: Options,
+    append: PlannedAppend | None = None,
 ) -> StoredPlan:
     """Write the plan into the folder ``plan``; the folder for temporary files must exist.
 
@@ -79,7 +89,9 @@ def write_plan(
     for name, shards in file_parts(plan.shards):
         temporary = storage.partial_path(os.path.join(out, name))
         with storage.translate_errors(os.path.join(folder, name), "the file cannot be written"):
-            tables.append(write_plan_table(temporary, name, source, shards, append.revision if append else 0))
+            tables.append(
+                write_plan_table(temporary, name, source, shards, append.revision if append else 0)
+            )
         pairs.append((temporary, os.path.join(folder, name)))
     stored = StoredPlan(
         fingerprint=plan.fingerprint,
@@ -97,17 +109,28 @@ def write_plan(
         append=append,
     )
     storage.write_partial(os.path.join(out, PLAN_NAME), seal(plan_to_json(stored)))
-    storage.remove(os.path.join(folder, PLAN_NAME))  # first: the old one must never describe new tables
+    storage.remove(
+        os.path.join(folder, PLAN_NAME)
+    )  # first: the old one must never describe new tables
     remove_plan(out)
-    storage.publish_all([*pairs, (storage.partial_path(os.path.join(out, PLAN_NAME)), os.path.join(folder, PLAN_NAME))])
+    storage.publish_all(
+        [
+            *pairs,
+            (storage.partial_path(os.path.join(out, PLAN_NAME)), os.path.join(folder, PLAN_NAME)),
+        ]
+    )
     return stored
 
 
 def remove_plan(out: str) -> None:
     """Remove the files of a plan, ``plan.json`` last: after a kill, the same command finds it and continues."""
     folder = plan_folder(out)
-    names = [entry.name for entry in storage.list_folder(folder)] if storage.is_folder(folder) else []
-    for name in sorted((name for name in names if _PLAN_FILE.fullmatch(name)), key=lambda name: name == PLAN_NAME):
+    names = (
+        [entry.name for entry in storage.list_folder(folder)] if storage.is_folder(folder) else []
+    )
+    for name in sorted(
+        (name for name in names if _PLAN_FILE.fullmatch(name)), key=lambda name: name == PLAN_NAME
+    ):
         storage.remove(os.path.join(folder, name))
 
 
@@ -153,7 +176,11 @@ def read_plan(out: str) -> StoredPlan:
     try:
         data = read_file(path, PLAN)
     except (FileNotFoundError, NotADirectoryError):
-        hint = "run `dataprep plan --src SRC --out OUT` first" if storage.is_folder(out) else "check the path"
+        hint = (
+            "run `dataprep plan --src SRC --out OUT` first"
+            if storage.is_folder(out)
+            else "check the path"
+        )
         missing = "contains no plan" if storage.is_folder(out) else "does not exist"
         raise CallError(f"the folder {printable(out)} {missing}", hint=hint) from None
     except OSError as error:
@@ -172,7 +199,8 @@ def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool)
 
     Raises:
         CallError: it has the plan of another conversion.
-        StoppedError: it has the same plan, but this machine writes other bytes than the one that made it.
+        StoppedError: it has the same plan, but this machine writes other bytes than the one that
+            made it.
 
     """
     if not has_plan(out):
@@ -198,8 +226,8 @@ def _parse(data: bytes, path: str) -> StoredPlan:
     version = _VERSION.match(data)
     if version and int(version[1]) not in PLAN_VERSIONS:
         raise PlanError(
-            f"the plan has plan_version {int(version[1])}, but this release reads {PLAN_VERSIONS[0]} to "
-            f"{PLAN_VERSIONS[-1]}",
+            f"the plan has plan_version {int(version[1])}, but this release reads"
+            f" {PLAN_VERSIONS[0]} to {PLAN_VERSIONS[-1]}",
             file=path,
             hint="use the release that made the plan, or run `dataprep plan` again",
         )
@@ -289,16 +317,23 @@ class StoredTasks(Sequence[ShardTask]):
             has_locations=self.plan.has_locations,
         )
         _check_root(rows.source)
-        # Arrow's footer of a file and its schema refer to each other, and a footer of 1,000 row groups is large.
-        # Without this, hundreds of them stay in memory.
+        # Arrow's footer of a file and its schema refer to each other, and a footer of 1,000 row
+        # groups is large. Without this, hundreds of them stay in memory.
         gc.collect(1)
         return shard_task(self._job, name, rows.source, np.arange(len(rows.keys)), rows.keys)
 
 
 def _check_root(source: Source) -> None:
     """Check that the folder of the source is there, if an image is relative to it."""
-    paths = source.path if source.location is None else source.location["container"].cast(pa.large_string())
-    if not storage.is_folder(source.root) and not pc.all(pc.match_substring_regex(paths, "^/|://")).as_py():
+    paths = (
+        source.path
+        if source.location is None
+        else source.location["container"].cast(pa.large_string())
+    )
+    if (
+        not storage.is_folder(source.root)
+        and not pc.all(pc.match_substring_regex(paths, "^/|://")).as_py()
+    ):
         raise SourceVanishedError(
             "the source of the plan is not on this machine",
             file=source.root,

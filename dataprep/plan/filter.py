@@ -1,4 +1,7 @@
-"""Keep the samples of a source that match a filter: ``--where`` of ``dataprep convert``. No image is opened."""
+"""Keep the samples of a source that match a filter: ``--where`` of ``dataprep convert``.
+
+No image is opened.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,19 @@ _MEASURED = ("width", "height")
 
 
 def filter_source(source: Source, where: str) -> Source:
-    """Return a source with the samples that match a filter. Classes keep their labels, also those without samples.
+    """Return a source with the samples that match a filter.
+
+    Classes keep their labels, also those without samples.
 
     Args:
         source: the samples.
-        where: the condition of a SQL ``WHERE`` clause over the columns ``path``, ``label`` (the name of the class, if
-            the labels are classes), ``split`` and ``size``, the extra columns, and ``width`` and ``height`` of a
-            prepared dataset.
+        where: the condition of a SQL ``WHERE`` clause over the columns ``path``, ``label`` (the
+            name of the class, if the labels are classes), ``split`` and ``size``, the extra
+            columns, and ``width`` and ``height`` of a prepared dataset.
 
     Raises:
-        CallError: the filter cannot be used, names a column that the source does not have, or matches no sample.
+        CallError: the filter cannot be used, names a column that the source does not have, or
+            matches no sample.
 
     """
     columns = _columns(source)
@@ -46,7 +52,8 @@ def filter_source(source: Source, where: str) -> Source:
     rows = np.flatnonzero(_of_option(partial(matching_rows, where, table)))
     if not len(rows):
         raise CallError(
-            f"--where {shown(where)} matches none of {plural(len(source), 'image')}", hint="check the filter"
+            f"--where {shown(where)} matches none of {plural(len(source), 'image')}",
+            hint="check the filter",
         )
     left = len(np.unique(source.label[rows]))
     notices = [f"--where: {len(rows):,} of {plural(len(source), 'image')} match"]
@@ -77,12 +84,18 @@ def _columns(source: Source) -> Mapping[str, Callable[[], pa.Array | pa.ChunkedA
         del own["label"]
     tables = [table for table in (source.measured, source.extra) if table is not None]
     return own | {
-        name: partial(table.column, name) for table in tables for name in table.column_names if name not in own
+        name: partial(table.column, name)
+        for table in tables
+        for name in table.column_names
+        if name not in own
     }
 
 
 def _column_of(name: str, columns: Mapping[str, object]) -> str:
-    """Return the column that a name stands for. As in SQL, case does not matter, unless only it tells columns apart."""
+    """Return the column that a name stands for.
+
+    As in SQL, case does not matter, unless only it tells columns apart.
+    """
     alike = [each for each in columns if each.lower() == name.lower()]
     if not alike:
         raise _unknown(name, columns)
@@ -97,9 +110,16 @@ def _column_of(name: str, columns: Mapping[str, object]) -> str:
 def _unknown(name: str, columns: Mapping[str, object]) -> CallError:
     own = next((each for each in columns if each.lower() == f"{COLUMN_PREFIX}{name}".lower()), None)
     if own is not None:
-        message = f"--where: the column {shown(name)} of the source is called {shown(own)} in shards and filters"
+        message = (
+            f"--where: the column {shown(name)} of the source is called {shown(own)} in shards and"
+            " filters"
+        )
         return CallError(message, hint=f'write "{own}", in double quotes')
     if name.lower() in _MEASURED:
         hint = "convert the source without --where first, then convert that dataset with it"
-        return CallError(f"--where: the {name} of images is not known before they are opened", hint=hint)
-    return CallError(f"--where: the source has no column {shown(name)}", hint=suggest(name, columns))
+        return CallError(
+            f"--where: the {name} of images is not known before they are opened", hint=hint
+        )
+    return CallError(
+        f"--where: the source has no column {shown(name)}", hint=suggest(name, columns)
+    )

@@ -1,6 +1,7 @@
 """The job that the steps of a conversion share: what to write, without the samples.
 
-`convert` builds a job from the plan in memory, `work` and `finish` from the files of `dataprep plan`.
+`convert` builds a job from the plan in memory, `work` and `finish` from the files of `dataprep
+plan`.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ class SourceTasks(Sequence[ShardTask]):
         return replace(task, divided=divides(self.job.options, len(self) - at, self.workers))
 
 
-def shard_task(job: Job, name: str, source: Source, rows: NDArray[np.int64], keys: list[str]) -> ShardTask:
+def shard_task(
+    job: Job, name: str, source: Source, rows: NDArray[np.int64], keys: list[str]
+) -> ShardTask:
     """Return the task of one shard.
 
     Args:

@@ -47,30 +47,42 @@ def foreign_file_error(out: str, name: str, options: Options, files: tuple[str, 
         out: the output folder.
         name: the file.
         options: options of the run.
-        files: names of the files that may contain the options of the earlier run, the first one first.
+        files: names of the files that may contain the options of the earlier run, the first one
+            first.
 
     """
-    recorded = next(filter(None, (_recorded_options(os.path.join(out, file)) for file in files)), {})
+    recorded = next(
+        filter(None, (_recorded_options(os.path.join(out, file)) for file in files)), {}
+    )
     versions = _other_versions(recorded) if options.changes_images else ""
     and_versions = " and library versions" if versions else ""
     return CallError(
-        f"--out {printable(out)} contains {name!r}, which was not made from this source with these options{versions}, "
-        f"or is damaged{_differences(recorded, options)}",
-        hint=f"move it away, choose another folder, use the options{and_versions} of the earlier run, or "
-        "replace everything with --overwrite",
+        f"--out {printable(out)} contains {name!r}, which was not made from this source with these"
+        f" options{versions}, or is damaged{_differences(recorded, options)}",
+        hint=(
+            f"move it away, choose another folder, use the options{and_versions} of the earlier"
+            " run, or replace everything with --overwrite"
+        ),
     )
 
 
 def other_plan_error(out: str, planned: Options, options: Options) -> CallError:
     """Return the error for an output folder with the plan of another conversion."""
     return CallError(
-        f"--out {printable(out)} has the plan of another conversion{_differences(planned.as_json(), options)}",
-        hint="choose another folder, use the source and options of that plan, or replace everything with --overwrite",
+        f"--out {printable(out)} has the plan of another"
+        f" conversion{_differences(planned.as_json(), options)}",
+        hint=(
+            "choose another folder, use the source and options of that plan, or replace everything"
+            " with --overwrite"
+        ),
     )
 
 
 def _recorded_options(path: str) -> dict[str, Any]:
-    """Return the member ``options`` of a manifest, complete or not; empty if it was not made by a conversion."""
+    """Return the member ``options`` of a manifest, complete or not.
+
+    Empty if it was not made by a conversion.
+    """
     try:
         options = json.loads(read_file(path, MANIFEST))["options"]
         return dict(options) if "plan" in options else {}
@@ -114,14 +126,24 @@ def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _other_versions(recorded: Mapping[str, Any]) -> str:
-    """Describe the installed library versions and those that made the dataset; empty if they are the same."""
+    """Describe the installed library versions and those that made the dataset.
+
+    Empty if they are the same.
+    """
     installed = library_versions()
     if not recorded:
         return f" and {_join_versions(installed)}"
     used = recorded.get("made_by", installed)
-    return "" if used == installed else f" and {_join_versions(installed)} (but with {_join_versions(used)})"
+    return (
+        ""
+        if used == installed
+        else f" and {_join_versions(installed)} (but with {_join_versions(used)})"
+    )
 
 
 def _join_versions(versions: object) -> str:
     items = versions.items() if isinstance(versions, dict) else ()
-    return " and ".join(printable(f"{name} {version}") for name, version in items) or "unknown versions"
+    return (
+        " and ".join(printable(f"{name} {version}") for name, version in items)
+        or "unknown versions"
+    )

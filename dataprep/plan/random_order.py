@@ -13,6 +13,9 @@ SPLIT_STREAM, ORDER_STREAM = 1, 2
 
 
 def permutation(count: int, *stream: int) -> NDArray[np.int64]:
-    """Return a random order of `count` elements, int64 [count]; the seed and the stream determine it."""
+    """Return a random order of `count` elements, int64 [count].
+
+    The seed and the stream determine it.
+    """
     draws = np.random.PCG64(np.random.SeedSequence(stream)).random_raw(count)
     return np.argsort(np.asarray(draws, np.uint64).reshape(-1), kind="stable")

@@ -1,4 +1,7 @@
-"""Take val and test out of train: stratified by label, or in whole groups. Pure functions: no I/O."""
+"""Take val and test out of train: stratified by label, or in whole groups.
+
+Pure functions: no I/O.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from manifests.labels import CLASS_COLUMNS
 from manifests.schema import SPLIT_NAMES
 from manifests.text import plural, printable
 
-#: Third number of the seed of the order of the classes. The order of the samples has no third number.
+#: Third number of the seed of the order of the classes. The order of the samples has no third
+#: number.
 _CLASSES = 1_000
 
 
@@ -45,8 +49,8 @@ def assign_splits(source: Source, options: Options) -> Splits:
     """Move the fractions `val_fraction` and `test_fraction` of train to new splits.
 
     Raises:
-        CallError: the source already has such a split or has no train, a split would be empty, or `split_by` does not
-            fit the source.
+        CallError: the source already has such a split or has no train, a split would be empty, or
+            `split_by` does not fit the source.
 
     """
     fractions = {"val": options.val_fraction, "test": options.test_fraction}
@@ -59,7 +63,10 @@ def assign_splits(source: Source, options: Options) -> Splits:
     for name in new:
         if name in source.splits:
             message = f"--{name}-fraction: the source already has a {name} split"
-            hint = f"leave out --{name}-fraction, or convert train alone with --where \"split = 'train'\""
+            hint = (
+                f'leave out --{name}-fraction, or convert train alone with --where "split ='
+                " 'train'\""
+            )
             raise CallError(message, hint=hint)
         if "train" not in source.splits:
             message = f"--{name}-fraction: the source has no train split to take images from"
@@ -87,7 +94,9 @@ def assign_splits(source: Source, options: Options) -> Splits:
 
 def _check_counts(images: int, fractions: Mapping[str, float], counts: Mapping[str, int]) -> None:
     if min(counts.values()) < 1 or sum(counts.values()) >= images:
-        given = " and ".join(f"--{name}-fraction {fraction:g}" for name, fraction in fractions.items())
+        given = " and ".join(
+            f"--{name}-fraction {fraction:g}" for name, fraction in fractions.items()
+        )
         raise CallError(
             f"{given} of {plural(images, 'image')} leaves a split empty",
             hint="choose a fraction that gives every split at least one image",
@@ -97,7 +106,9 @@ def _check_counts(images: int, fractions: Mapping[str, float], counts: Mapping[s
 # --- stratified by label ------------------------------------------------------------------------
 
 
-def _choose_stratified(label: NDArray[np.int32], seed: int, counts: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+def _choose_stratified(
+    label: NDArray[np.int32], seed: int, counts: Mapping[str, int]
+) -> dict[str, NDArray[np.int64]]:
     """Choose samples at random so that each class gives every split its share, rounded up or down.
 
     Args:
@@ -130,7 +141,8 @@ def _share(
 ) -> NDArray[np.int64]:
     """Divide `count` samples among the classes in proportion to their size, by largest remainders; int64 [classes].
 
-    A class without any comes first, and a class keeps its last sample for train as long as others have more.
+    A class without any comes first, and a class keeps its last sample for train as long as others
+    have more.
 
     Args:
         per_class: number of samples of each class.
@@ -155,17 +167,24 @@ def _share(
 
 def _keeps_copies_together(source: Source, options: Options) -> bool:
     has_column = BY_DUPLICATES in source.extra.column_names
-    return options.duplicates == "same-split" or (options.split_by == BY_DUPLICATES and not has_column)
+    return options.duplicates == "same-split" or (
+        options.split_by == BY_DUPLICATES and not has_column
+    )
 
 
 def _choose_copies(
     source: Source, train: NDArray[np.int64], options: Options, counts: Mapping[str, int]
 ) -> dict[str, NDArray[np.int64]]:
-    """Choose groups of copies, stratified by the label of their first image. Most groups have one image."""
+    """Choose groups of copies, stratified by the label of their first image.
+
+    Most groups have one image.
+    """
     if source.copies is None:
         raise CallError("the images were not compared", hint="call `resolve_duplicates` first")
     _, first, group = np.unique(source.copies[train], return_index=True, return_inverse=True)
-    groups = {name: max(1, round(count * len(first) / len(train))) for name, count in counts.items()}
+    groups = {
+        name: max(1, round(count * len(first) / len(train))) for name, count in counts.items()
+    }
     if sum(groups.values()) >= len(first):
         raise CallError(
             f"the images of train are {plural(len(first), 'group')} of copies, too few to divide",
@@ -179,12 +198,17 @@ def _choose_copies(
 
 
 def _split_column(source: Source, name: str) -> pa.Array:
-    """Return the column that ``--split-by`` names; every source has the column ``label``, the name of the class."""
+    """Return the column that ``--split-by`` names.
+
+    Every source has the column ``label``, the name of the class.
+    """
     if name in source.extra.column_names:
         return source.extra[name].combine_chunks()
     if name in LABEL_COLUMNS and source.label_type == "class":
         return pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
-    known = ", ".join([*source.extra.column_names, *(["label"] if source.label_type == "class" else [])])
+    known = ", ".join(
+        [*source.extra.column_names, *(["label"] if source.label_type == "class" else [])]
+    )
     hint = f"choose one of: {known}" if known else "leave out --split-by, or set it to duplicates"
     raise CallError(f"--split-by {name}: the source has no column of that name", hint=hint)
 
@@ -194,8 +218,14 @@ def _choose_groups(
 ) -> dict[str, NDArray[np.int64]]:
     """Choose samples in whole groups: visit the groups in random order and take each that still fits."""
     values = column.take(pa.array(train)).dictionary_encode(null_encoding="encode")
-    # Number groups by value, not by first occurrence. Rows without a value form a group of their own.
-    rank = np.asarray(pc.rank(values.dictionary.cast(pa.large_string()), tiebreaker="first")).astype(np.int64) - 1
+    # Number groups by value, not by first occurrence. Rows without a value form a group of their
+    # own.
+    rank = (
+        np.asarray(pc.rank(values.dictionary.cast(pa.large_string()), tiebreaker="first")).astype(
+            np.int64
+        )
+        - 1
+    )
     group = rank[np.asarray(values.indices)]
     sizes = np.bincount(group)
     waiting = permutation(len(sizes), options.seed, SPLIT_STREAM).tolist()
@@ -210,9 +240,11 @@ def _choose_groups(
         if not waiting:
             fraction = getattr(options, f"{name}_fraction")
             raise CallError(
-                f"--split-by {options.split_by} makes {plural(len(sizes), 'group')}, which --{name}-fraction "
-                f"{fraction:g} cannot divide into {'two' if len(counts) == 1 else 'three'} splits",
-                hint=_other_fraction(name, count, sizes) or "choose another fraction, or a column with more values",
+                f"--split-by {options.split_by} makes {plural(len(sizes), 'group')}, which"
+                f" --{name}-fraction {fraction:g} cannot divide into"
+                f" {'two' if len(counts) == 1 else 'three'} splits",
+                hint=_other_fraction(name, count, sizes)
+                or "choose another fraction, or a column with more values",
             )
         parts[name] = np.flatnonzero(np.isin(group, chosen))
     return parts
@@ -225,15 +257,17 @@ def _other_fraction(name: str, count: int, sizes: NDArray[np.int64]) -> str:
         return ""
     share = -(-smallest * 100 // total)
     return (
-        f"the smallest group has {plural(smallest, 'image')} of {total:,}: set --{name}-fraction to {share / 100:g} or "
-        "more, or choose a column with more values"
+        f"the smallest group has {plural(smallest, 'image')} of {total:,}: set --{name}-fraction to"
+        f" {share / 100:g} or more, or choose a column with more values"
     )
 
 
 # --- what the user should know ------------------------------------------------------------------
 
 
-def _notices(source: Source, per_split: Mapping[str, NDArray[np.integer[Any]]], split_by: str | None) -> Iterator[str]:
+def _notices(
+    source: Source, per_split: Mapping[str, NDArray[np.integer[Any]]], split_by: str | None
+) -> Iterator[str]:
     """Report what could not be stratified, and the classes that a split has no image of.
 
     Args:
@@ -253,7 +287,10 @@ def _notices(source: Source, per_split: Mapping[str, NDArray[np.integer[Any]]], 
     if split_by:
         if splits_with.max(initial=0) <= 1:
             return  # no class is in two splits, as it should be for identities
-        yield f"the new splits consist of whole groups of {split_by}, so they are not stratified by label"
+        yield (
+            f"the new splits consist of whole groups of {split_by}, so they are not stratified by"
+            " label"
+        )
     for name, count in counts.items():
         if len(without := np.flatnonzero(present & (count == 0))):
             shown = ", ".join(printable(classes[label]) for label in without[:5].tolist())
@@ -261,4 +298,7 @@ def _notices(source: Source, per_split: Mapping[str, NDArray[np.integer[Any]]], 
             number, images = int(present.sum()), int(count.sum())
             too_few = source.label_type == "class" and images < number
             reason = f", because it has only {plural(images, 'image')}" if too_few else ""
-            yield f"{name} has no images of {len(without):,} of {plural(number, 'class')}{reason}: {shown}"
+            yield (
+                f"{name} has no images of {len(without):,} of {plural(number, 'class')}{reason}:"
+                f" {shown}"
+            )

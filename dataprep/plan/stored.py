@@ -1,4 +1,7 @@
-"""``plan.json``: the record `StoredPlan`, as a JSON object and back. Pure functions; parsing is strict."""
+"""``plan.json``: the record `StoredPlan`, as a JSON object and back.
+
+Pure functions; parsing is strict.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ from manifests.schema import MAX_LABEL
 from manifests.serialization import label_type_of
 from manifests.split_names import is_split_name
 
-#: Versions of plans: of a new dataset, and of an append. Releases that cannot append refuse the second one.
+#: Versions of plans: of a new dataset, and of an append. Releases that cannot append refuse the
+#: second one.
 PLAN_VERSIONS = (1, 2)
 
 #: Largest number of shards in a plan.
@@ -147,7 +151,12 @@ def plan_to_json(plan: StoredPlan) -> dict[str, Any]:
         "extra": list(plan.extra),
         "containers": plan.has_locations,
         "tables": [
-            {"name": table.name, "bytes": table.bytes, "footer": table.footer, "groups": table.groups}
+            {
+                "name": table.name,
+                "bytes": table.bytes,
+                "footer": table.footer,
+                "groups": table.groups,
+            }
             for table in plan.tables
         ],
         "rejected": [dict(row) for row in plan.rejected],
@@ -179,7 +188,8 @@ def plan_from_json(body: Member) -> StoredPlan:
         has_locations=boolean(body["containers"]),
         tables=tuple(_table(number, table) for number, table in enumerate(body["tables"].items())),
         rejected=tuple(
-            {name: row[name].text() for name in ("source", "reason", "detail")} for row in body["rejected"].items()
+            {name: row[name].text() for name in ("source", "reason", "detail")}
+            for row in body["rejected"].items()
         ),
         classes=body["classes"].texts(),
         label_type=label_type_of(body),

@@ -24,7 +24,11 @@ _MAX_SEED = 1 << 128
 
 def options_from_json(body: Member) -> Options:
     """Read the options. The members must be those that `Options.as_json` writes, and no others."""
-    downscale, raw, test_fraction = body.get("downscale"), body.get("raw"), body.get("test_fraction")
+    downscale, raw, test_fraction = (
+        body.get("downscale"),
+        body.get("raw"),
+        body.get("test_fraction"),
+    )
     where, duplicates, distance = body.get("where"), body.get("duplicates"), body.get("distance")
     options = Options(
         fmt=body["fmt"].one_of(FORMAT_NAMES),
@@ -44,15 +48,23 @@ def options_from_json(body: Member) -> Options:
         duplicates=duplicates.one_of(get_args(Resolution)) if duplicates else "keep",
         distance=distance.integer(-1, MAX_DISTANCE) if distance else DEFAULT_DISTANCE,
     )
-    known, members = ({**members, "made_by": None} for members in (options.as_json(), body.mapping()))
+    known, members = (
+        {**members, "made_by": None} for members in (options.as_json(), body.mapping())
+    )
     if known != members or (downscale and raw):
         wrong = [name for name in {**known, **members} if known.get(name) != members.get(name)]
-        raise MemberError(f"options has members that this release does not know: {', '.join(map(shorten, wrong))}")
+        raise MemberError(
+            f"options has members that this release does not know: {', '.join(map(shorten, wrong))}"
+        )
     return options
 
 
 def _fraction(member: Member) -> float:
-    if isinstance(member.value, bool) or not isinstance(member.value, (int, float)) or not 0 <= member.value < 1:
+    if (
+        isinstance(member.value, bool)
+        or not isinstance(member.value, (int, float))
+        or not 0 <= member.value < 1
+    ):
         member.fail("a number from 0 to 1")
     return float(member.value)
 
@@ -74,7 +86,9 @@ def _downscale(body: Member) -> Downscale:
 
 def _raw(body: Member) -> Raw:
     return Raw(
-        body["size"].integer(1, 4096), body["fit"].one_of(get_args(Fit)), body["filter"].one_of(get_args(Filter))
+        body["size"].integer(1, 4096),
+        body["fit"].one_of(get_args(Fit)),
+        body["filter"].one_of(get_args(Filter)),
     )
 
 

@@ -37,7 +37,8 @@ def strata_of(source: Source) -> NDArray[np.int32]:
         return source.label
     rows, labels = _pairs(source)
     sizes = np.bincount(labels, minlength=len(source.classes))
-    # Of the classes of a sample, the rarest is written last. A sample without classes is in a stratum of its own.
+    # Of the classes of a sample, the rarest is written last. A sample without classes is in a
+    # stratum of its own.
     order = np.lexsort((labels, -sizes[labels]))
     strata = np.full(len(source), len(source.classes), np.int32)
     strata[rows[order]] = labels[order]

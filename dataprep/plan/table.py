@@ -1,7 +1,8 @@
 """The source table of a plan: Parquet files with one row group for each shard, so that a worker reads only its rows.
 
-A file has at most `SHARDS_PER_FILE` row groups. A worker reads the footer of one file and one row group of it, so its
-memory does not grow with the dataset. The plan has checksums of footers and row groups.
+A file has at most `SHARDS_PER_FILE` row groups. A worker reads the footer of one file and one row
+group of it, so its memory does not grow with the dataset. The plan has checksums of footers and row
+groups.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from manifests.unexpected_errors import raise_machine_fault
 #: Row groups of a file, at most.
 SHARDS_PER_FILE = 1000
 
-#: Columns that every file has, with their Arrow types. The columns of containers and those of the source follow.
+#: Columns that every file has, with their Arrow types. The columns of containers and those of the
+#: source follow.
 _COLUMNS = {
     "shard": pa.string(),
     "key": pa.string(),
@@ -44,7 +46,8 @@ _COLUMNS = {
     "source": pa.large_string(),
 }
 
-#: Text of generated paths and sorted keys, compressed by Zstandard, needs at least this many bytes for each row.
+#: Text of generated paths and sorted keys, compressed by Zstandard, needs at least this many bytes
+#: for each row.
 _ROWS_PER_BYTE = 2.0
 
 
@@ -94,9 +97,16 @@ def file_parts(shards: Sequence[ShardPlan]) -> Iterator[tuple[str, Sequence[Shar
         yield table_name(number), shards[start : start + SHARDS_PER_FILE]
 
 
-def write_plan_table(path: str, name: str, source: Source, shards: Sequence[ShardPlan], revision: int = 0) -> PlanTable:
-    """Write the rows of some shards, new in `revision`, to `path`. The same samples give the same bytes."""
-    schema = plan_schema(source.extra.schema if source.extra.num_columns else None, source.location is not None)
+def write_plan_table(
+    path: str, name: str, source: Source, shards: Sequence[ShardPlan], revision: int = 0
+) -> PlanTable:
+    """Write the rows of some shards, new in `revision`, to `path`.
+
+    The same samples give the same bytes.
+    """
+    schema = plan_schema(
+        source.extra.schema if source.extra.num_columns else None, source.location is not None
+    )
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for shard in shards:
             table = _rows_of(source, shard, schema, revision)
@@ -108,7 +118,10 @@ def write_plan_table(path: str, name: str, source: Source, shards: Sequence[Shar
 
 
 def plan_schema(extra: pa.Schema | None, has_locations: bool) -> pa.Schema:
-    """Return the columns of the source table. Fixed names that the source also uses get an underscore."""
+    """Return the columns of the source table.
+
+    Fixed names that the source also uses get an underscore.
+    """
     extra = extra or pa.schema([])
     fixed = [*_COLUMNS.items(), *(_plain_locations() if has_locations else ())]
     fields: list[pa.Field] = []
@@ -139,7 +152,10 @@ def _rows_of(source: Source, shard: ShardPlan, schema: pa.Schema, revision: int)
         source.path.take(pa.array(rows)).cast(pa.large_string()),
     ]
     if source.location is not None:
-        columns += [source.location[name].take(pa.array(rows)).cast(plain) for name, plain in _plain_locations()]
+        columns += [
+            source.location[name].take(pa.array(rows)).cast(plain)
+            for name, plain in _plain_locations()
+        ]
     if source.extra.num_columns:
         columns += source.extra.take(rows).columns
     return pa.Table.from_arrays(columns, schema=schema)
@@ -199,11 +215,16 @@ def open_planned_file(folder: str, table: PlanTable) -> Iterator[BoundedParquet]
     except (OSError, ParquetError) as error:
         raise_machine_fault(error)
         reason = error.strerror if isinstance(error, OSError) else error
-        raise PlanError(f"the source table cannot be read ({reason})", file=path, hint=PLAN_TABLE.hint) from None
+        raise PlanError(
+            f"the source table cannot be read ({reason})", file=path, hint=PLAN_TABLE.hint
+        ) from None
 
 
 def _open(path: str, footer: str) -> BinaryIO:
-    """Open a file of the source table. One in an object store is read once for all of its shards."""
+    """Open a file of the source table.
+
+    One in an object store is read once for all of its shards.
+    """
     if not is_url(path):
         return open_file(path, PLAN_TABLE)
     return open(f"/proc/self/fd/{_downloaded(path, footer).fileno()}", "rb")
@@ -216,17 +237,30 @@ def _downloaded(path: str, footer: str) -> BinaryIO:
 
 
 def _planned_rows(
-    table: pa.Table, path: str, shard: str, template: Source, extra: Sequence[str], *, has_locations: bool
+    table: pa.Table,
+    path: str,
+    shard: str,
+    template: Source,
+    extra: Sequence[str],
+    *,
+    has_locations: bool,
 ) -> PlannedRows:
     """Check every value: the plan may come from anybody."""
     fixed = len(table.column_names) - len(extra)
     extra_table = table.select(range(fixed, len(table.column_names)))
     expected = plan_schema(extra_table.schema, has_locations)
-    if tuple(extra_table.column_names) != tuple(extra) or table.schema.remove_metadata() != expected:
+    if (
+        tuple(extra_table.column_names) != tuple(extra)
+        or table.schema.remove_metadata() != expected
+    ):
         raise PlanError(
-            f"the columns are {shorten(str(table.schema))}, not those of the plan", file=path, hint=PLAN_TABLE.hint
+            f"the columns are {shorten(str(table.schema))}, not those of the plan",
+            file=path,
+            hint=PLAN_TABLE.hint,
         )
-    shards, keys, label, size, paths = (column.combine_chunks() for column in table.columns[: len(_COLUMNS)])
+    shards, keys, label, size, paths = (
+        column.combine_chunks() for column in table.columns[: len(_COLUMNS)]
+    )
     checks = {
         "shard": pc.equal(shards, shard),
         "key": pc.match_substring_regex(keys, "^([1-9][0-9]{0,8}-)?[0-9]{8,19}$"),
@@ -236,16 +270,26 @@ def _planned_rows(
     }
     for name, check in checks.items():
         if check.null_count or not pc.all(check).as_py():
-            raise PlanError(f"column {name!r} of shard {shard} has a wrong value", file=path, hint=PLAN_TABLE.hint)
+            raise PlanError(
+                f"column {name!r} of shard {shard} has a wrong value",
+                file=path,
+                hint=PLAN_TABLE.hint,
+            )
     for name in extra:
         if name in RESERVED_COLUMNS or not 0 < len(os.fsencode(name)) <= MAX_COLUMN_NAME:
-            raise PlanError(f"an extra column has the name {shorten(name)}", file=path, hint=PLAN_TABLE.hint)
+            raise PlanError(
+                f"an extra column has the name {shorten(name)}", file=path, hint=PLAN_TABLE.hint
+            )
     _check_labels(extra_table, path, shard, template)
     location = None
     if has_locations:
         plain = table.select(range(len(_COLUMNS), fixed)).rename_columns(location_schema().names)
         columns = [
-            plain[field.name].dictionary_encode() if pa.types.is_dictionary(field.type) else plain[field.name]
+            (
+                plain[field.name].dictionary_encode()
+                if pa.types.is_dictionary(field.type)
+                else plain[field.name]
+            )
             for field in location_schema()
         ]
         location = pa.table(columns, names=plain.column_names)
@@ -272,18 +316,34 @@ def _end_of_labels(template: Source) -> int:
 
 def _check_labels(extra: pa.Table, path: str, shard: str, template: Source) -> None:
     """Check the columns of labels that are not classes."""
-    kinds = {} if template.label_type in ("class", *MASK_TYPES) else LABEL_COLUMNS[template.label_type]
+    kinds = (
+        {} if template.label_type in ("class", *MASK_TYPES) else LABEL_COLUMNS[template.label_type]
+    )
     for name, kind in kinds.items():
         if name not in extra.column_names or extra.schema.field(name).type != arrow_type(kind):
-            raise PlanError(f"column {name!r} is missing or has a wrong type", file=path, hint=PLAN_TABLE.hint)
+            raise PlanError(
+                f"column {name!r} is missing or has a wrong type", file=path, hint=PLAN_TABLE.hint
+            )
         if wrong := find_wrong_value(extra[name], kind, classes=len(template.classes)):
-            raise PlanError(f"column {name!r} of shard {shard} {wrong.message}", file=path, hint=PLAN_TABLE.hint)
+            raise PlanError(
+                f"column {name!r} of shard {shard} {wrong.message}", file=path, hint=PLAN_TABLE.hint
+            )
     if template.label_type in MASK_TYPES:
-        masks = extra[MASK_SOURCE] if MASK_SOURCE in extra.column_names else pa.chunked_array([pa.nulls(len(extra))])
+        masks = (
+            extra[MASK_SOURCE]
+            if MASK_SOURCE in extra.column_names
+            else pa.chunked_array([pa.nulls(len(extra))])
+        )
         is_text = pa.types.is_large_string(masks.type) or pa.types.is_string(masks.type)
         if masks.null_count or not is_text or pc.any(pc.match_substring(masks, "\0")).as_py():
-            raise PlanError(f"column {MASK_SOURCE!r} is missing or has a wrong value", file=path, hint=PLAN_TABLE.hint)
+            raise PlanError(
+                f"column {MASK_SOURCE!r} is missing or has a wrong value",
+                file=path,
+                hint=PLAN_TABLE.hint,
+            )
 
 
 def _changed(path: str) -> PlanError:
-    return PlanError("the file was changed after `dataprep plan` wrote it", file=path, hint=PLAN_TABLE.hint)
+    return PlanError(
+        "the file was changed after `dataprep plan` wrote it", file=path, hint=PLAN_TABLE.hint
+    )

@@ -44,13 +44,22 @@ def parse_task(text: str, environment: Mapping[str, str]) -> Share:
         environment: environment variables of the process.
 
     Raises:
-        CallError: the value is malformed, the task is not one of the tasks, or no scheduler numbers this task.
+        CallError: the value is malformed, the task is not one of the tasks, or no scheduler numbers
+            this task.
 
     """
     if match := _TASK.fullmatch(text):
-        return _share(int(match[1]), int(match[2]), f"--task {text}", "tasks count from 0: the last one of N is N-1/N")
+        return _share(
+            int(match[1]),
+            int(match[2]),
+            f"--task {text}",
+            "tasks count from 0: the last one of N is N-1/N",
+        )
     if not (match := _AUTO.fullmatch(text)):
-        raise CallError(f"--task {text} is not I/N", hint="write 0/8 for the first of 8 tasks, or auto, or auto/8")
+        raise CallError(
+            f"--task {text} is not I/N",
+            hint="write 0/8 for the first of 8 tasks, or auto, or auto/8",
+        )
     tasks = int(match[1]) if match[1] else None
     if "SLURM_ARRAY_TASK_ID" in environment:
         return _slurm_share(text, environment, tasks)
@@ -58,10 +67,16 @@ def parse_task(text: str, environment: Mapping[str, str]) -> Share:
         index = _integer(environment, "JOB_COMPLETION_INDEX")
         if tasks is None:
             raise CallError(
-                "--task auto: JOB_COMPLETION_INDEX is set, but Kubernetes does not tell the number of tasks",
+                "--task auto: JOB_COMPLETION_INDEX is set, but Kubernetes does not tell the number"
+                " of tasks",
                 hint="write --task auto/N with the number of `completions` of the job",
             )
-        return _share(index, tasks, f"--task {text}: JOB_COMPLETION_INDEX={index}", f"set `completions: {tasks}`")
+        return _share(
+            index,
+            tasks,
+            f"--task {text}: JOB_COMPLETION_INDEX={index}",
+            f"set `completions: {tasks}`",
+        )
     raise CallError(
         f"--task {text}: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set",
         hint="run it in a Slurm array job or in an indexed job of Kubernetes, or write --task I/N",
@@ -71,16 +86,34 @@ def parse_task(text: str, environment: Mapping[str, str]) -> Share:
 def _slurm_share(text: str, environment: Mapping[str, str], tasks: int | None) -> Share:
     """Return the share of a task of a Slurm array.
 
-    Tasks are numbered from the first one of the array, or as they are if the user gives the number of tasks.
+    Tasks are numbered from the first one of the array, or as they are if the user gives the number
+    of tasks.
     """
     task = _integer(environment, "SLURM_ARRAY_TASK_ID")
     if tasks is not None:
-        return _share(task, tasks, f"--task {text}: SLURM_ARRAY_TASK_ID={task}", f"submit with --array=0-{tasks - 1}")
-    count, first, last = (_integer(environment, f"SLURM_ARRAY_TASK_{name}") for name in ("COUNT", "MIN", "MAX"))
-    step = _integer(environment, "SLURM_ARRAY_TASK_STEP") if "SLURM_ARRAY_TASK_STEP" in environment else 1
-    if step < 1 or not first <= task <= last or (task - first) % step or (last - first) // step + 1 != count:
+        return _share(
+            task,
+            tasks,
+            f"--task {text}: SLURM_ARRAY_TASK_ID={task}",
+            f"submit with --array=0-{tasks - 1}",
+        )
+    count, first, last = (
+        _integer(environment, f"SLURM_ARRAY_TASK_{name}") for name in ("COUNT", "MIN", "MAX")
+    )
+    step = (
+        _integer(environment, "SLURM_ARRAY_TASK_STEP")
+        if "SLURM_ARRAY_TASK_STEP" in environment
+        else 1
+    )
+    if (
+        step < 1
+        or not first <= task <= last
+        or (task - first) % step
+        or (last - first) // step + 1 != count
+    ):
         raise CallError(
-            f"--task auto: the numbers of the Slurm array are not consecutive: {count} tasks from {first} to {last}",
+            f"--task auto: the numbers of the Slurm array are not consecutive: {count} tasks from"
+            f" {first} to {last}",
             hint="write --task auto/N, which takes the numbers as they are: task 0 to N-1 of N",
         )
     return Share((task - first) // step, count)
@@ -88,7 +121,10 @@ def _slurm_share(text: str, environment: Mapping[str, str], tasks: int | None) -
 
 def _share(task: int, tasks: int, place: str, hint: str) -> Share:
     if not 0 < tasks <= MAX_TASKS:
-        raise CallError(f"{place}: there must be 1 to {MAX_TASKS:,} tasks", hint="write 0/8 for the first of 8 tasks")
+        raise CallError(
+            f"{place}: there must be 1 to {MAX_TASKS:,} tasks",
+            hint="write 0/8 for the first of 8 tasks",
+        )
     if not task < tasks:
         raise CallError(f"{place}: there is no task {task} of {tasks}", hint=hint)
     return Share(task, tasks)
@@ -113,5 +149,9 @@ def record_tasks(out: str, tasks: int) -> None:
 
 def recorded_tasks(out: str) -> int | None:
     """Return the largest recorded number of tasks; `None` if there is none."""
-    counts = [int(text) for text in storage.shared_names(out, "tasks") if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII)]
+    counts = [
+        int(text)
+        for text in storage.shared_names(out, "tasks")
+        if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII)
+    ]
     return max((count for count in counts if 0 < count <= MAX_TASKS), default=None)

@@ -13,7 +13,9 @@ from manifests.errors import DamagedError, DatasetError, StoppedError, StorageEr
 from manifests.revisions import part_of
 from manifests.schema import File, Shard
 
-_SET_SRC = "set --src to the source of the dataset to make the file again, or restore it from a copy"
+_SET_SRC = (
+    "set --src to the source of the dataset to make the file again, or restore it from a copy"
+)
 
 
 class DamagedFile(NamedTuple):
@@ -53,9 +55,14 @@ class CheckTask(NamedTuple):
 
 
 def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
-    """Check the files of one shard, and rebuild index and table if the shard is intact; return what was found."""
+    """Check the files of one shard, and rebuild index and table if the shard is intact.
+
+    Return what was found.
+    """
     manifest, shard = manifest_of(task.folder), task.shard
-    damages = {file.name: damage_of(task.folder, file) for file in (shard.file, shard.index, shard.table)}
+    damages = {
+        file.name: damage_of(task.folder, file) for file in (shard.file, shard.index, shard.table)
+    }
     damages = {name: damage for name, damage in damages.items() if damage}
     is_intact = shard.name not in damages
     rebuilt: Mapping[str, bytes] = {}
@@ -68,7 +75,11 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
             raise
         except DatasetError as error:
             reason = f"the shard cannot be read ({error.message})"
-    hint = _SET_SRC if manifest.creator == "convert" else "restore the file from a copy, or run `dataprep index` again"
+    hint = (
+        _SET_SRC
+        if manifest.creator == "convert"
+        else "restore the file from a copy, or run `dataprep index` again"
+    )
     files = []
     for name, damage in damages.items():
         if name in rebuilt:
@@ -76,7 +87,11 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
                 storage.replace_file(os.path.join(task.folder, name), rebuilt[name])
             files.append(DamagedFile(name, damage, repair=f"rebuilt from {shard.name}"))
         elif name == shard.name:
-            files.append(DamagedFile(name, damage, reason="a shard can only be made from its source", hint=hint))
+            files.append(
+                DamagedFile(
+                    name, damage, reason="a shard can only be made from its source", hint=hint
+                )
+            )
         else:
             files.append(DamagedFile(name, damage, reason=reason, hint=hint))
     return shard.name, files
@@ -100,4 +115,8 @@ def damage_of(folder: str, file: File) -> str:
         return error.message
     if actual.bytes != file.bytes:
         return f"the file has {actual.bytes} bytes, but the manifest states {file.bytes}"
-    return "the file does not match its checksum" if file.checksum not in (None, actual.checksum) else ""
+    return (
+        "the file does not match its checksum"
+        if file.checksum not in (None, actual.checksum)
+        else ""
+    )

@@ -1,7 +1,7 @@
 """Repair a dataset: find damaged and missing files, rebuild them from the shards, or make them again from the source.
 
-A file is replaced only by one with the length and the checksum in the manifest, so a repair can be killed at any moment
-and run again. Intact files and the manifest are never changed.
+A file is replaced only by one with the length and the checksum in the manifest, so a repair can be
+killed at any moment and run again. Intact files and the manifest are never changed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def repair_dataset(
 
     Args:
         folder: the dataset.
-        source: the source that the dataset was made from; needed for shards, and for tables that a shard does not
-            determine.
+        source: the source that the dataset was made from; needed for shards, and for tables that a
+            shard does not determine.
         dry_run: change nothing. Files that would be made from the source are not made.
         workers: number of processes. Default: the number of CPUs.
         progress: receives the checked shards.
@@ -87,17 +87,23 @@ def repair_dataset(
                     progress.advance(name, samples[name])
         broken = [shard for shard in shards if any(not file.repair for file in found[shard.name])]
         if broken and source is not None and manifest.creator == "convert":
-            found |= remake_all(folder, manifest, broken, found, source, workers=workers, dry_run=dry_run)
+            found |= remake_all(
+                folder, manifest, broken, found, source, workers=workers, dry_run=dry_run
+            )
         files = [file for shard in shards for file in found[shard.name]]
         old, damaged = _read_old_manifests(folder, manifest)
         files += damaged
-        by_list = {each.rejected: each for each in (*old, manifest)}  # a revision may keep the list of the one before
+        by_list = {
+            each.rejected: each for each in (*old, manifest)
+        }  # a revision may keep the list of the one before
         for each in by_list.values():
             files += _repair_rejected(folder, each, source, workers, dry_run=dry_run)
     return RepairResult(tuple(files), len(shards))
 
 
-def _read_old_manifests(folder: str, manifest: Manifest) -> tuple[list[Manifest], list[DamagedFile]]:
+def _read_old_manifests(
+    folder: str, manifest: Manifest
+) -> tuple[list[Manifest], list[DamagedFile]]:
     """Return the manifests of the older revisions, and those that cannot be read."""
     old, damaged = [], []
     for revision in range(manifest.revision):
@@ -117,7 +123,11 @@ def _repair_rejected(
     if file is None or not (damage := damage_of(folder, file)):
         return
     path = os.path.join(folder, file.name)
-    found = [*listed_rejected(manifest, source, workers)] if source and manifest.creator == "convert" else []
+    found = (
+        [*listed_rejected(manifest, source, workers)]
+        if source and manifest.creator == "convert"
+        else []
+    )
     for part in parts(manifest):
         for shard in (shard for split in part.splits for shard in split.shards):
             table = os.path.join(folder, shard.table.name)
@@ -128,13 +138,23 @@ def _repair_rejected(
     if File(file.name, len(data), checksum_text(crc32c(data))) == file:
         if not dry_run:
             storage.replace_file(path, data)
-        yield DamagedFile(file.name, damage, repair="rebuilt from the sample tables" + " and the source" * bool(source))
+        yield DamagedFile(
+            file.name,
+            damage,
+            repair="rebuilt from the sample tables" + " and the source" * bool(source),
+        )
         return
-    again = f"run the same `dataprep {manifest.creator}` again, or " if not manifest.revision else ""
+    again = (
+        f"run the same `dataprep {manifest.creator}` again, or " if not manifest.revision else ""
+    )
     yield DamagedFile(
         file.name,
         damage,
         reason="the sample tables do not list all rejected images",
-        hint=("" if source or manifest.creator == "index" else "set --src to the source of the dataset, ")
+        hint=(
+            ""
+            if source or manifest.creator == "index"
+            else "set --src to the source of the dataset, "
+        )
         + f"{again}restore the file from a copy",
     )

@@ -1,4 +1,7 @@
-"""Rebuild the DALI index and the sample table of a shard from the shard itself. Nothing is written."""
+"""Rebuild the DALI index and the sample table of a shard from the shard itself.
+
+Nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int = 0) ->
 
     Args:
         folder: the dataset.
-        manifest: its manifest, only with what one revision added; see `manifests.revisions.part_of`.
+        manifest: its manifest, only with what one revision added; see
+            `manifests.revisions.part_of`.
         shard: the shard.
         revision: the number of this revision.
 
@@ -53,9 +57,19 @@ def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int = 0) ->
     """
     rebuilt: dict[str, bytes] = {}
     contents = _indexed if manifest.creator == "index" else partial(_converted, revision=revision)
-    wrong = (Rejected, ValueError, TypeError, LookupError, OverflowError, struct.error, pa.ArrowException)
+    wrong = (
+        Rejected,
+        ValueError,
+        TypeError,
+        LookupError,
+        OverflowError,
+        struct.error,
+        pa.ArrowException,
+    )
     with suppress(*wrong):  # not as written
-        for file, content in zip((shard.index, shard.table), contents(folder, manifest, shard), strict=True):
+        for file, content in zip(
+            (shard.index, shard.table), contents(folder, manifest, shard), strict=True
+        ):
             if (len(content), checksum_text(crc32c(content))) == (file.bytes, file.checksum):
                 rebuilt[file.name] = content
     return rebuilt
@@ -70,7 +84,9 @@ def _indexed(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
         validate=manifest.options.get("validate", "none"),
         label_type=manifest.label_type,
     )
-    scan = ScanOptions(manifest.components, options.label_key, caption=manifest.options.get("caption"))
+    scan = ScanOptions(
+        manifest.components, options.label_key, caption=manifest.options.get("caption")
+    )
     path = os.path.join(folder, shard.name)
     with storage.open_view(path, span=1 << 20) as (view, size):
         task = IndexTask(folder, (shard.name,), manifest.format, scan, options)
@@ -84,30 +100,49 @@ def _indexed(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
 def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) -> Iterator[bytes]:
     """Read what ``dataprep convert`` wrote into the records.
 
-    The table also says how many images were rejected and how large the source images were. This is not in the shard, so
-    the table is right only if no image was rejected or changed.
+    The table also says how many images were rejected and how large the source images were. This is
+    not in the shard, so the table is right only if no image was rejected or changed.
     """
     path = os.path.join(folder, shard.name)
     rows, extra, lines, formats, hashes = [], [], [], set(), []
     schema = _extra_schema(folder, manifest)
     with storage.open_view(path, span=1 << 20) as (view, size):
-        for record in FORMATS[manifest.format].scan(view, size, path, ScanOptions(manifest.components)):
+        for record in FORMATS[manifest.format].scan(
+            view, size, path, ScanOptions(manifest.components)
+        ):
             info = _info(manifest, view, record)
             formats.add(info.format)
             lines.append(record.index_line)
             data, start = view(record.offset, record.size)
             crc = crc32c(memoryview(data)[start : start + record.size])
             rows.append(
-                (record.key, record.label, record.offset, record.size, info.width, info.height, record.source, crc)
+                (
+                    record.key,
+                    record.label,
+                    record.offset,
+                    record.size,
+                    info.width,
+                    info.height,
+                    record.source,
+                    crc,
+                )
             )
-            members = _json_of(view, record) if manifest.format == "webdataset" else _features_of(view, record, schema)
+            members = (
+                _json_of(view, record)
+                if manifest.format == "webdataset"
+                else _features_of(view, record, schema)
+            )
             if manifest.components.mask:
                 members |= _mask_of(view, record, manifest.components.mask)
             extra.append(members)
             if manifest.options.get("hash") == HASH_RECIPE:
-                hashes.append(hash_or_none(bytes(memoryview(data)[start : start + record.size]), info))
+                hashes.append(
+                    hash_or_none(bytes(memoryview(data)[start : start + record.size]), info)
+                )
     yield format_index(manifest.format, lines)
-    columns: dict[str, Any] = dict(zip(TABLE_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    columns: dict[str, Any] = dict(
+        zip(TABLE_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)
+    )
     if manifest.label_type != "class":
         del columns["label"]
     if manifest.format == "tfrecord":
@@ -119,7 +154,13 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
     for name in schema.names if schema else (*found, *kinds):
         if name not in written:
             values = [row.get(name) for row in extra]
-            column_type = schema.field(name).type if schema else arrow_type(kinds[name]) if name in kinds else None
+            column_type = (
+                schema.field(name).type
+                if schema
+                else arrow_type(kinds[name])
+                if name in kinds
+                else None
+            )
             columns[name] = pa.array(values, column_type)
     if hashes:  # which records in TFRecord do not have
         columns[HASH_COLUMN] = pa.array(hashes, pa.string())
@@ -144,7 +185,10 @@ def _info(manifest: Manifest, view: View, record: Record) -> ImageInfo:
 
 
 def _json_of(view: View, record: Record) -> dict[str, Any]:
-    """Return the members of the ``.json`` of a WebDataset sample; its place is in the line of the index."""
+    """Return the members of the ``.json`` of a WebDataset sample.
+
+    Its place is in the line of the index.
+    """
     words = record.index_line.split(" ")
     at = words.index("json")
     offset, size = int(words[at + 1]), int(words[at + 2])
@@ -165,7 +209,9 @@ def _features_of(view: View, record: Record, schema: pa.Schema | None) -> dict[s
     for feature, values in lists.items():
         texts = [value.decode() if isinstance(value, bytes) else value for value in values]
         is_list = schema is not None and pa.types.is_list(schema.field(wanted[feature]).type)
-        members[wanted[feature]] = texts if is_list or wanted[feature] in ("labels", "values") else texts[0]
+        members[wanted[feature]] = (
+            texts if is_list or wanted[feature] in ("labels", "values") else texts[0]
+        )
     return members
 
 
@@ -177,7 +223,9 @@ def _mask_of(view: View, record: Record, extension: str) -> dict[str, Any]:
         offset, size = int(words[at + 1]), int(words[at + 2])
     else:
         name = extension.encode()
-        _, offset, end = locate_features(view, record.start + _PREFIX, record.end - _SUFFIX, {name})[name]
+        _, offset, end = locate_features(
+            view, record.start + _PREFIX, record.end - _SUFFIX, {name}
+        )[name]
         size = end - offset
     data, start = view(offset, size)
     crc = crc32c(memoryview(data)[start : start + size])
@@ -187,8 +235,8 @@ def _mask_of(view: View, record: Record, extension: str) -> dict[str, Any]:
 def _keys(manifest: Manifest, shard: Shard, revision: int) -> Sequence[str]:
     """Return the keys of a shard's samples, which TFRecord does not store: rows of the source in the planned order.
 
-    They are right if the source has the splits one after the other, no image was rejected, and the order was not made
-    from the groups of a container.
+    They are right if the source has the splits one after the other, no image was rejected, and the
+    order was not made from the groups of a container.
     """
     base = 0
     for number, split in enumerate(manifest.splits):
@@ -197,14 +245,21 @@ def _keys(manifest: Manifest, shard: Shard, revision: int) -> Sequence[str]:
             first = sum(other.samples for other in split.shards[: names.index(shard.name)])
             rows = np.arange(split.samples)
             if manifest.options.get("shuffle"):
-                rows = permutation(split.samples, int(manifest.options.get("seed", 0)), ORDER_STREAM, number)
-            return [key_of(base + row, revision) for row in rows[first : first + shard.samples].tolist()]
+                rows = permutation(
+                    split.samples, int(manifest.options.get("seed", 0)), ORDER_STREAM, number
+                )
+            return [
+                key_of(base + row, revision) for row in rows[first : first + shard.samples].tolist()
+            ]
         base += split.samples
     return []
 
 
 def _extra_schema(folder: str, manifest: Manifest) -> pa.Schema | None:
-    """Return the names and types of the columns, from the first sample table that can be read; `None` if none can."""
+    """Return the names and types of the columns, from the first sample table that can be read.
+
+    `None` if none can.
+    """
     return next(_schemas(folder, manifest), None)
 
 
@@ -212,6 +267,8 @@ def _schemas(folder: str, manifest: Manifest) -> Iterator[pa.Schema]:
     for split in manifest.splits:
         for shard in split.shards:
             try:
-                yield read_table(os.path.join(folder, shard.table.name), label_type=manifest.label_type).schema
+                yield read_table(
+                    os.path.join(folder, shard.table.name), label_type=manifest.label_type
+                ).schema
             except TableError:
                 continue

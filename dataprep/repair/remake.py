@@ -28,8 +28,8 @@ from manifests.schema import Manifest, Shard
 from manifests.text import printable
 
 _SAME_SOURCE = (
-    "set --src, and the options that say how to read it, as for the `dataprep convert` that made{} the dataset, or "
-    "restore the file from a copy"
+    "set --src, and the options that say how to read it, as for the `dataprep convert` that made{}"
+    " the dataset, or restore the file from a copy"
 )
 
 
@@ -70,7 +70,10 @@ def remake_all(
             hint = _SAME_SOURCE.format(which)
             remade |= {shard.name: _failed(found[shard.name], planned, hint) for shard in own}
         elif dry_run:
-            remade |= {shard.name: _made(found[shard.name], {file.file for file in found[shard.name]}) for shard in own}
+            remade |= {
+                shard.name: _made(found[shard.name], {file.file for file in found[shard.name]})
+                for shard in own
+            }
         else:
             tasks += _tasks(own, found, *planned)
     if not tasks:
@@ -78,12 +81,18 @@ def remake_all(
     with closing(engines.run(remake, tasks, min(workers, len(tasks)))) as results:
         for shard_name, names, reason in results:
             files = _made(found[shard_name], names)
-            remade[shard_name] = _failed(files, reason, _SAME_SOURCE.format("")) if reason else files
+            remade[shard_name] = (
+                _failed(files, reason, _SAME_SOURCE.format("")) if reason else files
+            )
     return remade
 
 
 def _tasks(
-    shards: Sequence[Shard], found: Mapping[str, list[DamagedFile]], source: Source, plan: ConversionPlan, job: Job
+    shards: Sequence[Shard],
+    found: Mapping[str, list[DamagedFile]],
+    source: Source,
+    plan: ConversionPlan,
+    job: Job,
 ) -> Iterator[RemakeTask]:
     rows = {planned.name: planned.rows for planned in plan.shards}
     suffix = FORMATS[job.options.fmt].SUFFIX
@@ -113,15 +122,23 @@ def _plan(
     except (CallError, SourceError, SourceVanishedError) as error:
         return f"the source does not fit the options in the manifest ({error.message})"
     except DamagedError as error:
-        return f"a file of an earlier revision, which has to be repaired first, is damaged ({error.message})"
+        return (
+            "a file of an earlier revision, which has to be repaired first, is damaged"
+            f" ({error.message})"
+        )
     if planned is None or planned[1].fingerprint != part.options.get("plan"):
         versions = ", or other library versions made it" if options.changes_images else ""
         what = "the dataset" if not manifest.revisions else f"revision {revision}"
-        return f"{what} was not made from {printable(source.root)} ({source.layout}) as it is now{versions}"
+        return (
+            f"{what} was not made from {printable(source.root)} ({source.layout}) as it is"
+            f" now{versions}"
+        )
     return planned
 
 
-def listed_rejected(manifest: Manifest, source: Source, workers: int) -> Iterator[Mapping[str, str]]:
+def listed_rejected(
+    manifest: Manifest, source: Source, workers: int
+) -> Iterator[Mapping[str, str]]:
     """Yield the images that each revision left out before any shard was written, if the source is that of it."""
     for part in parts(manifest):
         try:
@@ -135,7 +152,9 @@ def _plan_append(
 ) -> tuple[Source, ConversionPlan, Job] | None:
     with closing(LocalEngine(workers)) as engine:
         planned = plan_append(source, base, options, name="", reader=engine)
-    return None if isinstance(planned, AppendResult) else (planned.source, planned.plan, planned.job)
+    return (
+        None if isinstance(planned, AppendResult) else (planned.source, planned.plan, planned.job)
+    )
 
 
 def remake(task: RemakeTask) -> tuple[str, frozenset[str], str]:
@@ -149,23 +168,33 @@ def remake(task: RemakeTask) -> tuple[str, frozenset[str], str]:
     paths = [os.path.join(folder, file.name) for file in (shard.file, shard.index, shard.table)]
     try:
         conversion, table = write_files(task.task, InlinePool(), *paths)
-        made = {file.name for file in (conversion.shard, conversion.index, table) if file in shard.files}
+        made = {
+            file.name for file in (conversion.shard, conversion.index, table) if file in shard.files
+        }
         names = task.names & made
-        pairs = [(storage.partial_path(path), path) for path in paths if os.path.basename(path) in names]
+        pairs = [
+            (storage.partial_path(path), path) for path in paths if os.path.basename(path) in names
+        ]
         storage.publish_all(pairs)
     except SourceVanishedError as error:
         return shard.name, frozenset(), str(error.message)
     finally:
         storage.discard(paths)
     missing = task.names - names
-    return shard.name, frozenset(names), "images of the source were replaced since" if missing else ""
+    return (
+        shard.name,
+        frozenset(names),
+        "images of the source were replaced since" if missing else "",
+    )
 
 
 def _made(files: Sequence[DamagedFile], names: frozenset[str] | set[str]) -> list[DamagedFile]:
     return [
-        DamagedFile(file.file, file.damage, repair="made again from the source")
-        if file.file in names and not file.repair
-        else file
+        (
+            DamagedFile(file.file, file.damage, repair="made again from the source")
+            if file.file in names and not file.repair
+            else file
+        )
         for file in files
     ]
 

@@ -10,12 +10,18 @@ PER_CLASS = 12
 
 
 def random_ranks(samples: int, seed: int) -> NDArray[np.uint64]:
-    """Return a random number for each sample. NumPy guarantees the raw output of PCG64, so it never changes."""
+    """Return a random number for each sample.
+
+    NumPy guarantees the raw output of PCG64, so it never changes.
+    """
     return np.asarray(np.random.PCG64(seed).random_raw(samples), np.uint64)
 
 
 def sample_rows(ranks: NDArray[np.uint64], limit: int) -> NDArray[np.int64]:
-    """Return the rows of a random sample without replacement, ascending; all rows if there are at most `limit`."""
+    """Return the rows of a random sample without replacement, ascending.
+
+    All rows if there are at most `limit`.
+    """
     if len(ranks) <= limit:
         return np.arange(len(ranks))
     return np.sort(np.argpartition(ranks, limit)[:limit])
@@ -24,7 +30,9 @@ def sample_rows(ranks: NDArray[np.uint64], limit: int) -> NDArray[np.int64]:
 def rows_per_class(
     labels: NDArray[np.integer], ranks: NDArray[np.uint64], classes: NDArray[np.int64], most: int
 ) -> dict[int, NDArray[np.int64]]:
-    """Choose up to `most` random rows of each of some classes. Fewer rows are the beginning of more.
+    """Choose up to `most` random rows of each of some classes.
+
+    Fewer rows are the beginning of more.
 
     Args:
         labels: class of each sample.
@@ -36,7 +44,10 @@ def rows_per_class(
     chosen = np.flatnonzero(np.isin(labels, classes))
     order = chosen[np.lexsort((ranks[chosen], labels[chosen]))]
     bounds = np.searchsorted(labels[order], np.stack([classes, classes + 1]))
-    return {int(label): order[low : min(high, low + most)] for label, low, high in zip(classes, *bounds, strict=True)}
+    return {
+        int(label): order[low : min(high, low + most)]
+        for label, low, high in zip(classes, *bounds, strict=True)
+    }
 
 
 def shown_classes(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:

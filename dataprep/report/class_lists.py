@@ -62,7 +62,9 @@ class ClassLists:
         """The title of the long table."""
         if len(self.listed) == len(self.classes):
             return f"All {len(self.listed):,} classes"
-        return f"The {len(self.listed) // 2:,} rarest and commonest of {len(self.classes):,} classes"
+        return (
+            f"The {len(self.listed) // 2:,} rarest and commonest of {len(self.classes):,} classes"
+        )
 
     @cached_property
     def _largest_class(self) -> int:

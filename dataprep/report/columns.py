@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.options import CHANGE_COLUMNS
-from dataprep.report.label_groups import group, group_column, group_values, names_classes, used_classes
+from dataprep.report.label_groups import (
+    group,
+    group_column,
+    group_values,
+    names_classes,
+    used_classes,
+)
 from dataprep.verify.problems import Problem
 from manifests.errors import TableError
 from manifests.files import SHARD, TABLE, file_length
@@ -109,7 +115,8 @@ class SampleName(NamedTuple):
 def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem]]:
     """Read the sample tables of a dataset, and look whether its shards are there.
 
-    A table that is missing or damaged leaves out the samples of its shard, and is one of the problems.
+    A table that is missing or damaged leaves out the samples of its shard, and is one of the
+    problems.
     """
     parts, ranges, problems, first = [], [], [], 0
     for number, split in enumerate(manifest.splits):
@@ -125,19 +132,28 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
 
 
 def read_names(folder: str, columns: Columns, rows: Iterable[int]) -> dict[int, SampleName]:
-    """Read the keys and sources of some rows. The tables are read again, so that a report never holds all names."""
+    """Read the keys and sources of some rows.
+
+    The tables are read again, so that a report never holds all names.
+    """
     wanted = np.unique(np.fromiter(rows, np.int64))
     names: dict[int, SampleName] = {}
     for each in columns.shards:
         inside = wanted[(wanted >= each.first) & (wanted < each.first + each.rows)] - each.first
         if len(inside):
-            table = read_table(os.path.join(folder, each.shard.table.name), ["key", "source"]).take(inside)
-            texts = zip(inside.tolist(), table["key"].to_pylist(), table["source"].to_pylist(), strict=True)
+            table = read_table(os.path.join(folder, each.shard.table.name), ["key", "source"]).take(
+                inside
+            )
+            texts = zip(
+                inside.tolist(), table["key"].to_pylist(), table["source"].to_pylist(), strict=True
+            )
             names |= {each.first + row: SampleName(key, source) for row, key, source in texts}
     return names
 
 
-def _read_part(folder: str, shard: Shard, manifest: Manifest) -> tuple[dict[str, Any] | None, list[Problem]]:
+def _read_part(
+    folder: str, shard: Shard, manifest: Manifest
+) -> tuple[dict[str, Any] | None, list[Problem]]:
     problems = []
     try:
         length = file_length(os.path.join(folder, shard.name), SHARD)
@@ -145,14 +161,20 @@ def _read_part(folder: str, shard: Shard, manifest: Manifest) -> tuple[dict[str,
             message = f"the shard has {length} bytes, but the manifest states {shard.file.bytes}"
             problems.append(Problem(shard.name, message, hint=SHARD.hint))
     except OSError as error:
-        problems.append(Problem(shard.name, f"the shard cannot be read ({error.strerror})", hint=SHARD.hint))
+        problems.append(
+            Problem(shard.name, f"the shard cannot be read ({error.strerror})", hint=SHARD.hint)
+        )
     except SHARD.error as error:
         problems.append(Problem(shard.name, error.message, hint=SHARD.hint))
     try:
         table = TableFile(os.path.join(folder, shard.table.name))
         labels = [column] if (column := group_column(manifest.label_type)) else []
         read = table.read([*labels, *_NUMBERS, "crc32c"], manifest.label_type)
-        part = {**_arrays(read), "label": group_values(read, manifest), "used": used_classes(read, manifest)}
+        part = {
+            **_arrays(read),
+            "label": group_values(read, manifest),
+            "used": used_classes(read, manifest),
+        }
         if set(CHANGE_COLUMNS) <= set(table.column_names):
             part |= _changes(table.read(CHANGE_COLUMNS))
         _check_inside(part, shard)
@@ -171,7 +193,9 @@ def _check_inside(part: dict[str, Any], shard: Shard) -> None:
 def _arrays(table: pa.Table) -> dict[str, Any]:
     import pyarrow.compute as pc
 
-    part: dict[str, Any] = {name: np.asarray(table[name]).astype(dtype) for name, dtype in _NUMBERS.items()}
+    part: dict[str, Any] = {
+        name: np.asarray(table[name]).astype(dtype) for name, dtype in _NUMBERS.items()
+    }
     crc = table["crc32c"]
     part["has_crc"] = np.asarray(pc.is_valid(crc))
     part["crc32c"] = np.asarray(pc.fill_null(crc, 0)).astype(np.uint32)
@@ -181,7 +205,9 @@ def _arrays(table: pa.Table) -> dict[str, Any]:
 def _unused(parts: Sequence[Mapping[str, Any]], manifest: Manifest) -> int:
     if not names_classes(manifest.label_type):
         return 0
-    return len(manifest.classes) - len(np.unique(np.concatenate([np.empty(0, np.int64), *(p["used"] for p in parts)])))
+    return len(manifest.classes) - len(
+        np.unique(np.concatenate([np.empty(0, np.int64), *(p["used"] for p in parts)]))
+    )
 
 
 def _changes(table: pa.Table) -> dict[str, Any]:
@@ -192,7 +218,9 @@ def _changes(table: pa.Table) -> dict[str, Any]:
     part: dict[str, Any] = {}
     if not all(pa.types.is_integer(table[name].type) for name in CHANGE_COLUMNS[:2]):
         return part
-    width, height = (np.asarray(pc.fill_null(table[name], 0)).astype(np.int64) for name in CHANGE_COLUMNS[:2])
+    width, height = (
+        np.asarray(pc.fill_null(table[name], 0)).astype(np.int64) for name in CHANGE_COLUMNS[:2]
+    )
     part["original_pixels"] = width * height
     for name in CHANGE_COLUMNS[2:]:
         if not pa.types.is_string(table[name].type):
@@ -203,10 +231,19 @@ def _changes(table: pa.Table) -> dict[str, Any]:
     return part
 
 
-def _join(manifest: Manifest, ranges: tuple[ShardRows, ...], parts: Sequence[dict[str, Any]]) -> Columns:
-    types = {**_NUMBERS, "label": np.float64, "split": np.int16, "crc32c": np.uint32, "has_crc": np.bool_}
+def _join(
+    manifest: Manifest, ranges: tuple[ShardRows, ...], parts: Sequence[dict[str, Any]]
+) -> Columns:
+    types = {
+        **_NUMBERS,
+        "label": np.float64,
+        "split": np.int16,
+        "crc32c": np.uint32,
+        "has_crc": np.bool_,
+    }
     arrays = {
-        name: np.concatenate([np.empty(0, kind), *(part[name] for part in parts)]) for name, kind in types.items()
+        name: np.concatenate([np.empty(0, kind), *(part[name] for part in parts)])
+        for name, kind in types.items()
     }
     arrays["label"], classes = group(arrays["label"], manifest)
     changed = bool(parts) and all("change" in part for part in parts)
@@ -215,8 +252,12 @@ def _join(manifest: Manifest, ranges: tuple[ShardRows, ...], parts: Sequence[dic
         shards=ranges,
         **arrays,
         change=_categories([part["change"] for part in parts]) if changed else None,
-        original_pixels=np.concatenate([part["original_pixels"] for part in parts]) if changed else None,
-        original_format=_categories([part["original_format"] for part in parts]) if changed else None,
+        original_pixels=(
+            np.concatenate([part["original_pixels"] for part in parts]) if changed else None
+        ),
+        original_format=(
+            _categories([part["original_format"] for part in parts]) if changed else None
+        ),
         classes=tuple(classes),
         unused=_unused(parts, manifest),
     )

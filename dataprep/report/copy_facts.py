@@ -32,10 +32,11 @@ class NearCopies:
         hashed: images with a hash.
         distance: bits in which the hashes differ at most.
         pairs: number of pairs.
-        leaked: images of each split that look like one of an earlier split, by pair ``"val in train"``. Those with the
-            same bytes as an image of that split are not counted again.
+        leaked: images of each split that look like one of an earlier split, by pair ``"val in
+            train"``. Those with the same bytes as an image of that split are not counted again.
         conflicting: pairs with different labels.
-        shown: the first pairs: with different labels, then in different splits, then the others, by distance.
+        shown: the first pairs: with different labels, then in different splits, then the others, by
+            distance.
         note: what was not compared, and why; empty if everything was.
 
     """
@@ -57,7 +58,8 @@ class Copies:
         compared: images with a checksum.
         groups: number of groups of equal images.
         surplus: images that repeat an earlier one.
-        leaked: images of each split that also occur in an earlier split, by pair ``"val in train"``.
+        leaked: images of each split that also occur in an earlier split, by pair ``"val in
+            train"``.
         conflicting: groups whose images have different labels.
         leaks: the first groups that are in several splits.
         conflicts: the first groups that have several labels.

@@ -1,4 +1,7 @@
-"""Find images with the same bytes, from the checksums in the sample tables. `near` finds those that look alike."""
+"""Find images with the same bytes, from the checksums in the sample tables.
+
+`near` finds those that look alike.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, NDArray[np.int64]]]
     """Find images whose bytes have the same checksum and the same length.
 
     Returns:
-        What the report states, and the rows of images by kind: ``"leak"`` are those that an earlier split has, so of a
-        leak the images of the later split; ``"copy"`` those that are not the first of their group; and
-        ``"label conflict"`` all images of a group with several labels, of which any may be wrong.
+        What the report states, and the rows of images by kind: ``"leak"`` are those that an earlier
+        split has, so of a leak the images of the later split; ``"copy"`` those that are not the
+        first of their group; and ``"label conflict"`` all images of a group with several labels, of
+        which any may be wrong.
 
     """
     known = np.flatnonzero(columns.has_crc)
@@ -32,7 +36,10 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, NDArray[np.int64]]]
     by_group = known[np.argsort(group_of, kind="stable")]
 
     def listed(groups: NDArray[np.int64]) -> tuple[CopyGroup, ...]:
-        return tuple(_group(columns, by_group[starts[group] : starts[group + 1]]) for group in groups[:MAX_GROUPS])
+        return tuple(
+            _group(columns, by_group[starts[group] : starts[group + 1]])
+            for group in groups[:MAX_GROUPS]
+        )
 
     largest_first = repeated[np.argsort(-sizes[repeated], kind="stable")]
     within = largest_first[~several_splits[largest_first] & ~several_labels[largest_first]]
@@ -58,10 +65,14 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, NDArray[np.int64]]]
     return copies, {what: known[marked] for what, marked in flags.items()}
 
 
-def _groups(columns: Columns, known: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _groups(
+    columns: Columns, known: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the group of each image, numbered in the order of their first images, and the sizes of the groups."""
     keys = np.stack([columns.crc32c[known].astype(np.int64), columns.size[known]], axis=1)
-    order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable, so the first image of a group is its first in stored order
+    order = np.lexsort(
+        (keys[:, 1], keys[:, 0])
+    )  # stable, so the first image of a group is its first in stored order
     new = np.ones(len(known), np.bool_)
     new[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
     sorted_group = np.cumsum(new) - 1
@@ -73,14 +84,18 @@ def _groups(columns: Columns, known: NDArray[np.int64]) -> tuple[NDArray[np.int6
     return group_of, np.bincount(group_of, minlength=len(firsts))
 
 
-def _distinct(values: NDArray[np.integer], group_of: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
+def _distinct(
+    values: NDArray[np.integer], group_of: NDArray[np.int64], groups: int
+) -> NDArray[np.int64]:
     """Count the different values in each group."""
     count = int(values.max(initial=0)) + 1
     pairs = np.unique(group_of * count + values)
     return np.bincount(pairs // count, minlength=groups)
 
 
-def _leaked(columns: Columns, known: NDArray[np.int64], group_of: NDArray[np.int64], groups: int) -> dict[str, int]:
+def _leaked(
+    columns: Columns, known: NDArray[np.int64], group_of: NDArray[np.int64], groups: int
+) -> dict[str, int]:
     """Count the images of each split whose bytes also occur in an earlier split."""
     leaked = {}
     split = columns.split[known]

@@ -65,7 +65,8 @@ class ClassFacts:
         name: its name; ``"label 7"`` if the dataset has no class names.
         samples: number of samples in each split, in the order of the splits.
         image_bytes: total size of its stored images.
-        flagged: number of its images that the report names as a problem, by what is wrong with them.
+        flagged: number of its images that the report names as a problem, by what is wrong with
+            them.
 
     """
 
@@ -90,7 +91,8 @@ class Balance:
         smallest: samples of the smallest class with samples.
         largest: samples of the largest class.
         median: samples of the middle class.
-        evenness: entropy of the class sizes divided by its maximum: 1 if all classes have the same size.
+        evenness: entropy of the class sizes divided by its maximum: 1 if all classes have the same
+            size.
         empty: classes without a sample in this split, of all that have a name or a sample.
 
     """
@@ -199,7 +201,8 @@ class Cost:
 
     Attributes:
         batch_size: images per batch of the estimate of GPU memory.
-        gpu_memory: estimated bytes by split, preset, and shorter side; `None` if there is no estimate.
+        gpu_memory: estimated bytes by split, preset, and shorter side; `None` if there is no
+            estimate.
         memory_note: why there is no estimate; else empty.
         sizes: groups of images by size.
         epochs: one for each split.

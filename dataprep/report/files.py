@@ -24,12 +24,15 @@ def check_out(out: str, *, overwrite: bool) -> None:
     """Check that both files can be written, before the work begins.
 
     Raises:
-        CallError: the name does not end in .html, the folder does not exist or cannot be written, or a file of this
-            name is not a report.
+        CallError: the name does not end in .html, the folder does not exist or cannot be written,
+            or a file of this name is not a report.
 
     """
     if os.path.splitext(out)[1].lower() not in (".html", ".htm"):
-        raise CallError(f"--out {printable(out)} does not end in .html", hint="name the HTML file, such as report.html")
+        raise CallError(
+            f"--out {printable(out)} does not end in .html",
+            hint="name the HTML file, such as report.html",
+        )
     for path in (out, json_path(out)):
         check_output_file(path, "report", _MARKS, overwrite=overwrite)
     storage.check_partials([os.path.dirname(os.path.abspath(out))])

@@ -8,10 +8,12 @@ from dataprep.report.facts import ClassFacts, Finding
 from dataprep.report.record import Report
 from manifests.text import agree, cut_middle, plural
 
-#: A class with fewer training samples is named as rare; a split whose classes differ more in size as unbalanced.
+#: A class with fewer training samples is named as rare; a split whose classes differ more in size
+#: as unbalanced.
 _RARE, _UNBALANCED = 10, 10.0
 
-#: A shorter side above this many pixels, for at least half of the images, is more than training at 224 needs.
+#: A shorter side above this many pixels, for at least half of the images, is more than training at
+#: 224 needs.
 _LARGE, _SMALL = 640, 64
 
 #: Splits whose median images differ by more than this factor in width or height.
@@ -22,7 +24,10 @@ _LISTED = 3
 
 
 def find(report: Report) -> tuple[Finding, ...]:
-    """Return what to look at: problems first, then what may be intended. `Report.findings` is not read."""
+    """Return what to look at: problems first, then what may be intended.
+
+    `Report.findings` is not read.
+    """
     every = [
         *_damage(report),
         *_copies(report),
@@ -39,15 +44,18 @@ def _damage(report: Report) -> Iterator[Finding]:
     if count := len(report.problems):
         yield Finding(
             "problem",
-            f"{plural(count, 'file')} of the dataset {agree(count, 'is', 'are')} damaged or missing",
+            f"{plural(count, 'file')} of the dataset {agree(count, 'is', 'are')} damaged or"
+            " missing",
             "Their images are not in this report. Run dataprep verify for every detail.",
             "damage",
         )
     if count := len(report.looks.failed):
         yield Finding(
             "problem",
-            f"{plural(count, 'image')} of {report.looks.decoded:,} that were decoded cannot be decoded",
-            'Training stops at them. Make the dataset again, or use loaders.build(on_error="skip").',
+            f"{plural(count, 'image')} of {report.looks.decoded:,} that were decoded cannot be"
+            " decoded",
+            "Training stops at them. Make the dataset again, or use"
+            ' loaders.build(on_error="skip").',
             "undecodable",
         )
 
@@ -59,21 +67,25 @@ def _copies(report: Report) -> Iterator[Finding]:
         yield Finding(
             "problem",
             f"{plural(count, 'image')} of {later} {agree(count, 'is', 'are')} also in {earlier}",
-            f"The same bytes are in both splits, so results on {later} are better than they should be. "
-            "dataprep convert --duplicates drop takes them out of train.",
+            f"The same bytes are in both splits, so results on {later} are better than they should"
+            " be. dataprep convert --duplicates drop takes them out of train.",
             "leaks",
         )
     if copies.conflicting:
-        images = agree(copies.conflicting, "One image is stored", f"{copies.conflicting:,} images are stored")
+        images = agree(
+            copies.conflicting, "One image is stored", f"{copies.conflicting:,} images are stored"
+        )
         yield Finding(
             "problem",
             f"{images} with several labels",
-            "Of different labels of the same bytes, at least one is wrong. Correct the source: --duplicates drop would "
-            "keep whichever comes first.",
+            "Of different labels of the same bytes, at least one is wrong. Correct the source:"
+            " --duplicates drop would keep whichever comes first.",
             "conflicts",
         )
     if copies.surplus:
-        in_all = "In all, " if copies.leaked or copies.conflicting else ""  # those were counted above
+        in_all = (
+            "In all, " if copies.leaked or copies.conflicting else ""
+        )  # those were counted above
         are = agree(copies.surplus, "is a copy", "are copies")
         yield Finding(
             "check",
@@ -86,8 +98,10 @@ def _copies(report: Report) -> Iterator[Finding]:
     if copies.compared < total:
         yield Finding(
             "check",
-            f"{plural(total - copies.compared, 'image')} {agree(total - copies.compared, 'has', 'have')} no checksum",
-            "Copies of them are not found. dataprep index --validate header --overwrite adds checksums.",
+            f"{plural(total - copies.compared, 'image')}"
+            f" {agree(total - copies.compared, 'has', 'have')} no checksum",
+            "Copies of them are not found. dataprep index --validate header --overwrite adds"
+            " checksums.",
             "copies",
         )
 
@@ -98,16 +112,18 @@ def _near(report: Report) -> Iterator[Finding]:
         later, _, earlier = pair.rpartition(" in ")
         yield Finding(
             "problem",
-            f"{plural(count, 'image')} of {later} {agree(count, 'looks', 'look')} like images of {earlier}",
-            f"They are copies in another size, quality or orientation, so results on {later} are better than they "
-            "should be. Look at the pairs, then convert with --duplicates drop or same-split.",
+            f"{plural(count, 'image')} of {later} {agree(count, 'looks', 'look')} like images of"
+            f" {earlier}",
+            f"They are copies in another size, quality or orientation, so results on {later} are"
+            " better than they should be. Look at the pairs, then convert with --duplicates drop"
+            " or same-split.",
             "near",
         )
     if near.conflicting:
         yield Finding(
             "problem",
-            f"{plural(near.conflicting, 'pair')} of images that look alike {agree(near.conflicting, 'has', 'have')} "
-            "different labels",
+            f"{plural(near.conflicting, 'pair')} of images that look alike"
+            f" {agree(near.conflicting, 'has', 'have')} different labels",
             "If they show the same, at least one label is wrong.",
             "near",
         )
@@ -115,7 +131,8 @@ def _near(report: Report) -> Iterator[Finding]:
         in_all = "In all, " if near.leaked or near.conflicting else ""
         yield Finding(
             "check",
-            f"{in_all}{plural(near.pairs, 'pair')} of images {agree(near.pairs, 'looks', 'look')} alike",
+            f"{in_all}{plural(near.pairs, 'pair')} of images {agree(near.pairs, 'looks', 'look')}"
+            " alike",
             "Copies weigh more in training than other images. dataprep duplicates lists all pairs.",
             "near",
         )
@@ -129,7 +146,8 @@ def _classes(report: Report) -> Iterator[Finding]:
         if untrained:
             yield Finding(
                 "problem",
-                f"{plural(len(untrained), 'class')} {agree(len(untrained), 'has', 'have')} no training images",
+                f"{plural(len(untrained), 'class')} {agree(len(untrained), 'has', 'have')} no"
+                " training images",
                 f"Only other splits contain {_list(untrained)}.",
                 "classes",
             )
@@ -138,7 +156,8 @@ def _classes(report: Report) -> Iterator[Finding]:
             rare.sort(key=lambda each: each.samples[train])
             yield Finding(
                 "check",
-                f"{plural(len(rare), 'class')} {agree(len(rare), 'has', 'have')} fewer than {_RARE} training images",
+                f"{plural(len(rare), 'class')} {agree(len(rare), 'has', 'have')} fewer than {_RARE}"
+                " training images",
                 f"The rarest: {_list(rare)}.",
                 "classes",
             )
@@ -146,7 +165,8 @@ def _classes(report: Report) -> Iterator[Finding]:
         empty = [each for each in report.classes if not each.total]
         yield Finding(
             "check",
-            f"{plural(report.unused, 'class')} {agree(report.unused, 'has', 'have')} no images at all",
+            f"{plural(report.unused, 'class')} {agree(report.unused, 'has', 'have')} no images"
+            " at all",
             f"{_list(empty)}{'. ' if empty else ''}The model has an output for each of them.",
             "classes",
         )
@@ -154,10 +174,10 @@ def _classes(report: Report) -> Iterator[Finding]:
         if each.split == names[0] and each.smallest and each.largest / each.smallest > _UNBALANCED:
             yield Finding(
                 "check",
-                f"The largest class of {each.split} has {each.largest / each.smallest:,.0f} times the images of the "
-                "smallest",
-                f"{each.smallest:,} to {each.largest:,} images per class. loaders.ClassBalancedSampler draws classes "
-                "evenly.",
+                f"The largest class of {each.split} has {each.largest / each.smallest:,.0f} times"
+                " the images of the smallest",
+                f"{each.smallest:,} to {each.largest:,} images per class."
+                " loaders.ClassBalancedSampler draws classes evenly.",
                 "classes",
             )
 
@@ -170,10 +190,16 @@ def _worst_class(report: Report) -> Iterator[Finding]:
     worst = max(flagged, key=lambda each: (flag_share(each), -each.label))
     if sum(worst.flagged.values()) < 2:
         return
-    counts = ", ".join(f"{count:,} {what}" for what, count in worst.flagged.items() if what != "rejected")
+    counts = ", ".join(
+        f"{count:,} {what}" for what, count in worst.flagged.items() if what != "rejected"
+    )
     stored = f"Of its {plural(worst.total, 'image')}: {counts}. " if counts else ""
     rejected = worst.flagged.get("rejected", 0)
-    refused = f"{plural(rejected, 'source image')} {agree(rejected, 'was', 'were')} rejected." if rejected else ""
+    refused = (
+        f"{plural(rejected, 'source image')} {agree(rejected, 'was', 'were')} rejected."
+        if rejected
+        else ""
+    )
     yield Finding(
         "check",
         f"{_name(worst)} is the class with the largest share of images with problems",
@@ -192,7 +218,8 @@ def _rejected(report: Report) -> Iterator[Finding]:
     if not rejected.total:
         return
     reasons = ", ".join(
-        f"{cut_middle(reason, 40)} {count:,}" for reason, count in list(rejected.reasons.items())[:_LISTED]
+        f"{cut_middle(reason, 40)} {count:,}"
+        for reason, count in list(rejected.reasons.items())[:_LISTED]
     )
     yield Finding(
         "check",
@@ -206,14 +233,17 @@ def _sizes(report: Report) -> Iterator[Finding]:
     if report.store == "raw":
         return
     filled = [split for split in report.splits if split.samples]
-    large = [split for split in filled if min(split.width["median"], split.height["median"]) > _LARGE]
+    large = [
+        split for split in filled if min(split.width["median"], split.height["median"]) > _LARGE
+    ]
     if large:
         split = large[0]
         yield Finding(
             "check",
             f"Most images of {split.name} are larger than training needs",
-            f"The median is {split.width['median']:,} x {split.height['median']:,} pixels. For training at 224 pixels, "
-            "dataprep convert --resize-shorter 256 makes loading several times as fast and needs less GPU memory.",
+            f"The median is {split.width['median']:,} x {split.height['median']:,} pixels. For"
+            " training at 224 pixels, dataprep convert --resize-shorter 256 makes loading several"
+            " times as fast and needs less GPU memory.",
             "cost",
         )
     if shorter := report.histograms.get("shorter"):
@@ -224,8 +254,13 @@ def _sizes(report: Report) -> Iterator[Finding]:
             if high <= _SMALL
         )
         if 0 < small < sum(split.samples for split in filled):
-            title = f"{plural(small, 'image')} {agree(small, 'has', 'have')} a shorter side below {_SMALL} pixels"
-            yield Finding("check", title, "They are enlarged for training, and show few details.", "sizes")
+            title = (
+                f"{plural(small, 'image')} {agree(small, 'has', 'have')} a shorter side below"
+                f" {_SMALL} pixels"
+            )
+            yield Finding(
+                "check", title, "They are enlarged for training, and show few details.", "sizes"
+            )
     for side in ("width", "height"):
         medians = {split.name: getattr(split, side)["median"] for split in filled}
         if medians and max(medians.values()) > _DIFFERENT * max(1, min(medians.values())):
@@ -243,8 +278,9 @@ def _looks(report: Report) -> Iterator[Finding]:
         yield Finding(
             "check",
             f"Some images are {' or '.join(plain)}",
-            f"Of {looks.sampled:,} images: {', '.join(f'{count:,} {what}' for what, count in plain.items())}. They may "
-            "be placeholders or failed downloads.",
+            f"Of {looks.sampled:,} images:"
+            f" {', '.join(f'{count:,} {what}' for what, count in plain.items())}. They may be"
+            " placeholders or failed downloads.",
             "odd",
         )
     others = sum(count for name, count in looks.formats.items() if name not in ("jpeg", "raw"))
@@ -253,13 +289,16 @@ def _looks(report: Report) -> Iterator[Finding]:
         yield Finding(
             "check",
             f"{share:.1%} of the images are not JPEGs",
-            "The GPU's hardware decoder decodes JPEGs only; CPU threads or CUDA kernels decode the others.",
+            "The GPU's hardware decoder decodes JPEGs only; CPU threads or CUDA kernels decode the"
+            " others.",
             "formats",
         )
 
 
 def _name(each: ClassFacts) -> str:
-    return f"\N{LEFT DOUBLE QUOTATION MARK}{cut_middle(each.name, 80)}\N{RIGHT DOUBLE QUOTATION MARK}"
+    return (
+        f"\N{LEFT DOUBLE QUOTATION MARK}{cut_middle(each.name, 80)}\N{RIGHT DOUBLE QUOTATION MARK}"
+    )
 
 
 def _list(classes: list[ClassFacts]) -> str:

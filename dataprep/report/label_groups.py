@@ -19,7 +19,10 @@ _TENTHS = 10
 
 
 def group_column(label_type: LabelType) -> str | None:
-    """Return the column of a sample table that decides on the group; `None` if all images are one group."""
+    """Return the column of a sample table that decides on the group.
+
+    `None` if all images are one group.
+    """
     return {"class": "label", "regression": "values", **CLASS_COLUMNS}.get(label_type)
 
 
@@ -47,7 +50,10 @@ def names_classes(label_type: LabelType) -> bool:
 
 
 def used_classes(table: pa.Table, manifest: Manifest) -> NDArray[np.int64]:
-    """Return the numbers of the classes that occur in a sample table, int64 [classes]. Others than the first count."""
+    """Return the numbers of the classes that occur in a sample table, int64 [classes].
+
+    Others than the first count.
+    """
     import pyarrow.compute as pc
 
     column = group_column(manifest.label_type)
@@ -58,7 +64,9 @@ def used_classes(table: pa.Table, manifest: Manifest) -> NDArray[np.int64]:
     return found[(found >= 0) & (found < len(manifest.classes))]
 
 
-def group(values: NDArray[np.float64], manifest: Manifest) -> tuple[NDArray[np.int32], Sequence[str]]:
+def group(
+    values: NDArray[np.float64], manifest: Manifest
+) -> tuple[NDArray[np.int32], Sequence[str]]:
     """Return the number of the group of each sample, int32 [samples], and the names of the groups."""
     if manifest.label_type == "class":
         return values.astype(np.int32), manifest.classes
@@ -66,7 +74,9 @@ def group(values: NDArray[np.float64], manifest: Manifest) -> tuple[NDArray[np.i
         none = ("(no class)",) if (values == len(manifest.classes)).any() else ()
         return values.astype(np.int32), (*manifest.classes, *none)
     if manifest.label_type == "regression" and len(values):
-        edges = np.unique(np.quantile(values, np.linspace(0, 1, _TENTHS + 1)[1:-1], method="nearest"))
+        edges = np.unique(
+            np.quantile(values, np.linspace(0, 1, _TENTHS + 1)[1:-1], method="nearest")
+        )
         groups = np.searchsorted(edges, values, side="right")
         used, groups = np.unique(groups, return_inverse=True)
         parts = [values[groups == number] for number in range(len(used))]

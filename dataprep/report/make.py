@@ -47,8 +47,8 @@ class ReportOptions:
     """How to make a report.
 
     Attributes:
-        source: folder that the paths of rejected images are relative to; nothing outside of it is opened. `None` shows
-            no rejected images.
+        source: folder that the paths of rejected images are relative to; nothing outside of it is
+            opened. `None` shows no rejected images.
         sample: number of random images to decode for statistics.
         batch_size: images per batch, for the estimate of GPU memory.
         max_size: limit on the HTML file in bytes.
@@ -86,7 +86,9 @@ class MadeReport:
         return json.dumps(self.data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def make_report(folder: str, options: ReportOptions, progress: Progress | None = None) -> MadeReport:
+def make_report(
+    folder: str, options: ReportOptions, progress: Progress | None = None
+) -> MadeReport:
     """Make the report of a dataset. The same dataset and options give the same bytes.
 
     Args:
@@ -95,7 +97,8 @@ def make_report(folder: str, options: ReportOptions, progress: Progress | None =
         progress: receives the parts of shards whose images are decoded.
 
     Raises:
-        CallError: the folder does not exist, has too many splits, or the page does not fit into `max_size`.
+        CallError: the folder does not exist, has too many splits, or the page does not fit into
+            `max_size`.
         ManifestError: the manifest is missing or damaged.
         StoppedError: memory ran out, or a worker process died.
 
@@ -103,7 +106,8 @@ def make_report(folder: str, options: ReportOptions, progress: Progress | None =
     manifest = read_manifest(folder)
     if len(manifest.splits) > MAX_SPLITS:
         raise CallError(
-            f"{folder} has {len(manifest.splits):,} splits, but a report shows at most {MAX_SPLITS}",
+            f"{folder} has {len(manifest.splits):,} splits, but a report shows at most"
+            f" {MAX_SPLITS}",
             hint="join splits with `dataprep convert`",
         )
     with closing(MemoryEstimate(folder, options.batch_size)) as memory:
@@ -153,7 +157,9 @@ class _Gathered:
     pictures: Pictures
 
 
-def _gather(folder: str, manifest: Manifest, options: ReportOptions, progress: Progress | None) -> _Gathered:
+def _gather(
+    folder: str, manifest: Manifest, options: ReportOptions, progress: Progress | None
+) -> _Gathered:
     """Read the tables, choose images, and decode them."""
     columns, problems = read_columns(folder, manifest)
     copies, copied = find_copies(columns)
@@ -168,7 +174,12 @@ def _gather(folder: str, manifest: Manifest, options: ReportOptions, progress: P
     )
     rows = np.union1d(sampled, np.fromiter(keep, np.int64, len(keep)))
     tasks = list(picture_tasks(folder, columns, rows, keep, manifest.pixels))
-    _log.info("%s: the tables of %d samples are read; %d images are decoded", folder, len(columns), len(rows))
+    _log.info(
+        "%s: the tables of %d samples are read; %d images are decoded",
+        folder,
+        len(columns),
+        len(rows),
+    )
     if progress:
         progress.start(len(rows), len(tasks))
     with closing(engines.LocalEngine(options.workers)) as engine:
@@ -213,13 +224,17 @@ def _conclude(
         splits=statistics.split_facts(columns, manifest),
         classes=classes,
         unused=columns.unused,
-        balance=tuple(statistics.balance(name, counts[:, at], named) for at, name in enumerate(columns.splits)),
+        balance=tuple(
+            statistics.balance(name, counts[:, at], named) for at, name in enumerate(columns.splits)
+        ),
         histograms=statistics.histograms(columns) | _brightness(gathered),
         size_grid=statistics.size_grid(columns),
         changes=statistics.count_names(columns.change, statistics.change_names),
-        source_pixels=None
-        if columns.original_pixels is None
-        else int(columns.original_pixels.astype(np.float64).sum()),
+        source_pixels=(
+            None
+            if columns.original_pixels is None
+            else int(columns.original_pixels.astype(np.float64).sum())
+        ),
         original_formats=statistics.count_names(columns.original_format),
         rejected=gathered.rejected.facts,
         copies=gathered.copies,
@@ -229,7 +244,9 @@ def _conclude(
     return replace(report, findings=find(report))
 
 
-def _choose_sheets(columns: Columns, ranks: NDArray[np.uint64], max_size: int) -> dict[int, NDArray[np.int64]]:
+def _choose_sheets(
+    columns: Columns, ranks: NDArray[np.uint64], max_size: int
+) -> dict[int, NDArray[np.int64]]:
     """Choose the classes that get a contact sheet, and the images on it."""
     labels, counts = np.unique(columns.label, return_counts=True)
     room = max(max_size // 2, max_size - _OTHER_BYTES) // _PICTURE_BYTES
@@ -239,7 +256,10 @@ def _choose_sheets(columns: Columns, ranks: NDArray[np.uint64], max_size: int) -
 
 
 def _flagged(gathered: _Gathered, manifest: Manifest) -> dict[str, NDArray[np.int64]]:
-    """Return the labels of the images with problems, by problem. An image counts once, for its worst problem."""
+    """Return the labels of the images with problems, by problem.
+
+    An image counts once, for its worst problem.
+    """
     columns = gathered.columns
     kinds = {
         "cannot be decoded": np.fromiter(gathered.pictures.failed, np.int64),
@@ -255,7 +275,11 @@ def _flagged(gathered: _Gathered, manifest: Manifest) -> dict[str, NDArray[np.in
         seen[fresh] = True
         labels[what] = columns.label[fresh].astype(np.int64)
     numbers = {name: label for label, name in enumerate(manifest.classes)}
-    counted = [(numbers[name], count) for name, count in sorted(gathered.rejected.names.items()) if name in numbers]
+    counted = [
+        (numbers[name], count)
+        for name, count in sorted(gathered.rejected.names.items())
+        if name in numbers
+    ]
     labels["rejected"] = np.repeat(*np.array(counted, np.int64).reshape(-1, 2).T)
     return labels
 

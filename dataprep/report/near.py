@@ -25,14 +25,17 @@ from manifests.text import plural
 #: Pairs that are listed.
 _MAX_PAIRS = 12
 
-#: Comparisons of hashes that a report makes: all images of 300,000; or 50,000 of one split with 1.3 million of another.
+#: Comparisons of hashes that a report makes: all images of 300,000; or 50,000 of one split with 1.3
+#: million of another.
 _MAX_COMPARISONS = 1e11
 
 #: Splits that are compared with each other.
 _MAX_SPLITS = 16
 
 
-def find_near(folder: str, manifest: Manifest, columns: Columns, workers: int | None = None) -> NearCopies:
+def find_near(
+    folder: str, manifest: Manifest, columns: Columns, workers: int | None = None
+) -> NearCopies:
     """Find the pairs of images that look alike.
 
     Args:
@@ -45,20 +48,30 @@ def find_near(folder: str, manifest: Manifest, columns: Columns, workers: int | 
     in_tables = manifest.options.get("hash") == HASH_RECIPE
     if not in_tables and not storage.is_file(os.path.join(folder, HASHES_NAME)):
         return NearCopies(
-            note="Images that only look alike are not found without perceptual hashes: convert with --hash, or run "
-            "dataprep duplicates, which stores them, and then make the report again."
+            note=(
+                "Images that only look alike are not found without perceptual hashes: convert with"
+                " --hash, or run dataprep duplicates, which stores them, and then make the report"
+                " again."
+            )
         )
     sizes = np.bincount(columns.split, minlength=len(columns.splits)).astype(np.float64)
     across = len(columns) ** 2 > _MAX_COMPARISONS
-    if len(sizes) > _MAX_SPLITS or (across and (len(columns) ** 2 - (sizes**2).sum()) / 2 > _MAX_COMPARISONS):
+    if len(sizes) > _MAX_SPLITS or (
+        across and (len(columns) ** 2 - (sizes**2).sum()) / 2 > _MAX_COMPARISONS
+    ):
         return NearCopies(
-            note="There are too many images to compare all that look alike here: run dataprep duplicates."
+            note=(
+                "There are too many images to compare all that look alike here: run dataprep"
+                " duplicates."
+            )
         )
     try:
         source = read_prepared(folder, SourceOptions())
         usable = HASH_COLUMN in source.extra.column_names if in_tables else has_all_hashes(source)
         if not usable or len(source) != len(columns):
-            return NearCopies(note="Perceptual hashes of some images are missing: run dataprep duplicates.")
+            return NearCopies(
+                note="Perceptual hashes of some images are missing: run dataprep duplicates."
+            )
         images = collect([source], workers=workers)
         found = find_duplicates(images, DEFAULT_DISTANCE, across=across, workers=workers)
     except DatasetError as error:
@@ -75,14 +88,18 @@ def _describe(columns: Columns, images: Collection, found: Duplicates, note: str
         pairs=len(found.pairs.first),
         leaked=dict(_leaked(images, found)),
         conflicting=count_near_conflicts(images, found),
-        shown=tuple(_group(columns, images, match) for match in near_matches(images, found, _MAX_PAIRS)),
+        shown=tuple(
+            _group(columns, images, match) for match in near_matches(images, found, _MAX_PAIRS)
+        ),
         note=note,
     )
 
 
 def _leaked(images: Collection, found: Duplicates) -> Iterator[tuple[str, int]]:
     none = found.pairs.first[:0]
-    same_bytes = leaked_rows(images, replace(found, pairs=Pairs(none, none, found.pairs.distance[:0])))
+    same_bytes = leaked_rows(
+        images, replace(found, pairs=Pairs(none, none, found.pairs.distance[:0]))
+    )
     for (earlier, later), rows in leaked_rows(images, found).items():
         count = len(np.setdiff1d(rows, same_bytes.get((earlier, later), rows[:0])))
         if count:

@@ -12,8 +12,8 @@ from dataprep.report.facts import Looks, OddImage
 from dataprep.report.pictures import EXTREMES, UNREADABLE, Pictures
 from dataprep.report.statistics import aspects
 
-#: Mean luma below which an image is almost black, above which it is almost white, and standard deviation below which it
-#: shows almost one color; all of 255.
+#: Mean luma below which an image is almost black, above which it is almost white, and standard
+#: deviation below which it shows almost one color; all of 255.
 DARK, BRIGHT, FLAT = 16, 239, 4
 
 
@@ -28,12 +28,17 @@ def odd_sizes(columns: Columns) -> dict[str, tuple[OddImage, ...]]:
         return ((int(row), float(ratio[row])) for row in order if values[row] > least)
 
     found = {
-        "Largest": tuple(OddImage(row, _size(columns, row)) for row, _ in most(pixels, float(pixels.min(initial=0)))),
+        "Largest": tuple(
+            OddImage(row, _size(columns, row))
+            for row, _ in most(pixels, float(pixels.min(initial=0)))
+        ),
         "Smallest": tuple(
-            OddImage(row, _size(columns, row)) for row, _ in most(-pixels, -float(pixels.max(initial=0)))
+            OddImage(row, _size(columns, row))
+            for row, _ in most(-pixels, -float(pixels.max(initial=0)))
         ),
         "Oddest aspect ratio": tuple(
-            OddImage(row, f"{_size(columns, row)}, {_ratio(value)}") for row, value in most(oddness, 2.0)
+            OddImage(row, f"{_size(columns, row)}, {_ratio(value)}")
+            for row, value in most(oddness, 2.0)
         ),
     }
     return {kind: images for kind, images in found.items() if images}
@@ -44,7 +49,9 @@ def odd_rows(odd: Mapping[str, tuple[OddImage, ...]]) -> frozenset[int]:
     return frozenset(image.row for images in odd.values() for image in images)
 
 
-def describe_looks(pictures: Pictures, sampled: NDArray[np.int64], sizes: Mapping[str, tuple[OddImage, ...]]) -> Looks:
+def describe_looks(
+    pictures: Pictures, sampled: NDArray[np.int64], sizes: Mapping[str, tuple[OddImage, ...]]
+) -> Looks:
     """Describe what the decoded pixels say.
 
     Args:
@@ -69,7 +76,9 @@ def describe_looks(pictures: Pictures, sampled: NDArray[np.int64], sizes: Mappin
         flat=int((pictures.contrast[counted] < FLAT).sum()),
         odd={
             "Darkest": _extreme(pictures, decodes, pictures.brightness, "brightness {:.0f} of 255"),
-            "Brightest": _extreme(pictures, decodes, -pictures.brightness, "brightness {:.0f} of 255"),
+            "Brightest": _extreme(
+                pictures, decodes, -pictures.brightness, "brightness {:.0f} of 255"
+            ),
             "Flattest": _extreme(pictures, decodes, pictures.contrast, "contrast {:.1f}"),
             **sizes,
         },
@@ -90,7 +99,10 @@ def _extreme(
     pictures: Pictures, decodes: NDArray[np.bool_], values: NDArray[np.float32], text: str
 ) -> tuple[OddImage, ...]:
     order = np.flatnonzero(decodes)[np.argsort(values[decodes], kind="stable")][:EXTREMES]
-    return tuple(OddImage(int(pictures.rows[place]), text.format(abs(float(values[place])))) for place in order)
+    return tuple(
+        OddImage(int(pictures.rows[place]), text.format(abs(float(values[place]))))
+        for place in order
+    )
 
 
 def _size(columns: Columns, row: int) -> str:

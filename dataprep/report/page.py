@@ -18,9 +18,12 @@ from dataprep.report.view import Material, Page
 from manifests.errors import CallError
 
 #: Commands, options and Python in a sentence.
-_CODE = re.compile(r"""(dataprep [a-z]+|loaders\.\w+(?:\([^)]{0,40}\))?|--[a-z][a-z-]+(?: drop| \d+)?)""")
+_CODE = re.compile(
+    r"""(dataprep [a-z]+|loaders\.\w+(?:\([^)]{0,40}\))?|--[a-z][a-z-]+(?: drop| \d+)?)"""
+)
 
-#: Bytes of a picture on the page for each byte of its thumbnail, with the lower of `QUALITIES` and in base64.
+#: Bytes of a picture on the page for each byte of its thumbnail, with the lower of `QUALITIES` and
+#: in base64.
 _SPRITE = 0.95
 
 
@@ -34,7 +37,8 @@ def make_page(report: Report, material: Material, max_size: int) -> str:
     bare = len(_render(report, material, 0, max_size).encode())
     if bare > max_size:
         raise CallError(
-            f"--max-size is {format_bytes(max_size)}, but the report takes {format_bytes(bare)} without contact sheets",
+            f"--max-size is {format_bytes(max_size)}, but the report takes {format_bytes(bare)}"
+            " without contact sheets",
             hint=f"set --max-size {-(-bare // 2**20)}MiB",
         )
     most = max((len(rows) for rows in material.sheets.values()), default=0)
@@ -49,7 +53,8 @@ def make_page(report: Report, material: Material, max_size: int) -> str:
 def _first_guess(material: Material, room: int, most: int) -> int:
     """Return how many pictures per class may fit into `room` bytes, from the bytes of the thumbnails."""
     sizes = [
-        [len(material.thumbnails.get(int(row), b"")) for row in rows.tolist()] for rows in material.sheets.values()
+        [len(material.thumbnails.get(int(row), b"")) for row in rows.tolist()]
+        for rows in material.sheets.values()
     ]
     for count in range(most, 1, -1):
         if sum(sum(each[:count]) for each in sizes) * _SPRITE <= room:
@@ -57,7 +62,9 @@ def _first_guess(material: Material, room: int, most: int) -> int:
     return min(most, 1)
 
 
-def _render(report: Report, material: Material, per_class: int, max_size: int, quality: int = QUALITIES[0]) -> str:
+def _render(
+    report: Report, material: Material, per_class: int, max_size: int, quality: int = QUALITIES[0]
+) -> str:
     environment = _environment()
     css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
     page = Page(report, material, per_class, max_size, quality)
@@ -90,5 +97,8 @@ def _environment() -> jinja2.Environment:
 def _mark_code(text: str) -> Markup:
     """Escape a text, and mark up what the reader may type."""
     parts = _CODE.split(text)
-    marked = (Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts))
+    marked = (
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part)
+        for at, part in enumerate(parts)
+    )
     return Markup("").join(marked)

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.images.base import MAX_BYTES, Rejected, failed
 from dataprep.report.columns import Columns
-from dataprep.report.thumbnails import Thumbnail, encode_thumbnail, make_raw_thumbnail, make_thumbnail
+from dataprep.report.thumbnails import (
+    Thumbnail,
+    encode_thumbnail,
+    make_raw_thumbnail,
+    make_thumbnail,
+)
 from manifests.errors import DatasetError
 
 #: Images of one task.
@@ -68,7 +73,11 @@ class Pictures(NamedTuple):
 
 
 def picture_tasks(
-    folder: str, columns: Columns, rows: NDArray[np.int64], keep: frozenset[int], pixels: tuple[int, int, int] | None
+    folder: str,
+    columns: Columns,
+    rows: NDArray[np.int64],
+    keep: frozenset[int],
+    pixels: tuple[int, int, int] | None,
 ) -> Iterator[PictureTask]:
     """Divide rows into tasks, none of which has rows of several shards."""
     for each in columns.shards:
@@ -100,7 +109,10 @@ def decode_pictures(task: PictureTask) -> Pictures:
         formats[number] = found.format
         thumbnails[row] = found.pixels
     rows = np.array(task.rows, np.int64)
-    shown = task.keep.union(extremes(rows, lumas[0], lumas[1], np.array(formats) != UNREADABLE)) & thumbnails.keys()
+    shown = (
+        task.keep.union(extremes(rows, lumas[0], lumas[1], np.array(formats) != UNREADABLE))
+        & thumbnails.keys()
+    )
     encoded = {row: encode_thumbnail(thumbnails[row]) for row in sorted(shown)}
     return Pictures(rows, lumas[0], lumas[1], tuple(formats), failures, encoded)
 
@@ -110,7 +122,9 @@ def _thumbnails(task: PictureTask) -> Iterator[tuple[int, int, Thumbnail | str]]
     done = 0
     try:
         with storage.open_view(task.path, span=1 << 16) as (view, length):
-            for number, (row, offset, size) in enumerate(zip(task.rows, task.offsets, task.sizes, strict=True)):
+            for number, (row, offset, size) in enumerate(
+                zip(task.rows, task.offsets, task.sizes, strict=True)
+            ):
                 try:
                     yield number, row, _decode(view, length, offset, size, task.pixels)
                 except Rejected as error:
@@ -135,7 +149,10 @@ def join_pictures(parts: list[Pictures]) -> Pictures:
 
 
 def extremes(
-    rows: NDArray[np.int64], brightness: NDArray[np.float32], contrast: NDArray[np.float32], readable: NDArray[np.bool_]
+    rows: NDArray[np.int64],
+    brightness: NDArray[np.float32],
+    contrast: NDArray[np.float32],
+    readable: NDArray[np.bool_],
 ) -> list[int]:
     """Return the rows of the darkest, the brightest and the flattest images."""
     return [
@@ -145,7 +162,9 @@ def extremes(
     ]
 
 
-def _decode(view: storage.View, length: int, offset: int, size: int, pixels: tuple[int, int, int] | None) -> Thumbnail:
+def _decode(
+    view: storage.View, length: int, offset: int, size: int, pixels: tuple[int, int, int] | None
+) -> Thumbnail:
     if offset + size > length:
         raise Rejected("truncated", f"the shard ends at byte {length}, before the end of the image")
     if size > MAX_BYTES:

@@ -19,7 +19,8 @@ from dataprep.report.facts import (
     SplitFacts,
 )
 
-#: The value of ``made_by`` in ``report.json``, by which the command recognizes a file that it may replace.
+#: The value of ``made_by`` in ``report.json``, by which the command recognizes a file that it may
+#: replace.
 MADE_BY = "dataprep report"
 SCHEMA_VERSION = 1
 
@@ -39,14 +40,16 @@ class Report:
         problems: damaged and missing files, one line each.
         findings: what to look at, the most important first.
         splits: one for each split.
-        classes: one for each class, in label order. Of more than 100,000 named classes, those with samples.
+        classes: one for each class, in label order. Of more than 100,000 named classes, those with
+            samples.
         unused: number of named classes without a sample in any split.
         balance: one for each split.
         histograms: by name.
         size_grid: images by width and height.
-        changes: number of images by what `dataprep convert` changed, of which an image may have several; empty if the
-            bytes of the source are stored.
-        source_pixels: number of pixels of all source images. `None` if the bytes of the source are stored.
+        changes: number of images by what `dataprep convert` changed, of which an image may have
+            several; empty if the bytes of the source are stored.
+        source_pixels: number of pixels of all source images. `None` if the bytes of the source are
+            stored.
         original_formats: number of images by the format of the source image.
         rejected: images that were not written.
         copies: images with the same bytes, and images that look alike.
@@ -87,9 +90,15 @@ class Report:
         """
         data = {"made_by": MADE_BY, "schema_version": SCHEMA_VERSION, **asdict(self)}
         groups = {kind: getattr(self.copies, kind) for kind in ("leaks", "conflicts", "repeats")}
-        data["copies"] |= {kind: [_group_json(group, names) for group in found] for kind, found in groups.items()}
-        data["copies"]["near"]["shown"] = [_group_json(group, names) for group in self.copies.near.shown]
-        data["looks"]["failed"] = [{**_image_json(row, names), "reason": why} for row, why in self.looks.failed.items()]
+        data["copies"] |= {
+            kind: [_group_json(group, names) for group in found] for kind, found in groups.items()
+        }
+        data["copies"]["near"]["shown"] = [
+            _group_json(group, names) for group in self.copies.near.shown
+        ]
+        data["looks"]["failed"] = [
+            {**_image_json(row, names), "reason": why} for row, why in self.looks.failed.items()
+        ]
         data["looks"]["odd"] = {
             kind: [{**_image_json(image.row, names), "value": image.value} for image in images]
             for kind, images in self.looks.odd.items()
@@ -99,7 +108,11 @@ class Report:
     def named_rows(self) -> set[int]:
         """Return the rows whose key and source `as_json` needs."""
         odd = {image.row for images in self.looks.odd.values() for image in images}
-        return odd | set(self.looks.failed) | {row for group in self.copies.shown for row in group.rows}
+        return (
+            odd
+            | set(self.looks.failed)
+            | {row for group in self.copies.shown for row in group.rows}
+        )
 
 
 def _group_json(group: CopyGroup, names: Mapping[int, tuple[str, str]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Images that were not written: their list, and their pictures where the source can still be read.
 
-The paths in ``rejected.jsonl`` come with the dataset, so they are untrusted: nothing outside of the folder that the
-user names is opened, and only regular files of a limited size.
+The paths in ``rejected.jsonl`` come with the dataset, so they are untrusted: nothing outside of the
+folder that the user names is opened, and only regular files of a limited size.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class RejectedList(NamedTuple):
 
     Attributes:
         facts: counts.
-        names: number of images by the name of the innermost folder, which is the class in most sources.
+        names: number of images by the name of the innermost folder, which is the class in most
+            sources.
         shown: the first images of each reason.
         problems: what is wrong with the file.
 
@@ -102,7 +103,9 @@ def read_rejected(folder: str, manifest: Manifest) -> RejectedList:
     by_reason = dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
     order = list(by_reason)
     shown.sort(key=lambda image: order.index(image.reason))
-    return RejectedList(RejectedFacts(reasons.total(), by_reason, dict(most)), names, tuple(shown), tuple(problems))
+    return RejectedList(
+        RejectedFacts(reasons.total(), by_reason, dict(most)), names, tuple(shown), tuple(problems)
+    )
 
 
 REJECTED_FILE = "rejected.jsonl"
@@ -111,12 +114,16 @@ REJECTED_FILE = "rejected.jsonl"
 def _lines(folder: str, manifest: Manifest) -> Iterator[RejectedImage]:
     if manifest.rejected is None:
         return
-    for number, line in enumerate(read_lines(os.path.join(folder, manifest.rejected.name), REJECTED), 1):
+    for number, line in enumerate(
+        read_lines(os.path.join(folder, manifest.rejected.name), REJECTED), 1
+    ):
         try:
             row = parse_json(line)
             yield RejectedImage(row["source"].text(), row["reason"].text(), row["detail"].text())
         except ValueError as error:
-            raise REJECTED.error(f"line {number} is not a rejected image ({error})", hint=REJECTED.hint) from None
+            raise REJECTED.error(
+                f"line {number} is not a rejected image ({error})", hint=REJECTED.hint
+            ) from None
 
 
 class RejectedTask(NamedTuple):
@@ -172,6 +179,9 @@ def _excerpt(data: bytes) -> str:
         return "the file is empty"
     head = data[:_EXCERPT]
     text = head.decode("utf-8", "replace")
-    if sum(not (char.isprintable() or char.isspace()) or char == "\ufffd" for char in text) <= len(text) // 20:
+    if (
+        sum(not (char.isprintable() or char.isspace()) or char == "\ufffd" for char in text)
+        <= len(text) // 20
+    ):
         return f"begins with: {cut_middle(printable(' '.join(text.split())), _EXCERPT)}"
     return f"begins with the bytes {head[:16].hex(' ')}"

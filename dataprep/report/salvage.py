@@ -1,4 +1,7 @@
-"""Decode as much as possible of an image that was rejected, to show it to people. Training never sees the result."""
+"""Decode as much as possible of an image that was rejected, to show it to people.
+
+Training never sees the result.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def salvage(data: bytes) -> NDArray[np.uint8]:
         try:
             jpeg.check_scans(data)
             return shrink(
-                Image.fromarray(simplejpeg.decode_jpeg(data, min_height=SIDE, min_width=SIDE, strict=False)), 1
+                Image.fromarray(
+                    simplejpeg.decode_jpeg(data, min_height=SIDE, min_width=SIDE, strict=False)
+                ),
+                1,
             )
         except IncompleteHeader:
             raise Rejected("truncated", "the file ends before the frame header") from None
@@ -52,7 +58,9 @@ def _open(data: bytes) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             Image.init()
-            image = Image.open(io.BytesIO(data), formats=[name for name in _FORMATS if name in Image.OPEN])
+            image = Image.open(
+                io.BytesIO(data), formats=[name for name in _FORMATS if name in Image.OPEN]
+            )
             _check_pixels(image)
             image.load()
             return image

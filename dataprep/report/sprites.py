@@ -43,7 +43,9 @@ class Sprite(NamedTuple):
     tiles: Mapping[int, Tile]
 
 
-def make_sprite(thumbnails: Mapping[int, bytes], names: Sequence[int], quality: int = QUALITIES[0]) -> Sprite | None:
+def make_sprite(
+    thumbnails: Mapping[int, bytes], names: Sequence[int], quality: int = QUALITIES[0]
+) -> Sprite | None:
     """Make a sprite of the named thumbnails; `None` if there are none of them."""
     shown = [name for name in dict.fromkeys(names) if name in thumbnails]
     if not shown:
@@ -55,7 +57,8 @@ def make_sprite(thumbnails: Mapping[int, bytes], names: Sequence[int], quality: 
         pixels = decode_thumbnail(thumbnails[name])
         height, width = pixels.shape[:2]
         y, x = (place * SIDE for place in divmod(number, _PER_ROW))
-        # The rest of the cell repeats the edge, so that it costs few bytes and no other color bleeds into the picture.
+        # The rest of the cell repeats the edge, so that it costs few bytes and no other color
+        # bleeds into the picture.
         filled = np.pad(pixels, ((0, SIDE - height), (0, SIDE - width), (0, 0)), mode="edge")
         canvas[y : y + SIDE, x : x + SIDE] = filled
         tiles[name] = Tile(x, y, width, height)

@@ -22,8 +22,26 @@ _STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.4, 8.0)
 #: A bound that no value reaches: a bin that ends there has no upper bound. JSON has no infinity.
 OPEN_END = 1e9
 
-#: Bounds of the aspect ratios, width / height, in bins around 1:1, 4:3, 3:2 and 16:9 and the same upright.
-ASPECT_EDGES = (0.0, 0.25, 0.4, 0.52, 0.62, 0.71, 0.8, 0.95, 1.05, 1.25, 1.4, 1.6, 1.9, 2.5, 4.0, OPEN_END)
+#: Bounds of the aspect ratios, width / height, in bins around 1:1, 4:3, 3:2 and 16:9 and the same
+#: upright.
+ASPECT_EDGES = (
+    0.0,
+    0.25,
+    0.4,
+    0.52,
+    0.62,
+    0.71,
+    0.8,
+    0.95,
+    1.05,
+    1.25,
+    1.4,
+    1.6,
+    1.9,
+    2.5,
+    4.0,
+    OPEN_END,
+)
 
 #: Bounds of the brightness histogram, of 0 to 255.
 LEVEL_EDGES = tuple(float(edge) for edge in range(0, 257, 16))
@@ -63,7 +81,8 @@ def quantiles(values: NDArray[np.integer]) -> dict[str, int]:
 def class_labels(columns: Columns, names: Sequence[str]) -> NDArray[np.int64]:
     """Return the labels of the classes that a report describes, ascending: int64 [classes].
 
-    They are those with a name and those with samples. Of very many names, those without samples are left out.
+    They are those with a name and those with samples. Of very many names, those without samples are
+    left out.
     """
     present = np.unique(columns.label).astype(np.int64)
     return np.union1d(np.arange(len(names)), present) if len(names) <= _MAX_NAMED else present
@@ -94,7 +113,9 @@ def class_facts(
     labels = class_labels(columns, names)
     count = len(labels)
 
-    def per_class(found: NDArray[np.integer], weights: NDArray[np.int64] | None = None) -> list[int]:
+    def per_class(
+        found: NDArray[np.integer], weights: NDArray[np.int64] | None = None
+    ) -> list[int]:
         places = np.searchsorted(labels, found)
         return [int(number) for number in np.bincount(places, weights=weights, minlength=count)]
 
@@ -124,7 +145,9 @@ def balance(split: str, counts: NDArray[np.int64], names: int = 0) -> Balance:
     """
     present = counts[counts > 0]
     shares = present / max(1, present.sum())
-    evenness = float(-(shares * np.log(shares)).sum() / np.log(len(present))) if len(present) > 1 else 1.0
+    evenness = (
+        float(-(shares * np.log(shares)).sum() / np.log(len(present))) if len(present) > 1 else 1.0
+    )
     return Balance(
         split=split,
         smallest=int(present.min()) if len(present) else 0,
@@ -182,7 +205,9 @@ def histograms(columns: Columns) -> dict[str, Histogram]:
         return {}
     shorter = np.minimum(columns.width, columns.height)
 
-    def count(name: str, unit: str, values: NDArray[np.number], edges: Sequence[float]) -> Histogram:
+    def count(
+        name: str, unit: str, values: NDArray[np.number], edges: Sequence[float]
+    ) -> Histogram:
         return histogram(name, unit, edges, values, split=columns.split, splits=columns.splits)
 
     def rounded(values: NDArray[np.number]) -> tuple[float, ...]:
@@ -191,7 +216,9 @@ def histograms(columns: Columns) -> dict[str, Histogram]:
     return {
         "shorter": count("Shorter side", "px", np.maximum(shorter, 1), rounded(shorter)),
         "aspect": count("Aspect ratio", "", aspects(columns), ASPECT_EDGES),
-        "bytes": count("Bytes per image", "bytes", np.maximum(columns.size, 1), rounded(columns.size)),
+        "bytes": count(
+            "Bytes per image", "bytes", np.maximum(columns.size, 1), rounded(columns.size)
+        ),
     }
 
 
@@ -206,9 +233,13 @@ def size_grid(columns: Columns) -> SizeGrid:
         return SizeGrid((), (), ())
     sides = [np.maximum(side, 1) for side in (columns.width, columns.height)]
     edges = [round_edges(int(side.min()), int(side.max()), most=20) for side in sides]
-    places = [np.searchsorted(each, side, "right") - 1 for each, side in zip(edges, sides, strict=True)]
+    places = [
+        np.searchsorted(each, side, "right") - 1 for each, side in zip(edges, sides, strict=True)
+    ]
     columns_, rows_ = (len(each) - 1 for each in edges)
-    counts = np.bincount(places[1] * columns_ + places[0], minlength=rows_ * columns_).reshape(rows_, columns_)
+    counts = np.bincount(places[1] * columns_ + places[0], minlength=rows_ * columns_).reshape(
+        rows_, columns_
+    )
     return SizeGrid(edges[0], edges[1], tuple(map(tuple, counts.tolist())))
 
 
@@ -233,7 +264,9 @@ def count_names(
 
 def enumerate_counts(categories: Categories) -> Iterator[tuple[str, int]]:
     """Yield each text of a column that occurs, with the number of its rows."""
-    counts = np.bincount(categories.codes[categories.codes >= 0], minlength=len(categories.names)).tolist()
+    counts = np.bincount(
+        categories.codes[categories.codes >= 0], minlength=len(categories.names)
+    ).tolist()
     return ((name, count) for name, count in zip(categories.names, counts, strict=True) if count)
 
 

@@ -1,7 +1,7 @@
 """Charts as SVG, written by hand: a few KB each, sharp at every size, colored by the style sheet of the page.
 
-Every chart is one image for screen readers, with a text that says what it shows. The page has the same numbers in a
-table next to it. All text passes through `Markup.format`, which escapes it.
+Every chart is one image for screen readers, with a text that says what it shows. The page has the
+same numbers in a table next to it. All text passes through `Markup.format`, which escapes it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,20 @@ def histogram_chart(histogram: Histogram) -> Markup:
             if share:
                 height = max(0.8, share / top * _PLOT_HEIGHT)
                 x = _LEFT + number * slot + slot * 0.07 + place * bar
-                label = f"{bin_name(histogram, number)}: {show_name(name, 40)} {share:.1%} ({splits[name][number]:,})"
+                label = (
+                    f"{bin_name(histogram, number)}: {show_name(name, 40)} {share:.1%}"
+                    f" ({splits[name][number]:,})"
+                )
                 color = numbers[name] % COLORS
                 parts.append(
-                    _RECT.format(color, _f(x), _f(_TOP + _PLOT_HEIGHT - height), _f(max(bar, 0.8)), _f(height), label)
+                    _RECT.format(
+                        color,
+                        _f(x),
+                        _f(_TOP + _PLOT_HEIGHT - height),
+                        _f(max(bar, 0.8)),
+                        _f(height),
+                        label,
+                    )
                 )
     every = max(1, math.ceil(bins / 6))
     for number in range(0, bins + 1, every):
@@ -61,7 +71,10 @@ def histogram_chart(histogram: Histogram) -> Markup:
 
 
 def class_chart(classes: Sequence[ClassFacts], splits: Sequence[str]) -> Markup:
-    """Draw the sizes of the classes, the largest first, as stacked columns; of many classes, means of neighbors."""
+    """Draw the sizes of the classes, the largest first, as stacked columns.
+
+    Of many classes, means of neighbors.
+    """
     ordered = sorted(classes, key=lambda each: (-each.total, each.label))
     per_column = max(1, math.ceil(len(ordered) / _MAX_COLUMNS))
     groups = [ordered[at : at + per_column] for at in range(0, len(ordered), per_column)]
@@ -77,13 +90,26 @@ def class_chart(classes: Sequence[ClassFacts], splits: Sequence[str]) -> Markup:
                 continue
             height = value / top * _PLOT_HEIGHT
             base -= height
-            first = group[0].name if len(group) == 1 else f"classes {number * per_column + 1} and following"
+            first = (
+                group[0].name
+                if len(group) == 1
+                else f"classes {number * per_column + 1} and following"
+            )
             label = f"{show_name(first, 60)}: {show_name(splits[split], 40)} {value:,.0f}"
             width = max(slot * 0.86, min(slot, 1))
             parts.append(
-                _RECT.format(split % COLORS, _f(_LEFT + number * slot), _f(base), _f(width), _f(height), label)
+                _RECT.format(
+                    split % COLORS,
+                    _f(_LEFT + number * slot),
+                    _f(base),
+                    _f(width),
+                    _f(height),
+                    label,
+                )
             )
-    axis = "classes, the largest first" + (f"; a column is the mean of {per_column}" if per_column > 1 else "")
+    axis = "classes, the largest first" + (
+        f"; a column is the mean of {per_column}" if per_column > 1 else ""
+    )
     parts.append(_TEXT.format("x", _LEFT + _PLOT_WIDTH / 2, _HEIGHT - 12, axis))
     text = f"Images per class for {len(ordered):,} classes, from the largest to the smallest."
     return _SVG.format(_WIDTH, _HEIGHT, text, Markup("").join(parts))
@@ -103,16 +129,27 @@ def size_chart(grid: SizeGrid) -> Markup:
                 opacity = 0.18 + 0.82 * (math.log(count) / math.log(most) if most > 1 else 1)
                 x, y = _LEFT + place * slot_x, _TOP + _PLOT_HEIGHT - (number + 1) * slot_y
                 label = (
-                    f"{_short(grid.widths[place])} to {_short(grid.widths[place + 1])} px wide, "
-                    f"{_short(grid.heights[number])} to {_short(grid.heights[number + 1])} px high: {count:,}"
+                    f"{_short(grid.widths[place])} to {_short(grid.widths[place + 1])} px wide,"
+                    f" {_short(grid.heights[number])} to {_short(grid.heights[number + 1])} px"
+                    f" high: {count:,}"
                 )
                 cell = Markup(
-                    '<rect class="s0" fill-opacity="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>'
+                    '<rect class="s0" fill-opacity="{}" x="{}" y="{}" width="{}"'
+                    ' height="{}"><title>{}</title></rect>'
                 )
-                parts.append(cell.format(_f(opacity), _f(x), _f(y), _f(slot_x * 0.96), _f(slot_y * 0.94), label))
+                parts.append(
+                    cell.format(
+                        _f(opacity), _f(x), _f(y), _f(slot_x * 0.96), _f(slot_y * 0.94), label
+                    )
+                )
     for number in range(0, columns + 1, max(1, math.ceil(columns / 6))):
         parts.append(
-            _TEXT.format("x", _f(_LEFT + number * slot_x), _HEIGHT - _BOTTOM + 14, _short(grid.widths[number]))
+            _TEXT.format(
+                "x",
+                _f(_LEFT + number * slot_x),
+                _HEIGHT - _BOTTOM + 14,
+                _short(grid.widths[number]),
+            )
         )
     for number in range(0, rows + 1, max(1, math.ceil(rows / 5))):
         y = _TOP + _PLOT_HEIGHT - number * slot_y
@@ -120,9 +157,16 @@ def size_chart(grid: SizeGrid) -> Markup:
     frame = Markup('<rect class="frame" x="{}" y="{}" width="{}" height="{}"/>')
     parts.append(frame.format(_LEFT, _TOP, _PLOT_WIDTH, _PLOT_HEIGHT))
     parts.append(
-        _TEXT.format("x", _LEFT + _PLOT_WIDTH / 2, _HEIGHT - 5, "width in pixels; the other axis is the height")
+        _TEXT.format(
+            "x",
+            _LEFT + _PLOT_WIDTH / 2,
+            _HEIGHT - 5,
+            "width in pixels; the other axis is the height",
+        )
     )
-    return _SVG.format(_WIDTH, _HEIGHT, "Numbers of images by width and height.", Markup("").join(parts))
+    return _SVG.format(
+        _WIDTH, _HEIGHT, "Numbers of images by width and height.", Markup("").join(parts)
+    )
 
 
 def bin_name(histogram: Histogram, number: int) -> str:
@@ -159,14 +203,27 @@ def _nice(value: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(
-        (step * power for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8) if step * power >= value * 0.999), 10 * power
+        (
+            step * power
+            for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8)
+            if step * power >= value * 0.999
+        ),
+        10 * power,
     )
 
 
 def _axis_name(histogram: Histogram) -> str:
-    names = {"px": "pixels", "bytes": "", "": "width / height" if histogram.name == "Aspect ratio" else ""}
+    names = {
+        "px": "pixels",
+        "bytes": "",
+        "": "width / height" if histogram.name == "Aspect ratio" else "",
+    }
     unit = names.get(histogram.unit, histogram.unit)
-    return f"{histogram.name.lower()} in {unit}" if unit == "pixels" else unit or histogram.name.lower()
+    return (
+        f"{histogram.name.lower()} in {unit}"
+        if unit == "pixels"
+        else unit or histogram.name.lower()
+    )
 
 
 def _describe(histogram: Histogram) -> str:

@@ -54,7 +54,9 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
     info = inspect(data, "none", max_pixels)
     scale = SIDE / max(info.width, info.height)
     size = (max(1, round(info.width * scale)), max(1, round(info.height * scale)))
-    decoded = decode(data, info, *(min(pair) for pair in zip(size, (info.width, info.height), strict=True)))
+    decoded = decode(
+        data, info, *(min(pair) for pair in zip(size, (info.width, info.height), strict=True))
+    )
     return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), info.format)
 
 
@@ -67,7 +69,9 @@ def make_raw_thumbnail(data: bytes | memoryview, pixels: tuple[int, int, int]) -
     """
     if len(data) != pixels[0] * pixels[1] * pixels[2]:
         raise Rejected("truncated", f"{len(data)} bytes instead of {'x'.join(map(str, pixels))}")
-    return Thumbnail(shrink(Image.fromarray(np.frombuffer(data, np.uint8).reshape(pixels)), 1), "raw")
+    return Thumbnail(
+        shrink(Image.fromarray(np.frombuffer(data, np.uint8).reshape(pixels)), 1), "raw"
+    )
 
 
 def encode_thumbnail(pixels: NDArray[np.uint8]) -> bytes:
@@ -81,12 +85,19 @@ def decode_thumbnail(data: bytes) -> NDArray[np.uint8]:
 
 
 def shrink(image: Image.Image, orientation: int) -> NDArray[np.uint8]:
-    """Shrink an image to at most `SIDE` pixels per side, then apply its EXIF orientation; uint8 [H, W, 3]."""
+    """Shrink an image to at most `SIDE` pixels per side, then apply its EXIF orientation.
+
+    Uint8 [H, W, 3].
+    """
     image = image.convert("RGB")
     scale = SIDE / max(image.size)
     if scale < 1:
         size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-        image = image.resize(size, Image.Resampling.BOX if scale < 0.5 else Image.Resampling.BILINEAR, reducing_gap=2.0)
+        image = image.resize(
+            size,
+            Image.Resampling.BOX if scale < 0.5 else Image.Resampling.BILINEAR,
+            reducing_gap=2.0,
+        )
     if orientation in _TRANSPOSE:
         image = image.transpose(_TRANSPOSE[orientation])
     return np.asarray(image)

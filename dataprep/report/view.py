@@ -99,8 +99,14 @@ class Page:
     def anchors(self) -> frozenset[str]:
         """Anchors that exist on the page."""
         copies = self.report.copies
-        optional = {"leaks": copies.leaks, "conflicts": copies.conflicts, "undecodable": self.report.looks.failed}
-        names = {name for name, shown in optional.items() if shown} | {name for name, _ in self.sections}
+        optional = {
+            "leaks": copies.leaks,
+            "conflicts": copies.conflicts,
+            "undecodable": self.report.looks.failed,
+        }
+        names = {name for name, shown in optional.items() if shown} | {
+            name for name, _ in self.sections
+        }
         return frozenset(names | {"near"} | {f"class-{label}" for label in self.sheets})
 
     @property
@@ -117,7 +123,10 @@ class Page:
     def shrunk(self) -> str:
         """How many of the source's pixels are stored."""
         stored = sum(split.pixels for split in self.report.splits)
-        return f"The dataset stores {stored / max(1, self.report.source_pixels or 0):.1%} of the pixels of its source."
+        return (
+            f"The dataset stores {stored / max(1, self.report.source_pixels or 0):.1%} of the"
+            " pixels of its source."
+        )
 
     def split_share(self, split: SplitFacts) -> str:
         """Return the percentage of the images that a split has."""
@@ -152,7 +161,9 @@ class Page:
         """Rows of each contact sheet."""
         if not self.per_class:
             return {}
-        found = {label: rows[: self.per_class].tolist() for label, rows in self.material.sheets.items()}
+        found = {
+            label: rows[: self.per_class].tolist() for label, rows in self.material.sheets.items()
+        }
         return {label: rows for label, rows in found.items() if rows}
 
     @property
@@ -163,7 +174,11 @@ class Page:
     def sprite(self, name: str) -> Sprite | None:
         """Make the sprite of a part of the page. The tiles that follow refer to it."""
         if name == "rejected":
-            jpegs = {number: image.thumbnail for number, image in enumerate(self.rejected) if image.thumbnail}
+            jpegs = {
+                number: image.thumbnail
+                for number, image in enumerate(self.rejected)
+                if image.thumbnail
+            }
             self._made[name] = make_sprite(jpegs, list(jpegs), self.quality)
             return self._made[name]
         made = make_sprite(self.material.thumbnails, self._rows_of(name), self.quality)
@@ -239,7 +254,10 @@ class Page:
         """Return split, size and bytes of a sample."""
         columns = self.material.columns
         size = f"{columns.width[row]}\N{MULTIPLICATION SIGN}{columns.height[row]}"
-        return f"{show_name(self.split_name(row), 40)} · {size} · {format_bytes(int(columns.size[row]))}"
+        return (
+            f"{show_name(self.split_name(row), 40)} · {size} ·"
+            f" {format_bytes(int(columns.size[row]))}"
+        )
 
     def alt(self, row: int) -> str:
         """Return the alternative text of a picture."""
@@ -256,8 +274,9 @@ class Page:
         if self.all_decoded:
             return f"Of all {self.report.samples:,} images."
         return (
-            f"Largest, smallest and oddest of all {self.report.samples:,} images; darkest, brightest and flattest of "
-            f"the {self.report.looks.decoded:,} images that were decoded."
+            f"Largest, smallest and oddest of all {self.report.samples:,} images; darkest,"
+            f" brightest and flattest of the {self.report.looks.decoded:,} images that were"
+            " decoded."
         )
 
     @property
@@ -266,8 +285,9 @@ class Page:
         if self.all_decoded:
             return "Every image was decoded."
         return (
-            f"{self.report.looks.sampled:,} of the images, drawn at random with seed {self.report.seed}, were decoded "
-            "for what concerns pixels; further ones only for their pictures. --sample changes the number."
+            f"{self.report.looks.sampled:,} of the images, drawn at random with seed"
+            f" {self.report.seed}, were decoded for what concerns pixels; further ones only for"
+            " their pictures. --sample changes the number."
         )
 
     @property
@@ -275,11 +295,18 @@ class Page:
         """What the contact sheets show, and what was left out."""
         with_samples = sum(each.total > 0 for each in self.report.classes)
         if not self.sheets:
-            return "There is no room for pictures of the classes." if with_samples else "There are no images."
+            return (
+                "There is no room for pictures of the classes."
+                if with_samples
+                else "There are no images."
+            )
         most = max(map(len, self.sheets.values()))
         text = f"Up to {plural(most, 'random image')} of each class."
         if len(self.sheets) < with_samples:
-            text = f"Up to {plural(most, 'random image')} of the {len(self.sheets):,} rarest and commonest classes."
+            text = (
+                f"Up to {plural(most, 'random image')} of the {len(self.sheets):,} rarest and"
+                " commonest classes."
+            )
         return text
 
     @property
@@ -289,10 +316,17 @@ class Page:
         shown, classes = len(self.sheets), sum(each.total > 0 for each in self.report.classes)
         limit = f"The limit of {format_bytes(self.max_size)} (--max-size)"
         if self.per_class < wanted or shown < classes:
-            which = "each class" if shown == classes else f"each of {shown:,} of {plural(classes, 'class')}"
+            which = (
+                "each class"
+                if shown == classes
+                else f"each of {shown:,} of {plural(classes, 'class')}"
+            )
             sheets = f"{plural(self.per_class, 'picture')} for {which}"
             return f"{limit} cut the contact sheets to {sheets}."
-        return f"{limit} {'cut nothing' if self.quality == QUALITIES[0] else 'lowered the quality of the pictures'}."
+        return (
+            f"{limit}"
+            f" {'cut nothing' if self.quality == QUALITIES[0] else 'lowered the quality of the pictures'}."
+        )
 
     def rate(self, each: EpochCost) -> float:
         """Return the bytes per second that the storage must deliver."""

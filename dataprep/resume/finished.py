@@ -18,10 +18,16 @@ from manifests.tables import has_canonical_bytes, read_table_metadata
 
 
 def files_in_manifest(fingerprint: str, out: str) -> dict[str, File]:
-    """Return the files that ``manifest.json`` lists, by name; empty if it is not a manifest of this plan."""
+    """Return the files that ``manifest.json`` lists, by name.
+
+    Empty if it is not a manifest of this plan.
+    """
     try:
         return files_of_plan(fingerprint, read_manifest(out))
-    except (CallError, ManifestError):  # in an object store, there is no folder before the first object
+    except (
+        CallError,
+        ManifestError,
+    ):  # in an object store, there is no folder before the first object
         return {}
 
 
@@ -46,16 +52,22 @@ def files_of_plan(fingerprint: str, manifest: Manifest) -> dict[str, File]:
         return {}
     shards = [shard for split in manifest.splits for shard in split.shards]
     files = [file for shard in shards for file in (shard.file, shard.index, shard.table)]
-    return {file.name: file for file in (*files, *([manifest.rejected] if manifest.rejected else []))}
+    return {
+        file.name: file for file in (*files, *([manifest.rejected] if manifest.rejected else []))
+    }
 
 
-def read_finished(fingerprint: str, out: str, name: str, in_manifest: Mapping[str, File]) -> ShardResult | None:
+def read_finished(
+    fingerprint: str, out: str, name: str, in_manifest: Mapping[str, File]
+) -> ShardResult | None:
     """Read the sample table of a shard; `None` if it is missing, damaged or of another plan."""
     path = os.path.join(out, f"{name}.parquet")
     if not storage.is_file(path):
         return None
     table = storage.describe(out, f"{name}.parquet")
-    is_whole = table == in_manifest[table.name] if table.name in in_manifest else has_canonical_bytes(path)
+    is_whole = (
+        table == in_manifest[table.name] if table.name in in_manifest else has_canonical_bytes(path)
+    )
     conversion = read_conversion(fingerprint, path) if is_whole else None
     return ShardResult(name, conversion, table, resumed=True) if conversion else None
 
@@ -71,13 +83,21 @@ def read_conversion(fingerprint: str, path: str) -> Conversion | None:
 
 
 def unpublished_tables(fingerprint: str, out: str, name: str) -> Iterator[Conversion]:
-    """Read the tables that killed runs left under temporary names. They are complete before a shard gets its name."""
+    """Read the tables that killed runs left under temporary names.
+
+    They are complete before a shard gets its name.
+    """
     for path in storage.partials_named(out, name):
-        if os.path.isfile(path) and has_canonical_bytes(path) and (conversion := read_conversion(fingerprint, path)):
+        if (
+            os.path.isfile(path)
+            and has_canonical_bytes(path)
+            and (conversion := read_conversion(fingerprint, path))
+        ):
             yield conversion
 
 
-#: Images that were rejected for these reasons may be readable now, or this release may be able to handle them.
+#: Images that were rejected for these reasons may be readable now, or this release may be able to
+#: handle them.
 _TRIED_AGAIN = ("unreadable", FAILED)
 
 
@@ -101,7 +121,11 @@ def is_intact(out: str, result: ShardResult) -> bool:
 def has_checksum(out: str, file: File) -> bool:
     """Return whether a file exists and is as the record says."""
     path = os.path.join(out, file.name)
-    return length(path) == file.bytes and storage.is_file(path) and storage.describe(out, file.name) == file
+    return (
+        length(path) == file.bytes
+        and storage.is_file(path)
+        and storage.describe(out, file.name) == file
+    )
 
 
 def lists_everything(out: str, in_manifest: Mapping[str, File]) -> bool:

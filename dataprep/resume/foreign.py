@@ -1,8 +1,9 @@
 """Whose files are in the output folder of a run: those of its plan, or of other datasets and tools.
 
-A file name proves nothing, because other tools also call their shards ``train-00000.tar``. A file belongs to the plan
-of a run only if the manifest or an intact sample table of the plan lists its name and length. A run that is killed
-between the renames of a shard's files leaves the table among its temporary files, and that table counts too.
+A file name proves nothing, because other tools also call their shards ``train-00000.tar``. A file
+belongs to the plan of a run only if the manifest or an intact sample table of the plan lists its
+name and length. A run that is killed between the renames of a shard's files leaves the table among
+its temporary files, and that table counts too.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ from manifests.revisions import APPEND_MARK_NAME, REVISION_FILE
 from manifests.schema import SPLIT_NAMES, File
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, may_replace_manifest
 
-_OTHER_FILES = "|".join([re.escape(REJECTED_NAME), re.escape(APPEND_MARK_NAME), REVISION_FILE.pattern])
+_OTHER_FILES = "|".join(
+    [re.escape(REJECTED_NAME), re.escape(APPEND_MARK_NAME), REVISION_FILE.pattern]
+)
 
 
 def listed_files(
-    plan: ConversionPlan, out: str, in_manifest: Mapping[str, File], tables: list[ShardResult | None]
+    plan: ConversionPlan,
+    out: str,
+    in_manifest: Mapping[str, File],
+    tables: list[ShardResult | None],
 ) -> dict[str, File]:
     """Return the files that belong to the plan, by name."""
     listed: dict[str, File] = {**files_in_mark(plan.fingerprint, out), **in_manifest}
@@ -36,7 +42,9 @@ def listed_files(
         if result is not None:
             listed[result.table.name] = result.table
         for conversion in (
-            [result.conversion] if result else unpublished_tables(plan.fingerprint, out, f"{shard.name}.parquet")
+            [result.conversion]
+            if result
+            else unpublished_tables(plan.fingerprint, out, f"{shard.name}.parquet")
         ):
             listed |= {file.name: file for file in (conversion.shard, conversion.index)}
     return listed
@@ -49,26 +57,38 @@ def foreign_files(
     if not may_replace_manifest(out):
         yield MANIFEST_NAME
     suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
-    planned = {REJECTED_NAME, *(shard.name + suffix for shard in plan.shards for suffix in suffixes)}
+    planned = {
+        REJECTED_NAME,
+        *(shard.name + suffix for shard in plan.shards for suffix in suffixes),
+    }
     for name in dataset_files(plan, out):
         if owned and name in planned:
             continue
         path = os.path.join(out, name)
         is_listed = name in listed and listed[name].bytes == length(path)
-        if name not in planned or not (is_listed or (name == REJECTED_NAME and _is_rejected_list(path))):
+        if name not in planned or not (
+            is_listed or (name == REJECTED_NAME and _is_rejected_list(path))
+        ):
             yield name
 
 
 def _is_rejected_list(path: str) -> bool:
     """Return whether the first line of a file looks like one of ``rejected.jsonl``."""
     try:
-        return set(json.loads(next(read_lines(path, REJECTED), b""))) == {"source", "reason", "detail"}
+        return set(json.loads(next(read_lines(path, REJECTED), b""))) == {
+            "source",
+            "reason",
+            "detail",
+        }
     except (OSError, ValueError, TypeError, RecursionError, DamagedError):
         return False
 
 
 def dataset_files(plan: ConversionPlan, out: str) -> list[str]:
-    """List the files in the folder whose names could belong to a dataset. All other files are never changed."""
+    """List the files in the folder whose names could belong to a dataset.
+
+    All other files are never changed.
+    """
     splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
     pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{_OTHER_FILES}")
     return sorted(entry.name for entry in storage.list_folder(out) if pattern.fullmatch(entry.name))

@@ -36,4 +36,6 @@ def _describe(out: str, shards: Collection[str]) -> str:
     kept = sum(f"{shard}.parquet" in there for shard in shards)
     if not kept:
         return f"none of {plural(len(shards), 'shard')} is finished"
-    return f"{kept:,} of {plural(len(shards), 'shard')} {agree(kept, 'is', 'are')} finished and kept"
+    return (
+        f"{kept:,} of {plural(len(shards), 'shard')} {agree(kept, 'is', 'are')} finished and kept"
+    )

@@ -1,7 +1,7 @@
 """What a run finds in the output folder: which files to keep, to replace, and to leave alone (`foreign`).
 
-A run first writes ``manifest.incomplete.json``, with the fingerprint of its plan. The last step replaces it by
-``manifest.json``.
+A run first writes ``manifest.incomplete.json``, with the fingerprint of its plan. The last step
+replaces it by ``manifest.json``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Resumable:
 
 @dataclass(frozen=True, slots=True)
 class Rereading:
-    """How thoroughly to check finished shards. Their indexes and tables are always compared with their checksums.
+    """How thoroughly to check finished shards.
+
+    Their indexes and tables are always compared with their checksums.
 
     Attributes:
         shards: read the shards too; a shard with another checksum is written again.
@@ -100,8 +102,8 @@ def find_resumable(
         rereading: what to read again.
 
     Raises:
-        CallError: the run would replace a file that does not belong to this plan, or a folder; or the dataset is
-            complete, but images of the source were replaced since.
+        CallError: the run would replace a file that does not belong to this plan, or a folder; or
+            the dataset is complete, but images of the source were replaced since.
 
     """
     now = stamps_of(source, plan)
@@ -116,21 +118,32 @@ def find_resumable(
     kept = _intact_shards(plan, out, options, in_manifest, overwrite=overwrite, owned=owned)
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
-    to_read = [shard for shard in plan.shards if shard.name in (kept if rereading.shards else changed)]
-    for result in _reread(source, out, options, to_read, kept=kept, changed=changed, rereading=rereading):
+    to_read = [
+        shard for shard in plan.shards if shard.name in (kept if rereading.shards else changed)
+    ]
+    for result in _reread(
+        source, out, options, to_read, kept=kept, changed=changed, rereading=rereading
+    ):
         if result.replaced is not None and in_manifest and not overwrite:
             raise _replaced_error(out, result.replaced, options)
         if result.is_damaged or result.replaced is not None:
-            _log.info("%s: written again, because its shard is damaged or a source image was replaced", result.name)
+            _log.info(
+                "%s: written again, because its shard is damaged or a source image was replaced",
+                result.name,
+            )
             del kept[result.name]
     missing = [shard.name for shard in plan.shards if shard.name not in kept]
     suffix = FORMATS[options.fmt].SUFFIX
     if not missing or (
         lists_everything(out, in_manifest)
-        and not any(name + suffix in in_manifest or now.get(name) != before.get(name) for name in missing)
+        and not any(
+            name + suffix in in_manifest or now.get(name) != before.get(name) for name in missing
+        )
     ):
         is_complete = has_all_of(out, in_manifest)
-        return Resumable(kept, is_complete=is_complete, stamps={} if is_complete and now == before else now)
+        return Resumable(
+            kept, is_complete=is_complete, stamps={} if is_complete and now == before else now
+        )
     return Resumable(kept, _outdated(plan, out, kept), stamps=now)
 
 
@@ -158,7 +171,11 @@ def _intact_shards(
 
     """
     names = (shard.name for shard in plan.shards)
-    tables = list(storage.map_files(out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names))
+    tables = list(
+        storage.map_files(
+            out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names
+        )
+    )
     listed = listed_files(plan, out, in_manifest, tables)
     foreign = next(foreign_files(plan, out, options, listed, owned=owned), None)
     if foreign and not overwrite:
@@ -182,7 +199,10 @@ def _reread(
     changed: Collection[str],
     rereading: Rereading,
 ) -> Iterator[Reread]:
-    """Read shards again, or the source images of those that changed, or both; yield what was found in each."""
+    """Read shards again, or the source images of those that changed, or both.
+
+    Yield what was found in each.
+    """
     tasks = (
         RereadTask(
             out,
@@ -198,7 +218,9 @@ def _reread(
     engine, progress = rereading.engine, rereading.progress
     if shards and progress:
         progress.start(sum(images.values()), len(shards))
-    for result in engine.run(reread, tasks, len(shards)) if engine and shards else map(reread, tasks):
+    for result in (
+        engine.run(reread, tasks, len(shards)) if engine and shards else map(reread, tasks)
+    ):
         yield result
         if progress:
             progress.advance(result.name, images[result.name])
@@ -210,9 +232,16 @@ def _log_damaged(shards: list[str]) -> None:
 
 
 def _outdated(plan: ConversionPlan, out: str, kept: Mapping[str, ShardResult]) -> tuple[str, ...]:
-    """Return the files to remove. A kill in between must leave neither a manifest, nor a shard without its table."""
+    """Return the files to remove.
+
+    A kill in between must leave neither a manifest, nor a shard without its table.
+    """
     names = (name for name in dataset_files(plan, out) if os.path.splitext(name)[0] not in kept)
-    in_order = (MANIFEST_NAME, STAMPS_NAME, *sorted(names, key=lambda name: name.endswith(".parquet")))
+    in_order = (
+        MANIFEST_NAME,
+        STAMPS_NAME,
+        *sorted(names, key=lambda name: name.endswith(".parquet")),
+    )
     return tuple(name for name in in_order if _exists(os.path.join(out, name)))
 
 
@@ -229,14 +258,19 @@ def _shard_file(result: ShardResult) -> File | None:
 def _source_images(source: Source, shard: ShardPlan) -> SourceImages:
     paths = source.path.take(shard.rows).to_pylist()
     sizes = source.size[shard.rows].tolist()
-    label_images = source.extra.take(shard.rows).to_pylist() if source.label_type in MASK_TYPES else None
+    label_images = (
+        source.extra.take(shard.rows).to_pylist() if source.label_type in MASK_TYPES else None
+    )
     locations = locations_of(source.location, shard.rows)
     return SourceImages(source.root, paths, sizes, locations, source.label_type, label_images)
 
 
 def _replaced_error(out: str, path: str, options: Options) -> CallError:
     if options.changes_images:
-        message = f"images of the source, {printable(path)} or others of its shard, may have been replaced"
+        message = (
+            f"images of the source, {printable(path)} or others of its shard, may have been"
+            " replaced"
+        )
     else:
         message = f"image {printable(path)} of the source was replaced"
     return CallError(

@@ -21,7 +21,8 @@ def check_output(source: Source, out: str) -> None:
     """Check that `out` can be an output folder.
 
     Raises:
-        CallError: `out` is a file, is inside a file or a folder that the scan of the source reads, or is too long.
+        CallError: `out` is a file, is inside a file or a folder that the scan of the source reads,
+            or is too long.
 
     """
     if is_url(out):
@@ -30,13 +31,14 @@ def check_output(source: Source, out: str) -> None:
     existing = _nearest_existing(os.path.realpath(out))
     if len(os.fsencode(out)) > MAX_PATH:
         raise CallError(
-            f"--out {printable(out[:80])}... is {len(os.fsencode(out)):,} bytes long, but the limit is {MAX_PATH:,}",
+            f"--out {printable(out[:80])}... is {len(os.fsencode(out)):,} bytes long, but the limit"
+            f" is {MAX_PATH:,}",
             hint="choose a folder with a shorter path",
         )
     if source.scanned and _is_scanned(existing, source):
         raise CallError(
-            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run would read it "
-            "as images",
+            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
+            " would read it as images",
             hint="choose a folder outside the source",
         )
     if not os.path.isdir(existing):
@@ -48,11 +50,13 @@ def check_output(source: Source, out: str) -> None:
 
 def _check_url(source: Source, out: str) -> None:
     if parse_url(out).is_read_only:
-        raise CallError(f"--out {out} can only be read", hint="use the s3://, gs:// or az:// URL of a bucket")
+        raise CallError(
+            f"--out {out} can only be read", hint="use the s3://, gs:// or az:// URL of a bucket"
+        )
     if source.scanned and f"{out}/".startswith(f"{source.root}/"):
         raise CallError(
-            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run would read it "
-            "as images",
+            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
+            " would read it as images",
             hint="choose a folder outside the source",
         )
 
@@ -81,7 +85,9 @@ def check_writable(out: str) -> str:
     existing = _nearest_existing(os.path.abspath(out))
     if not os.access(existing, os.W_OK | os.X_OK):
         hint = "give this user permission to write there, or choose another folder with --out"
-        raise CallError(f"--out {printable(out)}: this user cannot write to {printable(existing)}", hint=hint)
+        raise CallError(
+            f"--out {printable(out)}: this user cannot write to {printable(existing)}", hint=hint
+        )
     if os.path.isdir(out):
         with storage.locked(out):
             pass
@@ -92,7 +98,8 @@ def refuse_folders(out: str, names: Iterable[str]) -> None:
     """Check that no folder has the name of a file that the run writes or replaces.
 
     Raises:
-        CallError: there is one. Running the same command again would not help, and folders are never removed.
+        CallError: there is one. Running the same command again would not help, and folders are
+            never removed.
 
     """
     if is_url(out):  # an object store can have a file and a folder of the same name
@@ -100,7 +107,8 @@ def refuse_folders(out: str, names: Iterable[str]) -> None:
     for name in names:
         if os.path.isdir(os.path.join(out, name)) and not os.path.islink(os.path.join(out, name)):
             raise CallError(
-                f"--out {printable(out)} contains a folder {name!r}, but a file of this name is needed",
+                f"--out {printable(out)} contains a folder {name!r}, but a file of this name is"
+                " needed",
                 hint="move it away, or choose another folder",
             )
 
@@ -120,9 +128,12 @@ def refuse_appended(out: str) -> None:
         return
     if manifest.revisions:
         raise CallError(
-            f"--out {printable(out)} is at revision {manifest.revision}: images were appended to it",
-            hint="set --append to add the images of another source, choose another folder, or replace everything with "
-            "--overwrite",
+            f"--out {printable(out)} is at revision {manifest.revision}: images were appended"
+            " to it",
+            hint=(
+                "set --append to add the images of another source, choose another folder, or"
+                " replace everything with --overwrite"
+            ),
         )
 
 

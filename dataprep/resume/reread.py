@@ -35,7 +35,8 @@ class SourceImages:
         sizes: their sizes in bytes, when the source was scanned.
         locations: where they are inside containers; `None` if every image is a file of its own.
         label_type: what the labels are.
-        label_images: the columns that say where the masks or depth maps are, if the samples have some.
+        label_images: the columns that say where the masks or depth maps are, if the samples have
+            some.
 
     """
 
@@ -76,7 +77,8 @@ class Reread:
     Attributes:
         name: the shard's file name without extension.
         is_damaged: whether the shard has another checksum.
-        replaced: a source image, mask or depth map that is not the one in the shard; `None` if all are.
+        replaced: a source image, mask or depth map that is not the one in the shard; `None` if all
+            are.
 
     """
 
@@ -98,9 +100,12 @@ def reread(task: RereadTask) -> Reread:
 
 
 def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
-    """Return the path of the first image, mask or depth map that is not the one in the shard; `None` if all are.
+    """Return the path of the first image, mask or depth map that is not the one in the shard.
 
-    If the options change images, return the first path: the checksums in the table are then not those of the source.
+    `None` if all are.
+
+    If the options change images, return the first path: the checksums in the table are then not
+    those of the source.
     """
     if task.options.changes_images:
         return images.paths[0]
@@ -109,7 +114,9 @@ def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
     except TableError:
         return images.paths[0]
     reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
-    unchecked = replace(task.options, validate="none")  # only the bytes matter of an image that was valid
+    unchecked = replace(
+        task.options, validate="none"
+    )  # only the bytes matter of an image that was valid
     locations = images.locations or [None] * len(images.paths)
     nothing: list[dict[str, Any] | None] = [None] * len(images.paths)
     label_images: Sequence[dict[str, Any] | None] = images.label_images or nothing
@@ -148,8 +155,12 @@ def _checksums(  # noqa: PLR0917
     location: Location | None,
     label_image: Mapping[str, Any] | None,
 ) -> tuple[int, ...]:
-    data, *_, placement = load_image(images.root, path, size, options, location, placed=label_image is not None)
+    data, *_, placement = load_image(
+        images.root, path, size, options, location, placed=label_image is not None
+    )
     if label_image is None or placement is None:
         return (crc32c(data),)
-    mask = load_label_image(images.root, label_image, placement, options, location, label_type=images.label_type)
+    mask = load_label_image(
+        images.root, label_image, placement, options, location, label_type=images.label_type
+    )
     return crc32c(data), crc32c(mask)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-#: Limits of a batch. A segment stays small in memory, and no process works long on it while the others wait.
+#: Limits of a batch. A segment stays small in memory, and no process works long on it while the
+#: others wait.
 MAX_BATCH_BYTES = 2 << 20
 MAX_BATCH_IMAGES = 64
 
-#: Images of a batch in an object store are read at the same time, and a request takes as long as some megabytes do.
+#: Images of a batch in an object store are read at the same time, and a request takes as long as
+#: some megabytes do.
 REMOTE_BATCH_BYTES = 8 << 20
 
 
-def divide(sizes: list[int], stored: int | None, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[tuple[int, int]]:
+def divide(
+    sizes: list[int], stored: int | None, max_bytes: int = MAX_BATCH_BYTES
+) -> Iterator[tuple[int, int]]:
     """Yield the first image of each batch and the one after its last.
 
     Args:

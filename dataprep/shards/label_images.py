@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from dataprep.images.placement import Placement
 
-#: Label images in object stores that are read ahead. Their sizes are not known, so this bounds the memory.
+#: Label images in object stores that are read ahead. Their sizes are not known, so this bounds the
+#: memory.
 _AHEAD = 8
 
 
@@ -47,7 +48,9 @@ class _Place(NamedTuple):
 def start_reading_label_images(
     root: str, extras: Sequence[Mapping[str, Any]], locations: Sequence[Location | None]
 ) -> Iterator[Future[Buffer] | None]:
-    """Begin to read label images from object stores, a few ahead; yield `None` for each one that is in a file.
+    """Begin to read label images from object stores, a few ahead.
+
+    Yield `None` for each one that is in a file.
 
     Args:
         root: folder that relative paths start from.
@@ -69,7 +72,9 @@ def _place_of(extra: Mapping[str, Any], location: Location | None) -> _Place:
     if location is None or "mask_offset" not in extra:
         return _Place(path, UNREADABLE, None)
     size = extra["mask_size"]
-    place = Location(location.container, "range", extra["mask_offset"], size, crc32c=extra["mask_crc32c"])
+    place = Location(
+        location.container, "range", extra["mask_offset"], size, crc32c=extra["mask_crc32c"]
+    )
     return _Place(path, size, place)
 
 
@@ -87,8 +92,8 @@ def load_label_image(
 
     Args:
         root: folder that relative paths start from.
-        extra: the columns of the sample. `MASK_SOURCE` is the path of a file; if the source is a prepared dataset,
-            ``mask_offset`` and ``mask_size`` say where the image is in the shard.
+        extra: the columns of the sample. `MASK_SOURCE` is the path of a file; if the source is a
+            prepared dataset, ``mask_offset`` and ``mask_size`` say where the image is in the shard.
         placement: where the stored image shows the source image.
         options: how to check the image.
         location: where the image is inside a container; `None` if it is a file of its own.
@@ -116,7 +121,10 @@ def load_label_image(
     from dataprep.images.label_image import store_label_image  # imports imaging libraries
 
     if info.format != "png":
-        detail = f"its {label_type} {path} is a {info.format.upper()}, but masks and depths are stored as PNG"
+        detail = (
+            f"its {label_type} {path} is a {info.format.upper()}, but masks and depths are stored"
+            " as PNG"
+        )
         raise Rejected("unsupported", detail)
     try:
         return store_label_image(data, info, label_type, placement)

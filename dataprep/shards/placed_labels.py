@@ -43,12 +43,17 @@ def place_boxes(extra: Mapping[str, Any], placement: Placement) -> dict[str, Any
         if left < right and top < bottom:
             boxes.append([left, top, right, bottom])
             labels.append(label)
-    return {"boxes": boxes, "box_labels": labels, **dict(zip(ANNOTATED, placement.stored, strict=True))}
+    return {
+        "boxes": boxes,
+        "box_labels": labels,
+        **dict(zip(ANNOTATED, placement.stored, strict=True)),
+    }
 
 
 def _moved(value: float, axis: int, placement: Placement) -> float:
     moved = value * placement.scale[axis] + placement.offset[axis]
-    # As the sample table stores it, so that the record, which has fractions of the side, agrees with the table.
+    # As the sample table stores it, so that the record, which has fractions of the side, agrees
+    # with the table.
     return c_float(min(max(moved, 0.0), float(placement.stored[axis]))).value
 
 
@@ -57,10 +62,15 @@ def _check_size(extra: Mapping[str, Any], placement: Placement) -> None:
     if not all(stated) or stated == placement.source:
         return
     (width, height), (actual_width, actual_height) = stated, placement.source
-    turned = ". They count in the image before its EXIF orientation" if stated == placement.source[::-1] else ""
+    turned = (
+        ". They count in the image before its EXIF orientation"
+        if stated == placement.source[::-1]
+        else ""
+    )
     raise Rejected(
         "bad-label",
-        f"its boxes refer to an image of {width}x{height} pixels, but it has {actual_width}x{actual_height}{turned}",
+        f"its boxes refer to an image of {width}x{height} pixels, but it has"
+        f" {actual_width}x{actual_height}{turned}",
     )
 
 
@@ -69,4 +79,7 @@ def _check_box(number: int, box: list[float], placement: Placement) -> None:
     left, top, right, bottom = box
     if min(left, top) < -TOLERANCE or right > width + TOLERANCE or bottom > height + TOLERANCE:
         shown = ", ".join(f"{value:g}" for value in box)
-        raise Rejected("bad-label", f"boxes[{number}] ({shown}) is outside of the image of {width}x{height} pixels")
+        raise Rejected(
+            "bad-label",
+            f"boxes[{number}] ({shown}) is outside of the image of {width}x{height} pixels",
+        )

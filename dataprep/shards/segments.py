@@ -1,7 +1,8 @@
 """Segments: consecutive records of a shard, which any process prepares, and writes as soon as their place is known.
 
-A record does not depend on its place in the shard; only its line in the DALI index does. So workers can prepare the
-segments of one shard at the same time, and no bytes of an image pass from one process to another.
+A record does not depend on its place in the shard; only its line in the DALI index does. So workers
+can prepare the segments of one shard at the same time, and no bytes of an image pass from one
+process to another.
 """
 
 from __future__ import annotations
@@ -46,9 +47,11 @@ class Batch:
         sizes: sizes of the source images in bytes, when the source was scanned.
         labels: labels, from 0; `None` if they are not classes.
         class_names: the class name of each label, by label, for the labels of these images.
-        extra: values of the additional columns, and of those with the labels if they are not classes.
+        extra: values of the additional columns, and of those with the labels if they are not
+            classes.
         label_type: what the labels are.
-        locations: where the images are inside containers; `None` for an image that is a file of its own.
+        locations: where the images are inside containers; `None` for an image that is a file of its
+            own.
 
     """
 
@@ -67,7 +70,8 @@ class Batch:
     label_type: LabelType = "class"
 
 
-#: Columns of the sample table that are known when a record is written, with `Options.added_columns`.
+#: Columns of the sample table that are known when a record is written, with
+#: `Options.added_columns`.
 COLUMNS = ("offset", "size", "width", "height", "crc32c")
 
 
@@ -79,7 +83,8 @@ class Segment:
         length: bytes of the segment.
         crc: CRC-32C of these bytes, as they were read back.
         rows: index in the shard's task of the image of each record.
-        columns: columns of the sample table: `COLUMNS`, `Options.added_columns`, and those of a label image.
+        columns: columns of the sample table: `COLUMNS`, `Options.added_columns`, and those of a
+            label image.
         index_lines: lines of the DALI index.
         formats: formats of the images as stored.
         rejected: rows for ``rejected.jsonl``.
@@ -113,14 +118,22 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
 
     Raises:
         SourceVanishedError: an image is gone, or its size changed after the scan.
-        StorageError: the shard cannot be written, or the disk does not return the bytes that were written.
+        StorageError: the shard cannot be written, or the disk does not return the bytes that were
+            written.
 
     """
     prepared = _prepare(batch)
     report_images(os.path.splitext(os.path.basename(batch.file))[0], len(batch.keys))
     start = yield prepared.length
     if prepared.records:
-        storage.write_to(batch.file, batch.partial, prepared.buffers, start, length=prepared.length, crc=prepared.crc)
+        storage.write_to(
+            batch.file,
+            batch.partial,
+            prepared.buffers,
+            start,
+            length=prepared.length,
+            crc=prepared.crc,
+        )
     return _describe(batch, prepared, start)
 
 
@@ -210,7 +223,10 @@ def _prepare(batch: Batch) -> _Prepared:
 def _placed_labels(
     batch: Batch, row: int, loaded: LoadedImage, label_image: Future[Buffer] | None
 ) -> tuple[dict[str, Any], bytes]:
-    """Return the columns of the boxes of an image, and its mask or depth; both empty if it has other labels."""
+    """Return the columns of the boxes of an image, and its mask or depth.
+
+    Both empty if it has other labels.
+    """
     if loaded.placement is None:
         return {}, b""
     extra = batch.extra[row]
@@ -218,11 +234,19 @@ def _placed_labels(
         return place_boxes(extra, loaded.placement), b""
     location = batch.locations[row]
     return {}, load_label_image(
-        batch.root, extra, loaded.placement, batch.options, location, label_type=batch.label_type, pending=label_image
+        batch.root,
+        extra,
+        loaded.placement,
+        batch.options,
+        location,
+        label_type=batch.label_type,
+        pending=label_image,
     )
 
 
-def _label(batch: Batch, row: int, extra: Mapping[str, Any]) -> tuple[int | None, str, tuple[str, ...]]:
+def _label(
+    batch: Batch, row: int, extra: Mapping[str, Any]
+) -> tuple[int | None, str, tuple[str, ...]]:
     """Return the label of an image, the name of its class, and the names of its classes if it can have several."""
     if batch.labels is not None:
         label = batch.labels[row]
@@ -243,12 +267,16 @@ def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
         "height": [sample.info.height for sample in samples],
         "crc32c": [sample.crc32c for sample in samples],
     }
-    columns |= {name: [sample.extra[name] for sample in samples] for name in batch.options.added_columns}
+    columns |= {
+        name: [sample.extra[name] for sample in samples] for name in batch.options.added_columns
+    }
     if batch.label_type == "boxes":
         columns |= {name: [sample.extra[name] for sample in samples] for name in BOX_COLUMNS}
     if batch.label_type in MASK_TYPES:
         mask_start = FORMATS[batch.options.fmt].mask_start
-        columns["mask_offset"] = [start + record.start + mask_start(record.sample, record.frame) for record in records]
+        columns["mask_offset"] = [
+            start + record.start + mask_start(record.sample, record.frame) for record in records
+        ]
         columns["mask_size"] = [len(sample.mask) for sample in samples]
         columns["mask_crc32c"] = [crc32c(sample.mask) for sample in samples]
     return Segment(
@@ -256,7 +284,9 @@ def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
         crc=prepared.crc,
         rows=[record.row for record in records],
         columns=columns,
-        index_lines=[index_line(start + record.start, record.sample, record.frame) for record in records],
+        index_lines=[
+            index_line(start + record.start, record.sample, record.frame) for record in records
+        ],
         formats={sample.info.format for sample in samples},
         rejected=prepared.rejected,
     )

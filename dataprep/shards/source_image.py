@@ -50,11 +50,18 @@ class LoadedImage(NamedTuple):
 def start_reading(
     root: str, sources: Sequence[str], sizes: Sequence[int], locations: Sequence[Location | None]
 ) -> Sequence[Future[Buffer] | None]:
-    """Begin to read images from object stores, several at a time; `None` for each image that is in a file."""
+    """Begin to read images from object stores, several at a time.
+
+    `None` for each image that is in a file.
+    """
     if not (is_url(root) or any(map(is_url, sources))):
         return [None] * len(sources)
     return [
-        _start(join_path(root, source), size) if location is None else _start_location(root, location, size)
+        (
+            _start(join_path(root, source), size)
+            if location is None
+            else _start_location(root, location, size)
+        )
         for source, size, location in zip(sources, sizes, locations, strict=True)
     ]
 
@@ -91,7 +98,9 @@ def load_image(
     if location is not None and location.reader == "pixels" and options.raw:
         image = _carry_pixels(data, options.raw)
     elif options.changes_images:
-        from dataprep.images.downscale import prepare  # imports imaging libraries that most runs do not need
+        from dataprep.images.downscale import (
+            prepare,
+        )  # imports imaging libraries that most runs do not need
 
         image = LoadedImage(*prepare(data, options))
     else:
@@ -101,7 +110,10 @@ def load_image(
     if not options.hash:
         return image
     return image._replace(
-        changes={**image.changes, HASH_COLUMN: _hash(image, known_hash if image.data is data else None)}
+        changes={
+            **image.changes,
+            HASH_COLUMN: _hash(image, known_hash if image.data is data else None),
+        }
     )
 
 
@@ -118,7 +130,9 @@ def _placement(data: bytes, image: LoadedImage, options: Options) -> Placement:
     if info.format == "raw" and image.data is data:
         return Placement((info.width, info.height), (info.width, info.height))
     if image.data is not data:
-        width, height, name = (changes[name] for name in ("original_width", "original_height", "original_format"))
+        width, height, name = (
+            changes[name] for name in ("original_width", "original_height", "original_format")
+        )
         info = ImageInfo(str(name), int(width or 0), int(height or 0))
     return find_placement(data, info, image.info, options.raw, changed=image.data is not data)
 
@@ -127,19 +141,30 @@ def _carry_pixels(data: bytes, raw: Raw) -> LoadedImage:
     """Return pixels as they are. The columns of the source say how they were made."""
     height, width, channels = raw.pixels
     if len(data) != height * width * channels:
-        raise Rejected("corrupt", f"{len(data)} bytes are not the pixels of a {width}x{height} image")
+        raise Rejected(
+            "corrupt", f"{len(data)} bytes are not the pixels of a {width}x{height} image"
+        )
     return LoadedImage(data, ImageInfo("raw", width, height), {})
 
 
-#: Errors that concern the source as a whole, its disk or its network: they stop the run. Any other error
-#: concerns one file, and rejects it. The next run tries it again.
+#: Errors that concern the source as a whole, its disk or its network: they stop the run. Any other
+#: error concerns one file, and rejects it. The next run tries it again.
 _STOPPING_ERRNOS = (
     *(errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV),
-    *(errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH),
+    *(
+        errno.ENOTCONN,
+        errno.ETIMEDOUT,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+    ),
 )
 
 
-def _read(root: str, source: str, size: int, location: Location | None, pending: Future[Buffer] | None) -> bytes:
+def _read(
+    root: str, source: str, size: int, location: Location | None, pending: Future[Buffer] | None
+) -> bytes:
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
     try:
@@ -157,14 +182,18 @@ def _read(root: str, source: str, size: int, location: Location | None, pending:
         if size == UNREADABLE or error.errno not in _STOPPING_ERRNOS:
             raise Rejected("unreadable", error.strerror or str(error)) from None
         raise SourceVanishedError(
-            f"the image existed when the source was scanned, but cannot be read now ({error.strerror})",
+            "the image existed when the source was scanned, but cannot be read now"
+            f" ({error.strerror})",
             file=join_path(root, location.container if location else source),
             hint="restore the source and run the same command again; finished shards are kept",
         ) from None
 
 
 def _start(path: str, size: int) -> Future[Buffer] | None:
-    """Begin to read an image if it is in an object store. Nothing is read of one that has another size, or is huge."""
+    """Begin to read an image if it is in an object store.
+
+    Nothing is read of one that has another size, or is huge.
+    """
     if not is_url(path) or size > MAX_BYTES:
         return None
     from manifests.remote import open_store
@@ -187,7 +216,8 @@ def _read_file(path: str, size: int) -> bytes:
     # Without O_NONBLOCK, opening a named pipe would block the run.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        # The scan reports no size for pipes and devices, so only files without a size need this check.
+        # The scan reports no size for pipes and devices, so only files without a size need this
+        # check.
         if size <= 0 and (size == UNREADABLE or not stat.S_ISREG(os.fstat(handle).st_mode)):
             raise Rejected("unreadable", "not a regular file")
         data = os.read(handle, size + 1)
@@ -205,5 +235,8 @@ def _check_size(actual: int, size: int, path: str) -> None:
             f"the image had {size} bytes when the source was scanned, but has "
             f"{'more' if actual > size else actual} now",
             file=path,
-            hint="wait until no program writes to the source, then convert or plan again with --overwrite",
+            hint=(
+                "wait until no program writes to the source, then convert or plan again with"
+                " --overwrite"
+            ),
         )

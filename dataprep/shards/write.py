@@ -1,6 +1,7 @@
 """Write one shard: its records, its DALI index and its sample table, then publish the three files.
 
-A shard does not depend on any other shard. Arrow is imported only when the table is built, so a worker starts quickly.
+A shard does not depend on any other shard. Arrow is imported only when the table is built, so a
+worker starts quickly.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """Everything that a worker needs to write one shard. The lists have one element per image, in stored order.
+    """Everything that a worker needs to write one shard.
+
+    The lists have one element per image, in stored order.
 
     Attributes:
         out: the output folder.
@@ -51,11 +54,13 @@ class ShardTask:
         sizes: sizes of the source images in bytes, when the source was scanned.
         labels: labels, from 0; `None` if they are not classes.
         class_names: the class name of each label that occurs, by label.
-        extra: additional columns for the sample table, with the labels if they are not classes; `None` if there are
-            none.
-        locations: where the images are inside containers; `None` if every image is a file of its own.
-        divided: whether the processes of a pool share the work; see `divides`. Shards that are copied are written
-            fastest by one process each, as long as there are enough of them for all processes.
+        extra: additional columns for the sample table, with the labels if they are not classes;
+            `None` if there are none.
+        locations: where the images are inside containers; `None` if every image is a file of its
+            own.
+        divided: whether the processes of a pool share the work; see `divides`. Shards that are
+            copied are written fastest by one process each, as long as there are enough of them for
+            all processes.
         label_type: what the labels are.
 
     """
@@ -119,7 +124,9 @@ class ShardResult:
         """The files of the shard; `None` if every image was rejected."""
         if not self.conversion.samples:
             return None
-        return Shard(self.conversion.shard, self.conversion.samples, self.conversion.index, self.table)
+        return Shard(
+            self.conversion.shard, self.conversion.samples, self.conversion.index, self.table
+        )
 
 
 def log_shard(log: logging.Logger, result: ShardResult) -> None:
@@ -138,25 +145,30 @@ def log_shard(log: logging.Logger, result: ShardResult) -> None:
 def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
     """Write one shard with its index and table, verify what was written, and publish the three files.
 
-    If every image is rejected, only the table is published: DALI refuses an empty shard, and the table alone tells
-    the next run that this shard is done.
+    If every image is rejected, only the table is published: DALI refuses an empty shard, and the
+    table alone tells the next run that this shard is done.
 
     Args:
         task: the shard.
-        pool: processes that share the work; `None` leaves it to this process. The bytes are the same.
+        pool: processes that share the work; `None` leaves it to this process. The bytes are the
+            same.
 
     Raises:
         SourceVanishedError: an image is gone, or its size changed after the scan.
-        StorageError: the output cannot be written, or the disk does not return the bytes that were written.
+        StorageError: the output cannot be written, or the disk does not return the bytes that were
+            written.
 
     """
     if pool is not None and not task.divided:
         return pool.apply(write_shard, task)
     shard_path, index_path, table_path = paths = [
-        os.path.join(task.out, task.name + suffix) for suffix in (FORMATS[task.options.fmt].SUFFIX, ".idx", ".parquet")
+        os.path.join(task.out, task.name + suffix)
+        for suffix in (FORMATS[task.options.fmt].SUFFIX, ".idx", ".parquet")
     ]
     try:
-        conversion, table = write_files(task, pool or InlinePool(), shard_path, index_path, table_path)
+        conversion, table = write_files(
+            task, pool or InlinePool(), shard_path, index_path, table_path
+        )
         if conversion.samples:
             storage.publish(paths)  # the table last: it marks the shard as done
         else:
@@ -203,8 +215,8 @@ def write_files(
 def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
     """Write the temporary file of the shard, and return what it contains.
 
-    The processes of the pool prepare segments. Each process returns the length of its segment, receives
-    the offset, and writes the segment there.
+    The processes of the pool prepare segments. Each process returns the length of its segment,
+    receives the offset, and writes the segment there.
     """
     end = FORMATS[task.options.fmt].END
     file = storage.PartialFile(path, storage.partial_path(path), create=True)
@@ -279,7 +291,9 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
         columns |= {name: extra[name] for name in extra.column_names}
     columns |= {name: records.columns.get(name, []) for name in task.options.added_columns}
     if task.options.hash:
-        columns[HASH_COLUMN] = pa.array(columns[HASH_COLUMN], pa.string())  # it may have no value at all
+        columns[HASH_COLUMN] = pa.array(
+            columns[HASH_COLUMN], pa.string()
+        )  # it may have no value at all
     if task.label_type in PLACED_TYPES:
         kinds = {**LABEL_COLUMNS[task.label_type]}
         kinds |= dict.fromkeys(ANNOTATED, "integer") if task.label_type == "boxes" else {}
@@ -291,7 +305,9 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
 def _count_changes(task: ShardTask, records: Segment) -> Mapping[str, tuple[int, int, int]]:
     """Return, for each value of ``change``, the number of samples and their total bytes in the source and as stored."""
     totals: dict[str, tuple[int, int, int]] = {}
-    for row, change, size in zip(records.rows, records.columns["change"], records.columns["size"], strict=True):
+    for row, change, size in zip(
+        records.rows, records.columns["change"], records.columns["size"], strict=True
+    ):
         samples, before, after = totals.get(change, (0, 0, 0))
         totals[change] = (samples + 1, before + task.sizes[row], after + size)
     return totals

@@ -1,7 +1,8 @@
 """Datasets to convert: folders, lists and tables of images, read as columns of samples.
 
-No image is opened: names and sizes come from `os.scandir` and `os.stat`, labels from folders, lists, tables or file
-names. The samples are stored as a few arrays, which stay small for millions of images.
+No image is opened: names and sizes come from `os.scandir` and `os.stat`, labels from folders,
+lists, tables or file names. The samples are stored as a few arrays, which stay small for millions
+of images.
 
 ::
 
@@ -34,7 +35,8 @@ __all__ = ["UNREADABLE", "Source", "SourceOptions", "read_source"]
 
 
 def __getattr__(name: str) -> Any:
-    # Most modules need the records only, and importing what reads sources takes longer than all else in a worker.
+    # Most modules need the records only, and importing what reads sources takes longer than all
+    # else in a worker.
     if name == "read_source":
         return import_module("dataprep.sources.recognize").read_source
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

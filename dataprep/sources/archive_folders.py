@@ -44,20 +44,27 @@ def read_archive(path: str, options: SourceOptions) -> Source:
     else:
         keep, layout = depth > 1, "archive of class folders"
     rows = np.flatnonzero(keep)
-    stray = [listing.names[row] for row in np.flatnonzero(~keep & (depth <= (2 if splits else 1))).tolist()]
+    stray = [
+        listing.names[row]
+        for row in np.flatnonzero(~keep & (depth <= (2 if splits else 1))).tolist()
+    ]
     notices += stray_notices(stray, "outside of class folders")
     if not len(rows):
         raise SourceError(
             "the archive has no class folders",
             file=path,
-            hint="pack the images as CLASS/IMAGE, or set --unlabelled; to use the shards of another tool as they are, "
-            "run `dataprep index`",
+            hint=(
+                "pack the images as CLASS/IMAGE, or set --unlabelled; to use the shards of another"
+                " tool as they are, run `dataprep index`"
+            ),
         )
     order = split_order(set(splits)) if splits else ("train",)
     split_of = {folder: order.index(split) for split, folder in splits.items()}
     names = pa.array([parts[row][1 if splits else 0] for row in rows.tolist()], pa.large_string())
     classes = options.classes or tuple(sorted(set(names.to_pylist())))
-    label, _ = number_labels(names, classes, lambda row: (f"{path}/{listing.names[int(rows[row])]}", None))
+    label, _ = number_labels(
+        names, classes, lambda row: (f"{path}/{listing.names[int(rows[row])]}", None)
+    )
     split = np.array([split_of[parts[row][0]] if splits else 0 for row in rows.tolist()], np.int8)
     in_order = np.lexsort((np.arange(len(rows)), label, split))
     return archive_source(
@@ -77,7 +84,10 @@ def list_images_of(path: str) -> Listing:
     _refuse_shard(listing)
     if listing.rejected and not listing.names:
         first = listing.rejected[0]
-        message = f"no image of the archive can be read; the first is {printable(first['source'])}: {first['detail']}"
+        message = (
+            f"no image of the archive can be read; the first is {printable(first['source'])}:"
+            f" {first['detail']}"
+        )
         raise SourceError(message, file=path, hint="copy the archive again, or make it again")
     return listing
 
@@ -155,10 +165,15 @@ def _split_folders(path: str, parts: Sequence[Sequence[str]]) -> dict[str, str]:
 
 
 def _refuse_shard(listing: Listing) -> None:
-    stems = {os.path.splitext(name)[0] for name in listing.others if name.lower().endswith(_SHARD_SUFFIXES)}
+    stems = {
+        os.path.splitext(name)[0]
+        for name in listing.others
+        if name.lower().endswith(_SHARD_SUFFIXES)
+    }
     if listing.names and any(os.path.splitext(name)[0] in stems for name in listing.names[:1000]):
         raise SourceError(
-            "the archive is a shard of a WebDataset: files with labels or captions are beside the images",
+            "the archive is a shard of a WebDataset: files with labels or captions are beside the"
+            " images",
             file=listing.path,
             hint="run `dataprep index` on the folder of the shards, and give that folder",
         )

@@ -1,4 +1,7 @@
-"""List the images in a tar or zip archive without unpacking it. A tar may contain tars, as ImageNet's does."""
+"""List the images in a tar or zip archive without unpacking it.
+
+A tar may contain tars, as ImageNet's does.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from manifests.errors import ShardError, SourceError, StorageError
 from manifests.json_members import shorten
 from manifests.text import printable
 
-#: A zip archive with a longer directory is refused, before it is read into memory. An entry takes at least 46 bytes.
+#: A zip archive with a longer directory is refused, before it is read into memory. An entry takes
+#: at least 46 bytes.
 MAX_DIRECTORY_BYTES = 1 << 30
 
 SUFFIXES = (".tar", ".zip")
@@ -64,7 +68,8 @@ class Listing:
         reader: how its members are read.
         images: the images.
         others: names of some other files.
-        rejected: rows for ``rejected.jsonl``: names that cannot be stored, and members that cannot be read.
+        rejected: rows for ``rejected.jsonl``: names that cannot be stored, and members that cannot
+            be read.
         notices: messages about files that were skipped.
         stamp: modification time and inode of the archive.
 
@@ -94,7 +99,9 @@ class Listing:
     def reject(self, member: str, reason: str, detail: str) -> None:
         """Add a row for ``rejected.jsonl``."""
         name = f"{os.path.basename(self.path)}/{member}".encode("utf-8", "surrogateescape")
-        self.rejected.append({"source": name.decode("utf-8", "backslashreplace"), "reason": reason, "detail": detail})
+        self.rejected.append(
+            {"source": name.decode("utf-8", "backslashreplace"), "reason": reason, "detail": detail}
+        )
 
 
 #: Names of other files to keep, to recognize what the archive is.
@@ -123,7 +130,8 @@ def list_archive(path: str) -> Listing:
     """List the images in an archive. Of each file, only the header is read.
 
     Raises:
-        SourceError: the archive is damaged, encrypted, or compressed in a way that cannot be read in place.
+        SourceError: the archive is damaged, encrypted, or compressed in a way that cannot be read
+            in place.
 
     """
     file = open_listed_file(path)
@@ -139,7 +147,9 @@ def list_archive(path: str) -> Listing:
     for member in members:
         if member.name in seen:
             message = f"the archive contains {shorten(member.name)} twice"
-            raise SourceError(message, file=path, hint="make the archive again, from unpacked files")
+            raise SourceError(
+                message, file=path, hint="make the archive again, from unpacked files"
+            )
         seen.add(member.name)
         problem = _problem(member.name)
         if problem == "hidden":
@@ -149,7 +159,9 @@ def list_archive(path: str) -> Listing:
             if len(listing.others) < _MAX_OTHERS:
                 listing.others.append(member.name)
         elif problem or member.reason:
-            listing.reject(member.name, *(("bad-name", problem) if problem else (member.reason, member.detail)))
+            listing.reject(
+                member.name, *(("bad-name", problem) if problem else (member.reason, member.detail))
+            )
         elif member.link is not None:
             links.append(member)
         else:
@@ -163,25 +175,37 @@ def list_archive(path: str) -> Listing:
     return listing
 
 
-def _linked(links: Sequence[Member], images: Sequence[Member], listing: Listing) -> Iterator[Member]:
-    """Yield the images that hard links lead to, under the names of the links. Other links are rejected."""
+def _linked(
+    links: Sequence[Member], images: Sequence[Member], listing: Listing
+) -> Iterator[Member]:
+    """Yield the images that hard links lead to, under the names of the links.
+
+    Other links are rejected.
+    """
     targets = {member.name: member for member in images} if links else {}
     for member in links:
         target = member.link or ""
         if target in targets:
             yield targets[target]._replace(name=member.name)
         else:
-            listing.reject(member.name, "unreadable", f"a link to {shorten(target)}, no image in the archive")
+            listing.reject(
+                member.name, "unreadable", f"a link to {shorten(target)}, no image in the archive"
+            )
 
 
 def _problem(name: str) -> str:
     parts = name.split("/")
-    if any(part == "__MACOSX" or (part.startswith(".") and part not in {".", ".."}) for part in parts):
+    if any(
+        part == "__MACOSX" or (part.startswith(".") and part not in {".", ".."}) for part in parts
+    ):
         return "hidden"
     if not is_utf8(name):
         return "the name in the archive is not valid UTF-8; rename the file"
     if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
-        return "the name in the archive leads out of its folder or contains a backslash; make the archive again"
+        return (
+            "the name in the archive leads out of its folder or contains a backslash; make the"
+            " archive again"
+        )
     return ""
 
 
@@ -204,12 +228,17 @@ def _tar_members(file: ContainerFile) -> Iterator[Member]:
 
 
 def _tar_member(member: tar.Member, folder: str, start: int) -> Member:
-    """Return a member of a tar archive that begins at byte `start`. A symbolic link may lead anywhere: no image."""
+    """Return a member of a tar archive that begins at byte `start`.
+
+    A symbolic link may lead anywhere: no image.
+    """
     found = Member(folder + _normal(member.name), start + member.data, member.size, member.size)
     if member.link is None:
         return found
     if member.symbolic:
-        detail = f"a symbolic link to {shorten(member.link)}; pack the archive with tar --dereference"
+        detail = (
+            f"a symbolic link to {shorten(member.link)}; pack the archive with tar --dereference"
+        )
         return found._replace(reason="unreadable", detail=detail)
     return found._replace(link=folder + _normal(member.link))
 
@@ -233,8 +262,12 @@ def _zip_members(file: ContainerFile) -> Iterator[Member]:
     try:
         infos = _directory(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError) as error:
-        hint = "copy it again, or make it again; parts of an archive in several files must be joined"
-        raise SourceError(f"the file is not a complete zip archive ({error})", file=file.path, hint=hint) from None
+        hint = (
+            "copy it again, or make it again; parts of an archive in several files must be joined"
+        )
+        raise SourceError(
+            f"the file is not a complete zip archive ({error})", file=file.path, hint=hint
+        ) from None
     stored = 0
     for info in infos:
         if info.is_dir():
@@ -248,10 +281,13 @@ def _zip_members(file: ContainerFile) -> Iterator[Member]:
             problem = f"is compressed with {method}, which is not read in place"
         if problem:
             hint = "unpack the archive and give the folder, or pack it again with `zip -0`"
-            raise SourceError(f"member {shorten(info.filename)} {problem}", file=file.path, hint=hint)
+            raise SourceError(
+                f"member {shorten(info.filename)} {problem}", file=file.path, hint=hint
+            )
         if stored > file.size or info.header_offset < 0:
             message = (
-                f"the members overlap: {shorten(info.filename)} does not fit into the {file.size:,} bytes of the file"
+                f"the members overlap: {shorten(info.filename)} does not fit into the {file.size:,}"
+                " bytes of the file"
             )
             raise SourceError(message, file=file.path, hint="make the archive again")
         crc = info.CRC.to_bytes(4, "big")
@@ -267,9 +303,15 @@ def _damage(info: zipfile.ZipInfo, size: int) -> tuple[str, str]:
     if stored > MAX_BYTES:
         return "too-large", f"{stored} bytes in the zip archive, but the limit is {MAX_BYTES}"
     if stored > max_deflated_bytes(info.file_size):
-        return "corrupt", f"the zip archive states {stored} compressed bytes for {info.file_size} bytes"
+        return (
+            "corrupt",
+            f"the zip archive states {stored} compressed bytes for {info.file_size} bytes",
+        )
     if end > size:
-        return "truncated", f"the zip archive has {size} bytes, and the member would end at byte {end} or later"
+        return (
+            "truncated",
+            f"the zip archive has {size} bytes, and the member would end at byte {end} or later",
+        )
     return "", ""
 
 
@@ -286,7 +328,9 @@ class _BoundedReads:
         self._at = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        self._at = (
+            offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        )
         if self._at < 0:
             raise ValueError("it begins before the file")
         return self._at

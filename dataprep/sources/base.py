@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from manifests.labels import LabelType
 from manifests.schema import DEFAULT_MAX_CLASSES, TABLE_COLUMNS
 
-#: Default names of the label column. A column with one of these names is not also kept as an extra column.
+#: Default names of the label column. A column with one of these names is not also kept as an extra
+#: column.
 LABEL_COLUMNS = ("label", "class", "target")
 
 #: Names that sample tables and records already use, so extra columns cannot have them.
 RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
 
-#: Longest name of an extra column, in bytes: `dataprep index` reads TFRecord features with names of up to 127 bytes.
+#: Longest name of an extra column, in bytes: `dataprep index` reads TFRecord features with names of
+#: up to 127 bytes.
 MAX_COLUMN_NAME = 100
 
 
@@ -27,16 +29,20 @@ class SourceOptions:
     """How to read a source that does not follow the defaults.
 
     Attributes:
-        image_root: folder that the paths of a list or table are relative to; `None` is the folder of the list.
+        image_root: folder that the paths of a list or table are relative to; `None` is the folder
+            of the list.
         path_column: column of a table with the path of each image; `None` tries common names.
-        label_column: column of a table, or part of `pattern`, with the label; `None` tries common names.
-        split_column: column of a table with the split; `None` is ``split`` if there is such a column.
+        label_column: column of a table, or part of `pattern`, with the label; `None` tries common
+            names.
+        split_column: column of a table with the split; `None` is ``split`` if there is such a
+            column.
         classes: class names in label order; `None` takes them from the source.
         pattern: pattern of the file names, as in `dataprep.sources.patterns.parse_pattern`.
-        max_classes: integer labels in a list or table must be less than this, unless `classes` is given.
+        max_classes: integer labels in a list or table must be less than this, unless `classes` is
+            given.
         label_type: what the labels are; `None` detects it. ``"none"`` leaves them out.
-        label_separator: text between the classes of an image with several, or between its numbers; `None` is ``|`` for
-            classes.
+        label_separator: text between the classes of an image with several, or between its numbers;
+            `None` is ``|`` for classes.
 
     """
 
@@ -64,28 +70,35 @@ class Source:
         label: int32 [n], 0 to ``len(classes) - 1``; zeros if `label_type` is not ``"class"``.
         split: int8 [n], 0 to ``len(splits) - 1``.
         size: int64 [n], file size in bytes; `UNREADABLE` if it is not known.
-        extra: Arrow table of n rows with the extra columns of the source, and with the labels if they are not classes,
-            in the columns of `manifests.labels.LABEL_COLUMNS`. Of masks and depths, it has the column ``mask_source``.
+        extra: Arrow table of n rows with the extra columns of the source, and with the labels if
+            they are not classes, in the columns of `manifests.labels.LABEL_COLUMNS`. Of masks and
+            depths, it has the column ``mask_source``.
         notices: messages for the user, one line each.
         rejected: rows for ``rejected.jsonl``: files that the scan itself rejected.
-        scanned: whether the images were found by scanning `root`; if so, the output must not be inside `root`.
-        stamp: int64 [n, 2], modification time in ns and inode of each file, -1 if not known; with masks or depth maps,
-            numbers that change with those of either file. Two runs compare them to find files that were replaced by
-            others of the same size. `None` if the source cannot tell.
+        scanned: whether the images were found by scanning `root`; if so, the output must not be
+            inside `root`.
+        stamp: int64 [n, 2], modification time in ns and inode of each file, -1 if not known; with
+            masks or depth maps, numbers that change with those of either file. Two runs compare
+            them to find files that were replaced by others of the same size. `None` if the source
+            cannot tell.
         folders: device and inode of each folder that was scanned.
-        location: where the images are inside containers: an Arrow table of n rows with the columns of
-            `dataprep.containers.base.location_schema`. `path` then names the container and the image in it, for
-            messages and the ``source`` column. `None` if every image is a file of its own.
-        group: int64 [n]: images with the same number are fast to read one after the other, such as those in a row
-            group of a Parquet file. `None` if the order does not matter.
-        prepared: whether the source is a dataset of this project. Then columns that a conversion adds are replaced.
-        measured: width and height of each image in pixels, if they are known: an Arrow table of n rows. `None` if they
-            are not.
-        copies: int64 [n]: the smallest row of the images that are copies of each other. `None` if the images were not
-            compared.
+        location: where the images are inside containers: an Arrow table of n rows with the columns
+            of `dataprep.containers.base.location_schema`. `path` then names the container and the
+            image in it, for messages and the ``source`` column. `None` if every image is a file of
+            its own.
+        group: int64 [n]: images with the same number are fast to read one after the other, such as
+            those in a row group of a Parquet file. `None` if the order does not matter.
+        prepared: whether the source is a dataset of this project. Then columns that a conversion
+            adds are replaced.
+        measured: width and height of each image in pixels, if they are known: an Arrow table of n
+            rows. `None` if they are not.
+        copies: int64 [n]: the smallest row of the images that are copies of each other. `None` if
+            the images were not compared.
         label_type: what the labels are.
-        label_origin: where the labels come from, to show to the user: ``"column 'tags', separated by '|'"``.
-        pixels: height, width and channels if the images are pixels that are not encoded. `None` if they are encoded.
+        label_origin: where the labels come from, to show to the user: ``"column 'tags', separated
+            by '|'"``.
+        pixels: height, width and channels if the images are pixels that are not encoded. `None` if
+            they are encoded.
 
     """
 

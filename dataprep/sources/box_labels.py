@@ -64,15 +64,21 @@ def box_columns(boxes: BoxList, sizes: NDArray[np.int64]) -> BoxColumns:
 
     Args:
         boxes: the boxes, of images 0 to n - 1.
-        sizes: width and height of each image as the annotations state them, int64 [n, 2]; 0 if they do not.
+        sizes: width and height of each image as the annotations state them, int64 [n, 2]; 0 if they
+            do not.
 
     """
-    image, label, place = (np.array(part, np.int64) for part in (boxes.image, boxes.label, boxes.place))
+    image, label, place = (
+        np.array(part, np.int64) for part in (boxes.image, boxes.label, boxes.place)
+    )
     corners = np.array(boxes.corners, np.float64).reshape(-1, 4)
     room = np.concatenate([np.where(sizes[image] > 0, sizes[image], np.inf)] * 2, axis=1)
     wrong = ((corners < -TOLERANCE) | (corners > room + TOLERANCE)).any(axis=1)
     wrong |= (corners[:, 2:] < corners[:, :2]).any(axis=1)
-    outside = {int(at): int(number) for at, number in zip(image[wrong][::-1], place[wrong][::-1], strict=True)}
+    outside = {
+        int(at): int(number)
+        for at, number in zip(image[wrong][::-1], place[wrong][::-1], strict=True)
+    }
     clipped = np.clip(corners, 0, room)
     beyond = int((~wrong & (clipped != corners).any(axis=1)).sum())
     # In float32, as they are stored, a box may have no area although it has one in float64.
@@ -86,13 +92,21 @@ def box_columns(boxes: BoxList, sizes: NDArray[np.int64]) -> BoxColumns:
     notices = []
     if empty.any():
         notices.append(
-            f"left out {plural(int(empty.sum()), 'box')} without an area; the first is number {place[empty][0]}"
+            f"left out {plural(int(empty.sum()), 'box')} without an area; the first is number"
+            f" {place[empty][0]}"
         )
     if beyond:
-        notices.append(f"clipped {plural(beyond, 'box')} that reach up to {TOLERANCE:g} pixel beyond their image")
+        notices.append(
+            f"clipped {plural(beyond, 'box')} that reach up to {TOLERANCE:g} pixel beyond their"
+            " image"
+        )
     return BoxColumns(
-        pa.ListArray.from_arrays(offsets, pa.FixedSizeListArray.from_arrays(flat, 4)).cast(arrow_type("boxes")),
-        pa.ListArray.from_arrays(offsets, pa.array(label[kept][order], pa.int64())).cast(arrow_type("integers")),
+        pa.ListArray.from_arrays(offsets, pa.FixedSizeListArray.from_arrays(flat, 4)).cast(
+            arrow_type("boxes")
+        ),
+        pa.ListArray.from_arrays(offsets, pa.array(label[kept][order], pa.int64())).cast(
+            arrow_type("integers")
+        ),
         outside,
         tuple(notices),
     )
@@ -107,14 +121,18 @@ def reject_outside(
         source: the images.
         columns: what `box_columns` returned.
         sizes: width and height of each image, int64 [n, 2].
-        name: returns what to call a box in a message, from the number of its image and its place in the annotations.
+        name: returns what to call a box in a message, from the number of its image and its place in
+            the annotations.
 
     """
     return tuple(
         {
             "source": source.path[image].as_py(),
             "reason": "bad-label",
-            "detail": f"{name(image, place)} is outside of the image of {sizes[image, 0]}x{sizes[image, 1]} pixels",
+            "detail": (
+                f"{name(image, place)} is outside of the image of"
+                f" {sizes[image, 0]}x{sizes[image, 1]} pixels"
+            ),
         }
         for image, place in sorted(columns.outside.items())
     )

@@ -26,7 +26,10 @@ RENAME_HINT = "rename one of them with --rename-classes FILE, lines of `old,new`
 
 
 def used_classes(source: Source) -> NDArray[np.int64]:
-    """Return the labels of the classes that have samples, ascending, int64 [N]; for masks, all labels."""
+    """Return the labels of the classes that have samples, ascending, int64 [N].
+
+    For masks, all labels.
+    """
     column = CLASS_COLUMNS.get(source.label_type)
     if column is not None:
         return np.unique(np.asarray(pc.list_flatten(source.extra[column]))).astype(np.int64)
@@ -40,7 +43,8 @@ def extended_classes(classes: Sequence[str], source: Source, first: str) -> tupl
 
     Args:
         classes: the classes that are there.
-        source: the source. Of its classes, those without samples are left out, unless it begins with `classes`.
+        source: the source. Of its classes, those without samples are left out, unless it begins
+            with `classes`.
         first: where `classes` come from, for messages.
 
     Raises:
@@ -64,28 +68,34 @@ def check_names(before: Sequence[str], names: Sequence[str], first: str, second:
         second: the second one.
 
     Raises:
-        SourceError: only one of them has names, or two names differ only in case, spaces, ``_`` or ``-``.
+        SourceError: only one of them has names, or two names differ only in case, spaces, ``_`` or
+            ``-``.
 
     """
     numbered = [all(map(_NUMBER.fullmatch, each)) for each in (before, names)]
     if before and names and numbered[0] != numbered[1]:
-        (numbers, named) = (first, second) if numbered[0] else (second, first)
+        numbers, named = (first, second) if numbered[0] else (second, first)
         number, name = (before[0], names[0]) if numbered[0] else (names[0], before[0])
         raise SourceError(
-            f"the classes are numbers, such as {number}, but those of {printable(named)} have names, such as "
-            f"{printable(name)}",
+            f"the classes are numbers, such as {number}, but those of {printable(named)} have"
+            f" names, such as {printable(name)}",
             file=numbers,
-            hint="name them with --classes FILE, one name per line in label order, or with --rename-classes FILE, "
-            "lines of `0,name`",
+            hint=(
+                "name them with --classes FILE, one name per line in label order, or with"
+                " --rename-classes FILE, lines of `0,name`"
+            ),
         )
     known = {_plain(name): name for name in before}
     for name in names:
         other = known.get(_plain(name), name)
         if other != name and name not in before:
             raise SourceError(
-                f"class {printable(name)} is almost the class {printable(other)} of {printable(first)}",
+                f"class {printable(name)} is almost the class {printable(other)} of"
+                f" {printable(first)}",
                 file=second,
-                hint=f"if both are one class, {RENAME_HINT}; else list all names with --classes FILE",
+                hint=(
+                    f"if both are one class, {RENAME_HINT}; else list all names with --classes FILE"
+                ),
             )
 
 
@@ -107,7 +117,8 @@ def relabel(source: Source, classes: tuple[str, ...]) -> Source:
     column = CLASS_COLUMNS.get(source.label_type)
     if source.label_type == "mask" and not np.array_equal(mapping, np.arange(len(mapping))):
         raise SourceError(
-            "its classes have other numbers than those of the first source, and the pixels of masks are not changed",
+            "its classes have other numbers than those of the first source, and the pixels of masks"
+            " are not changed",
             file=source.root,
             hint="give sources whose masks number the same classes alike",
         )
@@ -125,10 +136,13 @@ def relabel_lists(column: pa.Array, mapping: NDArray[np.int32], label_type: Labe
     Args:
         column: lists of labels, [n].
         mapping: the new label of each label, int32 [classes]. Several may become one.
-        label_type: several classes are sorted, and each is there once; those of boxes keep their places.
+        label_type: several classes are sorted, and each is there once; those of boxes keep their
+            places.
 
     """
-    new = Lists(pa.array(mapping[np.asarray(pc.list_flatten(column))], pa.int64()), _lengths(column))
+    new = Lists(
+        pa.array(mapping[np.asarray(pc.list_flatten(column))], pa.int64()), _lengths(column)
+    )
     if label_type == "multi-label":
         new = new.sorted_unique(np.asarray(new.values).astype(np.int32))
     return new.as_array(arrow_type("integers"))
@@ -154,7 +168,8 @@ def read_renames(file: str) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CallError(
-            f"--rename-classes {file} cannot be read: {reason}", hint="give a UTF-8 text file with lines of `old,new`"
+            f"--rename-classes {file} cannot be read: {reason}",
+            hint="give a UTF-8 text file with lines of `old,new`",
         ) from None
     lines = text.splitlines()
     renames: dict[str, str] = {}
@@ -165,7 +180,12 @@ def read_renames(file: str) -> dict[str, str]:
         old, new = [each.strip() for each in row] if len(row) == 2 else ("", "")
         if not old or not new:
             message = f"the line must be two class names, not {printable(line[:80])}"
-            raise SourceError(message, file=file, line=number, hint="write the old name, a comma, and the new name")
+            raise SourceError(
+                message,
+                file=file,
+                line=number,
+                hint="write the old name, a comma, and the new name",
+            )
         if old in renames:
             message = f"class {printable(old)} is renamed twice"
             raise SourceError(message, file=file, line=number, hint="list each old name once")
@@ -173,7 +193,9 @@ def read_renames(file: str) -> dict[str, str]:
     return renames
 
 
-def rename_classes(sources: Sequence[Source], renames: Mapping[str, str], file: str) -> list[Source]:
+def rename_classes(
+    sources: Sequence[Source], renames: Mapping[str, str], file: str
+) -> list[Source]:
     """Rename classes of some sources. Classes that get the same name become one class.
 
     Raises:

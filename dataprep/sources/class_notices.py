@@ -21,8 +21,8 @@ def class_notices(source: Source) -> Iterator[str]:
     used = len(np.unique(source.label))
     if used == len(source) >= _MANY_CLASSES:
         yield (
-            f"each of the {plural(used, 'image')} has a class of its own; if the labels are not classes, set "
-            "--label-type regression or caption, or --unlabelled"
+            f"each of the {plural(used, 'image')} has a class of its own; if the labels are not"
+            " classes, set --label-type regression or caption, or --unlabelled"
         )
     counts = np.zeros((len(source.splits), len(source.classes)), np.int64)
     np.add.at(counts, (source.split, source.label), 1)
@@ -42,7 +42,9 @@ def class_notices(source: Source) -> Iterator[str]:
 
 
 def _identity_notice(source: Source, has_class: NDArray[np.bool_]) -> str:
-    """Report the number of classes in each split; for re-identification, train shares no class with the other splits.
+    """Report the number of classes in each split.
+
+    For re-identification, train shares no class with the other splits.
 
     Args:
         source: the samples.
@@ -50,7 +52,8 @@ def _identity_notice(source: Source, has_class: NDArray[np.bool_]) -> str:
 
     """
     per_split = ", ".join(
-        f"{split} {count:,}" for split, count in zip(source.splits, has_class.sum(1).tolist(), strict=True)
+        f"{split} {count:,}"
+        for split, count in zip(source.splits, has_class.sum(1).tolist(), strict=True)
     )
     if "train" not in source.splits:
         return f"classes: {per_split}"

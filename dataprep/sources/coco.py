@@ -28,7 +28,9 @@ from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import plural, printable
 
 #: Names of annotation files, as far as they say what is in them.
-_NAME = re.compile(r"(instances|captions|person_keypoints|panoptic|stuff|image_info|pixelmaps)_(.+)\.json")
+_NAME = re.compile(
+    r"(instances|captions|person_keypoints|panoptic|stuff|image_info|pixelmaps)_(.+)\.json"
+)
 _ROBOFLOW = "_annotations.coco.json"
 
 #: Images that are looked for to find the folder of a file's images.
@@ -70,28 +72,43 @@ def read_coco(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
     if not files:
         names = ", ".join(sorted(os.path.basename(each.path) for _, each in found))
         raise CallError(
-            f"{printable(src)} has no {_PREFIXES[label_type]}_*.json for --label-type {label_type}, only {names}",
-            hint="give another label type, add the file, or give one of these files as --src with --image-root",
+            f"{printable(src)} has no {_PREFIXES[label_type]}_*.json for --label-type {label_type},"
+            f" only {names}",
+            hint=(
+                "give another label type, add the file, or give one of these files as --src with"
+                " --image-root"
+            ),
         )
     source = _read_files(src, files, label_type, options)
     both = {prefix for prefix, _ in found} >= {*_PREFIXES.values()}
     other = "caption" if label_type == "boxes" else "boxes"
-    notices = (f"the annotations have captions and boxes; --label-type {other} converts the others",) if both else ()
+    notices = (
+        (f"the annotations have captions and boxes; --label-type {other} converts the others",)
+        if both
+        else ()
+    )
     return replace(source, notices=(*source.notices, *notices))
 
 
 def read_coco_file(file: str, options: SourceOptions) -> Source | None:
-    """Read one annotation file in COCO's format; `None` if it is another kind of file. See `read_coco`."""
+    """Read one annotation file in COCO's format; `None` if it is another kind of file.
+
+    See `read_coco`.
+    """
     if not is_coco(file):
         return None
     root = options.image_root or parent_folder(file) or "."
-    label_type = options.label_type or ("caption" if os.path.basename(file).startswith("captions_") else "boxes")
+    label_type = options.label_type or (
+        "caption" if os.path.basename(file).startswith("captions_") else "boxes"
+    )
     if label_type not in _PREFIXES:
         raise _wrong_type(file, label_type)
     name = _NAME.fullmatch(os.path.basename(file))
     stem = name[2] if name else os.path.splitext(os.path.basename(file))[0]
     split = _split_name(stem) or "train"
-    return _read_files(root, [AnnotationFile(file, split, ("", stem, "images"))], label_type, options)
+    return _read_files(
+        root, [AnnotationFile(file, split, ("", stem, "images"))], label_type, options
+    )
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -101,7 +118,11 @@ def _find_files(src: str, folders: Sequence[str]) -> list[tuple[str, AnnotationF
     """Return the annotation files with the kinds that their names state, which may be empty."""
     found = []
     for folder in [name for name in folders if name.lower() == "annotations"]:
-        names = [name for name in _json_files(f"{src}/{folder}") if not name.startswith(("panoptic_", "image_info_"))]
+        names = [
+            name
+            for name in _json_files(f"{src}/{folder}")
+            if not name.startswith(("panoptic_", "image_info_"))
+        ]
         for name in names:
             match = _NAME.fullmatch(name)
             if match is None and not is_coco(f"{src}/{folder}/{name}"):
@@ -109,7 +130,9 @@ def _find_files(src: str, folders: Sequence[str]) -> list[tuple[str, AnnotationF
             stem = match[2] if match else os.path.splitext(name)[0]
             places = (stem, f"images/{stem}", *_alias_folders(stem, folders), "images", "")
             split = _split_name(stem) or ("train" if len(names) == 1 else stem)
-            found.append((match[1] if match else "", AnnotationFile(f"{src}/{folder}/{name}", split, places)))
+            found.append(
+                (match[1] if match else "", AnnotationFile(f"{src}/{folder}/{name}", split, places))
+            )
     for folder in folders:
         if storage.is_file(f"{src}/{folder}/{_ROBOFLOW}"):
             split = SPLIT_ALIASES.get(folder.lower(), folder)
@@ -121,7 +144,9 @@ def _find_files(src: str, folders: Sequence[str]) -> list[tuple[str, AnnotationF
 
 def _json_files(folder: str) -> list[str]:
     with scan_folder(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.name.endswith(".json") and not is_folder(entry))
+        return sorted(
+            entry.name for entry in entries if entry.name.endswith(".json") and not is_folder(entry)
+        )
 
 
 def _split_name(stem: str) -> str | None:
@@ -135,7 +160,9 @@ def _alias_folders(stem: str, folders: Sequence[str]) -> list[str]:
     return [*names, *(f"images/{name}" for name in (split, stem) if name)]
 
 
-def _label_type(src: str, found: Sequence[tuple[str, AnnotationFile]], options: SourceOptions) -> LabelType:
+def _label_type(
+    src: str, found: Sequence[tuple[str, AnnotationFile]], options: SourceOptions
+) -> LabelType:
     if options.label_type is not None and options.label_type not in _PREFIXES:
         raise _wrong_type(src, options.label_type)
     kinds = {prefix for prefix, _ in found}
@@ -152,7 +179,9 @@ def _wrong_type(src: str, label_type: LabelType) -> CallError:
 # --- sources -------------------------------------------------------------------------------------
 
 
-def _read_files(root: str, files: Sequence[AnnotationFile], label_type: LabelType, options: SourceOptions) -> Source:
+def _read_files(
+    root: str, files: Sequence[AnnotationFile], label_type: LabelType, options: SourceOptions
+) -> Source:
     names = split_order({each.split for each in files})
     check_split_names(names, os.path.dirname(files[0].path))
     if len(names) < len(files):
@@ -164,7 +193,9 @@ def _read_files(root: str, files: Sequence[AnnotationFile], label_type: LabelTyp
     parts: list[Source] = []
     notices = []
     for each in sorted(files, key=lambda file: names.index(file.split)):
-        annotations = AnnotationReader(each.path, label_type, chosen=options.label_type is not None).read()
+        annotations = AnnotationReader(
+            each.path, label_type, chosen=options.label_type is not None
+        ).read()
         folder = _folder_of_images(root, each, annotations)
         if folder is None and len(files) > 1:
             notices.append(f"skipped {os.path.basename(each.path)}: its images are not there")
@@ -176,7 +207,10 @@ def _read_files(root: str, files: Sequence[AnnotationFile], label_type: LabelTyp
         raise SourceError(
             f"no folder has the images of {os.path.basename(files[0].path)}",
             file=root,
-            hint=f"put them into {files[0].folders[0]}/, or give the file as --src, with --image-root",
+            hint=(
+                f"put them into {files[0].folders[0]}/, or give the file as --src, with"
+                " --image-root"
+            ),
         )
     return _joined(root, parts, notices)
 
@@ -185,7 +219,11 @@ def _folder_of_images(root: str, file: AnnotationFile, annotations: Annotations)
     """Return the first folder with one of the first images. A few may be missing."""
     first = [*annotations.names[:_TRIED]]
     return next(
-        (folder for folder in file.folders if any(storage.is_file(os.path.join(root, folder, name)) for name in first)),
+        (
+            folder
+            for folder in file.folders
+            if any(storage.is_file(os.path.join(root, folder, name)) for name in first)
+        ),
         None,
     )
 
@@ -196,7 +234,10 @@ def _source(
     annotations: Annotations,
     folder: str,
 ) -> Source:
-    path = pa.array([os.path.normpath(os.path.join(folder, name)) for name in annotations.names], pa.large_string())
+    path = pa.array(
+        [os.path.normpath(os.path.join(folder, name)) for name in annotations.names],
+        pa.large_string(),
+    )
     stats = file_stats(root, path)
     images = np.array([*annotations.ids], np.int64)
     source = Source(
@@ -216,22 +257,40 @@ def _source(
     return source
 
 
-def _with_captions(source: Source, file: AnnotationFile, annotations: Annotations, options: SourceOptions) -> Source:
+def _with_captions(
+    source: Source, file: AnnotationFile, annotations: Annotations, options: SourceOptions
+) -> Source:
     del file, options
     rows = sorted(annotations.captions)
     missing = sorted({*range(len(source))} - {*rows})
     captions = pa.array(["\n".join(annotations.captions[row]) for row in rows], pa.string())
     rejected = tuple(
-        {"source": source.path[row].as_py(), "reason": "bad-label", "detail": "no annotation has a caption of it"}
+        {
+            "source": source.path[row].as_py(),
+            "reason": "bad-label",
+            "detail": "no annotation has a caption of it",
+        }
         for row in missing
     )
     kept = take_rows(source, np.array(rows, np.int64))
     count = sum(map(len, annotations.captions.values()))
-    notices = (f"{plural(count, 'caption')} of {plural(len(rows), 'image')}; those of an image are lines of one text",)
-    return replace(kept, extra=kept.extra.append_column("caption", captions), rejected=rejected, notices=notices)
+    notices = (
+        (
+            f"{plural(count, 'caption')} of {plural(len(rows), 'image')}; those of an image are"
+            " lines of one text"
+        ),
+    )
+    return replace(
+        kept,
+        extra=kept.extra.append_column("caption", captions),
+        rejected=rejected,
+        notices=notices,
+    )
 
 
-def _with_boxes(source: Source, file: AnnotationFile, annotations: Annotations, options: SourceOptions) -> Source:
+def _with_boxes(
+    source: Source, file: AnnotationFile, annotations: Annotations, options: SourceOptions
+) -> Source:
     classes, label_of, notices = _classes(file, annotations, options)
     boxes = annotations.boxes
     for at, category in enumerate(boxes.label):
@@ -239,8 +298,12 @@ def _with_boxes(source: Source, file: AnnotationFile, annotations: Annotations, 
     sizes = np.array(annotations.sizes, np.int64).reshape(-1, 2)
     columns = box_columns(boxes, sizes)
     name = os.path.basename(file.path)
-    rejected = reject_outside(source, columns, sizes, lambda _, place: f"annotations[{place}].bbox of {name}")
-    extra = source.extra.append_column("boxes", columns.boxes).append_column("box_labels", columns.labels)
+    rejected = reject_outside(
+        source, columns, sizes, lambda _, place: f"annotations[{place}].bbox of {name}"
+    )
+    extra = source.extra.append_column("boxes", columns.boxes).append_column(
+        "box_labels", columns.labels
+    )
     for name, values in zip(ANNOTATED, sizes.T, strict=True):
         extra = extra.append_column(name, pa.array(values))
     if annotations.crowds:
@@ -250,7 +313,13 @@ def _with_boxes(source: Source, file: AnnotationFile, annotations: Annotations, 
     kept = np.array([row for row in range(len(source)) if row not in columns.outside], np.int64)
     if without := int((np.asarray(pc.list_value_length(columns.boxes))[kept] == 0).sum()):
         notices.append(f"{plural(without, 'image')} without a box")
-    source = replace(source, extra=extra, classes=classes, rejected=rejected, notices=(*notices, *columns.notices))
+    source = replace(
+        source,
+        extra=extra,
+        classes=classes,
+        rejected=rejected,
+        notices=(*notices, *columns.notices),
+    )
     return take_rows(source, kept) if rejected else source
 
 
@@ -262,7 +331,9 @@ def _classes(
     names = [annotations.categories[each] for each in ids]
     if len({*names}) < len(names):
         name = next(name for name in names if names.count(name) > 1)
-        raise SourceError(f"two categories have the name {shorten(name)}", file=file.path, hint=EXPORT)
+        raise SourceError(
+            f"two categories have the name {shorten(name)}", file=file.path, hint=EXPORT
+        )
     classes = options.classes or tuple(names)
     if unknown := sorted({*names} - {*classes}):
         raise SourceError(
@@ -274,7 +345,10 @@ def _classes(
     label_of = {category: number[name] for category, name in annotations.categories.items()}
     notices = []
     if not options.classes and ids and ids != [*range(ids[0], ids[0] + len(ids))]:
-        notices.append(f"the ids of the categories, {ids[0]} to {ids[-1]}, have holes: labels are 0 to {len(ids) - 1}")
+        notices.append(
+            f"the ids of the categories, {ids[0]} to {ids[-1]}, have holes: labels are 0 to"
+            f" {len(ids) - 1}"
+        )
     return classes, label_of, notices
 
 
@@ -298,7 +372,10 @@ def _joined(root: str, parts: Sequence[Source], notices: Sequence[str]) -> Sourc
         size=np.concatenate([part.size for part in parts]),
         stamp=np.concatenate([part.stamp for part in parts if part.stamp is not None]),
         extra=pa.concat_tables([part.extra for part in parts]),
-        notices=(*notices, *(f"{part.label_origin}: {text}" for part in parts for text in part.notices)),
+        notices=(
+            *notices,
+            *(f"{part.label_origin}: {text}" for part in parts for text in part.notices),
+        ),
         rejected=rejected,
         label_origin=", ".join(part.label_origin for part in parts),
     )

@@ -16,7 +16,8 @@ from manifests.schema import MAX_LABEL
 EXPORT = "export the annotations again, or correct the file"
 
 _PANOPTIC_HINT = (
-    "use instances_*.json for boxes; for masks, write the class of each pixel into gray PNGs: images/, masks/"
+    "use instances_*.json for boxes; for masks, write the class of each pixel into gray PNGs:"
+    " images/, masks/"
 )
 _KEYPOINTS_HINT = "--label-type boxes converts the boxes, and leaves the key points out"
 
@@ -57,7 +58,10 @@ class Annotations:
 
 
 class AnnotationReader:
-    """Reads one annotation file. Images may come after their annotations, so ids are resolved at the end."""
+    """Reads one annotation file.
+
+    Images may come after their annotations, so ids are resolved at the end.
+    """
 
     def __init__(self, file: str, label_type: LabelType, *, chosen: bool = False) -> None:
         """Read nothing yet.
@@ -77,8 +81,8 @@ class AnnotationReader:
         """Read the file.
 
         Raises:
-            SourceError: it is not valid JSON, a member is missing or wrong, or refers to an unknown id; or the
-                annotations are of another kind, such as panoptic ones.
+            SourceError: it is not valid JSON, a member is missing or wrong, or refers to an unknown
+                id; or the annotations are of another kind, such as panoptic ones.
 
         """
         add = {"images": self._image, "annotations": self._annotation, "categories": self._category}
@@ -101,7 +105,12 @@ class AnnotationReader:
 
     def _text(self, place: str, item: dict[str, Any], name: str) -> str:
         value = item.get(name)
-        if not isinstance(value, str) or not value.strip() or not is_unicode(value) or "\0" in value:
+        if (
+            not isinstance(value, str)
+            or not value.strip()
+            or not is_unicode(value)
+            or "\0" in value
+        ):
             self._fail(f"{place}.{name} must be text, not {shorten(value)}")
         return str(value)
 
@@ -112,7 +121,9 @@ class AnnotationReader:
             self._fail(f"{place}.id is {image_id}, the id of another image")
         self._out.ids[image_id] = len(self._out.names)
         self._out.names.append(name)
-        self._out.sizes.append((self._side(place, item, "width"), self._side(place, item, "height")))
+        self._out.sizes.append(
+            (self._side(place, item, "width"), self._side(place, item, "height"))
+        )
 
     def _side(self, place: str, item: dict[str, Any], name: str) -> int:
         return self._integer(place, item, name) if name in item else 0
@@ -121,16 +132,24 @@ class AnnotationReader:
         del number
         category, name = self._integer(place, item, "id"), self._text(place, item, "name")
         if category in self._out.categories or category > MAX_LABEL:
-            self._fail(f"{place}.id is {category}, which is the id of another category or above {MAX_LABEL}")
+            self._fail(
+                f"{place}.id is {category}, which is the id of another category or above"
+                f" {MAX_LABEL}"
+            )
         self._out.categories[category] = name
 
     def _annotation(self, place: str, number: int, item: dict[str, Any]) -> None:
         image_id = self._integer(place, item, "image_id")
         if self._label_type == "caption":
-            self._out.captions.setdefault(image_id, []).append(" ".join(self._text(place, item, "caption").split()))
+            self._out.captions.setdefault(image_id, []).append(
+                " ".join(self._text(place, item, "caption").split())
+            )
             return
         if "segments_info" in item:
-            self._fail(f"{place} is panoptic: it describes the segments of a PNG, and not an object", _PANOPTIC_HINT)
+            self._fail(
+                f"{place} is panoptic: it describes the segments of a PNG, and not an object",
+                _PANOPTIC_HINT,
+            )
         if item.get("keypoints"):
             self._out.keypoints += 1
             if not self._chosen:
@@ -141,14 +160,18 @@ class AnnotationReader:
             return
         box = item.get("bbox")
         if not (isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))):
-            self._fail(f"{place}.bbox must be four numbers (x, y, width, height), not {shorten(box)}")
+            self._fail(
+                f"{place}.bbox must be four numbers (x, y, width, height), not {shorten(box)}"
+            )
         x, y, width, height = map(float, box)
         self._out.boxes.add(image_id, category, (x, y, x + width, y + height), number)
 
     def _resolve(self) -> None:
         """Replace the ids of images by their numbers, and check the ids of categories."""
         out = self._out
-        for at, (image_id, category) in enumerate(zip(out.boxes.image, out.boxes.label, strict=True)):
+        for at, (image_id, category) in enumerate(
+            zip(out.boxes.image, out.boxes.label, strict=True)
+        ):
             place = f"annotations[{out.boxes.place[at]}]"
             if image_id not in out.ids:
                 self._fail(f"{place}.image_id is {image_id}, but no image has that id")
@@ -157,9 +180,16 @@ class AnnotationReader:
             out.boxes.image[at] = out.ids[image_id]
         unknown = next((image_id for image_id in out.captions if image_id not in out.ids), None)
         if unknown is not None:
-            self._fail(f"annotations: a caption has the image_id {unknown}, but no image has that id")
+            self._fail(
+                f"annotations: a caption has the image_id {unknown}, but no image has that id"
+            )
         out.captions = {out.ids[image_id]: texts for image_id, texts in out.captions.items()}
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9 and math.isfinite(value)
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) < 1e9
+        and math.isfinite(value)
+    )

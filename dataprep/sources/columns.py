@@ -28,12 +28,16 @@ Locate = Callable[[int], tuple[str, int | None]]
 
 
 def number_labels(
-    text: pa.Array, classes: tuple[str, ...] | None, locate: Locate, *, max_classes: int = DEFAULT_MAX_CLASSES
+    text: pa.Array,
+    classes: tuple[str, ...] | None,
+    locate: Locate,
+    *,
+    max_classes: int = DEFAULT_MAX_CLASSES,
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Convert labels from text to numbers.
 
-    If all labels are integers, they are class indices, unless all of them are in `classes`. Otherwise they are class
-    names, numbered by their position in `classes`, or in sorted order.
+    If all labels are integers, they are class indices, unless all of them are in `classes`.
+    Otherwise they are class names, numbered by their position in `classes`, or in sorted order.
 
     Args:
         text: large_string [n].
@@ -49,7 +53,9 @@ def number_labels(
 
     """
     integers = bool(pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+$"), min_count=0).as_py())
-    are_names = classes is not None and bool(pc.all(pc.is_in(text, pa.array(classes, text.type))).as_py())
+    are_names = classes is not None and bool(
+        pc.all(pc.is_in(text, pa.array(classes, text.type))).as_py()
+    )
     if integers and not are_names:
         return _integer_labels(text, classes, locate, max_classes)
     names = classes or tuple(sorted(pc.unique(text).to_pylist()))
@@ -76,15 +82,19 @@ def _integer_labels(
     wrong = np.flatnonzero((value < 0) | (value >= limit))
     if len(wrong):
         file, line = locate(int(wrong[0]))
-        limited_by = f", because there are {plural(limit, 'class name')}" if classes is not None else ""
+        limited_by = (
+            f", because there are {plural(limit, 'class name')}" if classes is not None else ""
+        )
         raise SourceError(
-            f"label {cut_middle(text[int(wrong[0])].as_py(), 80)} is out of the range 0 to {limit - 1}{limited_by}"
-            f" ({len(wrong):,} in total)",
+            f"label {cut_middle(text[int(wrong[0])].as_py(), 80)} is out of the range 0 to"
+            f" {limit - 1}{limited_by} ({len(wrong):,} in total)",
             file=file,
             line=line,
-            hint="correct it, or give the names of all classes with --classes"
-            if classes is not None
-            else _label_hint(max_classes),
+            hint=(
+                "correct it, or give the names of all classes with --classes"
+                if classes is not None
+                else _label_hint(max_classes)
+            ),
         )
     names = classes or tuple(str(number) for number in range(int(value.max(initial=-1)) + 1))
     return value.astype(np.int32), names
@@ -123,7 +133,11 @@ def normal_source_path(text: str, locate: Locate, row: int) -> str:
 
 
 def _label_hint(max_classes: int) -> str:
-    raise_limit = f", or set --max-classes to a number up to {MAX_LABEL + 1:,}" if max_classes <= MAX_LABEL else ""
+    raise_limit = (
+        f", or set --max-classes to a number up to {MAX_LABEL + 1:,}"
+        if max_classes <= MAX_LABEL
+        else ""
+    )
     return f"number the classes from 0{raise_limit}"
 
 
@@ -135,12 +149,18 @@ NO_STATS = (UNREADABLE, -1, -1)
 
 
 def stats_of(status: os.stat_result) -> tuple[int, int, int]:
-    """Return size, modification time in ns, and inode; the inode without its highest bit, to fit into int64."""
+    """Return size, modification time in ns, and inode.
+
+    The inode without its highest bit, to fit into int64.
+    """
     return status.st_size, status.st_mtime_ns, status.st_ino & 0x7FFFFFFFFFFFFFFF
 
 
 def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
-    """Return size, modification time in ns, and inode of each file, int64 [n, 3]; `UNREADABLE` and -1 if not a file."""
+    """Return size, modification time in ns, and inode of each file, int64 [n, 3].
+
+    `UNREADABLE` and -1 if not a file.
+    """
     stats = np.full((len(path), 3), NO_STATS, np.int64)
     rows: Iterable[tuple[int, str]] = enumerate(_iterate(path))
     if is_url(root) or pc.any(pc.match_substring(path, "://")).as_py():
@@ -187,7 +207,8 @@ def check_paths(source: Source, locate: Locate) -> None:
         name = source.path[row].as_py()
         total = f"{len(missing):,}" if len(missing) <= MAX_MISSING else f"more than {MAX_MISSING:,}"
         raise SourceError(
-            f"image {shorten(name, 300)} does not exist in folder {shorten(source.root, 300)} ({total} in total)",
+            f"image {shorten(name, 300)} does not exist in folder {shorten(source.root, 300)}"
+            f" ({total} in total)",
             file=file,
             line=line,
             hint=_missing_hint(source.root, name),
@@ -199,15 +220,20 @@ def check_paths(source: Source, locate: Locate) -> None:
         rows = np.flatnonzero(np.asarray(pc.equal(path, repeated[0])))
         (file, line), (first, first_line) = locate(int(rows[1])), locate(int(rows[0]))
         raise SourceError(
-            f"image {shorten(repeated[0].as_py(), 300)} is listed twice ({len(repeated):,} in total)",
+            f"image {shorten(repeated[0].as_py(), 300)} is listed twice ({len(repeated):,} in"
+            " total)",
             file=file,
             line=line,
-            hint=f"remove this one or {os.path.basename(first)}" + (f", line {first_line}" if first_line else ""),
+            hint=f"remove this one or {os.path.basename(first)}"
+            + (f", line {first_line}" if first_line else ""),
         )
 
 
 def _absolute_twins(source: Source) -> pa.Array:
-    """Return the paths; if any is absolute, all as absolute paths in their real folders, so that twins are equal."""
+    """Return the paths.
+
+    If any is absolute, all as absolute paths in their real folders, so that twins are equal.
+    """
     if not pc.any(pc.match_substring_regex(source.path, "^/|://")).as_py():
         return source.path
     real = lru_cache(1 << 16)(os.path.realpath)
@@ -216,7 +242,11 @@ def _absolute_twins(source: Source) -> pa.Array:
         names = source.path.slice(at, 1 << 16).to_pylist()
         paths = (join_path(source.root, name) for name in names)
         full = [
-            path if is_url(path) else os.path.join(real(os.path.dirname(path)), os.path.basename(path))
+            (
+                path
+                if is_url(path)
+                else os.path.join(real(os.path.dirname(path)), os.path.basename(path))
+            )
             for path in paths
         ]
         parts.append(pa.array(full, pa.large_string()))
@@ -229,7 +259,10 @@ def _missing_hint(root: str, name: str) -> str:
         if unicodedata.normalize(form, name) != name and storage.is_file(
             join_path(root, unicodedata.normalize(form, name))
         ):
-            return f"a file of this name exists in the Unicode form {form}; write the list in that form"
+            return (
+                f"a file of this name exists in the Unicode form {form}; write the list in that"
+                " form"
+            )
     return "set --image-root to the folder that paths are relative to, or remove the line"
 
 

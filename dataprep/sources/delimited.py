@@ -28,9 +28,15 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
         header = next(rows_of_file, [])
         if len(header) > MAX_COLUMNS:
             message = f"the table has {len(header):,} columns, but the limit is {MAX_COLUMNS:,}"
-            raise SourceError(message, file=file, line=1, hint="remove the columns that are not needed")
+            raise SourceError(
+                message, file=file, line=1, hint="remove the columns that are not needed"
+            )
         if not header:
-            raise SourceError("the table has no header", file=file, hint="write the names of the columns in line 1")
+            raise SourceError(
+                "the table has no header",
+                file=file,
+                hint="write the names of the columns in line 1",
+            )
         if len(set(header)) < len(header):
             repeated = next(name for name, count in Counter(header).items() if count > 1)
             message = f"two columns have the name {shorten(repeated)}"
@@ -41,25 +47,35 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
             lines.append(np.array([line for line, _ in rows], np.int64))
     except csv.Error as error:
         raise SourceError(
-            f"the line is not valid CSV: {error}", file=file, line=reader.line_num, hint="check its quotation marks"
+            f"the line is not valid CSV: {error}",
+            file=file,
+            line=reader.line_num,
+            hint="check its quotation marks",
         ) from None
     empty = pa.table({name: pa.array([], pa.large_string()) for name in header})
     return pa.concat_tables([empty, *batches]), np.concatenate([*lines, np.empty(0, np.int64)])
 
 
 def _rows(reader: Any, file: str) -> Iterator[list[str]]:
-    """Iterate over the rows. In a TSV, a row is a line: an unbalanced quotation mark must not join two of them."""
+    """Iterate over the rows.
+
+    In a TSV, a row is a line: an unbalanced quotation mark must not join two of them.
+    """
     before = 0
     for row in reader:
         if reader.line_num > before + 1 and file.lower().endswith(".tsv"):
             raise SourceError(
-                "a quotation mark opens here and closes in a later line", file=file, line=before + 1, hint="remove it"
+                "a quotation mark opens here and closes in a later line",
+                file=file,
+                line=before + 1,
+                hint="remove it",
             )
         before = reader.line_num
         yield row
 
 
-#: What separates the columns, in the order of preference for a file that could be read in several ways.
+#: What separates the columns, in the order of preference for a file that could be read in several
+#: ways.
 _DELIMITERS = (",", "\t", ";", "|")
 
 

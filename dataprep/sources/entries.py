@@ -9,10 +9,24 @@ from contextlib import contextmanager
 from dataprep import storage
 from manifests.remote import is_url
 
-#: Files with other suffixes are skipped, and reported in a notice. The content of a file decides its actual format.
+#: Files with other suffixes are skipped, and reported in a notice. The content of a file decides
+#: its actual format.
 IMAGE_SUFFIXES = frozenset(
     (
-        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".avif"),
+        *(
+            ".jpg",
+            ".jpeg",
+            ".jpe",
+            ".jfif",
+            ".png",
+            ".webp",
+            ".bmp",
+            ".dib",
+            ".tif",
+            ".tiff",
+            ".gif",
+            ".avif",
+        ),
         *(".heic", ".heif", ".jp2", ".j2k", ".jxl", ".ppm", ".pgm"),
     )
 )

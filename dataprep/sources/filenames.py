@@ -1,4 +1,7 @@
-"""Folders of images whose file names give the labels, as in ``0002_c1s1_000451_03.jpg``. No image is opened."""
+"""Folders of images whose file names give the labels, as in ``0002_c1s1_000451_03.jpg``.
+
+No image is opened.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,8 @@ SPLIT_FOLDERS = {
 def read_by_pattern(src: str, folders: Sequence[str], text: str, options: SourceOptions) -> Source:
     """Read all images in `src` and its subfolders by a pattern of their file names.
 
-    Folders with the name of a split are splits if there are at least two of them, or no other folders. Otherwise, all
-    images are in ``train``.
+    Folders with the name of a split are splits if there are at least two of them, or no other
+    folders. Otherwise, all images are in ``train``.
 
     Raises:
         CallError: the pattern is not valid, or has no part for the label.
@@ -52,7 +55,11 @@ def read_by_pattern(src: str, folders: Sequence[str], text: str, options: Source
     """
     pattern = parse_pattern(text)
     named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
-    splits = map_splits(src, named, SPLIT_FOLDERS) if len(named) > 1 or len(named) == len(folders) else {}
+    splits = (
+        map_splits(src, named, SPLIT_FOLDERS)
+        if len(named) > 1 or len(named) == len(folders)
+        else {}
+    )
     layout = f"file names like {printable(text)}"
     source = read_filenames(src, splits or {"train": ""}, pattern, options, layout=layout)
     stray = stray_notices(list_images(src), "outside of the splits") if splits else []
@@ -76,12 +83,19 @@ def add_columns(source: Source, pattern: Pattern) -> Source:
     """
     refuse_reserved(pattern)
     columns = read_names(source.path, pattern, source.root)
-    return replace(source, extra=pa.table({name: to_integers(column) for name, column in columns.items()}))
+    return replace(
+        source, extra=pa.table({name: to_integers(column) for name, column in columns.items()})
+    )
 
 
 def skipped_folders(folders: Sequence[str], splits: Mapping[str, str]) -> list[str]:
-    """Return a message about folders that are not in `splits` (split -> folder). Empty if there are no splits."""
-    others = [f"{printable(name)}/" for name in folders if name not in splits.values()] if splits else []
+    """Return a message about folders that are not in `splits` (split -> folder).
+
+    Empty if there are no splits.
+    """
+    others = (
+        [f"{printable(name)}/" for name in folders if name not in splits.values()] if splits else []
+    )
     return [f"skipped folders that are not splits: {', '.join(others)}"] if others else []
 
 
@@ -100,8 +114,8 @@ def read_filenames(
         src: the folder that paths are relative to.
         splits: the folder of each split (split -> folder).
         pattern: pattern of the file names.
-        options: `label_column` and `classes` apply. By default, the classes are the labels of all splits in sorted
-            order.
+        options: `label_column` and `classes` apply. By default, the classes are the labels of all
+            splits in sorted order.
         layout: value of `Source.layout`.
         junk: label of the images to skip.
 
@@ -128,8 +142,11 @@ def read_filenames(
     label, classes = number_labels(
         text, options.classes or sorted_values(text), lambda row: (f"{src}/{path[row]}", None)
     )
-    # As in tables, a label column with a specific name, such as `identity`, is also kept as an extra column.
-    extra_names = [name for name in pattern.names if name != label_name or name not in LABEL_COLUMNS]
+    # As in tables, a label column with a specific name, such as `identity`, is also kept as an
+    # extra column.
+    extra_names = [
+        name for name in pattern.names if name != label_name or name not in LABEL_COLUMNS
+    ]
     source = Source(
         root=src,
         layout=layout,

@@ -35,7 +35,11 @@ def read_image_folders(src: str, folders: Sequence[str], options: SourceOptions)
     if not splits:
         return _read_one(src, folders, options)
     class_folders: dict[str, list[tuple[str, str]]] = {}
-    notices = [f"skipped {name}/: it is not train, val or test" for name in folders if name not in splits.values()]
+    notices = [
+        f"skipped {name}/: it is not train, val or test"
+        for name in folders
+        if name not in splits.values()
+    ]
     for split in split_order(set(splits)):
         classes = list_folders(f"{src}/{splits[split]}")
         if classes:
@@ -46,10 +50,15 @@ def read_image_folders(src: str, folders: Sequence[str], options: SourceOptions)
             raise SourceError(
                 "the folder of a split has no class folders",
                 file=f"{src}/{splits[split]}",
-                hint=f"sort the images into {splits[split]}/CLASS/, or list them in {split}_list.txt as `path label`",
+                hint=(
+                    f"sort the images into {splits[split]}/CLASS/, or list them in {split}_list.txt"
+                    " as `path label`"
+                ),
             )
     stray = [name for split in class_folders for name in list_images(src, splits[split])]
-    source = read_class_folders(src, class_folders, f"ImageFolder with {' and '.join(class_folders)}", options)
+    source = read_class_folders(
+        src, class_folders, f"ImageFolder with {' and '.join(class_folders)}", options
+    )
     notices += stray_notices([*list_images(src), *stray], "outside of class folders")
     notices += hidden_notices(src, ("", *(splits[split] for split in class_folders)))
     return replace(source, notices=(*notices, *source.notices))
@@ -60,18 +69,27 @@ def _read_one(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
         raise SourceError(
             "the folder has no class folders",
             file=src,
-            hint="sort the images into CLASS/IMAGE; or give the labels in a list file (`path label`), in a CSV, or in "
-            "the file names with --pattern; or set --unlabelled",
+            hint=(
+                "sort the images into CLASS/IMAGE; or give the labels in a list file (`path"
+                " label`), in a CSV, or in the file names with --pattern; or set --unlabelled"
+            ),
         )
-    source = read_class_folders(src, {"train": [(name, name) for name in folders]}, "ImageFolder", options)
+    source = read_class_folders(
+        src, {"train": [(name, name) for name in folders]}, "ImageFolder", options
+    )
     stray = stray_notices(list_images(src), "outside of class folders")
     return replace(source, notices=(*stray, *hidden_notices(src), *source.notices))
 
 
 def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
-    """Return the folder of each split. Empty if the folders are classes, as with `train` next to `car` and `bus`."""
+    """Return the folder of each split.
+
+    Empty if the folders are classes, as with `train` next to `car` and `bus`.
+    """
     named = [name for name in folders if name.lower() in SPLIT_ALIASES]
-    if len(named) < len(folders) and not any(has_folders(os.path.join(src, name)) for name in named):
+    if len(named) < len(folders) and not any(
+        has_folders(os.path.join(src, name)) for name in named
+    ):
         return {}
     return map_splits(src, named, SPLIT_ALIASES)
 
@@ -85,7 +103,8 @@ def read_class_folders(
         root: the folder that paths are relative to.
         class_folders: the (folder, class name) pairs of each split.
         layout: value of `Source.layout`.
-        options: `classes` applies. By default, the classes are the class folders of all splits in sorted order.
+        options: `classes` applies. By default, the classes are the class folders of all splits in
+            sorted order.
 
     Raises:
         SourceError: a class name is not valid UTF-8, or not in `options.classes`.
@@ -99,7 +118,11 @@ def read_class_folders(
         for folder, name in folders:
             if not is_utf8(name):
                 escaped = os.fsencode(folder).decode("utf-8", "backslashreplace")
-                raise SourceError("the name of the class folder is not valid UTF-8", file=escaped, hint="rename it")
+                raise SourceError(
+                    "the name of the class folder is not valid UTF-8",
+                    file=escaped,
+                    hint="rename it",
+                )
             names.append(name)
             split_numbers.append(number)
         counts += scan.add(*(folder for folder, _ in folders))

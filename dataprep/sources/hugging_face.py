@@ -1,7 +1,9 @@
-"""Parquet files with the images in them, as Hugging Face distributes datasets. Only columns without images are read.
+"""Parquet files with the images in them, as Hugging Face distributes datasets.
 
-The column of images has the type ``struct<bytes: binary, path: string>``, or is binary. Class names are in the metadata
-of the schema.
+Only columns without images are read.
+
+The column of images has the type ``struct<bytes: binary, path: string>``, or is binary. Class names
+are in the metadata of the schema.
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ from manifests.parquet_lists import is_list
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import printable, suggest
 
-#: ``train-00000-of-00005.parquet``, perhaps with the name of a configuration before it and a fingerprint behind it.
+#: ``train-00000-of-00005.parquet``, perhaps with the name of a configuration before it and a
+#: fingerprint behind it.
 _SHARD_NAME = re.compile(r"(?P<name>.+)-\d{5,}-of-\d{5,}(?:-[0-9a-f]+)?")
 
-#: Columns of images and of labels by the names that are common on Hugging Face, preferred if there are several.
+#: Columns of images and of labels by the names that are common on Hugging Face, preferred if there
+#: are several.
 _IMAGE_COLUMNS = ("image", "img", "images", "picture", "photo", "jpg", "image.bytes")
 _LABEL_COLUMNS = (*LABEL_COLUMNS, "labels", "fine_label")
 _OTHER_LABEL_COLUMNS = (*OTHER_LABEL_COLUMNS, *CAPTION_COLUMNS)
@@ -56,7 +60,9 @@ class _File:
 
 
 def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -> Source:
-    """Read Parquet files with images. The labels, the extra columns and the footers are read, the images are not.
+    """Read Parquet files with images.
+
+    The labels, the extra columns and the footers are read, the images are not.
 
     Args:
         root: the folder that `files` are relative to.
@@ -74,8 +80,14 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     with opened(f"{root}/{files[0]}") as parquet:
         features, names = _features(parquet), parquet.names
         leaf = image if image in parquet.binary_leaves() else f"{image}.bytes"
-        columns = [name for name in names if name != image and is_readable_type(parquet.schema.field(name).type)]
-        lists = [name for name in names if name != image and is_list(parquet.schema.field(name).type)]
+        columns = [
+            name
+            for name in names
+            if name != image and is_readable_type(parquet.schema.field(name).type)
+        ]
+        lists = [
+            name for name in names if name != image and is_list(parquet.schema.field(name).type)
+        ]
         label_names = _label_names(f"{root}/{files[0]}", columns, lists, features, options)
         columns += [name for name in lists if name in label_names]
         skipped = [name for name in names if name not in (image, *columns)]
@@ -100,11 +112,14 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     labels = labels_of(table, label_names, options, locate, names_of)
     extra = extra_columns(table, {*not_kept(table, label_names, labels)}, root, labels)
     container = pa.DictionaryArray.from_arrays(
-        np.repeat(np.arange(len(read), dtype=np.int32), rows), pa.array([file.path for file in read], pa.large_string())
+        np.repeat(np.arange(len(read), dtype=np.int32), rows),
+        pa.array([file.path for file in read], pa.large_string()),
     )
     position = np.concatenate([np.arange(count, dtype=np.int64) for count in rows])
     path = pc.binary_join_element_wise(
-        container.cast(pa.large_string()), pa.array(position).cast(pa.large_string()), pa.scalar("/", pa.large_string())
+        container.cast(pa.large_string()),
+        pa.array(position).cast(pa.large_string()),
+        pa.scalar("/", pa.large_string()),
     )
     source = Source(
         root=root,
@@ -117,8 +132,12 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
         size=np.concatenate([_estimated_sizes(file.groups) for file in read]),
         extra=extra,
         notices=tuple(notices),
-        stamp=np.repeat(np.array([file.stamp for file in read], np.int64).reshape(-1, 2), rows, axis=0),
-        location=location_table(container, "parquet", position=pa.array(position), key=leaf.encode()),
+        stamp=np.repeat(
+            np.array([file.stamp for file in read], np.int64).reshape(-1, 2), rows, axis=0
+        ),
+        location=location_table(
+            container, "parquet", position=pa.array(position), key=leaf.encode()
+        ),
         group=_number_groups(read),
     )
     return with_labels(source, labels)
@@ -132,8 +151,13 @@ def _check_configurations(root: str, files: Sequence[str]) -> None:
     folders = {file.split("/")[0] for file in files if "/" in file}
     if len(folders) > 1 and not all(folder.lower() in SPLIT_ALIASES for folder in folders):
         shown = ", ".join(f"{printable(name)}/" for name in sorted(folders)[:5])
-        message = f"the folder has Parquet files in several folders ({shown}), which may be versions of one dataset"
-        raise SourceError(message, file=root, hint=f"give one of them, for example {root}/{sorted(folders)[0]}")
+        message = (
+            f"the folder has Parquet files in several folders ({shown}), which may be versions of"
+            " one dataset"
+        )
+        raise SourceError(
+            message, file=root, hint=f"give one of them, for example {root}/{sorted(folders)[0]}"
+        )
 
 
 def _split_of(file: str) -> str:
@@ -152,13 +176,20 @@ def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File
         groups = parquet.binary_leaves().get(leaf)
         missing = [name for name in columns if name not in parquet.names]
         if groups is None or missing:
-            message = f"the file has no column {shorten(column_of(leaf) if groups is None else missing[0])}"
+            message = (
+                "the file has no column"
+                f" {shorten(column_of(leaf) if groups is None else missing[0])}"
+            )
             raise SourceError(message, file=path, hint="give files of one dataset")
         if parquet.rows and sum(group.nulls or 0 for group in groups) == parquet.rows:
             raise SourceError(
-                f"column {shorten(column_of(leaf))} contains no images, only paths (all of its bytes are null)",
+                f"column {shorten(column_of(leaf))} contains no images, only paths (all of its"
+                " bytes are null)",
                 file=path,
-                hint="give a table with a column of paths, or write the images into the file (embed_external_files)",
+                hint=(
+                    "give a table with a column of paths, or write the images into the file"
+                    " (embed_external_files)"
+                ),
             )
         table = parquet.read(list(columns)) if columns else pa.table({})
         features = _features(parquet)
@@ -171,8 +202,13 @@ def _class_names(root: str, files: Sequence[_File], column: str) -> tuple[str, .
     stated = [file for file in files if column in file.features]
     for file in stated:
         if file.features[column] != stated[0].features[column]:
-            message = f"column {shorten(column)} has other class names, or in another order, than in {stated[0].path}"
-            raise SourceError(message, file=f"{root}/{file.path}", hint="convert the files one by one")
+            message = (
+                f"column {shorten(column)} has other class names, or in another order, than in"
+                f" {stated[0].path}"
+            )
+            raise SourceError(
+                message, file=f"{root}/{file.path}", hint="convert the files one by one"
+            )
     return stated[0].features[column] if stated else None
 
 
@@ -182,8 +218,13 @@ def _concat(root: str, files: Sequence[_File]) -> pa.Table:
         for name in first.table.column_names:
             types = [each.table.schema.field(name).type for each in (first, file)]
             if types[0] != types[1] and not any(map(pa.types.is_null, types)):
-                message = f"column {shorten(name)} has the type {types[1]}, but {types[0]} in {first.path}"
-                raise SourceError(message, file=f"{root}/{file.path}", hint="give files of one dataset")
+                message = (
+                    f"column {shorten(name)} has the type {types[1]}, but {types[0]} in"
+                    f" {first.path}"
+                )
+                raise SourceError(
+                    message, file=f"{root}/{file.path}", hint="give files of one dataset"
+                )
     return pa.concat_tables(
         [file.table.replace_schema_metadata(None) for file in files], promote_options="default"
     ).combine_chunks()
@@ -208,13 +249,20 @@ def _number_groups(files: Sequence[_File]) -> NDArray[np.int64]:
 def _image_column(file: str, given: str | None) -> str:
     found = image_columns(file)
     if given is not None and given not in found:
-        raise CallError(f"--path-column {given}: {file} has no such column of images", hint=suggest(given, found))
+        raise CallError(
+            f"--path-column {given}: {file} has no such column of images",
+            hint=suggest(given, found),
+        )
     if not found:
-        raise SourceError("the file has no column of images (binary, or a struct with bytes)", file=file)
+        raise SourceError(
+            "the file has no column of images (binary, or a struct with bytes)", file=file
+        )
     known = [name for name in _IMAGE_COLUMNS if name in found]
     if given is None and len(found) > 1 and not known:
         names = ", ".join(map(printable, found[:10]))
-        raise CallError(f"{file} has several columns of images: {names}", hint="choose one with --path-column")
+        raise CallError(
+            f"{file} has several columns of images: {names}", hint="choose one with --path-column"
+        )
     return given or (known or found)[0]
 
 
@@ -231,12 +279,16 @@ def _features(parquet: BoundedParquet) -> dict[str, tuple[str, ...]]:
         raise ParquetError(f"the metadata of Hugging Face in it: {error}") from None
 
 
-#: Types of columns of lists in the metadata: `Sequence` of older versions of ``datasets``, the others of 4.0 and newer.
+#: Types of columns of lists in the metadata: `Sequence` of older versions of ``datasets``, the
+#: others of 4.0 and newer.
 _LIST_TYPES = ("Sequence", "List", "LargeList")
 
 
 def _class_label(feature: Member) -> Member | None:
-    """Return the ``ClassLabel`` that describes a column, or the items of a column of lists; `None` if nothing does."""
+    """Return the ``ClassLabel`` that describes a column, or the items of a column of lists.
+
+    `None` if nothing does.
+    """
     if isinstance(feature.value, list) and len(feature.value) == 1:  # an older way to write a list
         (feature,) = feature.items()
     elif isinstance(feature.value, Mapping) and feature.value.get("_type") in _LIST_TYPES:
@@ -252,7 +304,10 @@ def _label_names(
     features: Mapping[str, tuple[str, ...]],
     options: SourceOptions,
 ) -> tuple[str, ...]:
-    """Return the columns of labels: several if the option names several; none if the images have no labels."""
+    """Return the columns of labels: several if the option names several.
+
+    None if the images have no labels.
+    """
     if options.label_type == "none":
         return ()
     known = (*columns, *lists)
@@ -269,7 +324,8 @@ def _label_names(
     if not found:
         shown = ", ".join(map(printable, known[:20])) or "none"
         raise CallError(
-            f"{file} has no column of labels", hint=f"set --label-column or --unlabelled; its columns are {shown}"
+            f"{file} has no column of labels",
+            hint=f"set --label-column or --unlabelled; its columns are {shown}",
         )
     return (found[0],)
 
@@ -284,7 +340,9 @@ def _without_unlabelled(files: Sequence[_File], label: str) -> tuple[list[_File]
         else:
             notices.append(f"skipped {split}: its images have no labels")
     if not kept:
-        raise SourceError("no image has a label", file=files[0].path, hint="set --label-column to another column")
+        raise SourceError(
+            "no image has a label", file=files[0].path, hint="set --label-column to another column"
+        )
     return kept, notices
 
 

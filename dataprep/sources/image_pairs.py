@@ -40,7 +40,8 @@ class PairedFolders:
     labels: str
 
 
-#: Returns the name of the image, without folder and suffix, that a file is the mask of; `None` if it is none.
+#: Returns the name of the image, without folder and suffix, that a file is the mask of; `None` if
+#: it is none.
 ImageOf = Callable[[str], str | None]
 
 
@@ -56,8 +57,8 @@ def read_pairs(
 ) -> Source:
     """Read images with their masks or depth maps.
 
-    An image belongs to the file at the same path in the other folder, whatever the suffixes are. Images without one
-    are rejected.
+    An image belongs to the file at the same path in the other folder, whatever the suffixes are.
+    Images without one are rejected.
 
     Args:
         root: the folder that paths are relative to.
@@ -66,7 +67,8 @@ def read_pairs(
         layout: value of `Source.layout`.
         classes: names of the values of masks; empty if they are not known.
         name_of_image: returns the part of the name of an image that its mask shares.
-        image_of: returns the part of the name of a mask that its image shares; `None` tries common endings.
+        image_of: returns the part of the name of a mask that its image shares; `None` tries common
+            endings.
 
     Raises:
         SourceError: two masks belong to one image, or no image has a mask.
@@ -95,13 +97,19 @@ def read_pairs(
         at += count
         if unused:
             first = printable(min(unused))
-            what = f"{plural(len(unused), 'file')} in {each.labels}/ that {agree(len(unused), 'belongs', 'belong')}"
+            what = (
+                f"{plural(len(unused), 'file')} in {each.labels}/ that"
+                f" {agree(len(unused), 'belongs', 'belong')}"
+            )
             notices.append(f"skipped {what} to no image: {first}")
     if not label_images:
         raise SourceError(
             f"no image has a {label_type} of the same name",
             file=root,
-            hint=f"name each {label_type} like its image: {folders[0].images}/1.jpg and {folders[0].labels}/1.png",
+            hint=(
+                f"name each {label_type} like its image: {folders[0].images}/1.jpg and"
+                f" {folders[0].labels}/1.png"
+            ),
         )
     mask = np.array(kept, bool)
     return Source(
@@ -129,7 +137,9 @@ def _stem(path: str, name_of_image: Callable[[str], str] = lambda stem: stem) ->
     return os.path.join(folder, name_of_image(name))
 
 
-def with_label_images(stamp: NDArray[np.int64], label_images: NDArray[np.int64]) -> NDArray[np.int64]:
+def with_label_images(
+    stamp: NDArray[np.int64], label_images: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return stamps that change with either file of a sample; see `Source.stamp`.
 
     Args:
@@ -149,7 +159,11 @@ def _find_label_images(
     found: dict[str, str] = {}
     for path in scan.path.to_pylist():
         inside, name = os.path.split(_stem(os.path.relpath(path, folder)))
-        names = [image_of(name)] if image_of else [name.removesuffix(end) for end in _ENDINGS if name.endswith(end)]
+        names = (
+            [image_of(name)]
+            if image_of
+            else [name.removesuffix(end) for end in _ENDINGS if name.endswith(end)]
+        )
         for stem in (os.path.join(inside, each) for each in names if each):
             other = found.setdefault(stem, path)
             if other != path:
@@ -158,4 +172,6 @@ def _find_label_images(
                     file=root,
                     hint="keep one of them",
                 )
-    return found, dict(zip(scan.path.to_pylist(), np.column_stack([scan.size, scan.stamp]), strict=True))
+    return found, dict(
+        zip(scan.path.to_pylist(), np.column_stack([scan.size, scan.stamp]), strict=True)
+    )

@@ -1,7 +1,8 @@
 """ImageNet as it is distributed: a tar of 1,000 tars, a tar of validation images, and the development kit.
 
-The ground truth of the validation images is a number from 1 to 1,000, ``ILSVRC2012_ID``. It is not the position of the
-class among the sorted WordNet IDs: ``meta.mat`` of the development kit says which class it is.
+The ground truth of the validation images is a number from 1 to 1,000, ``ILSVRC2012_ID``. It is not
+the position of the class among the sorted WordNet IDs: ``meta.mat`` of the development kit says
+which class it is.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ _VAL_NAME = re.compile(r"(?:.*/)?ILSVRC2012_val_(\d{8})\.JPEG")
 #: Bytes of the development kit that are read. It has 2.5 MB.
 _MAX_DEVKIT_BYTES = 256 << 20
 
-_DEVKIT_HINT = f"put {DEVKIT}.tar.gz next to the archive, or move the archive of val away to convert only train"
+_DEVKIT_HINT = (
+    f"put {DEVKIT}.tar.gz next to the archive, or move the archive of val away to convert only"
+    " train"
+)
 
 
 def find_imagenet_tars(src: str) -> bool:
@@ -49,7 +53,8 @@ def read_imagenet_tars(src: str, options: SourceOptions) -> Source:
     """Read the archives of a folder in place: train, val, or both.
 
     Raises:
-        SourceError: an archive or the development kit is missing or damaged, or they do not fit together.
+        SourceError: an archive or the development kit is missing or damaged, or they do not fit
+            together.
 
     """
     layout = "ImageNet in its original archives"
@@ -76,7 +81,8 @@ def read_val(path: str, classes: tuple[str, ...] | None) -> Source:
         classes: class names in label order; `None` takes those of the development kit, sorted.
 
     Raises:
-        SourceError: the archive or the development kit is damaged, or the development kit is missing.
+        SourceError: the archive or the development kit is damaged, or the development kit is
+            missing.
 
     """
     listing = list_archive(path)
@@ -89,8 +95,13 @@ def read_val(path: str, classes: tuple[str, ...] | None) -> Source:
     for row, number in enumerate(_image_numbers(listing, len(ids)).tolist()):
         wnid = wnids[ids[number - 1]]
         if wnid not in label_of:
-            message = f"the class {wnid} of {listing.names[row]} is not a class of train, or not in --classes"
-            raise SourceError(message, file=path, hint="give the archive of train of the same release")
+            message = (
+                f"the class {wnid} of {listing.names[row]} is not a class of train, or not in"
+                " --classes"
+            )
+            raise SourceError(
+                message, file=path, hint="give the archive of train of the same release"
+            )
         labels[row] = label_of[wnid]
     rows = np.arange(len(labels), dtype=np.int64)
     return archive_source(
@@ -110,7 +121,10 @@ def _image_numbers(listing: Listing, count: int) -> NDArray[np.int64]:
         numbers.append(int(match[1]))
     if len({*numbers}) < count:
         missing = min({*range(1, count + 1)} - {*numbers})
-        message = f"{plural(count - len({*numbers}), 'image')} missing, the first is ILSVRC2012_val_{missing:08d}.JPEG"
+        message = (
+            f"{plural(count - len({*numbers}), 'image')} missing, the first is"
+            f" ILSVRC2012_val_{missing:08d}.JPEG"
+        )
         raise SourceError(message, file=listing.path, hint="download the archive again")
     return np.array(numbers, np.int64)
 
@@ -122,17 +136,24 @@ def _read_devkit(folder: str) -> tuple[bytes, bytes, str]:
     """Return the content of ``meta.mat`` and of the ground truth, and the name of the development kit."""
     unpacked = os.path.join(folder, DEVKIT)
     if storage.is_folder(unpacked):
-        found = {name: _read_small(os.path.join(unpacked, "data", name)) for name in (_META, _TRUTH)}
+        found = {
+            name: _read_small(os.path.join(unpacked, "data", name)) for name in (_META, _TRUTH)
+        }
         place = unpacked
     else:
         place = f"{unpacked}.tar.gz"
         if not storage.is_file(place):
-            message = "the labels of the validation images are in the development kit, which does not exist"
+            message = (
+                "the labels of the validation images are in the development kit, which does not"
+                " exist"
+            )
             raise SourceError(message, file=place, hint=_DEVKIT_HINT)
         found = _read_members(place)
     for name in (_META, _TRUTH):
         if name not in found:
-            raise SourceError(f"the development kit has no file {name}", file=place, hint="download it again")
+            raise SourceError(
+                f"the development kit has no file {name}", file=place, hint="download it again"
+            )
     return found[_META], found[_TRUTH], place
 
 
@@ -146,7 +167,10 @@ def _read_members(path: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     total = 0
     try:
-        with open_file(path, SOURCE_ARCHIVE) as file, tarfile.open(fileobj=file, mode="r|gz") as archive:
+        with (
+            open_file(path, SOURCE_ARCHIVE) as file,
+            tarfile.open(fileobj=file, mode="r|gz") as archive,
+        ):
             for member in archive:
                 total += member.size
                 if total > _MAX_DEVKIT_BYTES:
@@ -169,14 +193,22 @@ def _read_meta(content: bytes, place: str) -> dict[int, str]:
     """Return the WordNet ID of each of the classes with images, by ``ILSVRC2012_ID``."""
     try:
         # Synsets above the leaves of the hierarchy have larger numbers, and children.
-        return dict(_class_of(fields) for fields in read_structs(content) if not fields.get("num_children"))
+        return dict(
+            _class_of(fields) for fields in read_structs(content) if not fields.get("num_children")
+        )
     except ValueError as error:
-        raise SourceError(f"{_META} is damaged: {error}", file=place, hint="download it again") from None
+        raise SourceError(
+            f"{_META} is damaged: {error}", file=place, hint="download it again"
+        ) from None
 
 
 def _class_of(fields: Mapping[str, Value]) -> tuple[int, str]:
     number, wnid = fields.get("ILSVRC2012_ID"), fields.get("WNID")
-    if not isinstance(number, (int, float)) or not isinstance(wnid, str) or not re.fullmatch(r"n\d{8}", wnid):
+    if (
+        not isinstance(number, (int, float))
+        or not isinstance(wnid, str)
+        or not re.fullmatch(r"n\d{8}", wnid)
+    ):
         raise ValueError("a class has no ILSVRC2012_ID or no WNID")
     return int(number), wnid
 

@@ -15,12 +15,16 @@ from dataprep.sources.columns import concat
 def join_sources(parts: Sequence[Source]) -> Source:
     """Return one source with the samples of all parts, in order.
 
-    The parts have the same root, the same classes and no extra columns, and all of them or none have locations.
+    The parts have the same root, the same classes and no extra columns, and all of them or none
+    have locations.
     """
     if len(parts) == 1:
         return parts[0]
     splits = tuple(dict.fromkeys(split for part in parts for split in part.splits))
-    numbers = [np.array([splits.index(name) for name in part.splits], np.int8)[part.split] for part in parts]
+    numbers = [
+        np.array([splits.index(name) for name in part.splits], np.int8)[part.split]
+        for part in parts
+    ]
     locations = [part.location for part in parts if part.location is not None]
     stamps = [part.stamp for part in parts if part.stamp is not None]
     return replace(
@@ -33,5 +37,7 @@ def join_sources(parts: Sequence[Source]) -> Source:
         stamp=np.concatenate(stamps) if len(stamps) == len(parts) else None,
         notices=tuple(notice for part in parts for notice in part.notices),
         rejected=tuple(row for part in parts for row in part.rejected),
-        location=pa.concat_tables(locations).unify_dictionaries().combine_chunks() if locations else None,
+        location=(
+            pa.concat_tables(locations).unify_dictionaries().combine_chunks() if locations else None
+        ),
     )

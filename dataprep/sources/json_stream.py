@@ -23,20 +23,23 @@ _NUMBER = re.compile(r"[-+.eE0-9]*")
 _SPACES = " \t\r\n"
 
 
-def read_arrays(file: str, names: Collection[str], required: Collection[str] = ()) -> Iterator[tuple[str, int, Any]]:
+def read_arrays(
+    file: str, names: Collection[str], required: Collection[str] = ()
+) -> Iterator[tuple[str, int, Any]]:
     """Yield the items of some arrays of the object that a file contains.
 
     Args:
         file: the file.
-        names: names of the members. Such a member that is not an array is an error; others are skipped.
+        names: names of the members. Such a member that is not an array is an error; others are
+            skipped.
         required: names of the members that must be there.
 
     Yields:
         The name of the member, the number of the item, and the item.
 
     Raises:
-        SourceError: the file is not valid JSON, or not an object, or has one of the members twice, or a required one
-            not at all.
+        SourceError: the file is not valid JSON, or not an object, or has one of the members twice,
+            or a required one not at all.
 
     """
     with open_file(file, SOURCE_ANNOTATIONS) as opened:
@@ -51,14 +54,18 @@ def _members(
     reader.expect("{")
     for name in reader.names():
         if name in names and name in seen:
-            raise SourceError(f"the member {name!r} occurs twice", file=file, hint="keep one of them")
+            raise SourceError(
+                f"the member {name!r} occurs twice", file=file, hint="keep one of them"
+            )
         seen.add(name)
         if reader.accept("["):
             for number, value in enumerate(reader.items()):
                 if name in names:
                     yield name, number, value
         elif name in names:
-            raise SourceError(f"{name} must be an array", file=file, hint="write the annotations as COCO has them")
+            raise SourceError(
+                f"{name} must be an array", file=file, hint="write the annotations as COCO has them"
+            )
         else:
             reader.value()
     if reader.peek():
@@ -66,7 +73,11 @@ def _members(
     missing = sorted({*required} - seen)
     if missing:
         message = f"the file has no member {missing[0]!r}, so it has no annotations of this kind"
-        raise SourceError(message, file=file, hint="choose another file, or write the annotations as COCO has them")
+        raise SourceError(
+            message,
+            file=file,
+            hint="choose another file, or write the annotations as COCO has them",
+        )
 
 
 class _Reader:
@@ -83,7 +94,10 @@ class _Reader:
         self._ended = False
 
     def peek(self) -> str:
-        """Return the next character that is not whitespace, without reading it; empty at the end of the file."""
+        """Return the next character that is not whitespace, without reading it.
+
+        Empty at the end of the file.
+        """
         while True:
             while self._at < len(self._text) and self._text[self._at] in _SPACES:
                 self._at += 1
@@ -103,7 +117,10 @@ class _Reader:
             self.fail(f"{character!r} is expected")
 
     def names(self) -> Iterator[str]:
-        """Yield the names of the members of an object whose first brace was read. Read each value before the next."""
+        """Yield the names of the members of an object whose first brace was read.
+
+        Read each value before the next.
+        """
         if self.accept("}"):
             return
         while True:
@@ -179,4 +196,9 @@ class _Reader:
 
 def reason_of(error: Exception) -> str:
     """Return what is wrong with JSON, without the position that Python's message ends with."""
-    return str(error).split(": line ", maxsplit=1)[0].removesuffix(" at").removesuffix(" starting")[:200]
+    return (
+        str(error)
+        .split(": line ", maxsplit=1)[0]
+        .removesuffix(" at")
+        .removesuffix(" starting")[:200]
+    )

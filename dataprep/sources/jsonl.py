@@ -43,7 +43,9 @@ _WIDER = {frozenset((int, float)): float, frozenset((list[int], list[float])): l
 
 
 def load_jsonl(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Read all columns; return them with the number of the line of each row. A missing member is null.
+    """Read all columns; return them with the number of the line of each row.
+
+    A missing member is null.
 
     Raises:
         SourceError: a line is not an object of text, numbers and booleans, or a column mixes them.
@@ -57,11 +59,19 @@ def load_jsonl(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
         numbers = [number for number, _ in batch]
         for number, members in batch:
             kinds.check(number, members)
-        parts.append({name: kinds.column(name, [members.get(name) for _, members in batch]) for name in kinds.names})
+        parts.append(
+            {
+                name: kinds.column(name, [members.get(name) for _, members in batch])
+                for name in kinds.names
+            }
+        )
         lines.append(np.array(numbers, np.int64))
     schema = pa.schema([(name, kinds.type_of(name)) for name in kinds.names])
     tables = [
-        pa.table([part[name] if name in part else pa.nulls(len(rows)) for name in schema.names], names=schema.names)
+        pa.table(
+            [part[name] if name in part else pa.nulls(len(rows)) for name in schema.names],
+            names=schema.names,
+        )
         for part, rows in zip(parts, lines, strict=True)
     ]
     table = pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
@@ -83,28 +93,42 @@ class _Kinds:
             if name not in self.names:
                 self._add(line, name)
             kind: Any = type(value)
-            if value is None or (self._seen.get(name, (None, 0))[0] is kind and kind is not int and kind is not str):
+            if value is None or (
+                self._seen.get(name, (None, 0))[0] is kind and kind is not int and kind is not str
+            ):
                 continue
-            kind = self._kind_of_list(line, name, value) if kind is list else self._checked(line, name, value)
+            kind = (
+                self._kind_of_list(line, name, value)
+                if kind is list
+                else self._checked(line, name, value)
+            )
             if kind is None:
                 continue
             seen, first = self._seen.setdefault(name, (kind, line))
             if wider := _WIDER.get(frozenset((seen, kind))):
                 self._seen[name] = (wider, first)
             elif seen != kind:
-                self._fail(line, f"member {shorten(name)} is {_NAMES[kind]}, but {_NAMES[seen]} in line {first}")
+                self._fail(
+                    line,
+                    f"member {shorten(name)} is {_NAMES[kind]}, but {_NAMES[seen]} in line {first}",
+                )
 
     def _checked(self, line: int, name: str, value: Any) -> Any:
         """Return the kind of a value that is not a list."""
         kind = type(value)
         if kind not in _TYPES:
-            self._fail(line, f"member {shorten(name)} is an object, not text, a number or a boolean")
+            self._fail(
+                line, f"member {shorten(name)} is an object, not text, a number or a boolean"
+            )
         if kind is int and not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
             self._fail(line, f"member {shorten(name)} is an integer of more than 64 bits")
         if kind is str and not is_unicode(value):
             self._fail(line, f"member {shorten(name)} is not valid Unicode")
         if name in self._lists:
-            self._fail(line, f"member {shorten(name)} is {_NAMES[kind]}, but a list in line {self._lists[name]}")
+            self._fail(
+                line,
+                f"member {shorten(name)} is {_NAMES[kind]}, but a list in line {self._lists[name]}",
+            )
         return kind
 
     def _kind_of_list(self, line: int, name: str, values: list[Any]) -> Any:
@@ -112,15 +136,23 @@ class _Kinds:
         self._lists.setdefault(name, line)
         kinds = {type(value) for value in values}
         kind = float if kinds == {int, float} else next(iter(kinds), None)
-        if kind is not None and (kind not in (str, int, float) or (len(kinds) > 1 and kind is not float)):
-            self._fail(line, f"member {shorten(name)} is a list of other values than text or numbers")
+        if kind is not None and (
+            kind not in (str, int, float) or (len(kinds) > 1 and kind is not float)
+        ):
+            self._fail(
+                line, f"member {shorten(name)} is a list of other values than text or numbers"
+            )
         for value in values:
             if kind is int and not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
                 self._fail(line, f"member {shorten(name)} has an integer of more than 64 bits")
             if kind is str and not is_unicode(value):
                 self._fail(line, f"member {shorten(name)} is not valid Unicode")
         if name in self._seen and self._seen[name][0] in (str, int, float, bool):
-            self._fail(line, f"member {shorten(name)} is a list, but {_NAMES[self._seen[name][0]]} in an earlier line")
+            self._fail(
+                line,
+                f"member {shorten(name)} is a list, but {_NAMES[self._seen[name][0]]} in an earlier"
+                " line",
+            )
         return None if kind is None else list[kind]  # type: ignore[valid-type]
 
     def _add(self, line: int, name: str) -> None:
@@ -131,7 +163,9 @@ class _Kinds:
             self._fail(line, f"the file has more than {MAX_COLUMNS:,} different members")
 
     def _fail(self, line: int, message: str) -> NoReturn:
-        raise SourceError(message, file=self._file, line=line, hint="change this line, or remove the member")
+        raise SourceError(
+            message, file=self._file, line=line, hint="change this line, or remove the member"
+        )
 
     def column(self, name: str, values: list[Any]) -> pa.Array:
         return pa.array(values, self.type_of(name))

@@ -25,7 +25,11 @@ from manifests.remote import absolute, parent_folder
 
 def find_kaggle_imagenet(src: str) -> str | None:
     """Return the folder CLS-LOC: `src`, or a folder in it."""
-    for folder in (src, os.path.join(src, "Data/CLS-LOC"), os.path.join(src, "ILSVRC/Data/CLS-LOC")):
+    for folder in (
+        src,
+        os.path.join(src, "Data/CLS-LOC"),
+        os.path.join(src, "ILSVRC/Data/CLS-LOC"),
+    ):
         if os.path.basename(absolute(folder)) == "CLS-LOC" and storage.is_folder(f"{folder}/train"):
             return folder
     return None
@@ -52,7 +56,9 @@ def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
         return replace(source, notices=(*source.notices, *notices))
     scan = Scan(root)
     scan.add("val")
-    labels = _read_val_labels(root, scan.path, {name: label for label, name in enumerate(source.classes)})
+    labels = _read_val_labels(
+        root, scan.path, {name: label for label, name in enumerate(source.classes)}
+    )
     return replace(
         source,
         splits=("train", "val"),
@@ -106,14 +112,19 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
     solution = _find_upward(root, "LOC_val_solution.csv")
     if solution is None:
         raise SourceError(
-            "the folder has no class folders, and the file with its labels, LOC_val_solution.csv, does not exist",
+            "the folder has no class folders, and the file with its labels, LOC_val_solution.csv,"
+            " does not exist",
             file=f"{root}/val",
             hint="put Kaggle's file next to ILSVRC/, or move val/ away to convert only train/",
         )
     labels = _read_solution(solution, label_of)
     stems = [os.path.splitext(os.path.basename(name))[0] for name in path.to_pylist()]
     if missing := next((stem for stem in stems if stem not in labels), None):
-        raise SourceError(f"the file has no label for val/{missing}", file=solution, hint="add a line for the image")
+        raise SourceError(
+            f"the file has no label for val/{missing}",
+            file=solution,
+            hint="add a line for the image",
+        )
     if len(labels) > len(stems):
         missing_images = sorted(set(labels) - set(stems))
         raise SourceError(
@@ -142,10 +153,15 @@ def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
                 )
             if row[0] in labels:
                 message = f"image {shorten(row[0])} is listed twice"
-                raise SourceError(message, file=solution, line=rows.line_num, hint="remove one of the lines")
+                raise SourceError(
+                    message, file=solution, line=rows.line_num, hint="remove one of the lines"
+                )
             labels[row[0]] = label_of[synset[0]]
     except csv.Error as error:
         raise SourceError(
-            f"the line is not valid CSV: {error}", file=solution, line=rows.line_num, hint="unpack Kaggle's file again"
+            f"the line is not valid CSV: {error}",
+            file=solution,
+            line=rows.line_num,
+            hint="unpack Kaggle's file again",
         ) from None
     return labels

@@ -30,7 +30,8 @@ class Labels:
         label: int32 [n]: class indices; zeros if the labels are not classes.
         classes: class names in label order. Empty if there are none.
         origin: where they come from, to show to the user.
-        columns: the columns of `manifests.labels.LABEL_COLUMNS` for the label type, except ``label``.
+        columns: the columns of `manifests.labels.LABEL_COLUMNS` for the label type, except
+            ``label``.
         notices: messages for the user, one line each.
 
     """
@@ -71,17 +72,30 @@ def read_labels(
     if label_type == "none":
         return Labels("none", zeros)
     if label_type == "caption":
-        return Labels("caption", zeros, origin=origin_of(name), columns={"caption": _captions(column, name, locate)})
+        return Labels(
+            "caption",
+            zeros,
+            origin=origin_of(name),
+            columns={"caption": _captions(column, name, locate)},
+        )
     if label_type == "multi-label":
         return _multi_label(column, name, options, locate, classes, are_indices=names is not None)
     if label_type == "regression":
         lists = _lists(column, name, options.label_separator, locate)
         labels = numbers_of(lists, name, locate)
-        doubtful = options.label_type is None and name.lower() not in REGRESSION_COLUMNS and _are_integers(labels)
-        notice = f"the numbers in column {printable(name)} are integers; if they are classes, set --label-type class"
+        doubtful = (
+            options.label_type is None
+            and name.lower() not in REGRESSION_COLUMNS
+            and _are_integers(labels)
+        )
+        notice = (
+            f"the numbers in column {printable(name)} are integers; if they are classes, set"
+            " --label-type class"
+        )
         return replace(labels, notices=(*labels.notices, notice)) if doubtful else labels
     raise CallError(
-        f"--label-type {label_type} needs a source with such labels, but column {name!r} has others",
+        f"--label-type {label_type} needs a source with such labels, but column {name!r} has"
+        " others",
         hint="leave out --label-type, or give a folder of this layout",
     )
 
@@ -110,23 +124,40 @@ def numbers_of(lists: Lists, name: str, locate: Locate) -> Labels:
         pa.types.is_integer(lists.values.type)
         and pc.any(pc.not_equal(values.cast(pa.float64()), exact.values), min_count=0).as_py()
     ):
-        notices.append(f"column {printable(name)}: numbers of more than 7 digits are rounded to float32")
+        notices.append(
+            f"column {printable(name)}: numbers of more than 7 digits are rounded to float32"
+        )
     count = int(exact.counts[0]) if len(exact.counts) else 0
     low, high = pc.min_max(values).as_py().values()
-    origin = f"{origin_of(name)}, {low:g} to {high:g}" if count == 1 else f"{origin_of(name)}, {count} numbers each"
+    origin = (
+        f"{origin_of(name)}, {low:g} to {high:g}"
+        if count == 1
+        else f"{origin_of(name)}, {count} numbers each"
+    )
     zeros = np.zeros(len(column), np.int32)
-    return Labels("regression", zeros, origin=origin, columns={"values": column}, notices=tuple(notices))
+    return Labels(
+        "regression", zeros, origin=origin, columns={"values": column}, notices=tuple(notices)
+    )
 
 
 # --- one label type -----------------------------------------------------------------------------
 
 
 def _classes(
-    column: pa.Array, name: str, options: SourceOptions, locate: Locate, classes: tuple[str, ...] | None
+    column: pa.Array,
+    name: str,
+    options: SourceOptions,
+    locate: Locate,
+    classes: tuple[str, ...] | None,
 ) -> Labels:
-    if not (pa.types.is_integer(column.type) or is_text(column.type) or pa.types.is_dictionary(column.type)):
+    if not (
+        pa.types.is_integer(column.type)
+        or is_text(column.type)
+        or pa.types.is_dictionary(column.type)
+    ):
         raise SourceError(
-            f"column {name!r} has the type {shorten_type(column.type)}, but labels are integers or names",
+            f"column {name!r} has the type {shorten_type(column.type)}, but labels are integers or"
+            " names",
             file=locate(0)[0] if len(column) else "",
             hint="convert it, or set --label-column or --label-type",
         )
@@ -136,15 +167,15 @@ def _classes(
     notices = []
     if integers and classes is None and 10 <= len(np.unique(label)) < len(found):
         notices.append(
-            f"the integers in column {printable(name)} are taken as classes; if they are numbers such as ages, set "
-            "--label-type regression"
+            f"the integers in column {printable(name)} are taken as classes; if they are numbers"
+            " such as ages, set --label-type regression"
         )
     numeric = np.asarray(pc.match_substring_regex(text, FLOAT))
     if not integers and len(text) > numeric.sum() >= max(1, len(text) / 2):
         row = int(np.argmin(numeric))
         mixed = (
-            f"column {printable(name)}: {int(numeric.sum()):,} of {plural(len(text), 'label')} are numbers, but "
-            f"{cut_middle(printable(text[row].as_py()), 80)} is not"
+            f"column {printable(name)}: {int(numeric.sum()):,} of {plural(len(text), 'label')} are"
+            f" numbers, but {cut_middle(printable(text[row].as_py()), 80)} is not"
         )
         if options.label_type is None and classes is None:
             file, line = locate(row)
@@ -154,7 +185,8 @@ def _classes(
     for separator in (";", ","):
         if not integers and classes is None and _recombines(text, separator):
             notices.append(
-                f"labels contain {separator!r}; if each has several classes, set --label-separator {separator!r}"
+                f"labels contain {separator!r}; if each has several classes, set --label-separator"
+                f" {separator!r}"
             )
     return Labels("class", label, found, origin_of(name), notices=tuple(notices))
 
@@ -179,24 +211,34 @@ def _multi_label(
 ) -> Labels:
     separator = options.label_separator or SEPARATOR
     lists = _lists(column, name, separator, locate)
-    origin = f"{origin_of(name)}, separated by {separator!r}" if is_text(column.type) else origin_of(name)
+    origin = (
+        f"{origin_of(name)}, separated by {separator!r}"
+        if is_text(column.type)
+        else origin_of(name)
+    )
     if not are_indices and (hot := lists.multi_hot()):
         origin += ", 0 or 1 for each class"
         length = int(lists.counts[0])
         if classes is not None and len(classes) != length:
             file, line = locate(0)
             message = (
-                f"column {name!r} has {length} numbers for each image, but there are {plural(len(classes), 'class')}"
+                f"column {name!r} has {length} numbers for each image, but there are"
+                f" {plural(len(classes), 'class')}"
             )
             raise SourceError(message, file=file, line=line, hint="check --classes")
         classes = classes or tuple(map(str, range(length)))
         lists = hot
     values = lists.values
     if pa.types.is_floating(values.type):
-        raise SourceError(f"column {name!r} has numbers with fractions, not classes", file=locate(0)[0])
+        raise SourceError(
+            f"column {name!r} has numbers with fractions, not classes", file=locate(0)[0]
+        )
     rows = lists.rows()
     label, found = number_labels(
-        values.cast(pa.large_string()), classes, lambda item: locate(int(rows[item])), max_classes=options.max_classes
+        values.cast(pa.large_string()),
+        classes,
+        lambda item: locate(int(rows[item])),
+        max_classes=options.max_classes,
     )
     labels = lists.sorted_unique(label)
     empty = int(np.count_nonzero(labels.counts == 0))
@@ -226,9 +268,14 @@ def _lists(column: pa.Array, name: str, separator: str | None, locate: Locate) -
         return _checked_lists(column, name, locate)
     if is_text(column.type) and separator is not None:
         return split_text(column, separator, name, locate)
-    if not (is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+    if not (
+        is_text(column.type)
+        or pa.types.is_integer(column.type)
+        or pa.types.is_floating(column.type)
+    ):
         raise SourceError(
-            f"column {name!r} has the type {shorten_type(column.type)}, which is neither text nor numbers",
+            f"column {name!r} has the type {shorten_type(column.type)}, which is neither text nor"
+            " numbers",
             file=locate(0)[0],
             hint="choose another --label-column",
         )
@@ -238,9 +285,17 @@ def _lists(column: pa.Array, name: str, separator: str | None, locate: Locate) -
 def _checked_lists(column: pa.Array, name: str, locate: Locate) -> Lists:
     """Return a column of lists of text or numbers, without missing items."""
     lists, types = lists_of_column(column), pa.types
-    item = lists.values.type.value_type if types.is_dictionary(lists.values.type) else lists.values.type
-    if not (is_text(item) or types.is_integer(item) or types.is_floating(item) or types.is_null(item)):
-        message = f"column {name!r} has lists of {shorten_type(item)}, which are neither text nor numbers"
+    item = (
+        lists.values.type.value_type
+        if types.is_dictionary(lists.values.type)
+        else lists.values.type
+    )
+    if not (
+        is_text(item) or types.is_integer(item) or types.is_floating(item) or types.is_null(item)
+    ):
+        message = (
+            f"column {name!r} has lists of {shorten_type(item)}, which are neither text nor numbers"
+        )
         raise SourceError(message, file=locate(0)[0], hint="write lists of class names or numbers")
     if (at := pc.index(pc.is_null(lists.values), True).as_py()) >= 0:
         file, line = locate(int(lists.rows()[at]))

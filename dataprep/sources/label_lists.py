@@ -57,7 +57,10 @@ class Lists:
             return Lists(pa.array([], pa.int64()), self.counts)
         pairs = np.unique(self.rows() * (int(label.max()) + 1) + label)
         row, unique = np.divmod(pairs, int(label.max()) + 1)
-        return Lists(pa.array(unique, pa.int64()), np.bincount(row, minlength=len(self.counts)).astype(np.int64))
+        return Lists(
+            pa.array(unique, pa.int64()),
+            np.bincount(row, minlength=len(self.counts)).astype(np.int64),
+        )
 
 
 def lists_of_column(column: pa.Array) -> Lists:
@@ -72,7 +75,9 @@ def count_numbers(values: pa.ChunkedArray) -> int:
 
 
 def split_text(column: pa.Array, separator: str, name: str, locate: Locate) -> Lists:
-    """Return the parts of each text between separators, without spaces around them. Of an empty text, there are none.
+    """Return the parts of each text between separators, without spaces around them.
+
+    Of an empty text, there are none.
 
     Raises:
         SourceError: a part is empty.
@@ -89,8 +94,16 @@ def split_text(column: pa.Array, separator: str, name: str, locate: Locate) -> L
     if at >= 0:
         row = int(lists.rows()[at])
         file, line = locate(row)
-        message = f"column {name!r} has an empty class between two {separator!r} ({shorten(text[row].as_py(), 80)})"
-        raise SourceError(message, file=file, line=line, hint="remove one of the separators, or set --label-separator")
+        message = (
+            f"column {name!r} has an empty class between two {separator!r}"
+            f" ({shorten(text[row].as_py(), 80)})"
+        )
+        raise SourceError(
+            message,
+            file=file,
+            line=line,
+            hint="remove one of the separators, or set --label-separator",
+        )
     return lists
 
 
@@ -105,7 +118,9 @@ def parse_numbers(lists: Lists, name: str, locate: Locate) -> Lists:
     wrong = pc.index(pc.is_null(values), True).as_py()
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         values = pc.utf8_trim_whitespace(values)
-        is_number = pc.match_substring_regex(values, r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$")
+        is_number = pc.match_substring_regex(
+            values, r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+        )
         wrong = max(wrong, pc.index(pc.fill_null(is_number, False), False).as_py())
     if wrong >= 0:
         file, line = locate(int(lists.rows()[wrong]))

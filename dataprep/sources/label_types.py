@@ -13,13 +13,23 @@ from manifests.parquet_lists import is_list
 #: Separates the classes of an image in text, unless an option sets another separator.
 SEPARATOR = "|"
 
-#: Names of columns with labels that are not classes. They decide only where the values leave a choice.
+#: Names of columns with labels that are not classes. They decide only where the values leave a
+#: choice.
 CAPTION_COLUMNS = ("caption", "captions", "text", "sentence", "description", "prompt")
 REGRESSION_COLUMNS = ("values", "value", "age", "score", "rating", "price")
 MULTI_LABEL_COLUMNS = ("labels", "tags")
 
-#: The columns that are searched for labels if there is none called ``label``, ``class`` or ``target``.
-OTHER_LABEL_COLUMNS = (*MULTI_LABEL_COLUMNS, "values", "caption", "captions", "age", "score", "rating")
+#: The columns that are searched for labels if there is none called ``label``, ``class`` or
+#: ``target``.
+OTHER_LABEL_COLUMNS = (
+    *MULTI_LABEL_COLUMNS,
+    "values",
+    "caption",
+    "captions",
+    "age",
+    "score",
+    "rating",
+)
 
 FLOAT = r"^\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 _HAS_POINT = r"[.eE]"

@@ -1,6 +1,7 @@
 """Recognize datasets whose folders are not classes: detection, segmentation and captions.
 
-As class folders, they would become classes such as ``annotations`` and ``train2017``. So they are refused by name.
+As class folders, they would become classes such as ``annotations`` and ``train2017``. So they are
+refused by name.
 """
 
 from __future__ import annotations
@@ -20,29 +21,55 @@ from manifests.text import printable
 
 #: Folders of images, and folders of what belongs to them: neither is a class.
 _IMAGES = frozenset(
-    ("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg", "png", "pngs", "leftimg8bit")
+    (
+        "images",
+        "image",
+        "imgs",
+        "img",
+        "rgb",
+        "jpegimages",
+        "jpg",
+        "jpgs",
+        "jpeg",
+        "png",
+        "pngs",
+        "leftimg8bit",
+    )
 )
 _TARGETS = frozenset(
     (
-        *("masks", "mask", "labels", "annotations", "annotation", "ann", "gt", "ground_truth", "groundtruth"),
+        *(
+            "masks",
+            "mask",
+            "labels",
+            "annotations",
+            "annotation",
+            "ann",
+            "gt",
+            "ground_truth",
+            "groundtruth",
+        ),
         *("segmentations", "segmentation", "segmentationclass", "segmentationobject", "trimaps"),
         *("depth", "depths", "disparity", "gtfine", "gtcoarse"),
     )
 )
 
 _LISTS = (
-    "give a list of images with their classes instead (`path label` lines, CSV, JSON Lines or Parquet), "
-    "or the folder that contains the class folders"
+    "give a list of images with their classes instead (`path label` lines, CSV, JSON Lines or"
+    " Parquet), or the folder that contains the class folders"
 )
 
 _PANOPTIC = (
-    "add instances_*.json to convert boxes; for masks, write the class of each pixel into gray PNGs, and put them "
-    "into masks/ beside images/"
+    "add instances_*.json to convert boxes; for masks, write the class of each pixel into gray"
+    " PNGs, and put them into masks/ beside images/"
 )
 
 #: Folders of COCO's images, of the years with images.
 _COCO_IMAGES = re.compile(r"(train|val|test|unlabeled)20(07|12|14|15|17)")
-_COCO_HINT = "put COCO's annotations into annotations/ beside it, or set --unlabelled to convert the images alone"
+_COCO_HINT = (
+    "put COCO's annotations into annotations/ beside it, or set --unlabelled to convert the images"
+    " alone"
+)
 
 #: Files of a folder to look at.
 _MAX_LISTED = 2000
@@ -83,7 +110,9 @@ def refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
 
 def images_and_labels(folders: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the folders that have the names of folders of images, and of those of their masks or other annotations."""
-    return [name for name in folders if name.lower() in _IMAGES], [name for name in folders if name.lower() in _TARGETS]
+    return [name for name in folders if name.lower() in _IMAGES], [
+        name for name in folders if name.lower() in _TARGETS
+    ]
 
 
 def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
@@ -96,14 +125,21 @@ def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
     flat = [name for name in folders if _COCO_IMAGES.fullmatch(name)]
     coco = Layout("images of COCO", f"{flat[0]}/") if flat else None
     voc = Layout("Pascal VOC", "JPEGImages/") if "JPEGImages" in folders else None
-    layout = coco or voc or _cityscapes(path, folders) or _segmentation(path, folders) or _only_images(path, folders)
+    layout = (
+        coco
+        or voc
+        or _cityscapes(path, folders)
+        or _segmentation(path, folders)
+        or _only_images(path, folders)
+    )
     if layout:
         raise _refusal(path, layout)
 
 
 def _refusal(place: str, layout: Layout) -> SourceError:
     return SourceError(
-        f"this looks like {layout.name} ({layout.evidence}), which is not converted: its folders are not classes",
+        f"this looks like {layout.name} ({layout.evidence}), which is not converted: its folders"
+        " are not classes",
         file=place,
         hint=layout.hint,
     )
@@ -168,7 +204,14 @@ def _yolo(src: str, folders: Sequence[str]) -> Layout | None:
 
 
 def _cityscapes(_: str, folders: Sequence[str]) -> Layout | None:
-    found = _named(folders, "leftimg8bit", "leftimg8bit_trainvaltest", "gtfine", "gtcoarse", "gtfine_trainvaltest")
+    found = _named(
+        folders,
+        "leftimg8bit",
+        "leftimg8bit_trainvaltest",
+        "gtfine",
+        "gtcoarse",
+        "gtfine_trainvaltest",
+    )
     return Layout("Cityscapes", " and ".join(f"{name}/" for name in found)) if found else None
 
 
@@ -177,7 +220,9 @@ def _ade20k(src: str, folders: Sequence[str]) -> Layout | None:
         if folder.startswith(("ADEChallengeData", "ADE20K")):
             return Layout("ADE20K", f"{folder}/")
     if _named(folders, "images") and _named(folders, "annotations"):
-        inside = {name.lower() for name in list_folders(f"{src}/{_named(folders, 'annotations')[0]}")}
+        inside = {
+            name.lower() for name in list_folders(f"{src}/{_named(folders, 'annotations')[0]}")
+        }
         if inside & {"training", "validation"}:
             return Layout("ADE20K", "images/ and annotations/training/")
     return None
@@ -193,7 +238,9 @@ def _segmentation(_: str, folders: Sequence[str]) -> Layout | None:
 
 
 def _tiny_imagenet(src: str, folders: Sequence[str]) -> Layout | None:
-    if list(folders) == ["images"] and (files := [name for name in _files(src) if name.endswith("_annotations.txt")]):
+    if list(folders) == ["images"] and (
+        files := [name for name in _files(src) if name.endswith("_annotations.txt")]
+    ):
         hint = f"write a list file with a line `path label` for each line of {files[0]}"
         return Layout("the flat val/ of Tiny ImageNet", f"images/ and {files[0]}", hint)
     return None
@@ -210,7 +257,9 @@ def _img2dataset(src: str, folders: Sequence[str]) -> Layout | None:
     for folder in [name for name in folders if re.fullmatch(r"\d{5,}", name)][:3]:
         names = {*_files(src, folder)}
         stems = {os.path.splitext(name)[0] for name in _with_suffix([*names], *IMAGE_SUFFIXES)}
-        if any(f"{stem}.json" in names and (f"{stem}.txt" in names or statistics) for stem in stems):
+        if any(
+            f"{stem}.json" in names and (f"{stem}.txt" in names or statistics) for stem in stems
+        ):
             return Layout("the files of img2dataset (LAION)", f"{folder}/*.json beside the images")
     return None
 
@@ -241,8 +290,14 @@ def _only_images(src: str, folders: Sequence[str]) -> Layout | None:
 def _saved_to_disk(src: str, _: Sequence[str]) -> Layout | None:
     names = {*_files(src)}
     if "dataset_dict.json" in names or {"dataset_info.json", "state.json"} <= names:
-        hint = "export it: `datasets.load_from_disk(...)[split].to_parquet(f'{split}-00000.parquet')`"
-        return Layout("a dataset that Hugging Face `save_to_disk` wrote", "state.json or dataset_dict.json", hint)
+        hint = (
+            "export it: `datasets.load_from_disk(...)[split].to_parquet(f'{split}-00000.parquet')`"
+        )
+        return Layout(
+            "a dataset that Hugging Face `save_to_disk` wrote",
+            "state.json or dataset_dict.json",
+            hint,
+        )
     return None
 
 

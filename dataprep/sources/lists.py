@@ -49,14 +49,19 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
         extra=pa.table({}),
     )
     check_paths(source, locate)
-    return with_labels(source, replace(read, origin=read.origin.replace("column label", "the end of each line")))
+    return with_labels(
+        source, replace(read, origin=read.origin.replace("column label", "the end of each line"))
+    )
 
 
-def parse_lists(files: Sequence[str], *, has_labels: bool = True) -> tuple[list[pa.Array], pa.Array, Locate]:
+def parse_lists(
+    files: Sequence[str], *, has_labels: bool = True
+) -> tuple[list[pa.Array], pa.Array, Locate]:
     """Read list files. Without labels, a line is a path.
 
     Returns:
-        The paths of each list (large_string), the labels of all lists as text, and a function that locates a row.
+        The paths of each list (large_string), the labels of all lists as text, and a function that
+        locates a row.
 
     Raises:
         SourceError: a line is not valid.
@@ -104,7 +109,11 @@ def _list_lines(file: str, *, has_labels: bool) -> Iterator[tuple[int, str, str]
                 line=number,
                 hint="save the list as UTF-8",
             ) from None
-        parts = line.strip().rsplit(maxsplit=1) if has_labels else [line.strip(), ""] * bool(line.strip())
+        parts = (
+            line.strip().rsplit(maxsplit=1)
+            if has_labels
+            else [line.strip(), ""] * bool(line.strip())
+        )
         if len(parts) == 1 or "\0" in line:
             raise SourceError(
                 f"the line {line.strip()[:80]!r} does not have the form `path label`",

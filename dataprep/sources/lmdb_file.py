@@ -1,7 +1,7 @@
 """Find the values in an LMDB database, without the LMDB library: it trusts the file, and a damaged one can crash it.
 
-The layout is that of LMDB 0.9 (``mdb.c``, data version 1). A value is stored in one piece, in a leaf page or in
-overflow pages, so an image in a database is a range of bytes of the file.
+The layout is that of LMDB 0.9 (``mdb.c``, data version 1). A value is stored in one piece, in a
+leaf page or in overflow pages, so an image in a database is a range of bytes of the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def entries(file: ContainerFile) -> Iterator[Entry]:
     """Iterate over the entries of the main database in the order of their keys. No value is read.
 
     Raises:
-        LmdbError: the file is damaged, or the database has several values per key or contains others.
+        LmdbError: the file is damaged, or the database has several values per key or contains
+            others.
 
     """
     page_size, flags, root, count = _newest_meta(file)
@@ -76,13 +77,19 @@ def _meta(file: ContainerFile, at: int) -> tuple[int, tuple[int, ...], tuple[int
     if magic != _MAGIC:
         raise LmdbError("the file is not an LMDB database")
     if version & 0xFF != _VERSION:
-        raise LmdbError(f"the database has the data version {version}, but only {_VERSION} (LMDB 0.9) is read")
-    free, main = (_DATABASE.unpack_from(page, _HEADER + 24 + number * _DATABASE.size) for number in range(2))
+        raise LmdbError(
+            f"the database has the data version {version}, but only {_VERSION} (LMDB 0.9) is read"
+        )
+    free, main = (
+        _DATABASE.unpack_from(page, _HEADER + 24 + number * _DATABASE.size) for number in range(2)
+    )
     transaction = int.from_bytes(page[_HEADER + 128 : _HEADER + 136], "little")
     return transaction, free, main
 
 
-def _walk(file: ContainerFile, page_size: int, number: int, seen: set[int], depth: int) -> Iterator[Entry]:
+def _walk(
+    file: ContainerFile, page_size: int, number: int, seen: set[int], depth: int
+) -> Iterator[Entry]:
     if number in seen or depth > _MAX_DEPTH:
         raise LmdbError(f"page {number:,} is part of a cycle")
     seen.add(number)
@@ -105,7 +112,9 @@ def _walk(file: ContainerFile, page_size: int, number: int, seen: set[int], dept
             raise LmdbError(f"page {number:,} is damaged")
         position = number * page_size + data
         if node_flags & _BIG_DATA:
-            position = _overflow(file, page_size, int.from_bytes(page[data : data + 8], "little"), length)
+            position = _overflow(
+                file, page_size, int.from_bytes(page[data : data + 8], "little"), length
+            )
         yield Entry(page[pointer + _NODE.size : data], position, length)
 
 
@@ -123,6 +132,8 @@ def _overflow(file: ContainerFile, page_size: int, number: int, length: int) -> 
 
 def _page(file: ContainerFile, page_size: int, number: int) -> bytes:
     if (number + 1) * page_size > file.size:
-        raise LmdbError(f"page {number:,} is behind the end of the file, which has {file.size:,} bytes")
+        raise LmdbError(
+            f"page {number:,} is behind the end of the file, which has {file.size:,} bytes"
+        )
     data, i = file(number * page_size, page_size)
     return bytes(data[i : i + page_size])

@@ -1,6 +1,7 @@
 """LMDB databases of images, as Caffe and LSUN write them, read in place.
 
-Caffe stores a ``Datum`` per image, with its label. LSUN stores the images themselves, in a database for each class and
+Caffe stores a ``Datum`` per image, with its label. LSUN stores the images themselves, in a database
+for each class and
 split: ``bedroom_train_lmdb``. Values that contain pickled objects are never read.
 """
 
@@ -53,14 +54,23 @@ class _Database(NamedTuple):
 
 
 def find_databases(src: str, folders: Sequence[str]) -> list[str]:
-    """Return the databases: the folder itself, or folders in it, relative to it; empty if there are none."""
+    """Return the databases: the folder itself, or folders in it, relative to it.
+
+    Empty if there are none.
+    """
     if storage.is_file(os.path.join(src, DATA_NAME)):
         return [""]
-    return [name for name in folders[:1000] if name.endswith("_lmdb") and storage.is_file(f"{src}/{name}/{DATA_NAME}")]
+    return [
+        name
+        for name in folders[:1000]
+        if name.endswith("_lmdb") and storage.is_file(f"{src}/{name}/{DATA_NAME}")
+    ]
 
 
 def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Source:
-    """Read the keys, places and labels of the images. Labels are Caffe's, or the names of LSUN's folders.
+    """Read the keys, places and labels of the images.
+
+    Labels are Caffe's, or the names of LSUN's folders.
 
     Raises:
         SourceError: a database is damaged, or is of another kind.
@@ -69,7 +79,9 @@ def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Sou
     read = [_read_database(src, name) for name in databases]
     in_values = [database.images[0].label is not None for database in read if database.images]
     if len(set(in_values)) > 1:
-        raise SourceError("some of the databases are of Caffe, others of LSUN", file=src, hint="give one of them")
+        raise SourceError(
+            "some of the databases are of Caffe, others of LSUN", file=src, hint="give one of them"
+        )
     folders = [name or os.path.basename(os.path.abspath(src)) for name in databases]
     matches = [_LSUN_NAME.fullmatch(folder) for folder in folders]
     split_names = [SPLIT_ALIASES[match["split"]] if match else "train" for match in matches]
@@ -86,9 +98,15 @@ def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Sou
         pa.large_string(),
     )
     files = [read[number].file for number in order]
-    paths = [f"{files[number]}/{_key_text(image.key)}" for number, image in zip(_repeat(rows), images, strict=True)]
+    paths = [
+        f"{files[number]}/{_key_text(image.key)}"
+        for number, image in zip(_repeat(rows), images, strict=True)
+    ]
     label, classes = number_labels(
-        text, options.classes, lambda row: (f"{src}/{paths[row]}", None), max_classes=options.max_classes
+        text,
+        options.classes,
+        lambda row: (f"{src}/{paths[row]}", None),
+        max_classes=options.max_classes,
     )
     container = np.repeat(np.arange(len(order), dtype=np.int32), rows)
     length = np.array([image.length for image in images], np.int64)
@@ -99,10 +117,14 @@ def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Sou
         splits=splits,
         path=pa.array(paths, pa.large_string()),
         label=label,
-        split=np.repeat(np.array([splits.index(split_names[number]) for number in order], np.int8), rows),
+        split=np.repeat(
+            np.array([splits.index(split_names[number]) for number in order], np.int8), rows
+        ),
         size=length,
         extra=pa.table({}),
-        stamp=np.array([read[number].stamp for number in order], np.int64).reshape(-1, 2)[container],
+        stamp=np.array([read[number].stamp for number in order], np.int64).reshape(-1, 2)[
+            container
+        ],
         location=location_table(
             pa.DictionaryArray.from_arrays(pa.array(container), pa.array(files, pa.large_string())),
             "range",
@@ -119,7 +141,11 @@ def _repeat(rows: np.ndarray) -> Iterator[int]:
 def _key_text(key: bytes) -> str:
     """Return a key as text. A key that is not UTF-8 or contains a control character is escaped."""
     text = key.decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else key.decode("ascii", "backslashreplace").encode("unicode_escape").decode()
+    return (
+        text
+        if text.isprintable()
+        else key.decode("ascii", "backslashreplace").encode("unicode_escape").decode()
+    )
 
 
 def _read_database(src: str, name: str) -> _Database:
@@ -134,7 +160,9 @@ def _read_database(src: str, name: str) -> _Database:
             head = bytes(head[i : i + min(entry.length, _PEEK)])
             kind = kind or _kind_of(file, entry, head)
             try:
-                images.append(_datum(file, entry, head) if kind == "datum" else _Image(*entry, None))
+                images.append(
+                    _datum(file, entry, head) if kind == "datum" else _Image(*entry, None)
+                )
             except LmdbError as error:
                 key = printable(_key_text(entry.key)[:80])
                 raise LmdbError(f"record {number} with the key {key}: {error}") from None
@@ -149,11 +177,15 @@ def _kind_of(file: ContainerFile, entry: Entry, head: bytes) -> str:
     if _is_image(file, entry.position, entry.length):
         return "image"
     if head[:1] == b"\x80":
-        raise LmdbError("the values are pickled Python objects, which could run code when they are read")
+        raise LmdbError(
+            "the values are pickled Python objects, which could run code when they are read"
+        )
     try:
         _datum(file, entry, head)
     except LmdbError as error:
-        raise LmdbError(f"the first value is neither an image nor a Datum of Caffe ({error})") from None
+        raise LmdbError(
+            f"the first value is neither an image nor a Datum of Caffe ({error})"
+        ) from None
     return "datum"
 
 
@@ -202,7 +234,10 @@ def _datum(file: ContainerFile, entry: Entry, head: bytes) -> _Image:
     if image is None or _LABEL not in fields:
         raise LmdbError("it has no image or no label")
     if not fields.get(_ENCODED):
-        raise LmdbError("its image is stored as pixels; only encoded images (convert_imageset --encoded) are read")
+        raise LmdbError(
+            "its image is stored as pixels; only encoded images (convert_imageset --encoded) are"
+            " read"
+        )
     return _Image(entry.key, *image, fields[_LABEL])
 
 

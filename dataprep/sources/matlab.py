@@ -1,7 +1,7 @@
 """Read the table of classes in ``meta.mat`` of ImageNet's development kit: a struct array in a MAT file of level 5.
 
-Format: https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf. Only numbers and text are read, and nothing
-else of the file is interpreted.
+Format: https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf. Only numbers and text are
+read, and nothing else of the file is interpreted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,20 @@ _HEADER_BYTES = 128
 _MATRIX, _COMPRESSED = 14, 15
 _STRUCT, _CHAR = 2, 4
 #: Python's format of each numeric type.
-_NUMBERS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q", 16: "B", 17: "H"}
+_NUMBERS = {
+    1: "b",
+    2: "B",
+    3: "h",
+    4: "H",
+    5: "i",
+    6: "I",
+    7: "f",
+    9: "d",
+    12: "q",
+    13: "Q",
+    16: "B",
+    17: "H",
+}
 _MAX_STRUCTS = 100_000
 
 Value = str | float | None
@@ -30,7 +43,9 @@ class _Element(NamedTuple):
 
 
 def read_structs(content: bytes) -> list[dict[str, Value]]:
-    """Return the first struct array of a MAT file: for each struct its fields, text or a number; `None` for others.
+    """Return the first struct array of a MAT file: for each struct its fields, text or a number.
+
+    `None` for others.
 
     Raises:
         ValueError: the file is damaged, or contains no struct array.
@@ -118,4 +133,6 @@ def _numbers(element: _Element) -> tuple[float, ...]:
     if code is None:
         return ()
     size = struct.calcsize(code)
-    return struct.unpack(f"<{len(element.data) // size}{code}", element.data[: len(element.data) // size * size])
+    return struct.unpack(
+        f"<{len(element.data) // size}{code}", element.data[: len(element.data) // size * size]
+    )

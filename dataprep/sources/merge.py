@@ -28,13 +28,15 @@ from manifests.text import plural, printable
 def merge_sources(parts: Sequence[NamedSource]) -> Source:
     """Return one source with the samples of all parts, in order.
 
-    Classes of the same name become one class; they are numbered in the order in which they first appear. Paths of local
-    files are relative to the folder that contains all sources, so the column ``source`` tells where a sample came from;
-    those of object stores are URLs. A column that some parts do not have is null there.
+    Classes of the same name become one class; they are numbered in the order in which they first
+    appear. Paths of local files are relative to the folder that contains all sources, so the column
+    ``source`` tells where a sample came from; those of object stores are URLs. A column that some
+    parts do not have is null there.
 
     Raises:
         CallError: a source is given twice, or contains another one.
-        SourceError: the sources have other kinds of labels or images, or classes or columns that do not fit.
+        SourceError: the sources have other kinds of labels or images, or classes or columns that do
+            not fit.
 
     """
     if len(parts) == 1:
@@ -55,16 +57,31 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
         layout=f"{len(parts)} sources",
         classes=classes,
         splits=splits,
-        path=concat([_prefixed(source.path, prefix) for source, prefix in zip(sources, prefixes, strict=True)]),
+        path=concat(
+            [
+                _prefixed(source.path, prefix)
+                for source, prefix in zip(sources, prefixes, strict=True)
+            ]
+        ),
         label=np.concatenate([source.label for source in sources]),
         split=np.concatenate(
-            [np.array([splits.index(name) for name in source.splits], np.int8)[source.split] for source in sources]
+            [
+                np.array([splits.index(name) for name in source.splits], np.int8)[source.split]
+                for source in sources
+            ]
         ),
         size=np.concatenate([source.size for source in sources]),
-        extra=_merge_columns(parts, [_masks(each, prefix) for each, prefix in zip(sources, prefixes, strict=True)]),
+        extra=_merge_columns(
+            parts, [_masks(each, prefix) for each, prefix in zip(sources, prefixes, strict=True)]
+        ),
         notices=tuple(f"{part.src}: {notice}" for part in parts for notice in part.source.notices),
         rejected=tuple(
-            {**row, "source": _prefixed(pa.array([row["source"]], pa.large_string()), prefix)[0].as_py()}
+            {
+                **row,
+                "source": (
+                    _prefixed(pa.array([row["source"]], pa.large_string()), prefix)[0].as_py()
+                ),
+            }
             for source, prefix in zip(sources, prefixes, strict=True)
             for row in source.rejected
         ),
@@ -75,7 +92,9 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
         group=_merge_groups(sources),
         prepared=any(source.prepared for source in sources),
         pixels=sources[0].pixels,
-        measured=pa.concat_tables(measured).combine_chunks() if len(measured) == len(sources) else None,
+        measured=(
+            pa.concat_tables(measured).combine_chunks() if len(measured) == len(sources) else None
+        ),
         label_type=sources[0].label_type,
         label_origin=sources[0].label_origin,
     )
@@ -90,51 +109,77 @@ def _check(parts: Sequence[NamedSource]) -> None:
     for number, part in enumerate(parts):
         for other in parts[:number]:
             if absolute(part.src) == absolute(other.src):
-                raise CallError(f"--src {printable(part.src)} is given twice", hint="give each source once")
+                raise CallError(
+                    f"--src {printable(part.src)} is given twice", hint="give each source once"
+                )
             if part.source.folders & other.source.folders:
                 raise CallError(
-                    f"--src {printable(part.src)} and --src {printable(other.src)} contain the same folder",
+                    f"--src {printable(part.src)} and --src {printable(other.src)} contain the same"
+                    " folder",
                     hint="give only the one that contains the other",
                 )
         if part.source.pixels != first.source.pixels:
             raise SourceError(
-                f"it stores {_stored(part.source)}, but {printable(first.src)} {_stored(first.source)}",
+                f"it stores {_stored(part.source)}, but {printable(first.src)}"
+                f" {_stored(first.source)}",
                 file=part.src,
                 hint="convert them from the original images, with the same --store and --raw-size",
             )
         if part.source.label_type != first.source.label_type:
             raise SourceError(
-                f"it has the label type {part.source.label_type}, but {printable(first.src)} {first.source.label_type}",
+                f"it has the label type {part.source.label_type}, but {printable(first.src)}"
+                f" {first.source.label_type}",
                 file=part.src,
-                hint="set --label-type, if both can have the same, or convert them into two datasets",
+                hint=(
+                    "set --label-type, if both can have the same, or convert them into two datasets"
+                ),
             )
         if first.source.label_type == "regression":
             own, others = (count_numbers(each.source.extra["values"]) for each in (part, first))
             if own != others:
                 raise SourceError(
-                    f"it has {plural(own, 'number')} for each image, but {printable(first.src)} has {others}",
+                    f"it has {plural(own, 'number')} for each image, but {printable(first.src)} has"
+                    f" {others}",
                     file=part.src,
                     hint="convert them into two datasets, or set --label-column",
                 )
-        if first.source.label_type in ("mask", "depth") and part.source.prepared != first.source.prepared:
-            message = f"it is a prepared dataset with masks, and {printable(first.src)} is not, or the other way around"
-            raise SourceError(message, file=part.src, hint="convert both first, then merge the two datasets")
+        if (
+            first.source.label_type in ("mask", "depth")
+            and part.source.prepared != first.source.prepared
+        ):
+            message = (
+                f"it is a prepared dataset with masks, and {printable(first.src)} is not, or the"
+                " other way around"
+            )
+            raise SourceError(
+                message, file=part.src, hint="convert both first, then merge the two datasets"
+            )
 
 
 def _stored(source: Source) -> str:
-    return "encoded images" if source.pixels is None else f"raw pixels of {source.pixels[1]}x{source.pixels[0]}"
+    return (
+        "encoded images"
+        if source.pixels is None
+        else f"raw pixels of {source.pixels[1]}x{source.pixels[0]}"
+    )
 
 
 def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
     """Report which classes the sources share, and images that more than one of them lists."""
-    names = [{part.source.classes[label] for label in used_classes(part.source).tolist()} for part in parts]
+    names = [
+        {part.source.classes[label] for label in used_classes(part.source).tolist()}
+        for part in parts
+    ]
     counts = [len(each) for each in names]
     if any(counts):
         shared = len(set.intersection(*names))
         each = ", ".join(f"{part.src} {count:,}" for part, count in zip(parts, counts, strict=True))
         yield f"{plural(len(merged.classes), 'class')}: {each}; {shared:,} in all sources"
     if twice := len(merged) - pc.count_distinct(merged.path).as_py():
-        yield f"{plural(twice, 'image')} of the sources {'is' if twice == 1 else 'are'} listed more than once"
+        yield (
+            f"{plural(twice, 'image')} of the sources {'is' if twice == 1 else 'are'} listed more"
+            " than once"
+        )
 
 
 # --- paths ----------------------------------------------------------------------------------------
@@ -181,17 +226,26 @@ def _merge_locations(sources: Sequence[Source], prefixes: Sequence[str]) -> pa.T
         container = table["container"].combine_chunks()
         names = _prefixed(container.dictionary.cast(pa.large_string()), prefix)
         field = location_schema().field("container")
-        tables.append(table.set_column(0, field, pa.DictionaryArray.from_arrays(container.indices, names)))
+        tables.append(
+            table.set_column(0, field, pa.DictionaryArray.from_arrays(container.indices, names))
+        )
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 def _merge_groups(sources: Sequence[Source]) -> NDArray[np.int64] | None:
-    """Return groups with different numbers in each source. Each image of a source without groups is one."""
+    """Return groups with different numbers in each source.
+
+    Each image of a source without groups is one.
+    """
     if all(source.group is None for source in sources):
         return None
     merged, first = [], 0
     for source in sources:
-        group = np.arange(len(source), dtype=np.int64) if source.group is None else source.group - source.group.min()
+        group = (
+            np.arange(len(source), dtype=np.int64)
+            if source.group is None
+            else source.group - source.group.min()
+        )
         merged.append(group + first)
         first += int(group.max()) + 1
     return np.concatenate(merged)
@@ -208,7 +262,8 @@ def _merge_columns(parts: Sequence[NamedSource], tables: Sequence[pa.Table]) -> 
             known, first = types.setdefault(field.name, (field.type, src))
             if known != field.type and not _is_promoted(known, field.type):
                 raise SourceError(
-                    f"column {printable(field.name)} has the type {field.type}, but {known} in {printable(first)}",
+                    f"column {printable(field.name)} has the type {field.type}, but {known} in"
+                    f" {printable(first)}",
                     file=src,
                     hint="write the column with one type, or rename it in one of the sources",
                 )
@@ -217,14 +272,19 @@ def _merge_columns(parts: Sequence[NamedSource], tables: Sequence[pa.Table]) -> 
                 and not source.prepared
                 and any(part.source.prepared for part in parts)
             ):
-                message = f"it has a column {field.name!r}, which prepared datasets use for another purpose"
+                message = (
+                    f"it has a column {field.name!r}, which prepared datasets use for another"
+                    " purpose"
+                )
                 raise SourceError(message, file=src, hint="rename the column of the source")
     if not types:
         return pa.table({})
     filled = []
     for (_, source), table in zip(parts, tables, strict=True):
         # A table without columns has no rows.
-        filled.append(table if table.num_columns else pa.table({next(iter(types)): pa.nulls(len(source))}))
+        filled.append(
+            table if table.num_columns else pa.table({next(iter(types)): pa.nulls(len(source))})
+        )
     return pa.concat_tables(filled, promote_options="permissive").combine_chunks()
 
 

@@ -17,7 +17,8 @@ from dataprep.sources.patterns import INTEGER, parse_pattern, read_names, sorted
 from manifests.errors import SourceError
 from manifests.schema import split_order
 
-#: The folder of the images of each split, as an index into a pair of `FOLDERS`: 0 is training, 1 is test.
+#: The folder of the images of each split, as an index into a pair of `FOLDERS`: 0 is training, 1 is
+#: test.
 SPLITS = {"train": 0, "val": 0, "query": 1, "gallery": 1}
 #: Names of the training and test folders: the first release, and the one with blurred faces.
 FOLDERS = (("train", "test"), ("mask_train_v2", "mask_test_v2"))
@@ -35,11 +36,12 @@ def find_msmt17(src: str, folders: Sequence[str]) -> tuple[str, str] | None:
 def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOptions) -> Source:
     """Read the images of all four lists.
 
-    The test lists contain other people than the training lists, and number them from 0 again. Their identities are
-    renumbered to follow those of training.
+    The test lists contain other people than the training lists, and number them from 0 again. Their
+    identities are renumbered to follow those of training.
 
     Raises:
-        SourceError: a line, an identity or a file name is not valid, or an image is missing or listed twice.
+        SourceError: a line, an identity or a file name is not valid, or an image is missing or
+            listed twice.
 
     """
     order = split_order({*SPLITS})
@@ -56,7 +58,10 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
     split = np.repeat(np.arange(len(order), dtype=np.int8), [len(part) for part in paths])
     path = concat(
         [
-            pa.array([f"{train_and_test[SPLITS[split_name]]}/{name}" for name in part.to_pylist()], pa.large_string())
+            pa.array(
+                [f"{train_and_test[SPLITS[split_name]]}/{name}" for name in part.to_pylist()],
+                pa.large_string(),
+            )
             for split_name, part in zip(order, paths, strict=True)
         ]
     )
@@ -79,7 +84,12 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
         size=stats[:, 0],
         stamp=stats[:, 1:],
         extra=pa.table({"identity": pa.array(identity), "camera": camera}),
-        notices=(f"identities in {train_and_test[1]}/ are renumbered from {first}, after {train_and_test[0]}/",),
+        notices=(
+            (
+                f"identities in {train_and_test[1]}/ are renumbered from {first}, after"
+                f" {train_and_test[0]}/"
+            ),
+        ),
     )
     check_paths(source, locate)
     return source

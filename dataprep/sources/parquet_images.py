@@ -18,7 +18,9 @@ from manifests.parquet_errors import ParquetError
 
 
 def find_parquet_files(src: str, folders: Sequence[str]) -> list[str]:
-    """Return the Parquet files with images in a folder, relative to it and sorted; empty if there are other images.
+    """Return the Parquet files with images in a folder, relative to it and sorted.
+
+    Empty if there are other images.
 
     They are in the folder itself, in its folders, or in the folders of these.
 
@@ -28,11 +30,19 @@ def find_parquet_files(src: str, folders: Sequence[str]) -> list[str]:
     """
     files = _parquet_files(src, "")
     if not files and len(folders) <= _MAX_FOLDERS:
-        inner = [f"{folder}/{name}" for folder in folders for name in _peek(src, folder, folders=True)]
+        inner = [
+            f"{folder}/{name}" for folder in folders for name in _peek(src, folder, folders=True)
+        ]
         places = [*folders, *inner[:_MAX_FOLDERS]]
         peeked = {place: _peek(src, place) for place in places}
-        if not any(suffix_of(name) in IMAGE_SUFFIXES for names in peeked.values() for name in names):
-            found = (place for place, names in peeked.items() if any(suffix_of(name) == ".parquet" for name in names))
+        if not any(
+            suffix_of(name) in IMAGE_SUFFIXES for names in peeked.values() for name in names
+        ):
+            found = (
+                place
+                for place, names in peeked.items()
+                if any(suffix_of(name) == ".parquet" for name in names)
+            )
             files = sorted(name for place in found for name in _parquet_files(src, place))
     return files if files and image_columns(f"{src}/{files[0]}") else []
 
@@ -84,7 +94,11 @@ def _is_image(schema: pa.Schema, leaf: str) -> bool:
     if arrow_type is None or (dot and member != "bytes"):
         return False
     if dot and pa.types.is_struct(arrow_type):
-        arrow_type = arrow_type.field("bytes").type if arrow_type.get_field_index("bytes") >= 0 else pa.null()
+        arrow_type = (
+            arrow_type.field("bytes").type
+            if arrow_type.get_field_index("bytes") >= 0
+            else pa.null()
+        )
     return bool(pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type))
 
 

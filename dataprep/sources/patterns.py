@@ -1,7 +1,7 @@
 """Patterns of file names, such as ``{identity}_c{camera}s*``, which turn file names into columns.
 
-A pattern is translated to a regular expression of RE2 (https://github.com/google/re2/wiki/Syntax), which matches in
-time linear in the length of the name for every pattern.
+A pattern is translated to a regular expression of RE2 (https://github.com/google/re2/wiki/Syntax),
+which matches in time linear in the length of the name for every pattern.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ class Pattern:
 def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
     """Parse a pattern of file names without folder and extension.
 
-    ``{name}`` matches one or more characters, ``*`` any number of characters, ``?`` one character. All other text
-    matches itself. From left to right, each part matches as few characters as possible: ``{a}_{b}`` reads ``x_y_z`` as
-    ``x`` and ``y_z``. Plain text or the end of the pattern must follow a ``{name}``, so its end is clear.
+    ``{name}`` matches one or more characters, ``*`` any number of characters, ``?`` one character.
+    All other text matches itself. From left to right, each part matches as few characters as
+    possible: ``{a}_{b}`` reads ``x_y_z`` as ``x`` and ``y_z``. Plain text or the end of the pattern
+    must follow a ``{name}``, so its end is clear.
 
     Args:
         text: the pattern, 1 to 255 characters.
@@ -64,7 +65,8 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
     names = tuple(part[1:-1] for part in parts if _NAME.fullmatch(part))
     if problem := _find_problem(text, parts, names):
         raise CallError(
-            f"--pattern {printable(text[:80])}: {problem}", hint="write it like '{identity}_c{camera}s*', without .jpg"
+            f"--pattern {printable(text[:80])}: {problem}",
+            hint="write it like '{identity}_c{camera}s*', without .jpg",
         )
     return Pattern(text, names, f"^(?s:{''.join(_regex(part, value) for part in parts)})$")
 
@@ -73,12 +75,20 @@ def _find_problem(text: str, parts: list[str], names: tuple[str, ...]) -> str:
     if not 0 < len(text) <= MAX_PATTERN:
         return f"the pattern is not 1 to {MAX_PATTERN} characters long"
     if "/" in text or "\0" in text or not is_utf8(text):
-        return "the pattern contains a character that file names cannot have; it matches the name without its folder"
+        return (
+            "the pattern contains a character that file names cannot have; it matches the name"
+            " without its folder"
+        )
     if wrong := [part for part in parts if part[0] in "{}" and not _NAME.fullmatch(part)]:
-        return f"{printable(wrong[0])} is not a {{name}} of at most {MAX_COLUMN_NAME} letters, digits and _"
+        return (
+            f"{printable(wrong[0])} is not a {{name}} of at most {MAX_COLUMN_NAME} letters, digits"
+            " and _"
+        )
     if repeated := [name for name in names if names.count(name) > 1]:
         return f"{{{repeated[0]}}} occurs twice"
-    if open_ended := [part for part, after in pairwise(parts) if part[0] == "{" and after[0] in "{*?"]:
+    if open_ended := [
+        part for part, after in pairwise(parts) if part[0] == "{" and after[0] in "{*?"
+    ]:
         return f"the end of {open_ended[0]} is ambiguous; put plain text after it"
     return ""
 
@@ -98,10 +108,14 @@ def find_label(pattern: Pattern, given: str | None, known: tuple[str, ...]) -> s
     """
     label = given or next((name for name in known if name in pattern.names), None)
     if given and given not in pattern.names:
-        raise CallError(f"--label-column {given}: --pattern has no {{{given}}}", hint=suggest(given, pattern.names))
+        raise CallError(
+            f"--label-column {given}: --pattern has no {{{given}}}",
+            hint=suggest(given, pattern.names),
+        )
     if label is None:
         raise CallError(
-            "--pattern has no part for the label", hint="name one {identity} or {label}, or set --label-column"
+            "--pattern has no part for the label",
+            hint="name one {identity} or {label}, or set --label-column",
         )
     refuse_reserved(pattern, label)
     return label
@@ -121,7 +135,8 @@ def refuse_reserved(pattern: Pattern, label: str | None = None) -> None:
     """
     if reserved := [name for name in pattern.names if name != label and name in RESERVED_COLUMNS]:
         raise CallError(
-            f"--pattern: {{{reserved[0]}}} is a name that sample tables already use", hint="choose another name"
+            f"--pattern: {{{reserved[0]}}} is a name that sample tables already use",
+            hint="choose another name",
         )
 
 
@@ -158,11 +173,13 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> dict[str, pa.Arra
         more = f" and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
         shown = ", ".join(map(printable, wrong.slice(0, 3).to_pylist())) + more
         raise SourceError(
-            f"{len(wrong):,} of {plural(len(path), 'file name')} {agree(len(wrong), 'does', 'do')} not match "
-            f"{pattern.text!r}: {shown}",
+            f"{len(wrong):,} of {plural(len(path), 'file name')} {agree(len(wrong), 'does', 'do')}"
+            f" not match {pattern.text!r}: {shown}",
             file=root,
-            hint="set --pattern to a pattern that all names match (* is any text; leave out the extension), "
-            "or move these images away",
+            hint=(
+                "set --pattern to a pattern that all names match (* is any text; leave out the"
+                " extension), or move these images away"
+            ),
         )
     return {name: parts.field(name) for name in pattern.names}
 
@@ -175,10 +192,14 @@ def to_integers(column: pa.Array) -> pa.Array:
     if not pc.all(pc.match_substring_regex(column, f"^{INTEGER}$"), min_count=0).as_py():
         return column
     number = column.cast(pa.int64())
-    return number if pc.count_distinct(number).as_py() == pc.count_distinct(column).as_py() else column
+    return (
+        number if pc.count_distinct(number).as_py() == pc.count_distinct(column).as_py() else column
+    )
 
 
 def sorted_values(column: pa.Array) -> tuple[str, ...]:
     """Return the distinct values of a column of text, sorted as numbers if all are integers, else as text."""
     names = pc.unique(column).to_pylist()
-    return tuple(sorted(names, key=int) if pa.types.is_integer(to_integers(column).type) else sorted(names))
+    return tuple(
+        sorted(names, key=int) if pa.types.is_integer(to_integers(column).type) else sorted(names)
+    )

@@ -1,6 +1,9 @@
-"""Prepared datasets as sources: to change shards, format, splits or sizes. Images and checksums are carried over.
+"""Prepared datasets as sources: to change shards, format, splits or sizes.
 
-Datasets of ``dataprep convert`` and of ``dataprep index`` have the same manifest and tables, so both are read here.
+Images and checksums are carried over.
+
+Datasets of ``dataprep convert`` and of ``dataprep index`` have the same manifest and tables, so
+both are read here.
 """
 
 from __future__ import annotations
@@ -60,10 +63,16 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
         raise SourceError(message, file=src, hint="run the command that made it again to finish it")
     try:
         manifest = read_manifest(src)
-        shards = [(number, shard) for number, split in enumerate(manifest.splits) for shard in split.shards]
+        shards = [
+            (number, shard)
+            for number, split in enumerate(manifest.splits)
+            for shard in split.shards
+        ]
         tables = [_read_table(src, shard, manifest.label_type) for _, shard in shards]
     except DamagedError as error:
-        raise SourceError(error.message, file=error.file, record=error.record, hint=error.hint) from None
+        raise SourceError(
+            error.message, file=error.file, record=error.record, hint=error.hint
+        ) from None
     stats = [_stat_shard(src, shard) for _, shard in shards]
     rows = np.array([len(table) for table in tables], np.int64)
     table = _concat(src, shards, tables)
@@ -81,7 +90,8 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
         split=np.array([split for split, _ in shards], np.int8)[number],
         size=np.asarray(table["size"]).astype(np.int64),
         extra=without_foreign_hashes(
-            labels.drop_columns([name for name in TABLE_COLUMNS if name in labels.column_names]), manifest
+            labels.drop_columns([name for name in TABLE_COLUMNS if name in labels.column_names]),
+            manifest,
         ),
         stamp=np.array(stats, np.int64).reshape(-1, 2)[number],
         location=location_table(
@@ -92,7 +102,9 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
             crc32c=table["crc32c"],
         ),
         scanned=True,
-        folders=frozenset() if is_url(src) else frozenset({(os.stat(src).st_dev, os.stat(src).st_ino)}),
+        folders=(
+            frozenset() if is_url(src) else frozenset({(os.stat(src).st_dev, os.stat(src).st_ino)})
+        ),
         prepared=True,
         pixels=manifest.pixels,
         measured=table.select(["width", "height"]),
@@ -109,14 +121,20 @@ def _read_table(src: str, shard: Shard, label_type: LabelType) -> pa.Table:
     path = os.path.join(src, shard.table.name)
     file = TableFile(path)
     if shard.table.checksum not in (None, checksum_text(crc32c(file.content))):
-        raise SourceError("the sample table does not have the checksum in the manifest", file=path, hint=_VERIFY)
+        raise SourceError(
+            "the sample table does not have the checksum in the manifest", file=path, hint=_VERIFY
+        )
     table = file.read(label_type=label_type)
     if len(table) != shard.samples:
-        message = f"the sample table has {len(table):,} rows, but the manifest says {shard.samples:,}"
+        message = (
+            f"the sample table has {len(table):,} rows, but the manifest says {shard.samples:,}"
+        )
         raise SourceError(message, file=path, hint=_VERIFY)
     end = pc.max(pc.add(table["offset"], table["size"])).as_py() if len(table) else 0
     if end > shard.file.bytes:
-        raise SourceError(f"an image ends at byte {end:,}, behind the end of the shard", file=path, hint=_VERIFY)
+        raise SourceError(
+            f"an image ends at byte {end:,}, behind the end of the shard", file=path, hint=_VERIFY
+        )
     return table.replace_schema_metadata(None)
 
 
@@ -156,7 +174,9 @@ def _labels(
     """Return the labels as classes, int32 [n], the table with the other labels, and the class names."""
     column = CLASS_COLUMNS.get(manifest.label_type)
     if manifest.label_type == "class":
-        label, classes = _numbered(src, np.asarray(table["label"]).astype(np.int64), manifest, options)
+        label, classes = _numbered(
+            src, np.asarray(table["label"]).astype(np.int64), manifest, options
+        )
         return label, table, classes
     zeros = np.zeros(len(table), np.int32)
     if manifest.label_type == "mask":
@@ -170,15 +190,22 @@ def _labels(
 
 
 def _named_masks(src: str, manifest: Manifest, options: SourceOptions) -> tuple[str, ...]:
-    """Return the class names of masks. The option may name values that have no name yet; pixels are not changed."""
+    """Return the class names of masks.
+
+    The option may name values that have no name yet; pixels are not changed.
+    """
     named = manifest.classes
     if options.classes is None:
         return named
     if options.classes[: len(named)] != named:
         raise SourceError(
-            f"its masks have the classes {cut_middle(printable(', '.join(named)), 200)}, and --classes has others",
+            f"its masks have the classes {cut_middle(printable(', '.join(named)), 200)}, and"
+            " --classes has others",
             file=src,
-            hint="begin --classes with these names, in this order: the pixels of masks are not changed",
+            hint=(
+                "begin --classes with these names, in this order: the pixels of masks are not"
+                " changed"
+            ),
         )
     return options.classes
 
@@ -196,7 +223,10 @@ def _mapping(
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Return the position of each class of the dataset in the class names, int32 [classes], and these names."""
     if (largest := int(label.max(initial=-1))) >= len(manifest.classes):
-        message = f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,} classes"
+        message = (
+            f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,}"
+            " classes"
+        )
         raise SourceError(message, file=src, hint=_VERIFY)
     if options.classes is None or options.classes == manifest.classes:
         return np.arange(len(manifest.classes), dtype=np.int32), manifest.classes
@@ -212,7 +242,9 @@ def _mapping(
 def _paths(table: pa.Table, container: pa.Array) -> pa.Array:
     """Return where the images came from: their sources, if each has one of its own, else ``SHARD/KEY``."""
     source = table["source"].combine_chunks().cast(pa.large_string())
-    if not pc.any(pc.equal(source, "")).as_py() and pc.count_distinct(source).as_py() == len(source):
+    if not pc.any(pc.equal(source, "")).as_py() and pc.count_distinct(source).as_py() == len(
+        source
+    ):
         return source
     key = table["key"].combine_chunks().cast(pa.large_string())
     slash = pa.scalar("/", pa.large_string())

@@ -74,10 +74,16 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     except OSError as error:
         raise_machine_fault(error)
         raise SourceError(
-            f"the path cannot be read ({error.strerror})", file=str(error.filename or src), hint="check its permissions"
+            f"the path cannot be read ({error.strerror})",
+            file=str(error.filename or src),
+            hint="check its permissions",
         ) from None
     if not len(source):
-        raise SourceError("the source contains no images", file=src, hint="check --src, or --image-root for a list")
+        raise SourceError(
+            "the source contains no images",
+            file=src,
+            hint="check --src, or --image-root for a list",
+        )
     _log.info(
         "%s: %d images, %d bytes, in %d splits, found in %.1f s",
         src,
@@ -86,21 +92,33 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
         len(source.splits),
         time.monotonic() - started,
     )
-    return replace(source, notices=(*source.notices, *_unused_notices(src, source, options), *class_notices(source)))
+    return replace(
+        source,
+        notices=(*source.notices, *_unused_notices(src, source, options), *class_notices(source)),
+    )
 
 
 def _unused_notices(src: str, source: Source, options: SourceOptions) -> Iterator[str]:
-    if options.label_separator is not None and source.label_type not in ("multi-label", "regression"):
-        yield f"--label-separator has no effect: the labels of {printable(src)} are of the type {source.label_type}"
+    if options.label_separator is not None and source.label_type not in (
+        "multi-label",
+        "regression",
+    ):
+        yield (
+            f"--label-separator has no effect: the labels of {printable(src)} are of the type"
+            f" {source.label_type}"
+        )
 
 
-def read_sources(srcs: Sequence[str], options: SourceOptions, renames: str | None = None) -> list[NamedSource]:
+def read_sources(
+    srcs: Sequence[str], options: SourceOptions, renames: str | None = None
+) -> list[NamedSource]:
     """Read one or more sources, and rename classes.
 
     Args:
         srcs: what `read_source` reads.
         options: how to read each of them.
-        renames: file of class names to rename; see `read_renames`. Then `options.classes` are the new names.
+        renames: file of class names to rename; see `read_renames`. Then `options.classes` are the
+            new names.
 
     Raises:
         CallError, SourceError: as `read_source`, `read_renames` and `rename_classes`.
@@ -110,15 +128,24 @@ def read_sources(srcs: Sequence[str], options: SourceOptions, renames: str | Non
         return [NamedSource(src, read_source(src, options)) for src in srcs]
     table = read_renames(renames)
     sources = [read_source(src, replace(options, classes=None)) for src in srcs]
-    renamed = [NamedSource(*each) for each in zip(srcs, rename_classes(sources, table, renames), strict=True)]
-    return renamed if options.classes is None else [_numbered(each, options.classes) for each in renamed]
+    renamed = [
+        NamedSource(*each)
+        for each in zip(srcs, rename_classes(sources, table, renames), strict=True)
+    ]
+    return (
+        renamed
+        if options.classes is None
+        else [_numbered(each, options.classes) for each in renamed]
+    )
 
 
 def _numbered(named: NamedSource, classes: tuple[str, ...]) -> NamedSource:
     for label in used_classes(named.source).tolist():
         if named.source.classes[label] not in classes:
             message = f"class {printable(named.source.classes[label])} is not in --classes"
-            raise SourceError(message, file=named.src, hint="add it to the class names, or rename it")
+            raise SourceError(
+                message, file=named.src, hint="add it to the class names, or rename it"
+            )
     return NamedSource(named.src, relabel(named.source, classes))
 
 
@@ -131,7 +158,11 @@ def _read_folder(src: str, options: SourceOptions) -> Source:
 
     """
     if options.pattern is not None:
-        _refuse(options, ("image_root", "path_column", "split_column"), f"a list or a table, but {src} is a folder")
+        _refuse(
+            options,
+            ("image_root", "path_column", "split_column"),
+            f"a list or a table, but {src} is a folder",
+        )
         return _read_file_names(src, options.pattern, options)
     if (source := _read_containers(src, options)) is not None:
         return source
@@ -141,10 +172,20 @@ def _read_folder(src: str, options: SourceOptions) -> Source:
     src = kaggle or src
     lists = [name for name in LIST_NAMES if storage.is_file(os.path.join(src, name))]
     if lists:
-        _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} contains list files")
-        return read_lists([os.path.join(src, name) for name in lists], options.image_root or src, options)
+        _refuse(
+            options,
+            ("path_column", "label_column", "split_column"),
+            f"a table, but {src} contains list files",
+        )
+        return read_lists(
+            [os.path.join(src, name) for name in lists], options.image_root or src, options
+        )
     folders = list_folders(src)
-    _refuse(options, ("image_root", "path_column", "split_column"), f"a list or a table, but {src} is a folder")
+    _refuse(
+        options,
+        ("image_root", "path_column", "split_column"),
+        f"a list or a table, but {src} is a folder",
+    )
     _refuse(options, ("label_column",), f"a table or --pattern, but {src} is a folder")
     if options.label_type == "none":
         return read_unlabelled(src, folders)
@@ -160,11 +201,15 @@ def _read_containers(src: str, options: SourceOptions) -> Source | None:
     if find_imagenet_tars(src):
         _refuse(options, ("image_root", *columns), f"a table, but {src} contains archives")
         return read_imagenet_tars(src, options)
-    if any(storage.is_file(os.path.join(src, name)) for name in LIST_NAMES) or find_kaggle_imagenet(src):
+    if any(storage.is_file(os.path.join(src, name)) for name in LIST_NAMES) or find_kaggle_imagenet(
+        src
+    ):
         return None
     folders = list_folders(src)
     if files := find_parquet_files(src, folders):
-        _refuse(options, ("image_root", "split_column"), f"a list or a table, but {src} is a folder")
+        _refuse(
+            options, ("image_root", "split_column"), f"a list or a table, but {src} is a folder"
+        )
         return read_hugging_face(src, files, options)
     return _read_databases(src, folders, options)
 
@@ -185,7 +230,9 @@ def _read_image_folders(src: str, folders: Sequence[str], options: SourceOptions
         return read_msmt17(src, train_and_test, options)
     if (layout := find_reid_layout(src, folders)) is not None:
         return read_reid_folders(src, folders, layout, options)
-    annotated_readers = () if options.label_type == "class" else (read_coco, read_voc, read_segmentation)
+    annotated_readers = (
+        () if options.label_type == "class" else (read_coco, read_voc, read_segmentation)
+    )
     for read in annotated_readers:
         if (annotated := read(src, folders, options)) is not None:
             return annotated
@@ -198,9 +245,12 @@ def _read_image_folders(src: str, folders: Sequence[str], options: SourceOptions
 def _refuse_other_labels(src: str, folders: Sequence[str], options: SourceOptions) -> None:
     """Refuse a folder that has boxes, masks or depth maps, but not the labels that ``--label-type`` names."""
     for read in (read_coco, read_voc, read_segmentation):
-        if (found := read(src, folders, replace(options, label_type=None, classes=None))) is not None:
+        if (
+            found := read(src, folders, replace(options, label_type=None, classes=None))
+        ) is not None:
             raise CallError(
-                f"--label-type {options.label_type}: {src} has labels of the type {found.label_type} ({found.layout})",
+                f"--label-type {options.label_type}: {src} has labels of the type"
+                f" {found.label_type} ({found.layout})",
                 hint=f"leave out --label-type, or set --label-type {found.label_type}",
             )
 
@@ -228,20 +278,38 @@ def _read_file(src: str, options: SourceOptions) -> Source:
     if src.lower().endswith(TABLE_SUFFIXES):
         return _read_table(src, options)
     if src.lower().endswith(SUFFIX):
-        _refuse(options, ("image_root", "path_column", "label_column", "split_column"), f"a table, but {src} is none")
+        _refuse(
+            options,
+            ("image_root", "path_column", "label_column", "split_column"),
+            f"a table, but {src} is none",
+        )
         return read_recordio(parent_folder(src) or ".", [os.path.basename(src)], options)
     if src.lower().endswith(".json") and (source := read_coco_file(src, options)) is not None:
-        _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} has annotations")
+        _refuse(
+            options,
+            ("path_column", "label_column", "split_column"),
+            f"a table, but {src} has annotations",
+        )
         return source
     if is_archive(src):
         _refuse(
-            options, ("image_root", "path_column", "label_column", "split_column"), f"a table, but {src} is an archive"
+            options,
+            ("image_root", "path_column", "label_column", "split_column"),
+            f"a table, but {src} is an archive",
         )
         if os.path.basename(src) == IMAGENET_VAL:
             return read_val(src, options.classes)
-        return read_unlabelled_archive(src) if options.label_type == "none" else read_archive(src, options)
+        return (
+            read_unlabelled_archive(src)
+            if options.label_type == "none"
+            else read_archive(src, options)
+        )
     refuse_other_files(src)
-    _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} is a list file")
+    _refuse(
+        options,
+        ("path_column", "label_column", "split_column"),
+        f"a table, but {src} is a list file",
+    )
     return read_lists([src], options.image_root or parent_folder(src) or ".", options)
 
 
@@ -249,7 +317,11 @@ def _read_table(src: str, options: SourceOptions) -> Source:
     if src.lower().endswith(".parquet"):
         images = image_columns(src)
         if images and (options.path_column is None or options.path_column in images):
-            _refuse(options, ("image_root", "split_column"), f"a table of paths, but {src} contains the images")
+            _refuse(
+                options,
+                ("image_root", "split_column"),
+                f"a table of paths, but {src} contains the images",
+            )
             return read_hugging_face(parent_folder(src) or ".", [os.path.basename(src)], options)
     return read_table(src, options)
 
@@ -258,4 +330,6 @@ def _refuse(options: SourceOptions, names: Sequence[str], requirement: str) -> N
     """Raise an error if one of these options is set. `requirement` is what the options need."""
     for name in names:
         if getattr(options, name) is not None:
-            raise CallError(f"--{name.replace('_', '-')} needs {requirement}", hint="remove the option")
+            raise CallError(
+                f"--{name.replace('_', '-')} needs {requirement}", hint="remove the option"
+            )

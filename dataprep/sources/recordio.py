@@ -61,11 +61,15 @@ class _Records:
 def find_recordio(src: str) -> list[str]:
     """Return the names of the RecordIO files in a folder, sorted."""
     names = (entry.name for entry in storage.list_folder(src))
-    return sorted(name for name in names if name.lower().endswith(SUFFIX) and not name.startswith("."))
+    return sorted(
+        name for name in names if name.lower().endswith(SUFFIX) and not name.startswith(".")
+    )
 
 
 def read_recordio(src: str, files: Sequence[str], options: SourceOptions) -> Source:
-    """Read the headers of all records. Class names are the labels, unless `options.classes` names them.
+    """Read the headers of all records.
+
+    Class names are the labels, unless `options.classes` names them.
 
     Args:
         src: the folder.
@@ -84,7 +88,10 @@ def read_recordio(src: str, files: Sequence[str], options: SourceOptions) -> Sou
     paths = [path for records in read for path in _paths(src, records)]
     text = pa.array([label for records in read for label in records.label], pa.large_string())
     label, classes = number_labels(
-        text, options.classes, lambda row: (f"{src}/{paths[row]}", None), max_classes=options.max_classes
+        text,
+        options.classes,
+        lambda row: (f"{src}/{paths[row]}", None),
+        max_classes=options.max_classes,
     )
     empty = sum(records.empty for records in read)
     names = pa.array([records.name for records in read], pa.large_string())
@@ -120,7 +127,13 @@ def _read_records(src: str, name: str) -> _Records:
     records = _Records(name, _split_of(name))
     try:
         for number, parts in enumerate(walk(file)):
-            _add(records, number, parts, file(parts[0].position, min(parts[0].length, IMAGE_HEADER.size + 4)), path)
+            _add(
+                records,
+                number,
+                parts,
+                file(parts[0].position, min(parts[0].length, IMAGE_HEADER.size + 4)),
+                path,
+            )
     except RecordIOError as error:
         raise SourceError(str(error), file=path, byte=error.byte, hint=_DAMAGED) from None
     if not file.size:
@@ -145,33 +158,51 @@ def _check_index(path: str, records: _Records) -> None:
     for number, line in enumerate(read_lines(path, SOURCE_LIST), 1):
         fields = line.split()
         count += bool(fields)
-        if fields and not (len(fields) == 2 and fields[1].isdigit() and int(fields[1][:20]) in starts):
+        if fields and not (
+            len(fields) == 2 and fields[1].isdigit() and int(fields[1][:20]) in starts
+        ):
             message = f"the index states a record that {records.name} does not have"
-            raise SourceError(message, file=path, line=number, hint="copy both files again, or make the index again")
+            raise SourceError(
+                message,
+                file=path,
+                line=number,
+                hint="copy both files again, or make the index again",
+            )
     if count != len(starts):
         message = f"the index has {plural(count, 'record')}, but {records.name} has {len(starts):,}"
         raise SourceError(message, file=path, hint="copy both files again, or make the index again")
 
 
-def _add(records: _Records, number: int, parts: list[Part], head: tuple[bytes, int], path: str) -> None:
+def _add(
+    records: _Records, number: int, parts: list[Part], head: tuple[bytes, int], path: str
+) -> None:
     records.starts.append(parts[0].position - 8)
     data = bytes(head[0][head[1] : head[1] + IMAGE_HEADER.size + 4])
     # Between two parts, the reader inserts the magic number.
     length = sum(part.length for part in parts) + 4 * (len(parts) - 1)
     if len(data) < IMAGE_HEADER.size:
-        raise SourceError("the record has no header of an image", file=path, record=number, hint=_DAMAGED)
+        raise SourceError(
+            "the record has no header of an image", file=path, record=number, hint=_DAMAGED
+        )
     labels, label, identifier, _ = IMAGE_HEADER.unpack_from(data)
     if length <= IMAGE_HEADER.size + 4 * labels:
         records.empty += 1  # InsightFace stores the ranges of its identities like this
         return
     if labels > 1:
         message = f"the image has {labels:,} labels, which is not a class"
-        raise SourceError(message, file=path, record=number, hint="make the file with one label per image (im2rec)")
+        raise SourceError(
+            message,
+            file=path,
+            record=number,
+            hint="make the file with one label per image (im2rec)",
+        )
     if labels == 1:
         (label,) = struct.unpack_from("<f", data, IMAGE_HEADER.size)
     if not label.is_integer():
         message = f"the label {label:g} is not a class number"
-        raise SourceError(message, file=path, record=number, hint="make the file with class numbers from 0")
+        raise SourceError(
+            message, file=path, record=number, hint="make the file with class numbers from 0"
+        )
     records.position.append(parts[0].position - 8)
     records.length.append(length)
     records.size.append(length - IMAGE_HEADER.size - 4 * labels)
@@ -189,7 +220,10 @@ def _paths(src: str, records: _Records) -> list[str]:
 
 
 def _read_list(path: str) -> dict[int, str]:
-    """Return the path of each image by its identifier; lines have ``identifier, labels, path``, separated by tabs."""
+    """Return the path of each image by its identifier.
+
+    Lines have ``identifier, labels, path``, separated by tabs.
+    """
     names: dict[int, str] = {}
     if not storage.is_file(path):
         return names
@@ -201,5 +235,7 @@ def _read_list(path: str) -> dict[int, str]:
             names[int(fields[0])] = fields[-1].decode()
         except ValueError:
             message = "the line does not have the form `number, label, path`, separated by tabs"
-            raise SourceError(message, file=path, line=number, hint="make the list again with im2rec") from None
+            raise SourceError(
+                message, file=path, line=number, hint="make the list again with im2rec"
+            ) from None
     return names

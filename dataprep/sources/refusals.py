@@ -18,16 +18,25 @@ _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _ARCHIVE = ("an archive", "unpack it and give the folder, or name a tar .tar and a zip .zip")
 _SHARD = (
     "a shard",
-    "give the folder of the prepared dataset; for shards of other tools, run `dataprep index` on it first",
+    (
+        "give the folder of the prepared dataset; for shards of other tools, run `dataprep index`"
+        " on it first"
+    ),
 )
 _COMPRESSED = (
     "an archive that is compressed as a whole, so it cannot be read in place",
-    "decompress it (`gunzip`, `xz -d`, `zstd -d`) and give the .tar, or unpack it and give the folder",
+    (
+        "decompress it (`gunzip`, `xz -d`, `zstd -d`) and give the .tar, or unpack it and give the"
+        " folder"
+    ),
 )
 _TABLE = ("not one of the tables that can be read", "save it as CSV, JSON Lines or Parquet")
 _SPREADSHEET = (
     "a spreadsheet",
-    "save it as `CSV UTF-8` in the spreadsheet program, or with pandas: `pandas.read_excel(file).to_csv(...)`",
+    (
+        "save it as `CSV UTF-8` in the spreadsheet program, or with pandas:"
+        " `pandas.read_excel(file).to_csv(...)`"
+    ),
 )
 _IMAGE = ("an image", "give the folder that contains the class folders, or a list of images")
 _BY_SUFFIX = {
@@ -36,7 +45,10 @@ _BY_SUFFIX = {
     **dict.fromkeys((".tfrecord", ".tfrecords"), _SHARD),
     **dict.fromkeys((".json", ".feather", ".arrow", ".orc"), _TABLE),
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"), _SPREADSHEET),
-    **dict.fromkeys((".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pt", ".mdb", ".lmdb", ".db", ".sqlite"), _TABLE),
+    **dict.fromkeys(
+        (".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pt", ".mdb", ".lmdb", ".db", ".sqlite"),
+        _TABLE,
+    ),
     **dict.fromkeys(IMAGE_SUFFIXES, _IMAGE),
 }
 
@@ -51,12 +63,19 @@ _BY_CONTENT = {
 
 
 def missing_source(src: str, path: str) -> CallError:
-    """Return the error for a `src` that does not exist; `path` is the part of it that is missing."""
+    """Return the error for a `src` that does not exist.
+
+    `path` is the part of it that is missing.
+    """
     if _URL.match(src) and not is_url(src):
-        return CallError(f"--src {printable(src)} looks like a URL", hint="write it like s3://bucket/folder")
+        return CallError(
+            f"--src {printable(src)} looks like a URL", hint="write it like s3://bucket/folder"
+        )
     if _WINDOWS.match(src):
         hint = "write it as this system does; WSL has C:\\photos at /mnt/c/photos"
-        return CallError(f"--src {printable(src)} is a path of Windows, which does not exist here", hint=hint)
+        return CallError(
+            f"--src {printable(src)} is a path of Windows, which does not exist here", hint=hint
+        )
     hint = "check the path"
     if is_url(src) and parse_url(src).is_read_only:
         hint = "give a list or a table: a web server has no folders that could be listed"

@@ -42,17 +42,24 @@ def with_label_type(source: Source, options: SourceOptions) -> Source:
         return source
     if source.label_type != "class" or source.prepared:
         raise CallError(
-            f"--label-type {options.label_type}: the labels of the source are of the type {source.label_type}",
+            f"--label-type {options.label_type}: the labels of the source are of the type"
+            f" {source.label_type}",
             hint="leave out --label-type",
         )
     text = pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
-    labels = read_labels(text, "label", options, lambda row: (f"{source.root}/{source.path[row]}", None))
-    return with_labels(source, replace(labels, origin=labels.origin.replace(origin_of("label"), "the class names")))
+    labels = read_labels(
+        text, "label", options, lambda row: (f"{source.root}/{source.path[row]}", None)
+    )
+    return with_labels(
+        source, replace(labels, origin=labels.origin.replace(origin_of("label"), "the class names"))
+    )
 
 
 def with_labels(source: Source, labels: Labels) -> Source:
     """Return a source with other labels."""
-    extra = pa.table({**{name: source.extra[name] for name in source.extra.column_names}, **labels.columns})
+    extra = pa.table(
+        {**{name: source.extra[name] for name in source.extra.column_names}, **labels.columns}
+    )
     return replace(
         source,
         label=labels.label,

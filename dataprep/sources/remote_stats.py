@@ -11,14 +11,17 @@ from dataprep.storage.remote import stat_of
 from manifests.remote import ObjectInfo, is_url, join_path, open_store, parse_url
 from manifests.remote.url import Url
 
-#: In a folder with more images than this, one listing takes fewer requests than looking up each of them.
+#: In a folder with more images than this, one listing takes fewer requests than looking up each of
+#: them.
 _MAX_LOOKUPS = 3
 
 #: Requests that are under way at a time; the connections limit how many of them run.
 _WINDOW = 256
 
 
-def split_urls(root: str, names: Sequence[str]) -> tuple[dict[Url, dict[str, list[int]]], list[int]]:
+def split_urls(
+    root: str, names: Sequence[str]
+) -> tuple[dict[Url, dict[str, list[int]]], list[int]]:
     """Return the rows of each image in an object store, by folder and name, and the rows of all local files."""
     folders: dict[Url, dict[str, list[int]]] = defaultdict(dict)
     parsed: dict[str, Url] = {}
@@ -54,7 +57,9 @@ def find_objects(folders: dict[Url, dict[str, list[int]]]) -> Iterator[tuple[int
         yield from _found(*pending.popleft())
 
 
-def _requests(folders: dict[Url, dict[str, list[int]]]) -> Iterator[tuple[Future[Any], dict[str, list[int]]]]:
+def _requests(
+    folders: dict[Url, dict[str, list[int]]],
+) -> Iterator[tuple[Future[Any], dict[str, list[int]]]]:
     for folder, rows in folders.items():
         store = open_store(folder)
         if len(rows) > _MAX_LOOKUPS and not folder.is_read_only:

@@ -43,10 +43,12 @@ class Scan:
         self._left_out: list[str] = []
 
     def add(self, *folders: str) -> list[int]:
-        """List the images in the folders of a split and in their subfolders, sorted by path; return their numbers.
+        """List the images in the folders of a split and in their subfolders, sorted by path.
 
-        Each real folder is visited once, however many links lead to it: by its real path if that is in one of the
-        folders, else by the first link in sorted order.
+        Return their numbers.
+
+        Each real folder is visited once, however many links lead to it: by its real path if that is
+        in one of the folders, else by the first link in sorted order.
         """
         visit = Visit(self.root, folders, self._skip)
         self.folders |= visit.run()
@@ -97,7 +99,10 @@ class Scan:
 def _some(notices: Sequence[str], others: str, noun: str) -> list[str]:
     """Return the first messages, and one about the others."""
     more = len(notices) - MAX_FOLDER_NOTICES
-    return [*notices[:MAX_FOLDER_NOTICES], *([others.format(plural(more, noun))] if more > 0 else [])]
+    return [
+        *notices[:MAX_FOLDER_NOTICES],
+        *([others.format(plural(more, noun))] if more > 0 else []),
+    ]
 
 
 def list_folders(path: str) -> list[str]:
@@ -157,13 +162,18 @@ def map_splits(src: str, folders: Sequence[str], split_of: Mapping[str, str]) ->
         other = splits.setdefault(split_of[name.lower()], name)
         if other != name:
             raise SourceError(
-                f"{other}/ and {name}/ are two names of the same split", file=src, hint="rename or merge the folders"
+                f"{other}/ and {name}/ are two names of the same split",
+                file=src,
+                hint="rename or merge the folders",
             )
     return splits
 
 
 def stray_notices(images: Sequence[str], where: str) -> list[str]:
-    """Return a message about images that were skipped because of their location, `where`. Empty if there are none."""
+    """Return a message about images that were skipped because of their location, `where`.
+
+    Empty if there are none.
+    """
     return [f"skipped {plural(len(images), 'image')} {where}: {_first(images)}"] if images else []
 
 

@@ -19,10 +19,21 @@ from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import printable
 
 #: Folders of images, of masks, and of depth maps, in plain layouts.
-IMAGE_FOLDERS = frozenset(("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg"))
+IMAGE_FOLDERS = frozenset(
+    ("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg")
+)
 MASK_FOLDERS = frozenset(
     (
-        *("masks", "mask", "labels", "annotations", "annotation", "gt", "ground_truth", "groundtruth"),
+        *(
+            "masks",
+            "mask",
+            "labels",
+            "annotations",
+            "annotation",
+            "gt",
+            "ground_truth",
+            "groundtruth",
+        ),
         *("segmentations", "segmentation", "segmentationclass", "trimaps"),
     )
 )
@@ -38,7 +49,8 @@ def read_segmentation(src: str, folders: Sequence[str], options: SourceOptions) 
     Args:
         src: the folder.
         folders: names of the folders in it.
-        options: `label_type` chooses between masks and depth maps, and `classes` names the values of masks.
+        options: `label_type` chooses between masks and depth maps, and `classes` names the values
+            of masks.
 
     Raises:
         SourceError: two masks belong to one image, or no image has one.
@@ -85,18 +97,26 @@ def _read_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -
 def _cityscapes_ending(folder: str) -> str:
     """Return the ending of the masks to read: those with the 19 classes of the benchmark if they exist."""
     for split in _CITYSCAPES_SPLITS:
-        for city in list_folders(f"{folder}/{split}")[:1] if storage.is_folder(f"{folder}/{split}") else []:
-            if any(name.endswith("_labelTrainIds.png") for name in list_images(f"{folder}/{split}/{city}")):
+        for city in (
+            list_folders(f"{folder}/{split}")[:1] if storage.is_folder(f"{folder}/{split}") else []
+        ):
+            if any(
+                name.endswith("_labelTrainIds.png")
+                for name in list_images(f"{folder}/{split}/{city}")
+            ):
                 return "labelTrainIds"
     return "labelIds"
 
 
-def _cityscapes(src: str, labels: str, suffix: str, label_type: LabelType, classes: tuple[str, ...]) -> Source:
+def _cityscapes(
+    src: str, labels: str, suffix: str, label_type: LabelType, classes: tuple[str, ...]
+) -> Source:
     # The masks of test/ are not published: what is there has no classes.
     pairs = [
         PairedFolders(split, f"leftImg8bit/{split}", f"{labels}/{split}")
         for split in _CITYSCAPES_SPLITS
-        if storage.is_folder(f"{src}/leftImg8bit/{split}") and storage.is_folder(f"{src}/{labels}/{split}")
+        if storage.is_folder(f"{src}/leftImg8bit/{split}")
+        and storage.is_folder(f"{src}/{labels}/{split}")
     ]
     return read_pairs(
         src,
@@ -125,19 +145,32 @@ def _read_ade20k(src: str, folders: Sequence[str], options: SourceOptions) -> So
         folders = list_folders(src)
     if not {"images", "annotations"} <= {*folders} or not _wants(options, "mask"):
         return None
-    inside = [name for name in ("training", "validation") if storage.is_folder(f"{src}/annotations/{name}")]
+    inside = [
+        name
+        for name in ("training", "validation")
+        if storage.is_folder(f"{src}/annotations/{name}")
+    ]
     if not inside:
         return None
-    pairs = [PairedFolders(SPLIT_ALIASES[name], f"images/{name}", f"annotations/{name}") for name in inside]
+    pairs = [
+        PairedFolders(SPLIT_ALIASES[name], f"images/{name}", f"annotations/{name}")
+        for name in inside
+    ]
     classes = options.classes or _ade20k_classes(f"{src}/objectInfo150.txt")
     return read_pairs(src, pairs, "mask", layout="ADE20K", classes=classes)
 
 
 def _ade20k_classes(file: str) -> tuple[str, ...]:
-    """Return the names in objectInfo150.txt, after the name of the value 0; empty if there is no such file."""
+    """Return the names in objectInfo150.txt, after the name of the value 0.
+
+    Empty if there is no such file.
+    """
     if not storage.is_file(file):
         return ()
-    rows = [line.decode("utf-8", "replace").rstrip("\n").split("\t") for line in read_lines(file, SOURCE_LIST)]
+    rows = [
+        line.decode("utf-8", "replace").rstrip("\n").split("\t")
+        for line in read_lines(file, SOURCE_LIST)
+    ]
     names = [row[-1].split(",")[0].strip() for row in rows[1:] if row[0].strip().isdigit()]
     return ("other", *names)
 
@@ -167,11 +200,17 @@ def _read_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Sou
 def _inner_splits(src: str, images: str, labels: str) -> tuple[list[PairedFolders], list[str]]:
     """Return ``images/train/`` and ``masks/train/`` for each split, or ``images/`` and ``masks/`` without splits."""
     folders = list_folders(f"{src}/{images}")
-    splits = map_splits(f"{src}/{images}", [name for name in folders if name.lower() in SPLIT_ALIASES], SPLIT_ALIASES)
+    splits = map_splits(
+        f"{src}/{images}",
+        [name for name in folders if name.lower() in SPLIT_ALIASES],
+        SPLIT_ALIASES,
+    )
     if not splits:
         return [PairedFolders("train", images, labels)], []
     others = [name for name in folders if name not in splits.values()]
-    notices = [f"skipped {images}/{printable(name)}/, which is not the name of a split" for name in others]
+    notices = [
+        f"skipped {images}/{printable(name)}/, which is not the name of a split" for name in others
+    ]
     notices += stray_notices(list_images(src, images), "outside of the splits")
     pairs = []
     for split in split_order({*splits}):
@@ -195,9 +234,13 @@ def _outer_splits(
         inside = list_folders(f"{src}/{name}")
         if (found := _image_and_second(f"{src}/{name}", inside, options)) is not None:
             images, labels, label_type = found
-            pairs.append(PairedFolders(SPLIT_ALIASES[name.lower()], f"{name}/{images}", f"{name}/{labels}"))
+            pairs.append(
+                PairedFolders(SPLIT_ALIASES[name.lower()], f"{name}/{images}", f"{name}/{labels}")
+            )
             types.append(label_type)
-        elif SPLIT_ALIASES[name.lower()] == _WITHOUT_MASKS and any(each.lower() in IMAGE_FOLDERS for each in inside):
+        elif SPLIT_ALIASES[name.lower()] == _WITHOUT_MASKS and any(
+            each.lower() in IMAGE_FOLDERS for each in inside
+        ):
             notices.append(f"skipped {name}/: its images have no masks or depth maps")
         else:
             return [], [], "mask"
@@ -207,15 +250,23 @@ def _outer_splits(
         message = "some splits have masks, and others depth maps"
         raise SourceError(message, file=src, hint="set --label-type to mask or depth")
     order = split_order({pair.split for pair in pairs})
-    return sorted(pairs, key=lambda pair: order.index(pair.split)), notices, types[0] if types else "mask"
+    return (
+        sorted(pairs, key=lambda pair: order.index(pair.split)),
+        notices,
+        types[0] if types else "mask",
+    )
 
 
-def _image_and_second(src: str, folders: Sequence[str], options: SourceOptions) -> tuple[str, str, LabelType] | None:
+def _image_and_second(
+    src: str, folders: Sequence[str], options: SourceOptions
+) -> tuple[str, str, LabelType] | None:
     """Return the folders of images and of masks or depth maps, and which these are."""
     images = [name for name in folders if name.lower() in IMAGE_FOLDERS]
     masks = [_mask_folder(src, name) for name in folders if name.lower() in MASK_FOLDERS]
     masks = [name for name in masks if _has_png(f"{src}/{name}")]
-    depths = [name for name in folders if name.lower() in DEPTH_FOLDERS and _has_png(f"{src}/{name}")]
+    depths = [
+        name for name in folders if name.lower() in DEPTH_FOLDERS and _has_png(f"{src}/{name}")
+    ]
     if len(images) != 1:
         return None
     if len(masks) == 1 and _wants(options, "mask"):

@@ -11,7 +11,9 @@ from dataprep.sources.base import Source
 
 
 def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
-    """Return a source with some samples, in this order. Splits without samples are removed, classes are not.
+    """Return a source with some samples, in this order.
+
+    Splits without samples are removed, classes are not.
 
     Args:
         source: the samples.

@@ -28,22 +28,36 @@ from manifests.text import suggest
 
 
 def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[str, ...]:
-    """Return the columns of labels: several if the option names several; none if the images have no labels."""
+    """Return the columns of labels: several if the option names several.
+
+    None if the images have no labels.
+    """
     if options.label_type == "none":
         return ()
     if options.label_type in PLACED_TYPES:
         raise CallError(
-            f"--label-type {options.label_type} needs a source with such labels, but {file} is a table",
-            hint="leave out --label-type, or give COCO or Pascal VOC, or a folder of masks or depth maps",
+            f"--label-type {options.label_type} needs a source with such labels, but {file} is a"
+            " table",
+            hint=(
+                "leave out --label-type, or give COCO or Pascal VOC, or a folder of masks or depth"
+                " maps"
+            ),
         )
     given, columns = options.label_column, table.column_names
     if given is not None:
         names = (given,) if given in columns else tuple(name.strip() for name in given.split(","))
         for name in names:
             if name not in columns:
-                raise CallError(f"--label-column {given}: {file} has no such column", hint=suggest(name, columns))
+                raise CallError(
+                    f"--label-column {given}: {file} has no such column",
+                    hint=suggest(name, columns),
+                )
         return names
-    known = {"caption": CAPTION_COLUMNS, "regression": REGRESSION_COLUMNS, "multi-label": MULTI_LABEL_COLUMNS}
+    known = {
+        "caption": CAPTION_COLUMNS,
+        "regression": REGRESSION_COLUMNS,
+        "multi-label": MULTI_LABEL_COLUMNS,
+    }
     others = OTHER_LABEL_COLUMNS if options.label_type is None else ()
     searched = (*known.get(options.label_type or "", ()), *LABEL_COLUMNS, *others)
     found = next((name for name in searched if name in columns), None)
@@ -104,12 +118,17 @@ def _labels_of_columns(
             row = int(np.flatnonzero(~np.isin(values, (-1, 0, 1)).all(1))[0])
             file, line = locate(row)
             message = f"one of the columns {shown} is neither 0 nor 1, but each column is a class"
-            raise SourceError(message, file=file, line=line, hint="set --label-type regression for numbers")
+            raise SourceError(
+                message, file=file, line=line, hint="set --label-type regression for numbers"
+            )
         hot = values == 1
         lists = Lists(pa.array(np.nonzero(hot)[1], pa.int64()), hot.sum(1).astype(np.int64))
         column = lists.as_array(arrow_type("integers"))
         labels = read_labels(
-            column, shown, replace(options, label_type="multi-label", classes=options.classes or tuple(names)), locate
+            column,
+            shown,
+            replace(options, label_type="multi-label", classes=options.classes or tuple(names)),
+            locate,
         )
         return replace(labels, origin=f"columns {shown}, 0 or 1 each")
     flat = Lists(pa.array(values.reshape(-1)), np.full(len(values), len(names), np.int64))
@@ -119,7 +138,8 @@ def _labels_of_columns(
 def not_kept(table: pa.Table, names: Sequence[str], labels: Labels) -> set[str]:
     """Return the columns of labels that are not also kept as extra columns.
 
-    Lists and captions are not, and neither is a column with a general name. A specific one, such as `identity`, is.
+    Lists and captions are not, and neither is a column with a general name. A specific one, such as
+    `identity`, is.
     """
     general: tuple[str, ...] = LABEL_COLUMNS
     if labels.label_type != "class":
@@ -140,7 +160,12 @@ def check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
     row = pc.index(empty, True).as_py()
     if row >= 0:
         file, line = locate(row)
-        raise SourceError(f"column {name!r} is empty", file=file, line=line, hint="fill in a value, or remove the row")
+        raise SourceError(
+            f"column {name!r} is empty",
+            file=file,
+            line=line,
+            hint="fill in a value, or remove the row",
+        )
 
 
 def one_array(column: Any) -> pa.Array:

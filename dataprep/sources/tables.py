@@ -1,4 +1,7 @@
-"""Tables: CSV, TSV, JSON Lines, Parquet. Columns other than path, label and split are kept as extra columns."""
+"""Tables: CSV, TSV, JSON Lines, Parquet.
+
+Columns other than path, label and split are kept as extra columns.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,13 @@ from dataprep.sources.delimited import load_csv
 from dataprep.sources.jsonl import load_jsonl
 from dataprep.sources.label_columns import Labels
 from dataprep.sources.relabel import free_name, with_labels
-from dataprep.sources.table_labels import check_filled, label_columns, labels_of, not_kept, one_array
+from dataprep.sources.table_labels import (
+    check_filled,
+    label_columns,
+    labels_of,
+    not_kept,
+    one_array,
+)
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.json_members import shorten
@@ -35,8 +44,8 @@ from manifests.schema import COLUMN_PREFIX, SPLIT_ALIASES, split_order
 from manifests.split_names import MAX_SPLIT_NAME
 from manifests.text import printable, suggest
 
-#: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed by Zstandard, need
-#: about half a byte each.
+#: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed
+#: by Zstandard, need about half a byte each.
 ROWS_PER_BYTE = 2.0
 
 #: Suffixes of JSON Lines, and of all tables.
@@ -51,7 +60,8 @@ def read_table(file: str, options: SourceOptions) -> Source:
 
     Raises:
         CallError: a column does not exist.
-        SourceError: the table is damaged, a value or a column is not valid, or an image is missing or listed twice.
+        SourceError: the table is damaged, a value or a column is not valid, or an image is missing
+            or listed twice.
 
     """
     table, lines = _load(file)
@@ -85,7 +95,9 @@ def read_table(file: str, options: SourceOptions) -> Source:
         split=split,
         size=stats[:, 0],
         stamp=stats[:, 1:],
-        extra=extra_columns(table, {path_name, split_name, *not_kept(table, label_names, labels)}, file, labels),
+        extra=extra_columns(
+            table, {path_name, split_name, *not_kept(table, label_names, labels)}, file, labels
+        ),
     )
     check_paths(source, locate)
     return with_labels(source, labels)
@@ -111,26 +123,36 @@ def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
             table = parquet.read(parquet.names)
     except ParquetError as error:
         raise SourceError(
-            f"the file is not a valid Parquet table ({error})", file=file, hint="write the file again"
+            f"the file is not a valid Parquet table ({error})",
+            file=file,
+            hint="write the file again",
         ) from None
     return table, np.arange(1, len(table) + 1)
 
 
 def _check_type(column_type: pa.DataType, name: str, file: str) -> None:
     if not (is_readable_type(column_type) or is_list(column_type)):
-        raise _wrong_type(name, column_type.value_type if pa.types.is_dictionary(column_type) else column_type, file)
+        raise _wrong_type(
+            name,
+            column_type.value_type if pa.types.is_dictionary(column_type) else column_type,
+            file,
+        )
 
 
 def _wrong_type(name: str, column_type: pa.DataType, file: str) -> SourceError:
     return SourceError(
-        f"column {shorten(name)} has the type {shorten_type(column_type)}, which is not text, a number or a boolean",
+        f"column {shorten(name)} has the type {shorten_type(column_type)}, which is not text, a"
+        " number or a boolean",
         file=file,
         hint="convert it, remove it, or set --label-column if it has the labels",
     )
 
 
 def is_readable_type(column_type: pa.DataType) -> bool:
-    """Return whether a column contains text, numbers, booleans or times. Besides labels, only these are read."""
+    """Return whether a column contains text, numbers, booleans or times.
+
+    Besides labels, only these are read.
+    """
     types = pa.types
     if types.is_dictionary(column_type):
         column_type = column_type.value_type
@@ -151,13 +173,17 @@ def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
     if row >= 0:
         file, line = locate(row)
         message = f"column {name!r} contains a line break"
-        raise SourceError(message, file=file, line=line, hint="check the quotation marks above this line")
+        raise SourceError(
+            message, file=file, line=line, hint="check the quotation marks above this line"
+        )
 
 
 # --- columns ------------------------------------------------------------------------------------
 
 
-def _find_column(table: pa.Table, given: str | None, known: Sequence[str], option: str, file: str) -> str:
+def _find_column(
+    table: pa.Table, given: str | None, known: Sequence[str], option: str, file: str
+) -> str:
     """Return the name of a column: `given`, or the first of `known` that the table has."""
     names: list[str] = table.column_names
     if given and given not in names:
@@ -181,7 +207,9 @@ def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
     return table[name].combine_chunks().cast(pa.large_string())
 
 
-def _number_splits(table: pa.Table, name: str | None, file: str) -> tuple[tuple[str, ...], NDArray[np.int8]]:
+def _number_splits(
+    table: pa.Table, name: str | None, file: str
+) -> tuple[tuple[str, ...], NDArray[np.int8]]:
     """Return the split names, and the split of each row as an index into them, int8 [n]."""
     if name is None:
         return ("train",), np.zeros(len(table), np.int8)
@@ -191,7 +219,9 @@ def _number_splits(table: pa.Table, name: str | None, file: str) -> tuple[tuple[
     splits = split_order(set(split_of.values()))
     if len(splits) > 127:
         raise SourceError(
-            f"column {name!r} has {len(splits)} splits, but the limit is 127", file=file, hint="check --split-column"
+            f"column {name!r} has {len(splits)} splits, but the limit is 127",
+            file=file,
+            hint="check --split-column",
         )
     number = {text: splits.index(split) for text, split in split_of.items()}
     return splits, np.array([number[text] for text in given], np.int8)
@@ -205,7 +235,11 @@ def check_split_names(names: Iterable[str], file: str) -> None:
 
     """
     for text in sorted(names):
-        if not text.replace("_", "").replace("-", "").isalnum() or not text.isascii() or len(text) > MAX_SPLIT_NAME:
+        if (
+            not text.replace("_", "").replace("-", "").isalnum()
+            or not text.isascii()
+            or len(text) > MAX_SPLIT_NAME
+        ):
             raise SourceError(
                 f"split {shorten(text)} cannot be part of a file name",
                 file=file,
@@ -216,20 +250,30 @@ def check_split_names(names: Iterable[str], file: str) -> None:
 def extra_columns(table: pa.Table, used: set[str | None], file: str, labels: Labels) -> pa.Table:
     """Return all columns that are not in `used`, as text, numbers or booleans.
 
-    A column whose name the sample tables or records of this label type already use is called ``column:NAME``.
+    A column whose name the sample tables or records of this label type already use is called
+    ``column:NAME``.
     """
-    taken = (*RESERVED_COLUMNS, *labels.columns, *(CLASS_MEMBERS[t] for t in CLASS_MEMBERS if t == labels.label_type))
+    taken = (
+        *RESERVED_COLUMNS,
+        *labels.columns,
+        *(CLASS_MEMBERS[t] for t in CLASS_MEMBERS if t == labels.label_type),
+    )
     columns: dict[str, pa.Array] = {}
     for name in (name for name in table.column_names if name not in used):
         own = free_name(name, taken) if not name.startswith("image/") else f"{COLUMN_PREFIX}{name}"
         if not name or len(own.encode()) > MAX_COLUMN_NAME:
             raise SourceError(
-                f"column {name[:40]!r} has a name of {len(name.encode())} bytes, not 1 to {MAX_COLUMN_NAME}",
+                f"column {name[:40]!r} has a name of {len(name.encode())} bytes, not 1 to"
+                f" {MAX_COLUMN_NAME}",
                 file=file,
                 hint="rename it",
             )
         if own in columns or (own != name and own in table.column_names):
-            raise SourceError(f"columns {name!r} and {own!r} would have the same name", file=file, hint="rename one")
+            raise SourceError(
+                f"columns {name!r} and {own!r} would have the same name",
+                file=file,
+                hint="rename one",
+            )
         columns[own] = _extra_column(one_array(table[name]), name, file)
     return pa.table(columns)
 
@@ -261,12 +305,23 @@ _FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 
 
 def _infer_type(column: pa.Array) -> pa.Array:
-    """Convert a column of a CSV file to numbers or booleans if all of its values are; empty cells become null."""
+    """Convert a column of a CSV file to numbers or booleans if all of its values are.
+
+    Empty cells become null.
+    """
     filled = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    for pattern, column_type in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64()), (_BOOLEAN, pa.bool_())):
-        if filled.null_count < len(filled) and pc.all(pc.match_substring_regex(filled, pattern)).as_py():
+    for pattern, column_type in (
+        (_INTEGER, pa.int64()),
+        (_FLOAT, pa.float64()),
+        (_BOOLEAN, pa.bool_()),
+    ):
+        if (
+            filled.null_count < len(filled)
+            and pc.all(pc.match_substring_regex(filled, pattern)).as_py()
+        ):
             number = filled.cast(column_type)
-            # Different texts must not become the same number: 1.10 and 1.1, or more digits than a float keeps.
+            # Different texts must not become the same number: 1.10 and 1.1, or more digits than a
+            # float keeps.
             same = pc.count_distinct(number).as_py() == pc.count_distinct(filled).as_py()
             # A number like 1e999 would become infinite.
             finite = column_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()

@@ -22,8 +22,9 @@ from manifests.text import printable
 def read_unlabelled(src: str, folders: Sequence[str]) -> Source:
     """Read all images in a folder and its subfolders. No image has a label.
 
-    If all folders in it have the names of splits, and no image is next to them, each is a split. Folders of masks,
-    depth maps or annotations, beside one of images, are left out; then that one may contain the splits.
+    If all folders in it have the names of splits, and no image is next to them, each is a split.
+    Folders of masks, depth maps or annotations, beside one of images, are left out; then that one
+    may contain the splits.
 
     Raises:
         SourceError: two folders are the same split.
@@ -61,10 +62,17 @@ def read_unlabelled_archive(path: str) -> Source:
     """
     listing = list_images_of(path)
     left_out = _label_folders_of(listing.names)
-    kept = [number for number, name in enumerate(listing.names) if not any(map(left_out.get, _folders_above(name)))]
+    kept = [
+        number
+        for number, name in enumerate(listing.names)
+        if not any(map(left_out.get, _folders_above(name)))
+    ]
     names = [listing.names[number] for number in kept]
     top = top_folder(names)
-    first = [folder if inside else "" for folder, inside, _ in (name[len(top) :].partition("/") for name in names)]
+    first = [
+        folder if inside else ""
+        for folder, inside, _ in (name[len(top) :].partition("/") for name in names)
+    ]
     splits = {}
     if names and all(folder.lower() in SPLIT_ALIASES for folder in first):
         splits = map_splits(path, sorted({*first}), SPLIT_ALIASES)
@@ -87,7 +95,11 @@ def read_unlabelled_archive(path: str) -> Source:
 
 def _label_folders_of(names: Sequence[str]) -> dict[str, str]:
     """Return the folders of masks, depth maps or annotations among those of images, and why each is left out."""
-    folders = {folder for place in {os.path.dirname(name) for name in names} for folder in _folders_above(f"{place}/")}
+    folders = {
+        folder
+        for place in {os.path.dirname(name) for name in names}
+        for folder in _folders_above(f"{place}/")
+    }
     inside: defaultdict[str, list[str]] = defaultdict(list)
     for folder in sorted(folders):
         above, _, name = folder.rpartition("/")
@@ -108,7 +120,11 @@ def _folders_above(name: str) -> list[str]:
 def label_folders(folders: Sequence[str]) -> dict[str, str]:
     """Return which of these folders have masks, depth maps or annotations of the images in another one, and why."""
     images, labels = images_and_labels(folders)
-    return {name: f"which belongs to the images in {printable(images[0])}/" for name in labels} if images else {}
+    return (
+        {name: f"which belongs to the images in {printable(images[0])}/" for name in labels}
+        if images
+        else {}
+    )
 
 
 def _find_splits(src: str, folders: Sequence[str]) -> tuple[str, dict[str, str]]:

@@ -46,8 +46,12 @@ def read_voc(src: str, folders: Sequence[str], options: SourceOptions) -> Source
     needed = {"boxes": _BOXES, "mask": _MASKS}.get(label_type)
     if needed is None or needed not in inside:
         raise CallError(
-            f"--label-type {label_type}: {printable(root)} has {' and '.join(sorted(inside & {_BOXES, _MASKS}))}/",
-            hint="give --label-type boxes for Annotations/, or --label-type mask for SegmentationClass/",
+            f"--label-type {label_type}: {printable(root)} has"
+            f" {' and '.join(sorted(inside & {_BOXES, _MASKS}))}/",
+            hint=(
+                "give --label-type boxes for Annotations/, or --label-type mask for"
+                " SegmentationClass/"
+            ),
         )
     sets = _read_sets(root, "Main" if label_type == "boxes" else "Segmentation")
     source = _list_images(root, sets, needed)
@@ -105,7 +109,8 @@ def _list_images(root: str, sets: dict[str, str], labels: str) -> Source:
     missing = sorted({*sets} - {*stems})
     if missing:
         raise SourceError(
-            f"image {shorten(missing[0])} of a list in {_SETS}/ is not in {_IMAGES}/ ({len(missing):,} in total)",
+            f"image {shorten(missing[0])} of a list in {_SETS}/ is not in {_IMAGES}/"
+            f" ({len(missing):,} in total)",
             file=root,
             hint=f"unpack {_IMAGES}/ again, or remove the line",
         )
@@ -113,7 +118,9 @@ def _list_images(root: str, sets: dict[str, str], labels: str) -> Source:
     splits = [sets.get(stem) if sets else names[0] for stem in stems]
     kept = np.array([row for row, split in enumerate(splits) if split is not None], np.int64)
     notices = (
-        [f"skipped {plural(len(stems) - len(kept), 'image')} that no list names"] if len(kept) < len(stems) else []
+        [f"skipped {plural(len(stems) - len(kept), 'image')} that no list names"]
+        if len(kept) < len(stems)
+        else []
     )
     source = Source(
         root=root,
@@ -146,7 +153,9 @@ def _without_label(source: Source, folder: str, suffix: str) -> tuple[Source, li
         if not ok
     )
     if not has.any():
-        raise SourceError(f"no image has a label in {folder}/", file=source.root, hint=f"unpack {folder}/ again")
+        raise SourceError(
+            f"no image has a label in {folder}/", file=source.root, hint=f"unpack {folder}/ again"
+        )
     source = replace(take_rows(source, np.flatnonzero(has)), rejected=(*source.rejected, *rejected))
     stems = source.extra["image"].to_pylist()
     stats = np.array([found[stem] for stem in stems], np.int64)
@@ -158,7 +167,11 @@ def _without_label(source: Source, folder: str, suffix: str) -> tuple[Source, li
 def _stats_in(folder: str, suffix: str) -> dict[str, tuple[int, int, int]]:
     """Return size, modification time and inode of each file with a suffix, by its name without."""
     with scan_folder(folder) as entries:
-        return {entry.name.removesuffix(suffix): _stats_of(entry) for entry in entries if entry.name.endswith(suffix)}
+        return {
+            entry.name.removesuffix(suffix): _stats_of(entry)
+            for entry in entries
+            if entry.name.endswith(suffix)
+        }
 
 
 def _stats_of(entry: storage.Entry) -> tuple[int, int, int]:
@@ -172,7 +185,10 @@ def _with_masks(source: Source, options: SourceOptions) -> Source:
     source, stems = _without_label(source, _MASKS, ".png")
     paths = pa.array([f"{_MASKS}/{stem}.png" for stem in stems], pa.string())
     return replace(
-        source, classes=options.classes or VOC_CLASSES, extra=pa.table({MASK_SOURCE: paths}), label_type="mask"
+        source,
+        classes=options.classes or VOC_CLASSES,
+        extra=pa.table({MASK_SOURCE: paths}),
+        label_type="mask",
     )
 
 
@@ -180,9 +196,12 @@ def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source
     source, stems = _without_label(source, _BOXES, ".xml")
     paths = (f"{source.root}/{_BOXES}/{stem}.xml" for stem in stems)
     files = list(storage.map_files(source.root, read_voc_xml, paths))
-    classes = options.classes or tuple(sorted({each.name for file in files for each in file.objects}))
+    classes = options.classes or tuple(
+        sorted({each.name for file in files for each in file.objects})
+    )
     number = {name: label for label, name in enumerate(classes)}
-    # The first pixel has the number 1, and edges are pixels of the object. Some tools count from 0 instead.
+    # The first pixel has the number 1, and edges are pixels of the object. Some tools count from 0
+    # instead.
     from_zero = any(0 in each.edges[:2] for file in files for each in file.objects)
     boxes = BoxList()
     for image, (stem, file) in enumerate(zip(stems, files, strict=True)):
@@ -199,7 +218,10 @@ def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source
     sizes = np.array([(file.width, file.height) for file in files], np.int64).reshape(-1, 2)
     columns = box_columns(boxes, sizes)
     rejected = reject_outside(
-        source, columns, sizes, lambda image, place: f"the box of object {place} in {_BOXES}/{stems[image]}.xml"
+        source,
+        columns,
+        sizes,
+        lambda image, place: f"the box of object {place} in {_BOXES}/{stems[image]}.xml",
     )
     extra = {"boxes": columns.boxes, "box_labels": columns.labels}
     extra |= {name: pa.array(values) for name, values in zip(ANNOTATED, sizes.T, strict=True)}
@@ -207,7 +229,10 @@ def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source
     if from_zero:
         notices.append("boxes begin at 0, so their coordinates count from 0 and not from 1")
     if difficult := sum(each.difficult for file in files for each in file.objects):
-        notices.append(f"kept {plural(difficult, 'box')} marked as difficult, which the evaluation of VOC leaves out")
+        notices.append(
+            f"kept {plural(difficult, 'box')} marked as difficult, which the evaluation of VOC"
+            " leaves out"
+        )
     if both:
         notices.append("the source also has masks; --label-type mask converts them")
     source = replace(

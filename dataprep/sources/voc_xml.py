@@ -10,12 +10,16 @@ from manifests.errors import SourceError
 from manifests.files import SOURCE_VOC, read_file
 from manifests.json_members import shorten
 
-#: Paths of the elements whose text is read. A part of an object, such as a head, has a box too, which is not read.
+#: Paths of the elements whose text is read. A part of an object, such as a head, has a box too,
+#: which is not read.
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _OBJECT = "annotation/object"
 _TEXTS = {
     *(f"annotation/{name}" for name in ("size/width", "size/height", "filename")),
-    *(f"{_OBJECT}/{name}" for name in ("name", "difficult", *(f"bndbox/{side}" for side in _SIDES))),
+    *(
+        f"{_OBJECT}/{name}"
+        for name in ("name", "difficult", *(f"bndbox/{side}" for side in _SIDES))
+    ),
 }
 
 _MAX_DEPTH = 16
@@ -61,7 +65,8 @@ def read_voc_xml(file: str) -> VocFile:
     """Read an annotation file.
 
     Raises:
-        SourceError: it is not XML, defines a document type, or a number or a name is missing or wrong.
+        SourceError: it is not XML, defines a document type, or a number or a name is missing or
+            wrong.
 
     """
     content = read_file(file, SOURCE_VOC)
@@ -71,7 +76,8 @@ def read_voc_xml(file: str) -> VocFile:
     parser.StartElementHandler = handler.start
     parser.EndElementHandler = handler.end
     parser.CharacterDataHandler = handler.text
-    # Entities can make a small file large, and read other files. No annotation needs a document type.
+    # Entities can make a small file large, and read other files. No annotation needs a document
+    # type.
     parser.StartDoctypeDeclHandler = handler.doctype
     try:
         parser.Parse(content, True)
@@ -79,7 +85,9 @@ def read_voc_xml(file: str) -> VocFile:
         message = f"the file is not valid XML ({expat.ErrorString(error.code)})"
         raise SourceError(message, file=file, line=error.lineno, hint=_HINT) from None
     except (LookupError, ValueError) as error:  # an unknown encoding
-        raise SourceError(f"the file is not valid XML ({error})"[:300], file=file, hint=_HINT) from None
+        raise SourceError(
+            f"the file is not valid XML ({error})"[:300], file=file, hint=_HINT
+        ) from None
     if not handler.complete:
         raise SourceError("the file has no element <annotation>", file=file, hint=_HINT)
     return handler.out
@@ -134,13 +142,17 @@ class _Handler:
     def _end_object(self) -> None:
         number = len(self.out.objects)
         if number >= _MAX_OBJECTS:
-            raise SourceError(f"the file has more than {_MAX_OBJECTS:,} objects", file=self._file, hint=_HINT)
+            raise SourceError(
+                f"the file has more than {_MAX_OBJECTS:,} objects", file=self._file, hint=_HINT
+            )
         name = self._object.get("name", "")
         if not name:
             raise SourceError(f"object {number} has no <name>", file=self._file, hint=_HINT)
         edges = [self._edge(number, side) for side in _SIDES]
         difficult = self._object.get("difficult", "0") not in ("", "0")
-        self.out.objects.append(VocObject(name, (edges[0], edges[1], edges[2], edges[3]), difficult))
+        self.out.objects.append(
+            VocObject(name, (edges[0], edges[1], edges[2], edges[3]), difficult)
+        )
 
     def _edge(self, number: int, side: str) -> float:
         text = self._object.get(side, "")

@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dataprep import storage
 from dataprep.sources.columns import NO_STATS, stats_of
-from dataprep.sources.entries import IMAGE_SUFFIXES, is_folder, is_utf8, prefetch_folders, scan_folder, suffix_of
+from dataprep.sources.entries import (
+    IMAGE_SUFFIXES,
+    is_folder,
+    is_utf8,
+    prefetch_folders,
+    scan_folder,
+    suffix_of,
+)
 from manifests.remote import is_url
 from manifests.text import printable
 
@@ -24,7 +31,9 @@ Image = tuple[str, int, int, int]
 
 
 class Visit:
-    """One walk through the folders of a split. Real folders come first, then links to folders, in sorted order.
+    """One walk through the folders of a split.
+
+    Real folders come first, then links to folders, in sorted order.
 
     Attributes:
         images: for each of the folders, its images.
@@ -50,7 +59,9 @@ class Visit:
 
     def run(self) -> set[FolderId]:
         """Walk; return the folders that were visited, and those above them."""
-        self._above = {identify(os.path.join(self._root, parent)) for parent in _parents(self._folders)}
+        self._above = {
+            identify(os.path.join(self._root, parent)) for parent in _parents(self._folders)
+        }
         prefetch_folders(os.path.join(self._root, folder) for folder in self._folders)
         for number, folder in enumerate(self._folders):
             if os.path.islink(os.path.join(self._root, folder)):
@@ -81,7 +92,10 @@ class Visit:
         return f"the same folder as {printable(first)}" if first else ""
 
     def _list(self, folder: str, images: list[Image], number: int) -> list[str]:
-        """Append the images of one folder; return its subfolders to visit now. Links to folders are visited later."""
+        """Append the images of one folder; return its subfolders to visit now.
+
+        Links to folders are visited later.
+        """
         is_link: dict[str, bool] = {}
         with scan_folder(os.path.join(self._root, folder)) as entries:
             for entry in entries:
@@ -89,9 +103,15 @@ class Visit:
                 if entry.name.startswith("."):
                     self.skipped["hidden folders" if is_folder(entry) else "hidden files"] += 1
                 elif not is_utf8(path):
-                    self._reject(path, "bad-name", "the file name is not valid UTF-8; rename the file")
+                    self._reject(
+                        path, "bad-name", "the file name is not valid UTF-8; rename the file"
+                    )
                 elif self._is_remote and {"?", "#"} & {*entry.name}:
-                    self._reject(path, "bad-name", "the name contains ? or #, which end the path of a URL; rename it")
+                    self._reject(
+                        path,
+                        "bad-name",
+                        "the name contains ? or #, which end the path of a URL; rename it",
+                    )
                 elif is_folder(entry):
                     is_link[entry.name] = entry.is_symlink()
                 elif (suffix := suffix_of(entry.name)) not in IMAGE_SUFFIXES:
@@ -103,7 +123,9 @@ class Visit:
     def _subfolders(self, folder: str, is_link: Mapping[str, bool], number: int) -> list[str]:
         """Return the paths of the real folders in a folder that are not to be skipped, and note the links."""
         reasons = self._skip(sorted(is_link)) if self._skip else {}
-        self.left_out += skipped_notices({os.path.join(folder, name): why for name, why in reasons.items()})
+        self.left_out += skipped_notices(
+            {os.path.join(folder, name): why for name, why in reasons.items()}
+        )
         subfolders = []
         for name in is_link.keys() - reasons.keys():
             path = os.path.join(folder, name)

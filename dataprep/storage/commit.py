@@ -70,7 +70,9 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 class PartialFile:
-    """The temporary file of a shard, open in this process. What is written is read back and compared by checksum.
+    """The temporary file of a shard, open in this process.
+
+    What is written is read back and compared by checksum.
 
     Args:
         file: path of the shard, for errors.
@@ -106,12 +108,15 @@ class PartialFile:
         os.close(self._handle)
 
 
-#: The file that this process wrote to last. It stays open: closing a file on a network file system flushes it.
+#: The file that this process wrote to last. It stays open: closing a file on a network file system
+#: flushes it.
 _last: list[PartialFile] = []
 _lock = threading.Lock()
 
 
-def write_to(file: str, partial: str, buffers: Sequence[bytes], start: int, *, length: int, crc: int) -> None:
+def write_to(
+    file: str, partial: str, buffers: Sequence[bytes], start: int, *, length: int, crc: int
+) -> None:
     """Write to the temporary file of a shard, which exists; see `PartialFile`."""
     with _lock:
         if _last and _last[0].partial != partial:

@@ -28,11 +28,13 @@ class Plan(Protocol):
         """Digest of everything that determines the bytes."""
 
 
-def mark_incomplete(out: str, plan: Plan, options: Options, *, overwrite: bool = False, removing: bool = False) -> None:
+def mark_incomplete(
+    out: str, plan: Plan, options: Options, *, overwrite: bool = False, removing: bool = False
+) -> None:
     """Write `INCOMPLETE_NAME`.
 
-    With `overwrite`, the same call resumes this run instead of starting over, unless the run is still `removing` the
-    files that it overwrites.
+    With `overwrite`, the same call resumes this run instead of starting over, unless the run is
+    still `removing` the files that it overwrites.
     """
     note = "dataprep convert has not completed this dataset. Run the same command again to resume."
     members = {
@@ -40,11 +42,16 @@ def mark_incomplete(out: str, plan: Plan, options: Options, *, overwrite: bool =
         "overwrite": overwrite and not removing,
         "options": {**options.as_json(), "plan": plan.fingerprint},
     }
-    storage.replace_file(os.path.join(out, INCOMPLETE_NAME), (json.dumps(members, indent=1) + "\n").encode())
+    storage.replace_file(
+        os.path.join(out, INCOMPLETE_NAME), (json.dumps(members, indent=1) + "\n").encode()
+    )
 
 
 def read_mark(out: str) -> tuple[str, bool] | None:
-    """Return the fingerprint in `INCOMPLETE_NAME`, and whether its run overwrites; `None` if there is no such file."""
+    """Return the fingerprint in `INCOMPLETE_NAME`, and whether its run overwrites.
+
+    `None` if there is no such file.
+    """
     try:
         members = json.loads(read_file(os.path.join(out, INCOMPLETE_NAME), MANIFEST))
         return str(members["options"]["plan"]), members["overwrite"] is True
@@ -55,8 +62,8 @@ def read_mark(out: str) -> tuple[str, bool] | None:
 def owns_names(out: str, fingerprint: str) -> bool:
     """Return whether all files with the names of a plan's shards are from this plan, also those without a table.
 
-    In an object store, the table of a killed run may be on another machine. But before a run writes its mark, it checks
-    that all files of these names are its own, or is about to replace them.
+    In an object store, the table of a killed run may be on another machine. But before a run writes
+    its mark, it checks that all files of these names are its own, or is about to replace them.
     """
     mark = read_mark(out) if is_url(out) else None
     return mark is not None and mark[0] == fingerprint
@@ -65,9 +72,10 @@ def owns_names(out: str, fingerprint: str) -> bool:
 def mark_complete(out: str, manifest: Manifest, obsolete: Iterable[str] = ()) -> None:
     """Write ``manifest.json``, unless it already exists, and remove `INCOMPLETE_NAME` and files that are obsolete then.
 
-    On a file system, the manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own name. So a kill never
-    leaves a complete dataset with `INCOMPLETE_NAME` or obsolete files, or an incomplete dataset without the mark. In
-    an object store, a kill may leave all of them; see `remove_mark`.
+    On a file system, the manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own
+    name. So a kill never leaves a complete dataset with `INCOMPLETE_NAME` or obsolete files, or an
+    incomplete dataset without the mark. In an object store, a kill may leave all of them; see
+    `remove_mark`.
     """
     path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
     *others, (_, data) = manifest_files(manifest).items()
@@ -90,7 +98,9 @@ def mark_complete(out: str, manifest: Manifest, obsolete: Iterable[str] = ()) ->
     try:
         storage.publish_all([(marker, path)])
     except StorageError:
-        if _read_existing(path) != data:  # else another process that finishes the same dataset was faster
+        if (
+            _read_existing(path) != data
+        ):  # else another process that finishes the same dataset was faster
             raise
 
 
@@ -107,4 +117,6 @@ def _read_existing(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CallError(f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away") from None
+        raise CallError(
+            f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away"
+        ) from None

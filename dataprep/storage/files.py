@@ -1,8 +1,9 @@
 """The one interface of what datasets are stored in, and the function that chooses its implementation.
 
-Paths are as the user writes them: of the file system, or URLs of an object store. The local implementation is a fast
-path of its own: it maps, links and renames files. In an object store, nothing can be renamed, a write replaces the
-whole object, and a reader sees the old content or all of the new.
+Paths are as the user writes them: of the file system, or URLs of an object store. The local
+implementation is a fast path of its own: it maps, links and renames files. In an object store,
+nothing can be renamed, a write replaces the whole object, and a reader sees the old content or all
+of the new.
 """
 
 from __future__ import annotations
@@ -59,11 +60,17 @@ class View(Protocol):
         """Return whether byte `at` can be read without waiting for a disk or a server."""
 
     def checksum(self, size: int) -> int:
-        """Return the CRC-32C of the first `size` bytes. Bytes that were read before may not be read again."""
+        """Return the CRC-32C of the first `size` bytes.
+
+        Bytes that were read before may not be read again.
+        """
 
 
 class Files(Protocol):
-    """What files are stored in. Every method raises `StorageError` for a fault of the disk or the server."""
+    """What files are stored in.
+
+    Every method raises `StorageError` for a fault of the disk or the server.
+    """
 
     def stat(self, path: str) -> os.stat_result:
         """Look up a file or a folder. In an object store, an empty folder does not exist.
@@ -88,7 +95,9 @@ class Files(Protocol):
         """
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder if there is none. Of a store, check that it can be written safely: `Store.check_conditions`.
+        """Make a folder if there is none.
+
+        Of a store, check that it can be written safely: `Store.check_conditions`.
 
         Raises:
             OSError: the folder cannot be made.
@@ -97,7 +106,10 @@ class Files(Protocol):
         """
 
     def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[View, int]]:
-        """Open a shard for random access, to read at least `span` bytes at once; return the view and its length."""
+        """Open a shard for random access, to read at least `span` bytes at once.
+
+        Return the view and its length.
+        """
 
     def chunks(self, path: str, kind: FileKind) -> Iterator[memoryview]:
         """Read a file from end to end.
@@ -108,13 +120,18 @@ class Files(Protocol):
         """
 
     def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Give complete temporary files their final paths, in this order. The temporary files are gone afterwards."""
+        """Give complete temporary files their final paths, in this order.
+
+        The temporary files are gone afterwards.
+        """
 
     def publish_shard(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Do the same for the files of a shard; the last of them, its sample table, marks the shard as written.
+        """Do the same for the files of a shard.
 
-        Several processes may publish the same shard at the same time. Because all of them write the same bytes, it
-        does not matter which of them comes first.
+        The last of them, its sample table, marks the shard as written.
+
+        Several processes may publish the same shard at the same time. Because all of them write the
+        same bytes, it does not matter which of them comes first.
         """
 
     def create(self, path: str, data: bytes) -> bool:
@@ -122,7 +139,10 @@ class Files(Protocol):
         raise NotImplementedError
 
     def replace(self, path: str, data: bytes, old: bytes) -> bool:
-        """Replace a small file whose content is `old`; return whether it has the new content now."""
+        """Replace a small file whose content is `old`.
+
+        Return whether it has the new content now.
+        """
         raise NotImplementedError
 
     def remove(self, path: str) -> None:
@@ -159,7 +179,10 @@ def is_file(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Return whether there is a folder of this name. In an object store, an empty folder does not exist."""
+    """Return whether there is a folder of this name.
+
+    In an object store, an empty folder does not exist.
+    """
     return S_ISDIR(_mode(path))
 
 
@@ -190,8 +213,13 @@ def remember(folder: str) -> AbstractContextManager[None]:
     return files_of(folder).remember(folder)
 
 
-def map_files(folder: str, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Apply a function that reads files to each item, in order; several at a time in an object store."""
+def map_files(
+    folder: str, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """Apply a function that reads files to each item, in order.
+
+    Several at a time in an object store.
+    """
     if not is_url(folder):
         yield from map(function, items)
         return
@@ -217,9 +245,12 @@ def create_file(path: str, data: bytes) -> bool:
 
 
 def replace_unchanged(path: str, data: bytes, old: bytes) -> bool:
-    """Replace a small file whose content is `old`, in a locked folder; return whether it has the new content now.
+    """Replace a small file whose content is `old`, in a locked folder.
 
-    In an object store, no other process on any machine can have changed it between the comparison and the write.
+    Return whether it has the new content now.
+
+    In an object store, no other process on any machine can have changed it between the comparison
+    and the write.
     """
     return files_of(path).replace(path, data, old)
 
@@ -241,7 +272,10 @@ def open_view(path: str, span: int = 4096) -> AbstractContextManager[tuple[View,
 
 
 def is_cached(path: str) -> bool:
-    """Return whether the middle of a shard can be read without waiting; `True` if that is not known."""
+    """Return whether the middle of a shard can be read without waiting.
+
+    `True` if that is not known.
+    """
     try:
         with open_view(path) as (view, size):
             return view.is_cached(size // 2)

@@ -20,7 +20,9 @@ def translate_errors(path: str, message: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if is_machine_fault(error):  # not a fault of this file, so no caller must take it for damage
+        if is_machine_fault(
+            error
+        ):  # not a fault of this file, so no caller must take it for damage
             raise
         raise StorageError(
             f"{message}: {error.strerror or error}", file=path, hint=HINTS.get(error.errno or 0, "")
@@ -66,7 +68,9 @@ def _lock(folder: str, stack: ExitStack, seen: set[tuple[int, int]], shared: boo
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise StorageError("another run is working in this folder", file=folder, hint="wait until it ends") from None
+        raise StorageError(
+            "another run is working in this folder", file=folder, hint="wait until it ends"
+        ) from None
     except OSError:
         return False
     return True

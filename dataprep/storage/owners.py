@@ -1,8 +1,9 @@
 """Who writes a temporary file: host, machine and process. Tells whether the writer is still alive.
 
-An owner is ``HOST.MACHINE.PID.START``. ``MACHINE`` is a digest of what makes process numbers comparable: the host name,
-the boot, and the PID namespace, so a container or a rebooted host counts as another machine. ``START`` is the time at
-which the process started, because the system uses process numbers again.
+An owner is ``HOST.MACHINE.PID.START``. ``MACHINE`` is a digest of what makes process numbers
+comparable: the host name, the boot, and the PID namespace, so a container or a rebooted host counts
+as another machine. ``START`` is the time at which the process started, because the system uses
+process numbers again.
 """
 
 from __future__ import annotations
@@ -51,9 +52,16 @@ def _machine() -> tuple[str, str]:
     import socket  # both take time to import, and a worker needs neither
 
     name = socket.gethostname()
-    identity = [name, *map(_content_of, ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")), _pid_namespace()]
+    identity = [
+        name,
+        *map(_content_of, ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")),
+        _pid_namespace(),
+    ]
     host = re.sub(r"[^A-Za-z0-9]", "_", name.partition(".")[0])[:20] or "host"
-    return host, hashlib.sha256("\0".join(identity).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return (
+        host,
+        hashlib.sha256("\0".join(identity).encode("utf-8", "surrogateescape")).hexdigest()[:8],
+    )
 
 
 def _content_of(path: str) -> str:
@@ -72,7 +80,10 @@ def _pid_namespace() -> str:
 
 
 def _start(pid: int) -> str:
-    """Return when a process started, in clock ticks since boot; ``0`` if the system does not tell, or it has ended."""
+    """Return when a process started, in clock ticks since boot.
+
+    ``0`` if the system does not tell, or it has ended.
+    """
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             state, *fields = file.read().rpartition(")")[2].split()

@@ -1,8 +1,8 @@
 """Temporary files: each stays in a separate folder next to its final place until it is complete.
 
-Anyone may have a file of the same name, so the folder contains a record of its owner. Only files in a folder with this
-record are ever removed: all of them by a process that holds the lock of the folder above it, and those of dead
-processes of the same machine by any process.
+Anyone may have a file of the same name, so the folder contains a record of its owner. Only files in
+a folder with this record are ever removed: all of them by a process that holds the lock of the
+folder above it, and those of dead processes of the same machine by any process.
 """
 
 from __future__ import annotations
@@ -20,24 +20,32 @@ from manifests.errors import CallError, StorageError
 from manifests.remote.url import is_url
 from manifests.text import printable
 
-#: The folder of temporary files in each output folder. It exists only during a run, or after a run was killed.
+#: The folder of temporary files in each output folder. It exists only during a run, or after a run
+#: was killed.
 PARTIALS_NAME = ".partial-dataprep"
 
-#: An empty file: the owner record in that folder. It is created in one step, so it is never incomplete.
+#: An empty file: the owner record in that folder. It is created in one step, so it is never
+#: incomplete.
 _RECORD_NAME = "made-by-dataprep"
 
-#: Names of temporary files: the owner, for early releases only the process number, and the final name.
+#: Names of temporary files: the owner, for early releases only the process number, and the final
+#: name.
 _TEMPORARY = re.compile(rf"({OWNER}|[0-9]+)-(?s:.+)")
 
-#: Prefixes of other files that processes that share the folder keep there; see `dataprep.convert.claims`.
+#: Prefixes of other files that processes that share the folder keep there; see
+#: `dataprep.convert.claims`.
 _SHARED = re.compile(r"(claim|beat|tasks)-(?s:.+)")
 
-#: Tables of a plan. Their temporary files are those of the output folder, but they get their final names in ``plan/``.
+#: Tables of a plan. Their temporary files are those of the output folder, but they get their final
+#: names in ``plan/``.
 _PLAN_TABLE = re.compile(r"source-[0-9]{5,}\.parquet")
 
 
 def _inside(folder: str) -> str:
-    """Return the folder for the temporary files of a folder; for an object store, it is on this machine."""
+    """Return the folder for the temporary files of a folder.
+
+    For an object store, it is on this machine.
+    """
     return os.path.join(files_of(folder).local_folder(folder), PARTIALS_NAME)
 
 
@@ -62,7 +70,9 @@ def shared_names(folder: str, kind: str) -> list[str]:
 def partial_path(path: str) -> str:
     """Return the temporary path of a file, which is different for each process: on the same file system, if local."""
     folder, name = os.path.split(path)
-    if is_url(folder) and not has_partials(folder):  # only the machine that started the run has made it
+    if is_url(folder) and not has_partials(
+        folder
+    ):  # only the machine that started the run has made it
         _make_folder(folder)
     return os.path.join(_inside(folder), f"{this_owner()}-{name}")
 
@@ -75,7 +85,11 @@ def has_partials(folder: str) -> bool:
 def partials_named(folder: str, name: str) -> list[str]:
     """Return the paths of temporary files, of any process, whose final name is `name`."""
     inside = _inside(folder)
-    return [os.path.join(inside, entry) for entry in _temporary_files(inside) if entry.partition("-")[2] == name]
+    return [
+        os.path.join(inside, entry)
+        for entry in _temporary_files(inside)
+        if entry.partition("-")[2] == name
+    ]
 
 
 def check_partials(folders: Iterable[str]) -> None:
@@ -89,28 +103,34 @@ def check_partials(folders: Iterable[str]) -> None:
         path = _inside(folder)
         with translate_errors(path, "the folder cannot be read"):
             try:
-                # A run that is killed right after it makes the folder, or right before it removes it, leaves it empty.
+                # A run that is killed right after it makes the folder, or right before it removes
+                # it, leaves it empty.
                 is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
                 if is_folder and (not (names := os.listdir(path)) or _RECORD_NAME in names):
                     continue
             except FileNotFoundError:
                 continue
         raise CallError(
-            f"{printable(path)} was not made by dataprep, which needs this name for temporary files",
+            f"{printable(path)} was not made by dataprep, which needs this name for temporary"
+            " files",
             hint="move it away",
         )
 
 
 @contextmanager
-def partials(folders: Iterable[str], *, is_locked: bool, keeps_proofs: bool = False) -> Iterator[None]:
+def partials(
+    folders: Iterable[str], *, is_locked: bool, keeps_proofs: bool = False
+) -> Iterator[None]:
     """Make the folders for temporary files; at the end, even after an error, remove them.
 
-    Call `check_partials` first. Files that a killed run left stay until `sweep` or the end of the block.
+    Call `check_partials` first. Files that a killed run left stay until `sweep` or the end of the
+    block.
 
     Args:
         folders: the folders to write to.
-        is_locked: whether this process holds their locks. If not, only its own temporary files and those of dead
-            processes are removed, and the folders stay while another process holds the locks.
+        is_locked: whether this process holds their locks. If not, only its own temporary files and
+            those of dead processes are removed, and the folders stay while another process holds
+            the locks.
         keeps_proofs: see `sweep`.
 
     """
@@ -131,13 +151,18 @@ def partials(folders: Iterable[str], *, is_locked: bool, keeps_proofs: bool = Fa
 def remove_leftovers(folder: str) -> None:
     """Remove what a killed process left, without the lock of the folder: for a run that writes nothing."""
     with suppress(OSError, CallError, StorageError):
-        if has_partials(folder) or is_url(folder):  # else there is no need to lock it, not even for a moment
+        if has_partials(folder) or is_url(
+            folder
+        ):  # else there is no need to lock it, not even for a moment
             sweep_dead(folder)
             _remove_folder(folder, is_locked=False)
 
 
 def remove_partials(folder: str) -> None:
-    """Remove the folder for temporary files, with all of them, if a killed run left it. No other process needs them."""
+    """Remove the folder for temporary files, with all of them, if a killed run left it.
+
+    No other process needs them.
+    """
     if has_partials(folder):
         with partials([folder], is_locked=True):
             pass
@@ -145,7 +170,9 @@ def remove_partials(folder: str) -> None:
 
 @contextmanager
 def shared_partials(folder: str) -> Iterator[None]:
-    """Make the folder for temporary files, which other processes use too; at the end, remove the files of dead ones.
+    """Make the folder for temporary files, which other processes use too.
+
+    At the end, remove the files of dead ones.
 
     Call `check_partials` first. The folder itself stays.
     """
@@ -174,19 +201,27 @@ def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
     Args:
         folder: the folder above that of the temporary files.
         is_locked: whether this process holds its lock.
-        keeps_proofs: keep the sample tables of shards that have their final name while the table has not: they tell
-            which run wrote the shard.
+        keeps_proofs: keep the sample tables of shards that have their final name while the table
+            has not: they tell which run wrote the shard.
 
     """
     inside = _inside(folder)
     owner = this_owner()
-    for name in (*_temporary_files(inside), *(_temporary_files(inside, _SHARED) if is_locked else ())):
-        if (is_locked or name.startswith(f"{owner}-")) and not (keeps_proofs and _is_proof(folder, name)):
+    for name in (
+        *_temporary_files(inside),
+        *(_temporary_files(inside, _SHARED) if is_locked else ()),
+    ):
+        if (is_locked or name.startswith(f"{owner}-")) and not (
+            keeps_proofs and _is_proof(folder, name)
+        ):
             remove_partial(folder, os.path.join(inside, name))
 
 
 def sweep_dead(folder: str) -> None:
-    """Remove the temporary files of processes of this machine that have ended, except proofs; see `sweep`."""
+    """Remove the temporary files of processes of this machine that have ended, except proofs.
+
+    See `sweep`.
+    """
     inside = _inside(folder)
     dead: dict[str, bool] = {}
     for name in _temporary_files(inside):
@@ -200,12 +235,16 @@ def sweep_dead(folder: str) -> None:
 def _is_proof(folder: str, name: str) -> bool:
     """Return whether a temporary file is the table of a shard that has its final name, while the table has not.
 
-    A process was stopped between the two renames. Without the table, the shard could be that of another tool.
+    A process was stopped between the two renames. Without the table, the shard could be that of
+    another tool.
     """
     stem, suffix = os.path.splitext(name.partition("-")[2])
     if suffix != ".parquet" or os.path.lexists(os.path.join(folder, stem + suffix)):
         return False
-    return any(os.path.lexists(os.path.join(folder, stem + other)) for other in (".tfrecord", ".tar", ".idx"))
+    return any(
+        os.path.lexists(os.path.join(folder, stem + other))
+        for other in (".tfrecord", ".tar", ".idx")
+    )
 
 
 def remove_partial(folder: str, path: str) -> None:
@@ -214,7 +253,9 @@ def remove_partial(folder: str, path: str) -> None:
         from dataprep.storage.remote import abort_upload
 
         abort_upload(folder, path)
-        if _PLAN_TABLE.fullmatch(os.path.basename(path).partition("-")[2]):  # or the table of a split named "source"
+        if _PLAN_TABLE.fullmatch(
+            os.path.basename(path).partition("-")[2]
+        ):  # or the table of a split named "source"
             abort_upload(os.path.join(folder, "plan"), path)
     with suppress(FileNotFoundError):  # a worker of a killed run may remove or rename it first
         os.unlink(path)
@@ -225,14 +266,17 @@ def _temporary_files(inside: str, pattern: re.Pattern[str] = _TEMPORARY) -> list
         names = os.listdir(inside)
     except OSError:
         return []
-    return sorted(name for name in names if pattern.fullmatch(name)) if _RECORD_NAME in names else []
+    return (
+        sorted(name for name in names if pattern.fullmatch(name)) if _RECORD_NAME in names else []
+    )
 
 
 def _remove_folder(folder: str, *, is_locked: bool) -> None:
     """Remove the folder for temporary files if it contains none.
 
-    Without the lock, do not remove it while another process holds the lock: that process needs the folder between two
-    files too, and for a URL, the lock is that of the folder above, which is also removed.
+    Without the lock, do not remove it while another process holds the lock: that process needs the
+    folder between two files too, and for a URL, the lock is that of the folder above, which is also
+    removed.
 
     Raises:
         StorageError: another process holds the lock.
@@ -240,7 +284,9 @@ def _remove_folder(folder: str, *, is_locked: bool) -> None:
     """
     inside = _inside(folder)
     with nullcontext() if is_locked else locked(folder):
-        if has_partials(folder) and {*os.listdir(inside)} <= {_RECORD_NAME}:  # a kill may leave it without the record
+        if has_partials(folder) and {*os.listdir(inside)} <= {
+            _RECORD_NAME
+        }:  # a kill may leave it without the record
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(inside, _RECORD_NAME))
             os.rmdir(inside)

@@ -27,7 +27,8 @@ from manifests.remote.url import parse_url
 #: Bytes that a view reads at once. A request takes about as long as this many bytes do at 100 MB/s.
 VIEW_BYTES = 4 << 20
 
-#: Largest object that is compared byte for byte with what would be written: any index of a shard, but few shards.
+#: Largest object that is compared byte for byte with what would be written: any index of a shard,
+#: but few shards.
 _COMPARED_BYTES = 4 << 20
 
 
@@ -43,14 +44,18 @@ class RemoteFiles:
         if self._remembered is not None and name and str(store) in self._remembered:
             status = self._remembered[str(store)].by_name().get(name)
             if status is None:
-                raise FileNotFoundError(errno.ENOENT, "there is no object of this name, and none below it", path)
+                raise FileNotFoundError(
+                    errno.ENOENT, "there is no object of this name, and none below it", path
+                )
             return status
         if name:
             with suppress(FileNotFoundError):
                 return stat_of(store.stat(name))
         below = open_store(path)
         if below.url.is_read_only or next(below.list_objects(), None) is None:
-            raise FileNotFoundError(errno.ENOENT, "there is no object of this name, and none below it", path)
+            raise FileNotFoundError(
+                errno.ENOENT, "there is no object of this name, and none below it", path
+            )
         return _FOLDER
 
     def list(self, folder: str) -> Sequence[Entry]:
@@ -117,8 +122,9 @@ class RemoteFiles:
     def publish_shard(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Upload the files of a shard; the table only if there is none.
 
-        If the table exists, another process has written the shard. Its other files may be lost, or deleted by a
-        process that looked before they had a table, so those that differ are uploaded again.
+        If the table exists, another process has written the shard. Its other files may be lost, or
+        deleted by a process that looked before they had a table, so those that differ are uploaded
+        again.
 
         Raises:
             StorageError: there is a table with other content.
@@ -153,7 +159,8 @@ class RemoteFiles:
         try:
             if bytes(store.get(name, check)) == old and store.replace(name, data, found[-1]):
                 return True
-            # Another process may write the same content. So may the first attempt of a request that had to be repeated.
+            # Another process may write the same content. So may the first attempt of a request that
+            # had to be repeated.
             return bytes(store.get(name, check)) == data
         except FileNotFoundError:
             return False
@@ -166,7 +173,9 @@ class RemoteFiles:
     def local_folder(self, folder: str) -> str:
         """Return the folder for temporary files of a URL: of this user, in the folder for temporary files."""
         parent = os.path.join(tempfile.gettempdir(), f"dataprep-{os.getuid()}")
-        path = os.path.join(parent, hashlib.sha256(str(parse_url(folder)).encode()).hexdigest()[:16])
+        path = os.path.join(
+            parent, hashlib.sha256(str(parse_url(folder)).encode()).hexdigest()[:16]
+        )
         with translate_errors(path, "the folder for temporary files cannot be made"):
             for each in (parent, path):
                 try:
@@ -175,7 +184,8 @@ class RemoteFiles:
                     status = os.lstat(each)
                     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                         raise CallError(
-                            f"{each} is not a folder of this user", hint="remove it, or set TMPDIR to another folder"
+                            f"{each} is not a folder of this user",
+                            hint="remove it, or set TMPDIR to another folder",
                         ) from None
         return path
 
@@ -240,7 +250,8 @@ _FOLDER = _status(stat.S_IFDIR, 0, 0, 0)
 def abort_upload(folder: str, temporary: str) -> None:
     """Abort the upload of a temporary file, if it is uploaded in parts.
 
-    If the file is of this process, another one that is alive may upload the same shard: its upload goes on.
+    If the file is of this process, another one that is alive may upload the same shard: its upload
+    goes on.
     """
     owner, _, name = os.path.basename(temporary).partition("-")
     with suppress(OSError):
@@ -261,7 +272,9 @@ def _mapped(path: str) -> Iterator[bytes | mmap.mmap]:
 
 
 def _unlink(temporary: str) -> None:
-    with suppress(FileNotFoundError):  # another process that has finished the dataset removes all temporary files
+    with suppress(
+        FileNotFoundError
+    ):  # another process that has finished the dataset removes all temporary files
         os.unlink(temporary)
 
 
@@ -272,7 +285,9 @@ def _differs(temporary: str, path: str) -> bool:
         try:
             if store.stat(name).bytes != len(data):
                 return True
-            return len(data) <= _COMPARED_BYTES and crc32c(memoryview(store.get(name))) != crc32c(data)
+            return len(data) <= _COMPARED_BYTES and crc32c(memoryview(store.get(name))) != crc32c(
+                data
+            )
         except FileNotFoundError:
             return True
 
@@ -290,8 +305,12 @@ def _is_written(store: Store, name: str, path: str, table: bytes | mmap.mmap) ->
         return False
     if crc32c(memoryview(existing)) != crc32c(table) or memoryview(existing).nbytes != len(table):
         raise StorageError(
-            "the shard was written by another run, with another source or other options: its sample table differs",
+            "the shard was written by another run, with another source or other options: its sample"
+            " table differs",
             file=path,
-            hint="wait until the other run ends, then run the same command with --overwrite, or choose another folder",
+            hint=(
+                "wait until the other run ends, then run the same command with --overwrite, or"
+                " choose another folder"
+            ),
         )
     return True

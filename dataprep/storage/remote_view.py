@@ -15,19 +15,23 @@ if TYPE_CHECKING:
 
 
 class RemoteView:
-    """Random access to the bytes of an object. While it is read in order, the next bytes are on their way.
+    """Random access to the bytes of an object.
+
+    While it is read in order, the next bytes are on their way.
 
     Args:
         store: the folder of the object.
         info: the object.
         span: number of bytes to read at once.
-        first: number of bytes to read at once after a jump; it doubles up to `span` while the object is read in order.
-            `None` means `span`.
+        first: number of bytes to read at once after a jump; it doubles up to `span` while the
+            object is read in order. `None` means `span`.
         ahead: requests on their way while the object is read in order.
 
     """
 
-    def __init__(self, store: Store, info: ObjectInfo, span: int, *, first: int | None = None, ahead: int = 1) -> None:
+    def __init__(
+        self, store: Store, info: ObjectInfo, span: int, *, first: int | None = None, ahead: int = 1
+    ) -> None:
         self._store = store
         self._info = info
         self._least, self._most, self._ahead = first or span, span, ahead
@@ -50,7 +54,10 @@ class RemoteView:
         return 0 <= at - self._base < len(self._data)
 
     def checksum(self, size: int) -> int:
-        """Return the CRC-32C of the first `size` bytes. Those that were read in order are not read again."""
+        """Return the CRC-32C of the first `size` bytes.
+
+        Those that were read in order are not read again.
+        """
         self._pending.clear()
         crc, end = (self._crc, self._crc_end) if self._crc_end <= size else (0, 0)
         for chunk in self._store.chunks(self._info.name, size, start=end, etag=self._info.etag):

@@ -40,7 +40,10 @@ def temporary_folder() -> Iterator[str]:
         raise StorageError(
             f"temporary files cannot be written: {error.strerror}",
             file=parent,
-            hint="free some space there, or set TMPDIR to a folder with more, and run the same command again",
+            hint=(
+                "free some space there, or set TMPDIR to a folder with more, and run the same"
+                " command again"
+            ),
         ) from error
 
 

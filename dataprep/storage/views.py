@@ -13,7 +13,9 @@ from manifests.files import SHARD, FileKind, open_handle
 
 
 class FileView:
-    """Random access to the bytes of a file through a small buffer. Implements `dataprep.formats.View`.
+    """Random access to the bytes of a file through a small buffer.
+
+    Implements `dataprep.formats.View`.
 
     Args:
         handle: file descriptor, open for reading.

@@ -22,7 +22,8 @@ class ShardCheck:
         shard: the shard with its index and table, from the manifest.
         manifest: the manifest of the dataset.
         decode: whether to decode every image.
-        given_max_pixels: images with more pixels are not valid; `None` uses the limit in the manifest.
+        given_max_pixels: images with more pixels are not valid; `None` uses the limit in the
+            manifest.
 
     """
 
@@ -39,7 +40,10 @@ class ShardCheck:
 
     @property
     def was_converted(self) -> bool:
-        """Whether `dataprep convert` wrote the shard. If so, the table row determines every byte around an image."""
+        """Whether `dataprep convert` wrote the shard.
+
+        If so, the table row determines every byte around an image.
+        """
         return self.manifest.creator == "convert"
 
     @property
@@ -52,7 +56,8 @@ class ShardCheck:
     def max_pixels(self) -> int:
         """Images with more pixels are not valid.
 
-        The manifest is as untrusted as the images, so only the user can raise the limit above its default.
+        The manifest is as untrusted as the images, so only the user can raise the limit above its
+        default.
         """
         return self.given_max_pixels or min(self.converted_max_pixels, MAX_PIXELS)
 
@@ -60,14 +65,19 @@ class ShardCheck:
     def shard_hint(self) -> str:
         """How to fix a damaged shard."""
         if self.was_converted:
-            return f"run `dataprep repair {self.folder} --src SRC` with its source to make the shard again"
+            return (
+                f"run `dataprep repair {self.folder} --src SRC` with its source to make the shard"
+                " again"
+            )
         return "restore the shard from a copy, or make it again"
 
     @property
     def index_hint(self) -> str:
         """How to fix a damaged index or table."""
         if self.was_converted:
-            return f"run `dataprep repair {self.folder}`, which rebuilds it from its shard if possible"
+            return (
+                f"run `dataprep repair {self.folder}`, which rebuilds it from its shard if possible"
+            )
         return "run `dataprep index --overwrite` again"
 
     @property
@@ -82,7 +92,9 @@ class ShardCheck:
         """Return the path of a file of the dataset."""
         return os.path.join(self.folder, name)
 
-    def shard_problem(self, message: str, *, record: int | None = None, byte: int | None = None) -> Problem:
+    def shard_problem(
+        self, message: str, *, record: int | None = None, byte: int | None = None
+    ) -> Problem:
         """Return a problem of the shard itself."""
         return Problem(self.shard.name, message, record, byte, self.shard_hint)
 

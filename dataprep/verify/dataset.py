@@ -1,4 +1,7 @@
-"""Check a prepared dataset: read every file, and report what is wrong, where, and how to fix it. No file is changed."""
+"""Check a prepared dataset: read every file, and report what is wrong, where, and how to fix it.
+
+No file is changed.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ class VerifyResult:
     """What `verify_dataset` found.
 
     Attributes:
-        problems: what is wrong, in the order of the manifest: at most `MAX_PER_FILE` problems of each file, and
-            `MAX_PROBLEMS` in total.
+        problems: what is wrong, in the order of the manifest: at most `MAX_PER_FILE` problems of
+            each file, and `MAX_PROBLEMS` in total.
         counts: the number of all problems of each file, by its name.
         shards: number of shards.
         samples: number of samples.
@@ -63,8 +66,8 @@ def verify_dataset(
     Args:
         folder: the dataset.
         decode: also decode every image.
-        max_pixels: with `decode`: images with more pixels are not valid. `None` uses the limit that the dataset was
-            converted with, but at most the default of ``convert``.
+        max_pixels: with `decode`: images with more pixels are not valid. `None` uses the limit that
+            the dataset was converted with, but at most the default of ``convert``.
         workers: number of processes. Default: the number of CPUs.
         progress: receives the checked shards.
 
@@ -77,14 +80,23 @@ def verify_dataset(
     if isinstance(manifest, Problem):
         return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
     manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
-    tasks = [VerifyTask(folder, shard, decode, max_pixels) for split in manifest.splits for shard in split.shards]
+    tasks = [
+        VerifyTask(folder, shard, decode, max_pixels)
+        for split in manifest.splits
+        for shard in split.shards
+    ]
     if progress:
         progress.start(sum(task.shard.samples for task in tasks), len(tasks))
     by_name: dict[str, VerifiedShard] = {}
     count = min(workers or engines.default_workers(), len(tasks))
     with closing(engines.run(verify_shard, tasks, count)) as results:
         for result in results:
-            _log.info("%s: %d samples, %d problems", result.name, result.samples, sum(result.counts.values()))
+            _log.info(
+                "%s: %d samples, %d problems",
+                result.name,
+                result.samples,
+                sum(result.counts.values()),
+            )
             by_name[result.name] = result
             if progress:
                 progress.advance(result.name, result.samples)
@@ -104,12 +116,15 @@ def verify_dataset(
     )
 
 
-def verify_manifest(folder: str, *, workers: int | None = None, progress: Progress | None = None) -> VerifyResult:
+def verify_manifest(
+    folder: str, *, workers: int | None = None, progress: Progress | None = None
+) -> VerifyResult:
     """Check a dataset without reading its shards, indexes and tables: the manifest, and that every file has its length.
 
     Args:
         folder: the dataset.
-        workers: number of threads. Default: `_THREADS`, because a network file system takes long for each file.
+        workers: number of threads. Default: `_THREADS`, because a network file system takes long
+            for each file.
         progress: receives the checked shards.
 
     Raises:
@@ -126,7 +141,9 @@ def verify_manifest(folder: str, *, workers: int | None = None, progress: Progre
     problems.add(_check_folder(folder, manifest))
     # A listing of a bucket contains the lengths; asking for each would take a request.
     known = (
-        {entry.name: entry.stat().st_size for entry in _entries(folder) if not entry.is_dir()} if is_url(folder) else {}
+        {entry.name: entry.stat().st_size for entry in _entries(folder) if not entry.is_dir()}
+        if is_url(folder)
+        else {}
     )
     check = partial(_check_lengths, folder, known)
     starts = range(0, len(shards), _SHARDS_PER_CALL)
@@ -218,9 +235,14 @@ def _check_mark(folder: str, manifest: Manifest) -> tuple[list[Problem], frozens
     again = "`dataprep convert --append`" if mark.action == "append" else "`dataprep revert`"
     hint = f"run the same {again} again"
     if has_append_plan(folder):
-        again, hint = "the append of `dataprep plan`", f"run `dataprep work {folder}`, then `dataprep finish {folder}`"
+        again, hint = (
+            "the append of `dataprep plan`",
+            f"run `dataprep work {folder}`, then `dataprep finish {folder}`",
+        )
     hint += f"; or `dataprep revert {folder}`, which removes what it wrote"
-    return [Problem(APPEND_MARK_NAME, f"{again} was interrupted, or is running", hint=hint)], pending
+    return [
+        Problem(APPEND_MARK_NAME, f"{again} was interrupted, or is running", hint=hint)
+    ], pending
 
 
 #: Suffixes of the files that `dataprep convert` writes for each shard.
@@ -240,15 +262,23 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
             for file in (shard.file, shard.index, shard.table):
                 if file.name in named:
                     yield Problem(
-                        MANIFEST_NAME, f"the manifest names {file.name!r} twice", hint="make the dataset again"
+                        MANIFEST_NAME,
+                        f"the manifest names {file.name!r} twice",
+                        hint="make the dataset again",
                     )
                 named.add(file.name)
     for name in sorted(entry.name for entry in _entries(folder)):
         if name == storage.PARTIALS_NAME:
             hint = "run the same command again, or remove the folder"
             yield Problem(name, "the folder is left over from an interrupted run", hint=hint)
-        elif name.endswith(_SUFFIXES) and name not in named | pending and manifest.creator == "convert":
-            yield Problem(name, "the file is not in the manifest", hint="remove it, or make the dataset again")
+        elif (
+            name.endswith(_SUFFIXES)
+            and name not in named | pending
+            and manifest.creator == "convert"
+        ):
+            yield Problem(
+                name, "the file is not in the manifest", hint="remove it, or make the dataset again"
+            )
     yield from mark_problem
     yield from _check_old_revisions(folder, manifest)
     if manifest.rejected is not None:

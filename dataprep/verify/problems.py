@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from manifests.errors import DamagedError
 
-#: A damaged table of a million rows has a million problems. The first ones of each file are kept, the rest is counted.
+#: A damaged table of a million rows has a million problems. The first ones of each file are kept,
+#: the rest is counted.
 MAX_PER_FILE = 100
 MAX_PROBLEMS = 1000
 
@@ -33,7 +34,11 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        return str(DamagedError(self.message, file=self.file, record=self.record, byte=self.byte, hint=self.hint))
+        return str(
+            DamagedError(
+                self.message, file=self.file, record=self.record, byte=self.byte, hint=self.hint
+            )
+        )
 
 
 class ProblemList:

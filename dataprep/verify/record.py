@@ -19,7 +19,9 @@ from manifests.schema import Manifest, Sample
 from manifests.text import plural, shown
 
 
-def check_record(check: ShardCheck, view: View, record: Record, row: Sample, number: int) -> Iterator[Problem]:
+def check_record(
+    check: ShardCheck, view: View, record: Record, row: Sample, number: int
+) -> Iterator[Problem]:
     """Compare a record with its table row: label, size, checksum, image header, and the bytes around the image."""
     if (message := _wrong_label(check.manifest, row)) is not None:
         yield check.table_problem(message, record=number)
@@ -30,10 +32,20 @@ def check_record(check: ShardCheck, view: View, record: Record, row: Sample, num
         return
     components = check.manifest.components
     if record.label is None and components.label is not None:
-        message = f"the record has no integer label under {shown(components.label)}, which the manifest names"
+        message = (
+            f"the record has no integer label under {shown(components.label)}, which the manifest"
+            " names"
+        )
         yield check.shard_problem(message, record=number, byte=record.start)
-    elif record.label is not None and row.label is not None and record.label + components.label_offset != row.label:
-        message = f"the label is {record.label + components.label_offset}, but the table states {row.label}"
+    elif (
+        record.label is not None
+        and row.label is not None
+        and record.label + components.label_offset != row.label
+    ):
+        message = (
+            f"the label is {record.label + components.label_offset}, but the table states"
+            f" {row.label}"
+        )
         yield check.shard_problem(message, record=number, byte=record.start)
     if record.size > MAX_BYTES:
         message = f"the image has {record.size} bytes, but the limit is {MAX_BYTES}"
@@ -43,9 +55,14 @@ def check_record(check: ShardCheck, view: View, record: Record, row: Sample, num
 
 
 def _wrong_label(manifest: Manifest, row: Sample) -> str | None:
-    """Return what is wrong with the classes of a sample; `None` if each is a class of the dataset."""
+    """Return what is wrong with the classes of a sample.
+
+    `None` if each is a class of the dataset.
+    """
     labels = (
-        [row.label] if manifest.label_type == "class" else row.extra.get(CLASS_COLUMNS.get(manifest.label_type, ""))
+        [row.label]
+        if manifest.label_type == "class"
+        else row.extra.get(CLASS_COLUMNS.get(manifest.label_type, ""))
     )
     for label in labels or ():
         if label is None or not 0 <= label < len(manifest.classes):
@@ -54,7 +71,9 @@ def _wrong_label(manifest: Manifest, row: Sample) -> str | None:
     return None
 
 
-def _check_image(check: ShardCheck, view: View, record: Record, row: Sample, number: int) -> Iterator[Problem]:
+def _check_image(
+    check: ShardCheck, view: View, record: Record, row: Sample, number: int
+) -> Iterator[Problem]:
     data, i = view(record.offset, record.size)
     image = bytes(data[i : i + record.size])
     if row.crc32c is not None and crc32c(image) != row.crc32c:
@@ -69,7 +88,8 @@ def _check_image(check: ShardCheck, view: View, record: Record, row: Sample, num
         return
     if (info.width, info.height) != (row.width, row.height):
         message = (
-            f"row {number} states {row.width}x{row.height} pixels, but the image has {info.width}x{info.height} pixels"
+            f"row {number} states {row.width}x{row.height} pixels, but the image has"
+            f" {info.width}x{info.height} pixels"
         )
         yield check.table_problem(message)
     elif check.was_converted:
@@ -78,13 +98,18 @@ def _check_image(check: ShardCheck, view: View, record: Record, row: Sample, num
 
 def _invalid_image(check: ShardCheck, record: Record, number: int, error: Rejected) -> Problem:
     problem = check.shard_problem(
-        f"the image is not valid ({error.reason}): {error.detail}", record=number, byte=record.offset
+        f"the image is not valid ({error.reason}): {error.detail}",
+        record=number,
+        byte=record.offset,
     )
     if error.reason == FAILED:
         return replace(problem, hint=FAILED_HINT)
     if error.reason == "too-large" and check.converted_max_pixels > check.max_pixels:
         limit = check.converted_max_pixels
-        hint = f"the dataset was converted with --max-pixels {limit}; if you trust it, verify it with this option, too"
+        hint = (
+            f"the dataset was converted with --max-pixels {limit}; if you trust it, verify it with"
+            " this option, too"
+        )
         return replace(problem, hint=hint)
     return problem
 
@@ -95,7 +120,9 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
         return inspect(image, "decode", check.max_pixels) if check.decode else parse_header(image)
     if len(image) != math.prod(pixels):
         shape = "x".join(map(str, pixels))
-        raise Rejected("corrupt", f"{len(image)} bytes, but {shape} pixels need {math.prod(pixels)}")
+        raise Rejected(
+            "corrupt", f"{len(image)} bytes, but {shape} pixels need {math.prod(pixels)}"
+        )
     height, width, _ = pixels
     return ImageInfo("raw", width, height)
 
@@ -125,20 +152,29 @@ def _check_frame(
         extra=row.extra,
         label_type=manifest.label_type,
         class_names=tuple(
-            manifest.classes[label] for label in row.extra.get(CLASS_COLUMNS.get(manifest.label_type, ""), ())
+            manifest.classes[label]
+            for label in row.extra.get(CLASS_COLUMNS.get(manifest.label_type, ""), ())
         ),
         mask=mask,
     )
     head, tail = frame = check.format.frame(sample)
-    if mask and record.offset - len(head) + check.format.mask_start(sample, frame) != row.extra["mask_offset"]:
-        yield check.table_problem("the table states another place of the mask or depth map", record=number)
+    if (
+        mask
+        and record.offset - len(head) + check.format.mask_start(sample, frame)
+        != row.extra["mask_offset"]
+    ):
+        yield check.table_problem(
+            "the table states another place of the mask or depth map", record=number
+        )
         return
     for start, expected in ((record.offset - len(head), head), (record.offset + record.size, tail)):
         data, i = view(max(start, 0), len(expected))
         actual = data[i : i + len(expected)]
         if actual != expected:
             message = "a byte around the image differs from what `dataprep convert` writes"
-            yield check.shard_problem(message, record=number, byte=start + first_difference(actual, expected))
+            yield check.shard_problem(
+                message, record=number, byte=start + first_difference(actual, expected)
+            )
             return
 
 
@@ -155,14 +191,19 @@ def _read_mask(view: View, row: Sample) -> bytes:
     data, i = view(offset, size)
     mask = bytes(data[i : i + size])
     if len(mask) != size or crc32c(mask) != row.extra["mask_crc32c"]:
-        raise Rejected("corrupt", f"bytes {offset} to {offset + size - 1} do not match the checksum in the table")
+        raise Rejected(
+            "corrupt",
+            f"bytes {offset} to {offset + size - 1} do not match the checksum in the table",
+        )
     return mask
 
 
 def first_difference(actual: bytes, expected: bytes) -> int:
     """Return the first position at which two different byte strings differ."""
     pairs = enumerate(zip(actual, expected, strict=False))
-    return next((at for at, (first, second) in pairs if first != second), min(len(actual), len(expected)))
+    return next(
+        (at for at, (first, second) in pairs if first != second), min(len(actual), len(expected))
+    )
 
 
 def check_framing(check: ShardCheck, view: View, record: Record, number: int) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """Compare the records of one shard with the rows of its sample table.
 
-If the header of a record is damaged, the position of the next record is read from the DALI index, so one damaged record
-does not hide another.
+If the header of a record is damaged, the position of the next record is read from the DALI index,
+so one damaged record does not hide another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from manifests.files import INDEX, read_file
 from manifests.schema import Sample
 
 
-def check_records(check: ShardCheck, view: View, size: int, rows: Sequence[Sample], problems: ProblemList) -> list[str]:
+def check_records(
+    check: ShardCheck, view: View, size: int, rows: Sequence[Sample], problems: ProblemList
+) -> list[str]:
     """Compare every record with its table row, and add what is wrong to `problems`.
 
     Args:
@@ -53,7 +55,11 @@ def check_records(check: ShardCheck, view: View, size: int, rows: Sequence[Sampl
             report(*check_record(check, view, record, rows[row_number], row_number))
             index_lines.append(record.index_line)
         elif rows and check.manifest.rejected is None:
-            report(check.shard_problem("the record has no row in the table", record=number, byte=record.start))
+            report(
+                check.shard_problem(
+                    "the record has no row in the table", record=number, byte=record.start
+                )
+            )
         reported_number = number if row_number is None else row_number
         if reported_number not in damaged:
             report(*check_framing(check, view, record, reported_number))

@@ -112,7 +112,10 @@ def _read_rows(check: ShardCheck, problems: ProblemList) -> list[Sample]:
         problems.add([check.table_problem(error.message)])
         return []
     if len(table) != check.shard.samples:
-        message = f"the table has {plural(len(table), 'row')}, but the manifest states {check.shard.samples}"
+        message = (
+            f"the table has {plural(len(table), 'row')}, but the manifest states"
+            f" {check.shard.samples}"
+        )
         problems.add([check.table_problem(message)])
     return list(samples(table))
 
@@ -125,15 +128,24 @@ def _check_shard_file(check: ShardCheck, rows: list[Sample], problems: ProblemLi
             problems.add([check.shard_problem(message, byte=min(size, file.bytes))])
         index_lines = check_records(check, view, size, rows, problems)
         checksum = checksum_text(view.checksum(size)) if file.checksum is not None else None
-    # A damaged shard gives other index lines, so the index is compared only if everything else is intact.
+    # A damaged shard gives other index lines, so the index is compared only if everything else is
+    # intact.
     if not problems.counts and index_lines:
         problems.add(_check_index(check, index_lines))
     if file.checksum != checksum and file.name not in problems.counts:
-        problems.add([check.shard_problem("the shard does not match its checksum, but every record in it is intact")])
+        problems.add(
+            [
+                check.shard_problem(
+                    "the shard does not match its checksum, but every record in it is intact"
+                )
+            ]
+        )
 
 
 def _check_index(check: ShardCheck, lines: list[str]) -> Iterator[Problem]:
     actual = read_index(check.path(check.shard.index.name))
     expected = format_index(check.manifest.format, lines)
     if actual != expected:
-        yield check.index_problem("the index does not match the shard", byte=first_difference(actual, expected))
+        yield check.index_problem(
+            "the index does not match the shard", byte=first_difference(actual, expected)
+        )

@@ -72,7 +72,9 @@ def bench(
     watch = Watch(spec.split, device)
     announce("reading, decoding, augmentation, delivery")
     stages = measure_stages(make_spec, method)
-    rates = _measure_model(request, stepper, loader_rate(stages), method, announce) if stepper else None
+    rates = (
+        _measure_model(request, stepper, loader_rate(stages), method, announce) if stepper else None
+    )
     stage = limiting_stage(stages)
     candidates = find_candidates(request, stage, watch.cached_before)
     remedies = _measure_remedies(candidates, lambda make: measure_loader(make, method), announce)
@@ -80,7 +82,14 @@ def bench(
     compared = _compare(spec, transforms, method, announce) if torchvision else None
     machine = find_machine(device, usable_cores(spec.options.ranks, 1))
     return Results(
-        _subject(spec, transforms), machine, method, conditions, stages, remedies, model=rates, torchvision=compared
+        _subject(spec, transforms),
+        machine,
+        method,
+        conditions,
+        stages,
+        remedies,
+        model=rates,
+        torchvision=compared,
     )
 
 
@@ -95,7 +104,9 @@ def _measure_model(
     remedies: tuple[Remedy, ...] = ()
     if fed.median < ENOUGH * alone.median <= delivered.median:
         candidates = disturbance_candidates(request)
-        remedies = _measure_remedies(candidates, lambda make: measure_training(make, model, method), announce)
+        remedies = _measure_remedies(
+            candidates, lambda make: measure_training(make, model, method), announce
+        )
     return ModelRates(model.name, alone, fed, remedies)
 
 
@@ -130,5 +141,11 @@ def _subject(spec: LoaderSpec, transforms: str) -> Subject:
 
 def _speed_options(options: ResolvedOptions) -> dict[str, Any]:
     """Return the arguments of `loaders.build` that affect the speed."""
-    names = ["num_threads", "prefetch", *(["hw_decoder_load"] if options.device.is_gpu else []), "dtype", "shuffle"]
+    names = [
+        "num_threads",
+        "prefetch",
+        *(["hw_decoder_load"] if options.device.is_gpu else []),
+        "dtype",
+        "shuffle",
+    ]
     return {"device": str(options.device), **{name: getattr(options, name) for name in names}}

@@ -42,10 +42,11 @@ class Conditions:
     """What else affected a measurement.
 
     Attributes:
-        cached_before: share of the shards that was in the page cache before, from 0 to 1. `None` if not known.
+        cached_before: share of the shards that was in the page cache before, from 0 to 1. `None` if
+            not known.
         cached_after: the same after the measurement.
-        other_cores: average number of this process's cores that other programs used in the meantime. `None` if not
-            known.
+        other_cores: average number of this process's cores that other programs used in the
+            meantime. `None` if not known.
         gpu_busy: how busy the GPU was before the measurement, from 0 to 1. `None` if not known.
 
     """
@@ -73,15 +74,26 @@ def disturbed(conditions: Conditions, cores: int) -> bool:
 
 
 def describe_conditions(conditions: Conditions, cores: int) -> str:
-    """Return a line that says what else affected a measurement; see `disturbed` for the arguments."""
+    """Return a line that says what else affected a measurement.
+
+    See `disturbed` for the arguments.
+    """
     before, after = conditions.cached_before, conditions.cached_after
     cache = (
         "not known how much of the shards it contains"
         if before is None or after is None
         else f"{before:.0%} of the shards before, {after:.0%} after"
     )
-    gpu = "" if conditions.gpu_busy is None else f"; the GPU was {conditions.gpu_busy:.0%} busy before"
-    load = "load not known" if conditions.other_cores is None else f"{conditions.other_cores:.1f} cores on average"
+    gpu = (
+        ""
+        if conditions.gpu_busy is None
+        else f"; the GPU was {conditions.gpu_busy:.0%} busy before"
+    )
+    load = (
+        "load not known"
+        if conditions.other_cores is None
+        else f"{conditions.other_cores:.1f} cores on average"
+    )
     slower = ", so rates are lower than on an idle machine" if disturbed(conditions, cores) else ""
     return f"page cache: {cache}; other programs: {load}{gpu}{slower}"
 
@@ -97,7 +109,9 @@ class Watch:
 
     def conditions(self) -> Conditions:
         """Return the conditions since the beginning."""
-        return Conditions(self.cached_before, cached_share(self._split), self._other_cores(), self._gpu_busy)
+        return Conditions(
+            self.cached_before, cached_share(self._split), self._other_cores(), self._gpu_busy
+        )
 
     def _other_cores(self) -> float | None:
         start, busy, own = self._start
@@ -108,7 +122,9 @@ class Watch:
 
 
 def cached_share(split: OpenSplit) -> float | None:
-    """Return the share of the shards of a split that is in the page cache; of many shards, of some of them.
+    """Return the share of the shards of a split that is in the page cache.
+
+    Of many shards, of some of them.
 
     `None` if the system does not say, which it does only for files that this user may write.
     """
@@ -135,7 +151,11 @@ def _busy_seconds() -> float | None:
     except (OSError, ValueError):
         return None
     # user, nice, system, interrupts, soft interrupts
-    return sum(times[field] for times in cores for field in (0, 1, 2, 5, 6)) / _TICKS if cores else None
+    return (
+        sum(times[field] for times in cores for field in (0, 1, 2, 5, 6)) / _TICKS
+        if cores
+        else None
+    )
 
 
 def _own_seconds() -> float:

@@ -21,14 +21,19 @@ _CLASSES = 1000
 #: Name of the user's script as a module. It is not that of an installed one.
 _MODULE = "loaders_bench_model"
 
-_EXIT_HINT = 'the script is imported: put what it does when it is run under `if __name__ == "__main__":`'
+_EXIT_HINT = (
+    'the script is imported: put what it does when it is run under `if __name__ == "__main__":`'
+)
 _STEP_HINT = "a step takes images and labels, as the loader returns them"
 _MODEL_HINT = "choose transforms that fit the model, or a smaller --batch-size"
 _INSTALL = "install torchvision, or pass --model script.py:step with a function that takes a batch"
 
 
 class Model:
-    """Runs a training step on a batch. `script` is the user's script; empty for a model of torchvision."""
+    """Runs a training step on a batch.
+
+    `script` is the user's script; empty for a model of torchvision.
+    """
 
     def __init__(self, name: str, step: Callable[..., Any], script: str = "") -> None:
         self.name = name
@@ -59,7 +64,8 @@ def load_model(text: str, spec: LoaderSpec) -> Model:
         spec: the loader that feeds it.
 
     Raises:
-        CallError: there is no such model or function, a library is not installed, or the dataset has no classes.
+        CallError: there is no such model or function, a library is not installed, or the dataset
+            has no classes.
 
     """
     path, colon, function = text.rpartition(":")
@@ -69,8 +75,8 @@ def load_model(text: str, spec: LoaderSpec) -> Model:
     label_type = spec.split.manifest.label_type
     if label_type != "class":
         raise CallError(
-            f"--model {printable(text)} needs a class for each image, but the labels of this dataset are of the type "
-            f"{label_type}",
+            f"--model {printable(text)} needs a class for each image, but the labels of this"
+            f" dataset are of the type {label_type}",
             hint="pass --model script.py:step with a function that takes a batch",
         )
     device = spec.options.device
@@ -83,7 +89,10 @@ def _function(path: str, name: str) -> Callable[..., Any]:
     shown = printable(path)
     spec = importlib.util.spec_from_file_location(_MODULE, path) if os.path.isfile(path) else None
     if spec is None or spec.loader is None:
-        raise CallError(f"--model: {shown} is not a Python script", hint="pass script.py:step, or a name like resnet50")
+        raise CallError(
+            f"--model: {shown} is not a Python script",
+            hint="pass script.py:step, or a name like resnet50",
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[_MODULE] = module  # dataclasses and pickle look a module up by its name
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
@@ -91,12 +100,22 @@ def _function(path: str, name: str) -> Callable[..., Any]:
         with redirect_stdout(sys.stderr):
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # of the user's script
-        hint = _EXIT_HINT if isinstance(error, SystemExit) else "run the script with python to see the whole error"
+        hint = (
+            _EXIT_HINT
+            if isinstance(error, SystemExit)
+            else "run the script with python to see the whole error"
+        )
         raise _error_of(path, path, error, hint) from error
     found = getattr(module, name, None)
     if not callable(found):
-        names = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
-        raise CallError(f"--model: {shown} has no function {printable(name)}", hint=suggest(name, names))
+        names = [
+            each
+            for each, value in vars(module).items()
+            if callable(value) and not each.startswith("_")
+        ]
+        raise CallError(
+            f"--model: {shown} has no function {printable(name)}", hint=suggest(name, names)
+        )
     step: Callable[..., Any] = found
     return step
 
@@ -106,7 +125,9 @@ def _error_of(place: str, script: str, error: BaseException, hint: str) -> CallE
     frames = traceback.extract_tb(error.__traceback__)
     lines = [each.lineno for each in frames if script and each.filename == os.path.abspath(script)]
     where = f" in line {lines[-1]} of {printable(script)}" if lines else ""
-    return CallError(f"--model {printable(place)} raised {type(error).__name__}: {error}{where}", hint=hint)
+    return CallError(
+        f"--model {printable(place)} raised {type(error).__name__}: {error}{where}", hint=hint
+    )
 
 
 def _torchvision_step(name: str, classes: int, gpu: int | None) -> Callable[..., Any]:
@@ -116,10 +137,15 @@ def _torchvision_step(name: str, classes: int, gpu: int | None) -> Callable[...,
     try:
         models = importlib.import_module("torchvision.models")
     except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
-        raise CallError(f"--model {printable(name)} needs torchvision ({error})", hint=_INSTALL) from None
+        raise CallError(
+            f"--model {printable(name)} needs torchvision ({error})", hint=_INSTALL
+        ) from None
     known = models.list_models(module=models)
     if name not in known:
-        raise CallError(f"--model: torchvision has no model {printable(name)}", hint=suggest(name, known, quote=False))
+        raise CallError(
+            f"--model: torchvision has no model {printable(name)}",
+            hint=suggest(name, known, quote=False),
+        )
     device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
     if gpu is not None:
         torch.backends.cudnn.benchmark = True

@@ -32,7 +32,8 @@ from loaders.transforms.cost import computes_on_cpu
 from loaders.transforms.fuse import Fusion, fuse_recipe
 from manifests.text import printable
 
-#: Images that stand for all of a split, and the most bytes that they may take; at least one image is used.
+#: Images that stand for all of a split, and the most bytes that they may take; at least one image
+#: is used.
 SAMPLE, _MAX_BYTES = 256, 256 << 20
 #: Images whose shorter side is at most this many times the smaller one are not worth resizing.
 _WORTHWHILE = 1.25
@@ -63,14 +64,17 @@ class _Resized:
     raw: _Stored
 
 
-def with_other_images(request: BuildRequest, spec: LoaderSpec, stage: str, cached: float | None) -> Iterator[Candidate]:
+def with_other_images(
+    request: BuildRequest, spec: LoaderSpec, stage: str, cached: float | None
+) -> Iterator[Candidate]:
     """Yield loaders over other images, the cheapest change first.
 
     Args:
         request: the loader.
         spec: its spec.
         stage: the stage that is the limit.
-        cached: share of the shards that was in the page cache before the measurement; `None` if not known.
+        cached: share of the shards that was in the page cache before the measurement; `None` if not
+            known.
 
     """
     stored = _sample(spec)
@@ -82,19 +86,27 @@ def with_other_images(request: BuildRequest, spec: LoaderSpec, stage: str, cache
     if manifest.label_type in ("mask", "depth", "boxes") or manifest.pixels is not None:
         return
     side = _useful_side(spec)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # Pillow releases the interpreter lock
-        images = [each for each in pool.map(partial(_resize, side=side), stored) if each is not None]
+    with ThreadPoolExecutor(
+        len(os.sched_getaffinity(0))
+    ) as pool:  # Pillow releases the interpreter lock
+        images = [
+            each for each in pool.map(partial(_resize, side=side), stored) if each is not None
+        ]
     if not images:
         return
     source = spec.split.folder.rstrip("/")
     if np.median([image.shorter for image in images]) > _WORTHWHILE * side:
         smaller = [image.encoded for image in images]
         action = _convert(source, f"--resize-shorter {side}", f"{source}-{side}")
-        yield Candidate(f"with shards at {side} px", action, _replaced(request, smaller, side, None))
+        yield Candidate(
+            f"with shards at {side} px", action, _replaced(request, smaller, side, None)
+        )
     if stage == "decoding":
         raw = _limited([image.raw for image in images])
         action = _convert(source, f"--store raw --raw-size {side}", f"{source}-raw")
-        yield Candidate(f"with raw pixels at {side} px", action, _replaced(request, raw, side, (side, side)))
+        yield Candidate(
+            f"with raw pixels at {side} px", action, _replaced(request, raw, side, (side, side))
+        )
 
 
 def _convert(source: str, options: str, out: str) -> str:
@@ -125,7 +137,9 @@ def _limited(images: list[_Stored]) -> list[_Stored]:
     return images[: max(1, int(np.searchsorted(ends, _MAX_BYTES, side="right")))]
 
 
-def _replaced(request: BuildRequest, images: list[_Stored], side: int | None, raw: Size | None) -> MakeSpec:
+def _replaced(
+    request: BuildRequest, images: list[_Stored], side: int | None, raw: Size | None
+) -> MakeSpec:
     """Return a function that builds the spec of the same loader over other images."""
 
     def make_spec() -> LoaderSpec:
@@ -136,7 +150,9 @@ def _replaced(request: BuildRequest, images: list[_Stored], side: int | None, ra
         recipe = spec.recipe if raw is None else replace(spec.recipe, raw_size=raw)
         fusion, *views = fuse_recipe(recipe)
         sizes = None if spec.sizes is None or side is None else spec.sizes.resized(side)
-        options = _options_for(request, spec.options, fusion, None if raw else sizes, raw=raw is not None)
+        options = _options_for(
+            request, spec.options, fusion, None if raw else sizes, raw=raw is not None
+        )
         return replace(
             spec, recipe=recipe, fusion=fusion, view_fusions=tuple(views), options=options, sizes=None,
             records=MemoryImages(images),
@@ -146,7 +162,12 @@ def _replaced(request: BuildRequest, images: list[_Stored], side: int | None, ra
 
 
 def _options_for(
-    request: BuildRequest, options: ResolvedOptions, fusion: Fusion, sizes: ImageSizes | None, *, raw: bool
+    request: BuildRequest,
+    options: ResolvedOptions,
+    fusion: Fusion,
+    sizes: ImageSizes | None,
+    *,
+    raw: bool,
 ) -> ResolvedOptions:
     """Return the options that `loaders.build` chooses by default for other images."""
     if not options.device.is_gpu:
@@ -156,7 +177,10 @@ def _options_for(
     if sizes is not None and request.num_threads is None:
         cores = usable_cores(options.ranks, 1)
         computing = computes_on_cpu(fusion.operations)
-        options = replace(options, num_threads=default_threads(cores, sizes.threads, gpu=True, computing=computing))
+        options = replace(
+            options,
+            num_threads=default_threads(cores, sizes.threads, gpu=True, computing=computing),
+        )
     if sizes is not None and request.hw_decoder_load is None:
         options = replace(options, hw_decoder_load=sizes.hardware_load)
     return options
@@ -171,7 +195,9 @@ def _resize(stored: _Stored, side: int) -> _Resized | None:
             shorter = min(opened.size)
             opened.draft("RGB", (2 * side, 2 * side))
             image = opened.convert("RGB")
-            return _Resized(shorter, _encode(image, side), np.asarray(image.resize((side, side))).reshape(-1))
+            return _Resized(
+                shorter, _encode(image, side), np.asarray(image.resize((side, side))).reshape(-1)
+            )
     except MemoryError:
         raise
     except Exception:  # damaged images raise many kinds

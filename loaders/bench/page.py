@@ -1,4 +1,7 @@
-"""What was measured as an HTML page with an SVG chart. All text passes through `Markup.format`, which escapes it."""
+"""What was measured as an HTML page with an SVG chart.
+
+All text passes through `Markup.format`, which escapes it.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +47,16 @@ _BODY = Markup(
 )
 _CODE = Markup("<code>{}</code>")
 _ROW = Markup(
-    '<tr><th scope="row">{name}</th><td>{median}</td><td>{lowest}</td><td>{highest}</td><td>{added}</td></tr>'
+    "<tr><th"
+    ' scope="row">{name}</th><td>{median}</td><td>{lowest}</td><td>{highest}</td><td>{added}</td></tr>'
 )
-_SVG = Markup('<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">\n{bars}\n</svg>')
+_SVG = Markup(
+    '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">\n{bars}\n</svg>'
+)
 _BAR_OF = Markup(
-    '<text x="0" y="{text_y}">{name}: {number}</text>'
-    '<rect class="{kind}" x="0" y="{y}" width="{length}" height="{thickness}"><title>{name}: {number}</title></rect>'
-    '<line class="spread" x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>'
+    '<text x="0" y="{text_y}">{name}: {number}</text><rect class="{kind}" x="0" y="{y}"'
+    ' width="{length}" height="{thickness}"><title>{name}: {number}</title></rect><line'
+    ' class="spread" x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>'
 )
 
 
@@ -64,7 +70,9 @@ def page(results: Results) -> str:
         verdict=_with_code(_capitalized(sentence(results))),
         chart=_chart(rows),
         rows=Markup("\n").join(map(_table_row, rows)),
-        notes=Markup("\n").join(Markup("<p><small>{}</small></p>").format(line) for line in how_measured(results)),
+        notes=Markup("\n").join(
+            Markup("<p><small>{}</small></p>").format(line) for line in how_measured(results)
+        ),
     )
     return make_page(GENERATOR, title, body)
 
@@ -72,7 +80,9 @@ def page(results: Results) -> str:
 def _with_code(text: str) -> Markup:
     """Show what is in backquotes as code."""
     parts = enumerate(text.split("`"))
-    return Markup("").join(_CODE.format(part) if number % 2 else escape(part) for number, part in parts)
+    return Markup("").join(
+        _CODE.format(part) if number % 2 else escape(part) for number, part in parts
+    )
 
 
 def _table_row(row: Row) -> Markup:
@@ -80,7 +90,11 @@ def _table_row(row: Row) -> Markup:
     name = f"{row.name} (limit)" if row.limit else row.name
     lowest, highest = min(row.rate.repeats), max(row.rate.repeats)
     return _ROW.format(
-        name=name, median=f"{row.rate.median:,.0f}", lowest=f"{lowest:,.0f}", highest=f"{highest:,.0f}", added=added
+        name=name,
+        median=f"{row.rate.median:,.0f}",
+        lowest=f"{lowest:,.0f}",
+        highest=f"{highest:,.0f}",
+        added=added,
     )
 
 
@@ -99,7 +113,9 @@ def _chart(rows: list[Row]) -> Markup:
             )
         )  # fmt: skip
     label = "Images per second of each stage; the table has the numbers."
-    return _SVG.format(width=_WIDTH, height=len(rows) * _STEP + 4, label=label, bars=Markup("\n").join(bars))
+    return _SVG.format(
+        width=_WIDTH, height=len(rows) * _STEP + 4, label=label, bars=Markup("\n").join(bars)
+    )
 
 
 def _capitalized(text: str) -> str:

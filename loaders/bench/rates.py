@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-#: Minimum number of batches in a repeat. Of a source that prefetches more, at least as many as it prefetches:
-#: torchvision's 16 workers finish 16 batches at about the same time, and a repeat must contain whole bursts.
+#: Minimum number of batches in a repeat. Of a source that prefetches more, at least as many as it
+#: prefetches: torchvision's 16 workers finish 16 batches at about the same time, and a repeat must
+#: contain whole bursts.
 _LEAST_BATCHES = 2
 
 #: Differences below this share are noise, whatever the spread of a few repeats says.
@@ -75,7 +76,9 @@ def measure(source: Source, finish: Callable[[], None], method: Method) -> Rate:
     return measure_in_turn({"": source}, finish, method)[""]
 
 
-def measure_in_turn(sources: Mapping[str, Source], finish: Callable[[], None], method: Method) -> dict[str, Rate]:
+def measure_in_turn(
+    sources: Mapping[str, Source], finish: Callable[[], None], method: Method
+) -> dict[str, Rate]:
     """Measure sources in turn, so that a slow moment of the machine affects all of them.
 
     Args:
@@ -90,8 +93,12 @@ def measure_in_turn(sources: Mapping[str, Source], finish: Callable[[], None], m
     for _ in range(method.repeats):
         for name, source in sources.items():
             if len(sources) > 1:
-                time.sleep(sources[previous].prefetched * times[previous])  # it prefetches, on the same cores
-                _take(source, source.prefetched + 1)  # what is ready was made while another source was measured
+                time.sleep(
+                    sources[previous].prefetched * times[previous]
+                )  # it prefetches, on the same cores
+                _take(
+                    source, source.prefetched + 1
+                )  # what is ready was made while another source was measured
                 finish()
             batches = _batches(source, method.seconds / times[name])
             start = time.perf_counter()
@@ -107,7 +114,9 @@ def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> floa
     _take(source, 1)  # of a new pipeline, it takes longer than the others
     finish()
     start, taken = time.perf_counter(), 0
-    while taken < max(_LEAST_BATCHES, 2 * source.prefetched) or time.perf_counter() - start < seconds:
+    while (
+        taken < max(_LEAST_BATCHES, 2 * source.prefetched) or time.perf_counter() - start < seconds
+    ):
         _take(source, 1)
         taken += 1
     finish()

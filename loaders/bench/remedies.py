@@ -20,7 +20,8 @@ from manifests.text import cut_middle, printable
 
 #: Maximum number of transforms to leave out one by one.
 _MAX_LEFT_OUT = 6
-#: A size that shows whether a transform changes the size of images; any one that no transform returns.
+#: A size that shows whether a transform changes the size of images; any one that no transform
+#: returns.
 _PROBE = (1009, 1009)
 
 
@@ -30,12 +31,14 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
     Args:
         request: the loader.
         stage: name of the stage; see `loaders.bench.results.STAGES`.
-        cached: share of the shards that was in the page cache before the measurement; `None` if not known.
+        cached: share of the shards that was in the page cache before the measurement; `None` if not
+            known.
 
     """
     spec = resolve(request)
     if isinstance(spec.order, StoredOrder):
-        # It starts a new pipeline for each epoch. Images in memory have no stored order, so the changes below do not.
+        # It starts a new pipeline for each epoch. Images in memory have no stored order, so the
+        # changes below do not.
         yield Candidate(
             "with sampler=ShuffledSampler()",
             "pass sampler=loaders.ShuffledSampler() to loaders.build",
@@ -44,7 +47,11 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
     if stage == "delivery":
         prefetch = min(64, 2 * spec.options.prefetch + 1)
         action = f"pass prefetch={prefetch} to loaders.build"
-        yield Candidate(f"with prefetch={prefetch}", action, lambda: resolve(replace(request, prefetch=prefetch)))
+        yield Candidate(
+            f"with prefetch={prefetch}",
+            action,
+            lambda: resolve(replace(request, prefetch=prefetch)),
+        )
     else:
         yield from with_other_images(request, spec, stage, cached)
     if stage == "augmentation":
@@ -76,7 +83,9 @@ def _without_transforms(request: BuildRequest, spec: LoaderSpec) -> Iterator[Can
     """Yield the loader without each of its transforms that change neither the size nor the type of the images."""
     for number in _removable(spec.recipe)[:_MAX_LEFT_OUT]:
         name = cut_middle(printable(spec.recipe.items[number].description), 80)
-        yield Candidate(f"without {name}", "leave it out, or choose a cheaper one", _left_out(request, number))
+        yield Candidate(
+            f"without {name}", "leave it out, or choose a cheaper one", _left_out(request, number)
+        )
 
 
 def _removable(recipe: Recipe) -> list[int]:

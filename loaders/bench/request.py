@@ -16,7 +16,8 @@ from manifests.remote import is_url
 #: Default batch size. A smaller split is one batch.
 _BATCH_SIZE = 256
 
-#: With fewer images if they are large: bytes of a batch of whole images, of which several are in memory at a time.
+#: With fewer images if they are large: bytes of a batch of whole images, of which several are in
+#: memory at a time.
 _BATCH_BYTES = 1 << 30
 
 
@@ -37,7 +38,11 @@ def make_request(
         StorageError: the object store or the cache cannot be used.
 
     """
-    opened = open_cached(dataset, split, cache, None) if is_url(dataset) else open_splits(dataset, split)[0]
+    opened = (
+        open_cached(dataset, split, cache, None)
+        if is_url(dataset)
+        else open_splits(dataset, split)[0]
+    )
     fields = ("image", *filter(None, [LABEL_FIELDS[opened.manifest.label_type]]))
     if batch_size is None and not _config_has_batch_size(transforms, split):
         batch_size = _default_batch_size(opened)

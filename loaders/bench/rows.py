@@ -46,7 +46,11 @@ def _rows(results: Results) -> Iterator[Row]:
     if results.model is not None:
         yield Row(f"{results.model.name} alone, one cached batch", results.model.alone, "model")
         share = results.model.fed.median / results.model.alone.median
-        yield Row(f"{results.model.name} fed by the loader ({share:.0%} of that)", results.model.fed, "model")
+        yield Row(
+            f"{results.model.name} fed by the loader ({share:.0%} of that)",
+            results.model.fed,
+            "model",
+        )
         yield from (Row(f"... {each.text}", each.rate, "remedy") for each in results.model.remedies)
     yield from (Row(f"loader {each.text}", each.rate, "remedy") for each in results.remedies)
     if results.torchvision is not None:
@@ -55,7 +59,11 @@ def _rows(results: Results) -> Iterator[Row]:
 
 def as_json(results: Results) -> dict[str, Any]:
     """Return all values as JSON has them, with the sentence; each rate as its repeats."""
-    return {"sentence": sentence(results), "limit": limiting_stage(results.stages), **asdict(results)}
+    return {
+        "sentence": sentence(results),
+        "limit": limiting_stage(results.stages),
+        **asdict(results),
+    }
 
 
 def how_measured(results: Results) -> list[str]:
@@ -64,10 +72,14 @@ def how_measured(results: Results) -> list[str]:
     options = ", ".join(f"{name}={value}" for name, value in subject.options.items())
     device = machine.device if machine.device == machine.cpu else f"{machine.device}, {machine.cpu}"
     return [
-        f"{subject.dataset}, split {subject.split}: {subject.samples:,} samples, {subject.transforms}, batches of "
-        f"{subject.batch_size:,}",
+        (
+            f"{subject.dataset}, split {subject.split}: {subject.samples:,} samples,"
+            f" {subject.transforms}, batches of {subject.batch_size:,}"
+        ),
         f"{device}, {machine.cores} cores; {options}",
-        f"each rate: warm-up of at least {method.seconds:g} s, then {method.repeats} repeats of at least "
-        f"{method.seconds:g} s; median, lowest, highest",
+        (
+            f"each rate: warm-up of at least {method.seconds:g} s, then {method.repeats} repeats of"
+            f" at least {method.seconds:g} s; median, lowest, highest"
+        ),
         describe_conditions(results.conditions, machine.cores),
     ]

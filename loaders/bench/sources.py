@@ -17,7 +17,8 @@ from loaders.loader import Loader
 from loaders.ranks import imported
 from loaders.spec import LoaderSpec
 
-#: Builds the spec of a loader. A loader closes what its spec has opened, so each one needs a new spec.
+#: Builds the spec of a loader. A loader closes what its spec has opened, so each one needs a new
+#: spec.
 MakeSpec = Callable[[], LoaderSpec]
 
 
@@ -45,9 +46,14 @@ def close(spec: LoaderSpec) -> None:
 
 
 def measure_stages(make_spec: MakeSpec, method: Method) -> dict[str, Rate]:
-    """Measure a pipeline that ends after each stage, and the loader, in turn; see `loaders.bench.results.STAGES`."""
+    """Measure a pipeline that ends after each stage, and the loader, in turn.
+
+    See `loaders.bench.results.STAGES`.
+    """
     with ExitStack() as stack:
-        sources = {name: stack.enter_context(_pipeline(make_spec(), name)) for name in get_args(Stage)}
+        sources = {
+            name: stack.enter_context(_pipeline(make_spec(), name)) for name in get_args(Stage)
+        }
         sources["delivery"] = _source_of(stack.enter_context(_loader(make_spec())))
         return measure_in_turn(sources, wait_for_device, method)
 
@@ -69,7 +75,9 @@ def measure_training(make_spec: MakeSpec, model: Model, method: Method) -> Rate:
     """Measure a model that a loader feeds."""
     with _loader(make_spec()) as loader:
         batches = _endless(loader)
-        return measure(Source(lambda: model(next(batches)), loader.options.prefetch), wait_for_device, method)
+        return measure(
+            Source(lambda: model(next(batches)), loader.options.prefetch), wait_for_device, method
+        )
 
 
 def wait_for_device() -> None:

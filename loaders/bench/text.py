@@ -22,7 +22,8 @@ def as_text(results: Results, *, width: int | None = None, blocks: bool | None =
     Args:
         results: what was measured.
         width: columns of the terminal. `None` asks the terminal.
-        blocks: whether bars are made of block characters instead of ``#``. `None` asks the encoding of stdout.
+        blocks: whether bars are made of block characters instead of ``#``. `None` asks the encoding
+            of stdout.
 
     """
     rows = all_rows(results)
@@ -51,7 +52,9 @@ def _table(rows: list[Row]) -> list[str]:
     cells: list[tuple[str, ...]] = [("images/s", "median", "lowest", "highest", "us/image added")]
     for row in rows:
         rates = (row.rate.median, min(row.rate.repeats), max(row.rate.repeats))
-        added = "" if row.added is None else f"{row.added:,.1f}" + (" <- limit" if row.limit else "")
+        added = (
+            "" if row.added is None else f"{row.added:,.1f}" + (" <- limit" if row.limit else "")
+        )
         cells.append((row.name, *(f"{rate:,.0f}" for rate in rates), added))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -68,7 +71,8 @@ def _bars(rows: list[Row], columns: int, blocks: bool) -> list[str]:
     numbers = len(f"{top:,.0f}")
     room = max(10, min(60, columns - names - numbers - 6))
     return [
-        f"  {row.name:{names}}  {row.rate.median:>{numbers},.0f}  {_bar(row.rate.median / top * room, blocks)}"
+        f"  {row.name:{names}}  {row.rate.median:>{numbers},.0f} "
+        f" {_bar(row.rate.median / top * room, blocks)}"
         for row in rows
     ]
 

@@ -35,10 +35,14 @@ def check_comparable(transforms: str, dataset: str) -> None:
     _torchvision()
     if transforms not in PRESETS:
         raise CallError(
-            f"--torchvision compares {' and '.join(PRESETS)}, not {transforms}", hint="remove --torchvision"
+            f"--torchvision compares {' and '.join(PRESETS)}, not {transforms}",
+            hint="remove --torchvision",
         )
     if is_url(dataset):
-        raise CallError("--torchvision reads a dataset on disk, not in an object store", hint="remove --torchvision")
+        raise CallError(
+            "--torchvision reads a dataset on disk, not in an object store",
+            hint="remove --torchvision",
+        )
 
 
 class Images:
@@ -81,14 +85,17 @@ def measure_torchvision(spec: LoaderSpec, preset: str, workers: int, method: Met
 
     """
     batches = _batches(spec, preset, workers)
-    return measure(Source(lambda: len(next(batches)[1]), max(1, 2 * workers)), wait_for_device, method)
+    return measure(
+        Source(lambda: len(next(batches)[1]), max(1, 2 * workers)), wait_for_device, method
+    )
 
 
 def _batches(spec: LoaderSpec, preset: str, workers: int) -> Iterator[Any]:
     from torch.utils.data import DataLoader, RandomSampler
 
     images: Any = Images(spec.split.folder, spec.split.name, preset)
-    # A process that runs DALI has threads and must not be forked. The fork server has only imported torchvision.
+    # A process that runs DALI has threads and must not be forked. The fork server has only imported
+    # torchvision.
     multiprocessing.set_forkserver_preload(["torchvision"])
     gpu = spec.options.device.is_gpu
     loader: Any = DataLoader(

@@ -19,14 +19,22 @@ def added_times(stages: Mapping[str, Rate]) -> dict[str, float]:
     """Return the time in seconds that each stage adds to an image, at least 0."""
     times = [0.0, *(1 / stages[name].median for name in STAGES)]
     return {
-        name: max(0.0, after - before) for name, (before, after) in zip(STAGES, itertools.pairwise(times), strict=True)
+        name: max(0.0, after - before)
+        for name, (before, after) in zip(STAGES, itertools.pairwise(times), strict=True)
     }
 
 
 def limiting_stage(stages: Mapping[str, Rate]) -> str:
     """Return the stage that adds the most time, of those that are slower than the stage before by more than noise."""
     added = added_times(stages)
-    slower = [STAGES[0], *(name for before, name in itertools.pairwise(STAGES) if stages[before].beats(stages[name]))]
+    slower = [
+        STAGES[0],
+        *(
+            name
+            for before, name in itertools.pairwise(STAGES)
+            if stages[before].beats(stages[name])
+        ),
+    ]
     return max(slower, key=added.__getitem__)
 
 
@@ -45,11 +53,17 @@ def sentence(results: Results) -> str:
     best = choose_remedy(delivered, results.remedies, needed=model.alone if model else None)
     if best is not None:
         parts.append(f"{_number(best.rate)} {best.text}")
-    action = best.action if best is not None else _TUNE if model is None else f"{_TUNE} with --model"
+    action = (
+        best.action if best is not None else _TUNE if model is None else f"{_TUNE} with --model"
+    )
     if model is None:
         parts[-1] += f": {action}"
     elif starved:
-        gets = f" and gets {_number(model.fed)}" if model.fed.median < ENOUGH * model.alone.median else ""
+        gets = (
+            f" and gets {_number(model.fed)}"
+            if model.fed.median < ENOUGH * model.alone.median
+            else ""
+        )
         parts.append(f"your model could take {_number(model.alone)}{gets}: {action}")
     else:
         parts.append(_beside(model))
@@ -63,8 +77,12 @@ def stage_name(stage: str, results: Results) -> str:
     return "unpacking" if stage == "decoding" and results.subject.raw else stage
 
 
-def choose_remedy(current: Rate, remedies: Sequence[Remedy], *, needed: Rate | None) -> Remedy | None:
-    """Return the first remedy that is fast enough for the model, else the fastest. `None` if none is faster than now.
+def choose_remedy(
+    current: Rate, remedies: Sequence[Remedy], *, needed: Rate | None
+) -> Remedy | None:
+    """Return the first remedy that is fast enough for the model, else the fastest.
+
+    `None` if none is faster than now.
 
     Args:
         current: rate without a remedy.

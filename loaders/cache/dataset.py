@@ -37,7 +37,8 @@ class CachedDataset:
         cache: the cache folder.
         folder: its folder in the cache.
         manifest: its manifest.
-        lock: the shared lock of ``in-use``, which is also released when nothing uses the dataset any more.
+        lock: the shared lock of ``in-use``, which is also released when nothing uses the dataset
+            any more.
 
     """
 
@@ -71,7 +72,8 @@ def open_dataset(store: Store, cache: str, revision: int | None = None) -> Cache
         revision: an older revision of the dataset. `None` means the newest one.
 
     Raises:
-        CallError: the URL contains no dataset, it has no such revision, or the cache folder cannot be used.
+        CallError: the URL contains no dataset, it has no such revision, or the cache folder cannot
+            be used.
         ManifestError: the manifest is damaged.
         StorageError: the store or the disk cannot be used.
 
@@ -83,7 +85,8 @@ def open_dataset(store: Store, cache: str, revision: int | None = None) -> Cache
         data = bytes(store.get(MANIFEST_NAME, _length_check(MANIFEST, f"{url}/{MANIFEST_NAME}")))
     except FileNotFoundError:
         raise CallError(
-            f"{url} contains no {MANIFEST_NAME}, so it is not a prepared dataset, or `dataprep convert` has not ended",
+            f"{url} contains no {MANIFEST_NAME}, so it is not a prepared dataset, or `dataprep"
+            " convert` has not ended",
             hint="give the URL that was given to `dataprep convert` as --out",
         ) from None
     manifest = parse_manifest(data, f"{url}/{MANIFEST_NAME}")
@@ -110,7 +113,9 @@ def fetch_files(dataset: CachedDataset, files: Iterable[File]) -> None:
         StorageError: the store or the disk cannot be used.
 
     """
-    missing = [file for file in files if not has_length(os.path.join(dataset.root, file.name), file.bytes)]
+    missing = [
+        file for file in files if not has_length(os.path.join(dataset.root, file.name), file.bytes)
+    ]
     with ThreadPoolExecutor(_CONNECTIONS, "tables") as pool:
         for _ in pool.map(lambda file: _fetch_file(dataset, file), missing):
             pass
@@ -140,19 +145,28 @@ def _fetch_file(dataset: CachedDataset, file: File) -> None:
             if file.checksum in (None, checksum_text(crc32c(data))):
                 break
         else:
-            raise kind.error("the object is not the one that the manifest describes: its checksum differs", file=url)
+            raise kind.error(
+                "the object is not the one that the manifest describes: its checksum differs",
+                file=url,
+            )
     except FileNotFoundError:
-        raise kind.error("the object is missing", file=url, hint="restore it, or make the dataset again") from None
+        raise kind.error(
+            "the object is missing", file=url, hint="restore it, or make the dataset again"
+        ) from None
     path = os.path.join(dataset.root, file.name)
     with named(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write_once(path, data)
 
 
-def _length_check(kind: FileKind, url: str, expected: int | None = None) -> Callable[[ObjectInfo], None]:
+def _length_check(
+    kind: FileKind, url: str, expected: int | None = None
+) -> Callable[[ObjectInfo], None]:
     def check(info: ObjectInfo) -> None:
         if info.bytes > kind.max_bytes:
-            message = f"the {kind.name} has {info.bytes:,} bytes, but the limit is {kind.max_bytes:,}"
+            message = (
+                f"the {kind.name} has {info.bytes:,} bytes, but the limit is {kind.max_bytes:,}"
+            )
             raise kind.error(message, file=url, hint=f"check that this is a {kind.name}")
         if expected is not None and info.bytes != expected:
             message = f"the object is {info.bytes} bytes long, but the manifest states {expected}"

@@ -22,7 +22,10 @@ def has_length(path: str, length: int) -> bool:
 
 
 def write_once(path: str, data: bytes) -> None:
-    """Write a small file atomically. Other threads, and other machines or containers, may be writing the same bytes."""
+    """Write a small file atomically.
+
+    Other threads, and other machines or containers, may be writing the same bytes.
+    """
     if has_length(path, len(data)):
         return
     temporary = f"{path}.{secrets.token_hex(8)}"
@@ -51,7 +54,11 @@ def disk_usage(folder: str) -> int:
         for entry in entries:
             with suppress(FileNotFoundError):
                 is_folder = entry.is_dir(follow_symlinks=False)
-                total += disk_usage(entry.path) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
+                total += (
+                    disk_usage(entry.path)
+                    if is_folder
+                    else entry.stat(follow_symlinks=False).st_blocks * 512
+                )
     return total
 
 
@@ -79,5 +86,7 @@ def named(path: str) -> Iterator[None]:
                 hint="make it writable for this user, or choose another cache folder",
             ) from None
         raise StorageError(
-            f"the cache cannot be written: {error.strerror or error}", file=path, hint=HINTS.get(error.errno or 0, "")
+            f"the cache cannot be written: {error.strerror or error}",
+            file=path,
+            hint=HINTS.get(error.errno or 0, ""),
         ) from None

@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 #: Requests on their way at a time.
 CONNECTIONS = 32
 
-#: With this many batches in advance, whole blocks are fetched; before, only what is needed at once, unless the blocks
-#: take at most `_BLOCKS_COST` times as long.
+#: With this many batches in advance, whole blocks are fetched; before, only what is needed at once,
+#: unless the blocks take at most `_BLOCKS_COST` times as long.
 _BLOCKS_AFTER = 4
 _BLOCKS_COST = 1.5
 
@@ -32,18 +32,21 @@ LOOKAHEAD_BYTES = 1 << 30
 #: Minimum number of batches that are fetched before they are needed.
 LOOKAHEAD_BATCHES = 4
 
-#: Maximum number of batches whose requests are combined. At first it is one, so that the first batch arrives soon.
+#: Maximum number of batches whose requests are combined. At first it is one, so that the first
+#: batch arrives soon.
 MOST_BATCHES_AT_ONCE = 64
 
 
 class Fetcher:
     """Fetches images in the background.
 
-    One thread decides what to fetch next: images that a caller waits for, then the batches after the current one. It
-    combines neighboring images into requests, which other threads send.
+    One thread decides what to fetch next: images that a caller waits for, then the batches after
+    the current one. It combines neighboring images into requests, which other threads send.
     """
 
-    def __init__(self, layout: Layout, destination: Destination, *, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, layout: Layout, destination: Destination, *, timeout: float = TIMEOUT
+    ) -> None:
         """Start no thread yet: the first call of `follow` or `wait` does.
 
         Args:
@@ -160,10 +163,16 @@ class Fetcher:
                 if self._closed:
                     return
                 wanted, self._wanted = self._wanted, []
-                in_blocks = not wanted and self._in_blocks and self._planned >= self._current + _BLOCKS_AFTER
+                in_blocks = (
+                    not wanted
+                    and self._in_blocks
+                    and self._planned >= self._current + _BLOCKS_AFTER
+                )
             try:
                 rows = np.concatenate(wanted) if wanted else self._next_rows()
-            except Exception as error:  # a custom sampler's plan fails: the loader itself meets the same error
+            except (
+                Exception
+            ) as error:  # a custom sampler's plan fails: the loader itself meets the same error
                 _log.debug("planning stopped: %s", error)
                 with self._changed:
                     self._upcoming = None
@@ -184,7 +193,9 @@ class Fetcher:
                 return np.zeros(0, np.int64)
             ahead = max(1, self._planned - self._current)
             count = min(ahead, MOST_BATCHES_AT_ONCE, upcoming.batches)
-        rows = np.concatenate([upcoming.rank_rows(number) for number in range(first, first + count)])
+        rows = np.concatenate(
+            [upcoming.rank_rows(number) for number in range(first, first + count)]
+        )
         with self._changed:
             if upcoming is self._upcoming:
                 self._planned = max(self._planned, first + count)

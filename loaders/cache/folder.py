@@ -48,7 +48,8 @@ def open_cache(cache: str) -> None:
         with open(mark, "rb") as file:
             if file.read(len(_MARK_BYTES) + 1) != _MARK_BYTES:
                 raise CallError(
-                    f"cache={printable(cache)!r} was made by another release", hint="choose another cache folder"
+                    f"cache={printable(cache)!r} was made by another release",
+                    hint="choose another cache folder",
                 )
 
 

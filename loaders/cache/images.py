@@ -26,15 +26,16 @@ from manifests.text import format_bytes
 #: With a limit, at most this part of it is fetched before it is needed.
 _LOOKAHEAD = 1 / 4
 
-#: Batches of all ranks that the cache must have room for: the current one, and those that are fetched in advance.
+#: Batches of all ranks that the cache must have room for: the current one, and those that are
+#: fetched in advance.
 _LEAST_BATCHES = 8
 
 
 class CachedImages:
     """Random access to the encoded images of a split, by row; `Records` for a cache.
 
-    If the whole split fits into the cache, the shards are mapped, and no process evicts images of it meanwhile.
-    Otherwise images are copied, and read again if one was evicted in the meantime.
+    If the whole split fits into the cache, the shards are mapped, and no process evicts images of
+    it meanwhile. Otherwise images are copied, and read again if one was evicted in the meantime.
     """
 
     def __init__(
@@ -73,7 +74,14 @@ class CachedImages:
         self._room.enter(self, self._cached.limit)
         self.fits = self._fits()
         self._records = [
-            Records(split, tables, mmap=mmap and self.fits, tolerant=tolerant, check=False, label_images=bool(part))
+            Records(
+                split,
+                tables,
+                mmap=mmap and self.fits,
+                tolerant=tolerant,
+                check=False,
+                label_images=bool(part),
+            )
             for part in range(2 if with_label_images else 1)
         ]
         paths = [split.path(shard.file) for shard in split.shards]
@@ -92,7 +100,9 @@ class CachedImages:
     # --- for the loader -------------------------------------------------------------------------
 
     def images(self, rows: NDArray[np.int64], part: int = 0) -> list[NDArray[np.uint8]]:
-        """Return encoded images: read-only arrays, uint8 [bytes]. Waits until they are on the local disk.
+        """Return encoded images: read-only arrays, uint8 [bytes].
+
+        Waits until they are on the local disk.
 
         Args:
             rows: int64 [B].
@@ -175,14 +185,21 @@ class CachedImages:
         if self.fits or limit is None:
             return
         pages = self._layout.pages(self._all)
-        needed = min(_LEAST_BATCHES * batch * int(pages.sum()) // self._split.samples, int(pages.sum()))
-        free = self._room.free(needed) + int(self._layout.pages(np.flatnonzero(self._presence.snapshot())).sum())
+        needed = min(
+            _LEAST_BATCHES * batch * int(pages.sum()) // self._split.samples, int(pages.sum())
+        )
+        free = self._room.free(needed) + int(
+            self._layout.pages(np.flatnonzero(self._presence.snapshot())).sum()
+        )
         if free < needed:
             total = limit + needed - free
             raise CallError(
-                f"cache_limit leaves {format_bytes(max(0, free))} for {self._split.folder}, but batches of {batch:,} "
-                f"samples need at least {format_bytes(needed)}",
-                hint=f"set cache_limit to at least {format_bytes(total)}, or close other loaders that use this cache",
+                f"cache_limit leaves {format_bytes(max(0, free))} for {self._split.folder}, but"
+                f" batches of {batch:,} samples need at least {format_bytes(needed)}",
+                hint=(
+                    f"set cache_limit to at least {format_bytes(total)}, or close other loaders"
+                    " that use this cache"
+                ),
             )
 
     @property
@@ -193,9 +210,9 @@ class CachedImages:
         if self.fits or pages <= limit:
             return None
         return (
-            f"cache_limit is smaller than split {self._split.name!r} ({format_bytes(pages)}), so every epoch fetches "
-            f"about {format_bytes(max(0, pages - limit))} again; cache_limit={format_bytes(self._needed())!r} would "
-            "keep everything"
+            f"cache_limit is smaller than split {self._split.name!r} ({format_bytes(pages)}), so"
+            f" every epoch fetches about {format_bytes(max(0, pages - limit))} again;"
+            f" cache_limit={format_bytes(self._needed())!r} would keep everything"
         )
 
     def lines(self) -> list[str]:
@@ -203,9 +220,14 @@ class CachedImages:
         total = int(self._layout.sizes[self._all].sum())
         there = total - self.missing_bytes
         blocks = -(-sum(self._layout.lengths) // BLOCK_BYTES)
-        requests = f"about {blocks:,} to {2 * blocks:,}" if self.fits else f"up to {len(self._all):,}"
+        requests = (
+            f"about {blocks:,} to {2 * blocks:,}" if self.fits else f"up to {len(self._all):,}"
+        )
         return [
-            f"cache {self._cached.dataset.folder}: {format_bytes(there)} of {format_bytes(total)} are there",
+            (
+                f"cache {self._cached.dataset.folder}: {format_bytes(there)} of"
+                f" {format_bytes(total)} are there"
+            ),
             f"  an epoch from an empty cache takes {requests} requests",
         ]
 
@@ -220,15 +242,20 @@ class CachedImages:
     def _require_complete(self) -> None:
         if len(self._missing):
             raise CallError(
-                f"the cache {self._cached.dataset.cache} can only be read by this user, and does not contain all of "
-                f"{self._split.folder}",
+                f"the cache {self._cached.dataset.cache} can only be read by this user, and does"
+                f" not contain all of {self._split.folder}",
                 hint="make it writable for this user, or choose another cache folder",
             )
 
     # --- for the room ---------------------------------------------------------------------------
 
-    def evictable(self, *, ahead: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows that may be evicted, when each is needed next, and its disk space; see `room`."""
+    def evictable(
+        self, *, ahead: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows that may be evicted, when each is needed next, and its disk space.
+
+        See `room`.
+        """
         upcoming, current, planned = self._fetcher.position()
         present = np.flatnonzero(self._presence.snapshot())
         if upcoming is None:  # nothing of it is being read
@@ -239,7 +266,9 @@ class CachedImages:
         keep = self._fetcher.being_fetched().copy()
         keep[np.concatenate([upcoming.global_rows(number) for number in range(first, stop)])] = True
         last = current + 2 * upcoming.batches
-        after = next_uses([upcoming.global_rows(number) for number in range(stop, last)], self._layout.rows)
+        after = next_uses(
+            [upcoming.global_rows(number) for number in range(stop, last)], self._layout.rows
+        )
         present = present[~keep[present]]
         return present, after[present], self._layout.pages(present)
 

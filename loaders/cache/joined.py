@@ -17,24 +17,30 @@ from loaders.samplers.order import Upcoming
 from manifests.errors import CallError
 from manifests.text import format_bytes
 
-#: The images of one split: never a `JoinedImages`, although a function that opens any split is typed so.
+#: The images of one split: never a `JoinedImages`, although a function that opens any split is
+#: typed so.
 _Part: TypeAlias = "Records | CachedImages | CachedLabelImages | JoinedImages"
 
 
 class JoinedImages:
-    """Random access to the encoded images of joined splits, by row; see `Records` and `CachedImages`.
+    """Random access to the encoded images of joined splits, by row.
 
-    With a limit, the cache must have room for all of them: parts that evict each other's images are not supported.
+    See `Records` and `CachedImages`.
+
+    With a limit, the cache must have room for all of them: parts that evict each other's images are
+    not supported.
     """
 
-    def __init__(self, parts: Sequence[_Part], samples: Sequence[int], *, firsts: JoinedImages | None = None) -> None:
+    def __init__(
+        self, parts: Sequence[_Part], samples: Sequence[int], *, firsts: JoinedImages | None = None
+    ) -> None:
         """Join parts.
 
         Args:
             parts: the images of each split.
             samples: number of samples of each split.
-            firsts: the images, if the parts are masks or depth maps. One fetcher fetches both, so it must not get
-                another plan from each of them.
+            firsts: the images, if the parts are masks or depth maps. One fetcher fetches both, so
+                it must not get another plan from each of them.
 
         Raises:
             CallError: the cache has no room for all parts.
@@ -48,12 +54,16 @@ class JoinedImages:
         missing = sum(part.missing_space for part in cached)
         if not all(part.fits and part.has_room(missing) for part in cached):
             raise CallError(
-                f"cache_limit has no room for all datasets, of which {format_bytes(missing)} are missing",
+                f"cache_limit has no room for all datasets, of which {format_bytes(missing)} are"
+                " missing",
                 hint="raise cache_limit, or read one dataset at a time",
             )
 
     def images(self, rows: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
-        """Return encoded images: read-only arrays, uint8 [bytes]. Waits until they are on the local disk."""
+        """Return encoded images: read-only arrays, uint8 [bytes].
+
+        Waits until they are on the local disk.
+        """
         found: list[NDArray[np.uint8]] = [np.zeros(0, np.uint8)] * len(rows)
         for part, (places, own) in zip(self._parts, self._split(rows), strict=True):
             if len(places):
@@ -80,7 +90,9 @@ class JoinedImages:
 
     def lines(self) -> list[str]:
         """Describe the caches for `explain`."""
-        return [line for part in self._parts if isinstance(part, CachedImages) for line in part.lines()]
+        return [
+            line for part in self._parts if isinstance(part, CachedImages) for line in part.lines()
+        ]
 
     def _split(self, rows: NDArray[np.int64]) -> list[tuple[NDArray[np.intp], NDArray[np.int64]]]:
         """Return for each part which of the rows are its own, and their rows in it."""
@@ -91,11 +103,16 @@ class JoinedImages:
 
     def _upcoming_of_parts(self, upcoming: Upcoming) -> list[Upcoming]:
         if self._upcoming is None or self._upcoming[0] is not upcoming:
-            self._upcoming = upcoming, [self._part_of(upcoming, number) for number in range(len(self._parts))]
+            self._upcoming = (
+                upcoming,
+                [self._part_of(upcoming, number) for number in range(len(self._parts))],
+            )
         return self._upcoming[1]
 
     def _part_of(self, upcoming: Upcoming, part: int) -> Upcoming:
-        def own_rows(rows_of: Callable[[int], NDArray[np.int64]]) -> Callable[[int], NDArray[np.int64]]:
+        def own_rows(
+            rows_of: Callable[[int], NDArray[np.int64]],
+        ) -> Callable[[int], NDArray[np.int64]]:
             return lambda number: self._split(rows_of(number))[part][1]
 
         rank_rows, global_rows = own_rows(upcoming.rank_rows), own_rows(upcoming.global_rows)
@@ -105,22 +122,31 @@ class JoinedImages:
 def open_cached_images(
     split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool, with_label_images: bool
 ) -> tuple[CachedImages | JoinedImages, CachedLabelImages | JoinedImages | None]:
-    """Return random access to the images of a split that is, or has a part, in an object store; see `open_images`."""
+    """Return random access to the images of a split that is, or has a part, in an object store.
+
+    See `open_images`.
+    """
     if not isinstance(split, JoinedSplit):
-        cached = CachedImages(split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
+        cached = CachedImages(
+            split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images
+        )
         return cached, CachedLabelImages(cached) if with_label_images else None
     images: list[_Part] = []
     label_images: list[_Part] = []
     try:
         for part in split.parts:
             own = SampleTables(part)
-            of_part, labels = open_images(part, own, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
+            of_part, labels = open_images(
+                part, own, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images
+            )
             images.append(of_part)
             label_images += [] if labels is None else [labels]
             own.close()
         samples = [part.samples for part in split.parts]
         joined = JoinedImages(images, samples)
-        return joined, JoinedImages(label_images, samples, firsts=joined) if with_label_images else None
+        return joined, (
+            JoinedImages(label_images, samples, firsts=joined) if with_label_images else None
+        )
     except BaseException:
         for opened in (*images, *label_images):
             opened.close()

@@ -1,4 +1,6 @@
-"""Where the images of a split are: in which shard, at which bytes; and the requests that fetch them. No I/O.
+"""Where the images of a split are: in which shard, at which bytes.
+
+And the requests that fetch them. No I/O.
 
 If samples have label images, masks or depth maps, sample n has the rows 2n and 2n + 1 of a layout.
 """
@@ -18,11 +20,12 @@ PAGE = 4096
 #: Maximum gap between two images in bytes that is fetched too, to save a range.
 GAP_BYTES = 16 << 10
 
-#: Maximum number of bytes and of ranges in a request: several connections share the work, and a retry repeats little.
+#: Maximum number of bytes and of ranges in a request: several connections share the work, and a
+#: retry repeats little.
 REQUEST_BYTES, REQUEST_RANGES = 4 << 20, 32
 
-#: Images are fetched in blocks of about this length if all that is in them stays in the cache: a request costs as much
-#: time as 0.5 to 5 MB.
+#: Images are fetched in blocks of about this length if all that is in them stays in the cache: a
+#: request costs as much time as 0.5 to 5 MB.
 BLOCK_BYTES = 2 << 20
 
 #: What a range costs besides its bytes, in bytes.
@@ -102,7 +105,9 @@ class Layout:
         for place in np.sort(first).tolist():
             shard = int(shards[place])
             start, end = self.first_row(shard), int(self.ends[shard])
-            found.append(np.flatnonzero(self.offsets[start:end] // BLOCK_BYTES == numbers[place]) + start)
+            found.append(
+                np.flatnonzero(self.offsets[start:end] // BLOCK_BYTES == numbers[place]) + start
+            )
         blocks = np.concatenate(found) if found else rows
         return blocks if self.images == 1 else blocks[np.isin(blocks % 2, rows % 2)]
 
@@ -126,22 +131,33 @@ class Layout:
             joins = bool(ranges) and begin - ranges[-1][1] <= GAP_BYTES
             total += stop - (ranges[-1][1] if joins else begin)
             if ranges and (
-                shard != numbers[first] or total > REQUEST_BYTES or (not joins and len(ranges) == REQUEST_RANGES)
+                shard != numbers[first]
+                or total > REQUEST_BYTES
+                or (not joins and len(ranges) == REQUEST_RANGES)
             ):
-                found.append((int(order[first:place].min()), Request(numbers[first], tuple(ranges), rows[first:place])))
+                found.append(
+                    (
+                        int(order[first:place].min()),
+                        Request(numbers[first], tuple(ranges), rows[first:place]),
+                    )
+                )
                 ranges, first, total, joins = [], place, stop - begin, False
             if joins:
                 ranges[-1] = (ranges[-1][0], max(stop, ranges[-1][1]))
             else:
                 ranges.append((begin, stop))
         if ranges:
-            found.append((int(order[first:].min()), Request(numbers[first], tuple(ranges), rows[first:])))
+            found.append(
+                (int(order[first:].min()), Request(numbers[first], tuple(ranges), rows[first:]))
+            )
         return [request for _, request in sorted(found, key=lambda each: each[0])]
 
     def places(self, request: Request) -> Iterator[tuple[int, int, int]]:
         """Yield (number of the range, first byte in it, byte after the last) of each image of a request."""
         number = 0
-        for offset, size in zip(self.offsets[request.rows].tolist(), self.sizes[request.rows].tolist(), strict=True):
+        for offset, size in zip(
+            self.offsets[request.rows].tolist(), self.sizes[request.rows].tolist(), strict=True
+        ):
             while offset + size > request.ranges[number][1]:
                 number += 1
             begin = offset - request.ranges[number][0]
@@ -154,7 +170,9 @@ class Layout:
             rows: different rows, int64 [N].
 
         """
-        return sum(request.bytes + RANGE_COST * len(request.ranges) for request in self.requests(rows))
+        return sum(
+            request.bytes + RANGE_COST * len(request.ranges) for request in self.requests(rows)
+        )
 
     def pages(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the approximate disk space of images in bytes, int64 [rows]."""
@@ -164,7 +182,9 @@ class Layout:
         begins, ends = self.offsets[rows], self.offsets[rows] + self.sizes[rows]
         return (-(-ends // PAGE) - begins // PAGE) * PAGE
 
-    def holes(self, rows: NDArray[np.int64], absent: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+    def holes(
+        self, rows: NDArray[np.int64], absent: NDArray[np.bool_]
+    ) -> Iterator[tuple[int, int, int]]:
         """Yield (shard, first byte, byte after the last) of whole pages that can be freed when images were evicted.
 
         Args:
@@ -182,7 +202,8 @@ class Layout:
             evicted = np.zeros(end - first, bool)
             evicted[rows[shards == shard] - first] = True
             evicted = evicted[by_offset]
-            # Runs of absent images that contain an evicted one, from the end of the image before to the next one.
+            # Runs of absent images that contain an evicted one, from the end of the image before to
+            # the next one.
             edges = np.flatnonzero(np.diff(np.concatenate([[0], gone.astype(np.int8), [0]])))
             for run, run_end in edges.reshape(-1, 2).tolist():
                 if not evicted[run:run_end].any():

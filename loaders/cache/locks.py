@@ -48,7 +48,10 @@ def _open_lock(path: str) -> int:
 
 
 def lock_unused(folder: str) -> int | None:
-    """Return a lock that keeps others from using a dataset; `None` if a process uses it, or there is none."""
+    """Return a lock that keeps others from using a dataset.
+
+    `None` if a process uses it, or there is none.
+    """
     try:
         handle = os.open(os.path.join(folder, IN_USE), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -62,7 +65,9 @@ def lock_unused(folder: str) -> int | None:
 
 
 def lock_mapped(folder: str) -> int:
-    """Tell other processes that this one reads the shards of a dataset as mapped files; return the lock.
+    """Tell other processes that this one reads the shards of a dataset as mapped files.
+
+    Return the lock.
 
     Nobody evicts images of the dataset as long as the descriptor is open.
     """
@@ -72,7 +77,10 @@ def lock_mapped(folder: str) -> int:
 
 
 def lock_unmapped(folder: str) -> int | None:
-    """Return a lock that keeps others from mapping shards of a dataset; `None` if a process has mapped them."""
+    """Return a lock that keeps others from mapping shards of a dataset.
+
+    `None` if a process has mapped them.
+    """
     handle = os.open(os.path.join(folder, MAPPED), os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

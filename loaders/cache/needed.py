@@ -37,7 +37,9 @@ def layout_of(split: OpenSplit, tables: SampleTables) -> Layout:
         for names in zip(*kinds, strict=True)
     )
     ends = images * np.cumsum([shard.samples for shard in split.shards])
-    return Layout(offsets, sizes, checksums, ends, [shard.file.bytes for shard in split.shards], images)
+    return Layout(
+        offsets, sizes, checksums, ends, [shard.file.bytes for shard in split.shards], images
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,12 @@ class Needed:
         if self.images == 1:
             return upcoming
 
-        def rows_of(samples_of: Callable[[int], NDArray[np.int64]]) -> Callable[[int], NDArray[np.int64]]:
+        def rows_of(
+            samples_of: Callable[[int], NDArray[np.int64]],
+        ) -> Callable[[int], NDArray[np.int64]]:
             return lambda number: self.rows(samples_of(number))
 
         size = upcoming.batch_size * (2 if self.with_label_images else 1)
-        return Upcoming(rows_of(upcoming.rank_rows), rows_of(upcoming.global_rows), upcoming.batches, size)
+        return Upcoming(
+            rows_of(upcoming.rank_rows), rows_of(upcoming.global_rows), upcoming.batches, size
+        )

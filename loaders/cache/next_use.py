@@ -14,7 +14,9 @@ NEVER = np.iinfo(np.int64).max
 
 
 def next_uses(batches: Sequence[Rows], samples: int) -> NDArray[np.int64]:
-    """Return when each row is needed next, counted in samples from the first batch; `NEVER` if it is not.
+    """Return when each row is needed next, counted in samples from the first batch.
+
+    `NEVER` if it is not.
 
     Args:
         batches: the rows of the coming batches, in order.
@@ -32,12 +34,14 @@ def next_uses(batches: Sequence[Rows], samples: int) -> NDArray[np.int64]:
     return uses
 
 
-def choose_victims(uses: NDArray[np.int64], pages: NDArray[np.int64], needed: int, *, keep: int) -> NDArray[np.int64]:
+def choose_victims(
+    uses: NDArray[np.int64], pages: NDArray[np.int64], needed: int, *, keep: int
+) -> NDArray[np.int64]:
     """Choose which images to evict: those that are needed latest, as few as possible.
 
-    An optimal cache replaces what is needed latest (L. A. Belady, "A study of replacement algorithms for a
-    virtual-storage computer", IBM Systems Journal 5(2), 1966). The age of an image says nothing here: each is read once
-    per epoch, so the oldest one is often needed first.
+    An optimal cache replaces what is needed latest (L. A. Belady, "A study of replacement
+    algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966). The age of an image
+    says nothing here: each is read once per epoch, so the oldest one is often needed first.
 
     Args:
         uses: when each image that is present is needed next, in samples from now, int64 [N].

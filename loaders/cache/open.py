@@ -18,7 +18,11 @@ from manifests.text import printable
 
 
 def open_cached(
-    dataset: str, split: str, cache: str | os.PathLike[str] | None, limit: int | None, revision: int | None = None
+    dataset: str,
+    split: str,
+    cache: str | os.PathLike[str] | None,
+    limit: int | None,
+    revision: int | None = None,
 ) -> OpenSplit:
     """Read the manifest and the sample tables, and make the shards in the cache: sparse files without any image.
 
@@ -30,7 +34,8 @@ def open_cached(
         revision: an older revision of the dataset. `None` means the newest one.
 
     Raises:
-        CallError: the URL contains no dataset, it has no such split, or the cache folder cannot be used.
+        CallError: the URL contains no dataset, it has no such split, or the cache folder cannot be
+            used.
         DamagedError: the manifest or a table is damaged.
         StorageError: the object store or the disk cannot be used.
 
@@ -42,7 +47,9 @@ def open_cached(
         )
     folder = local_path(os.fspath(cache))
     if is_url(folder):
-        raise CallError(f"cache={printable(folder)!r} is a URL", hint="name a folder on a local disk")
+        raise CallError(
+            f"cache={printable(folder)!r} is a URL", hint="name a folder on a local disk"
+        )
     opened = open_dataset(open_store(parse_url(dataset)), folder, revision)
     try:
         selected = select_split(opened.manifest, split, dataset, opened.root)

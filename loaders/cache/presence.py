@@ -16,7 +16,8 @@ from manifests.errors import CallError
 from manifests.text import printable
 from manifests.unexpected_errors import raise_machine_fault
 
-#: The image is not there; it is there; it was there before the machine was started, so its checksum must be compared.
+#: The image is not there; it is there; it was there before the machine was started, so its checksum
+#: must be compared.
 ABSENT, PRESENT, UNVERIFIED = 0, 1, 2
 
 _MAGIC = b"presence 1\n"
@@ -30,13 +31,13 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 class Presence:
     """One byte per row of a `Layout`: `ABSENT`, `PRESENT`, or `UNVERIFIED`.
 
-    A process that is killed leaves every byte true, because an image is written before it is marked. After a power
-    failure the disk may have the mark without the image: so images that were marked before the machine was started
-    are `UNVERIFIED`.
+    A process that is killed leaves every byte true, because an image is written before it is
+    marked. After a power failure the disk may have the mark without the image: so images that were
+    marked before the machine was started are `UNVERIFIED`.
 
-    Readers must be protected from eviction only. Evicting locks the file exclusively, and fetching shares the lock.
-    A reader that copies images compares `evictions` before and after: the same even number means that nothing was
-    evicted in between.
+    Readers must be protected from eviction only. Evicting locks the file exclusively, and fetching
+    shares the lock. A reader that copies images compares `evictions` before and after: the same
+    even number means that nothing was evicted in between.
 
     Attributes:
         read_only: whether this user may not write the file.
@@ -109,7 +110,9 @@ class Presence:
     def evicting(self) -> Iterator[None]:
         """Block all other processes while images are first marked as absent, and then removed."""
         with self._locked(fcntl.LOCK_EX):
-            self._evictions[0] |= np.uint64(1)  # already odd if a process was killed while it evicted
+            self._evictions[0] |= np.uint64(
+                1
+            )  # already odd if a process was killed while it evicted
             try:
                 yield
             finally:
@@ -162,7 +165,10 @@ def _unusable(path: str, reason: str) -> CallError:
 
 
 def _boot_id() -> bytes:
-    """Return what identifies the time since the machine was started, 64 bytes; zeros if it cannot be told."""
+    """Return what identifies the time since the machine was started, 64 bytes.
+
+    Zeros if it cannot be told.
+    """
     try:
         with open(_BOOT_ID, "rb") as file:
             return file.read(_BOOT_BYTES).strip().ljust(_BOOT_BYTES, b"\0")

@@ -22,7 +22,8 @@ from manifests.text import format_bytes
 PATIENCE = 30.0
 _PAUSE = 0.05
 
-#: Evicting frees at least this part of the limit at once, because looking for what is needed latest takes a while.
+#: Evicting frees at least this part of the limit at once, because looking for what is needed latest
+#: takes a while.
 _AT_ONCE = 1 / 32
 
 #: The disk usage is measured again each time this part of the limit was written.
@@ -32,11 +33,13 @@ _MEASURE = 1 / 64
 class Tenant(Protocol):
     """A split whose images a room may evict."""
 
-    def evictable(self, *, ahead: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def evictable(
+        self, *, ahead: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the rows that may be evicted, when each is needed next, and its disk space: int64 [N] each.
 
-        When is counted in samples from now. Rows of the current batches are left out, and those that were fetched in
-        advance, unless `ahead` is true.
+        When is counted in samples from now. Rows of the current batches are left out, and those
+        that were fetched in advance, unless `ahead` is true.
         """
         ...
 
@@ -48,7 +51,8 @@ class Tenant(Protocol):
 class Room:
     """The disk space of one cache folder, shared by the loaders of this process.
 
-    Other processes have a room of their own for the same folder. Each measures what all of them have written.
+    Other processes have a room of their own for the same folder. Each measures what all of them
+    have written.
 
     Attributes:
         cache: the cache folder.
@@ -65,7 +69,10 @@ class Room:
 
     @property
     def limit(self) -> int | None:
-        """Maximum size on disk in bytes, the smallest of the open splits; `None` means no limit but the disk's."""
+        """Maximum size on disk in bytes, the smallest of the open splits.
+
+        `None` means no limit but the disk's.
+        """
         with self._lock:
             return min((each for each in self._limits.values() if each is not None), default=None)
 
@@ -86,7 +93,10 @@ class Room:
             self._tenants.discard(tenant)
 
     def free(self, least: int = 0) -> int:
-        """Return the bytes that may still be written; unused datasets are removed if less is left."""
+        """Return the bytes that may still be written.
+
+        Unused datasets are removed if less is left.
+        """
         with self._lock:
             limit = self.limit
             if limit is None:
@@ -158,7 +168,10 @@ class Room:
         self._measured, self._written = disk_usage(self.cache), 0
 
     def _evict(self, needed: int) -> int:
-        """Evict what is needed latest, and if that is not enough what was fetched in advance. Return what is freed."""
+        """Evict what is needed latest, and if that is not enough what was fetched in advance.
+
+        Return what is freed.
+        """
         freed = 0
         for ahead in (False, True):
             if freed < needed:
@@ -184,12 +197,14 @@ class Room:
         limit = self.limit
         if limit is None:
             return StorageError(
-                f"the disk of the cache is full ({os.strerror(errno.ENOSPC)}), and nothing in it can be removed",
+                f"the disk of the cache is full ({os.strerror(errno.ENOSPC)}), and nothing in it"
+                " can be removed",
                 file=self.cache,
                 hint="free some space, or choose a cache folder on a larger disk",
             )
         return StorageError(
-            f"cache_limit is {format_bytes(limit)}, and the next batches need {format_bytes(missing)} more",
+            f"cache_limit is {format_bytes(limit)}, and the next batches need"
+            f" {format_bytes(missing)} more",
             file=self.cache,
             hint="raise cache_limit, or close the other loaders that use this cache",
         )

@@ -29,7 +29,8 @@ class CachedSplit:
         dataset: the dataset.
         presence: which of its images are there.
         room: the disk space of the cache.
-        limit: maximum size of the cache on disk in bytes while the split is open; `None` means no limit.
+        limit: maximum size of the cache on disk in bytes while the split is open; `None` means no
+            limit.
 
     """
 
@@ -42,7 +43,9 @@ class CachedSplit:
 class CachedShards:
     """Where a `Fetcher` writes images, and a `Room` evicts them."""
 
-    def __init__(self, split: CachedSplit, layout: Layout, shards: Sequence[Shard], paths: Sequence[str]) -> None:
+    def __init__(
+        self, split: CachedSplit, layout: Layout, shards: Sequence[Shard], paths: Sequence[str]
+    ) -> None:
         """Open nothing yet.
 
         Args:
@@ -90,18 +93,24 @@ class CachedShards:
             self._write(request, parts, rows)
         except OSError as error:
             if not is_full(error):
-                raise StorageError(f"the cache cannot be written: {error.strerror}", file=self._dataset.cache) from None
+                raise StorageError(
+                    f"the cache cannot be written: {error.strerror}", file=self._dataset.cache
+                ) from None
             self._room.make_room(request.bytes)
             with named(self._dataset.cache):
                 self._write(request, parts, rows)
 
-    def _write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
+    def _write(
+        self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]
+    ) -> None:
         with self._presence.fetching():
             for start, part in self._pieces(request, parts):
                 self._files.write(request.shard, start, part)
             self._presence.mark(rows, PRESENT)
 
-    def _pieces(self, request: Request, parts: Sequence[memoryview]) -> Iterator[tuple[int, memoryview]]:
+    def _pieces(
+        self, request: Request, parts: Sequence[memoryview]
+    ) -> Iterator[tuple[int, memoryview]]:
         """Yield what to write, and where: between two images there may be a mask that is not needed."""
         starts = [start for start, _ in request.ranges]
         if self._layout.images == 1:
@@ -128,7 +137,9 @@ class CachedShards:
             try:
                 with self._presence.evicting():
                     self._presence.mark(rows, ABSENT)
-                    for shard, start, end in self._layout.holes(rows, self._presence.states == ABSENT):
+                    for shard, start, end in self._layout.holes(
+                        rows, self._presence.states == ABSENT
+                    ):
                         self._files.punch(shard, start, end)
             finally:
                 os.close(lock)

@@ -19,7 +19,8 @@ _log = logging.getLogger(__name__)
 
 #: How long to repeat requests to a store that does not answer, in seconds.
 TIMEOUT = 600.0
-#: Pause between two attempts, in seconds. The store's client has already repeated each request for a minute.
+#: Pause between two attempts, in seconds. The store's client has already repeated each request for
+#: a minute.
 _PAUSE = 1.0
 
 
@@ -101,12 +102,13 @@ class Transfer:
                 return
             if attempt == 0:
                 _log.warning(
-                    "%s: an image arrived damaged, fetching it again", self._destination.describe(request.shard)
+                    "%s: an image arrived damaged, fetching it again",
+                    self._destination.describe(request.shard),
                 )
         first = int(request.rows[~intact][0])
         raise ShardError(
-            "the object has an image with another checksum than the sample table states: it is damaged, or was "
-            "replaced after the loader was built",
+            "the object has an image with another checksum than the sample table states: it is"
+            " damaged, or was replaced after the loader was built",
             file=self._destination.describe(request.shard),
             record=self._layout.record_of(first),
             byte=int(self._layout.offsets[first]),
@@ -117,7 +119,10 @@ class Transfer:
         """Return which images of a request have the checksum of the sample table, bool [rows]."""
         checksums = self._layout.checksums[request.rows].tolist()
         places = zip(checksums, self._layout.places(request), strict=True)
-        intact = [checksum in (NO_CHECKSUM, crc32c(parts[at][begin:end])) for checksum, (at, begin, end) in places]
+        intact = [
+            checksum in (NO_CHECKSUM, crc32c(parts[at][begin:end]))
+            for checksum, (at, begin, end) in places
+        ]
         return np.array(intact, bool)
 
     def _read(self, request: Request) -> Sequence[memoryview]:
@@ -141,6 +146,8 @@ class Transfer:
                     _log.warning("%s; trying again for %g s", error.message, self._timeout)
                 if now >= deadline or self._closed:
                     raise StorageError(
-                        f"{error.message}; gave up after {self._timeout:g} s", file=error.file, hint=error.hint
+                        f"{error.message}; gave up after {self._timeout:g} s",
+                        file=error.file,
+                        hint=error.hint,
                     ) from None
                 time.sleep(_PAUSE)

@@ -15,12 +15,14 @@ T = TypeVar("T")
 #: Numbers to compute. `None` ends the thread.
 _Jobs: TypeAlias = "SimpleQueue[int | None]"
 
-#: Numbers with their values or errors. The last one, without a number, says that the thread has ended.
+#: Numbers with their values or errors. The last one, without a number, says that the thread has
+#: ended.
 _Values: TypeAlias = "SimpleQueue[tuple[int | None, Any, BaseException | None]]"
 
-#: Seconds that a thread waits before it works, if it had nothing to do for plenty of time. Otherwise it would take the
-#: interpreter's lock from the thread that has just asked for a value, each time that one enters a call that releases
-#: the lock: `next` of a loader took 1 ms longer (scripts/bench/training_thread.py).
+#: Seconds that a thread waits before it works, if it had nothing to do for plenty of time.
+#: Otherwise it would take the interpreter's lock from the thread that has just asked for a value,
+#: each time that one enters a call that releases the lock: `next` of a loader took 1 ms longer
+#: (scripts/bench/training_thread.py).
 _PAUSE, _PLENTY = 0.002, 0.008
 
 #: The threads that run, and their jobs.
@@ -30,12 +32,14 @@ _running: dict[threading.Thread, _Jobs] = {}
 class Ahead(Generic[T]):
     """A function of a batch's number whose values for the next numbers are computed in advance.
 
-    The numbers are asked for in increasing order. An error is raised when its own number is asked for, and no earlier.
-    The thread ends when this object is no longer used, or when `stop` is called.
+    The numbers are asked for in increasing order. An error is raised when its own number is asked
+    for, and no earlier. The thread ends when this object is no longer used, or when `stop` is
+    called.
     """
 
-    # Neither an executor nor futures: Python code holds their locks, so Ctrl-C may leave them locked for ever, and the
-    # garbage collector must not wait for an executor's lock. `SimpleQueue` waits in C.
+    # Neither an executor nor futures: Python code holds their locks, so Ctrl-C may leave them
+    # locked for ever, and the garbage collector must not wait for an executor's lock. `SimpleQueue`
+    # waits in C.
 
     def __init__(self, compute: Callable[[int], T], ahead: int, name: str) -> None:
         """Start no thread yet.
@@ -101,14 +105,18 @@ def _work(functions: list[Callable[[int], Any]], jobs: _Jobs, values: _Values) -
         except BaseException as error:
             values.put((number, None, error))
         idle = time.monotonic()
-    # What only the function refers to is released here, while `_stop_all` still waits for this thread.
+    # What only the function refers to is released here, while `_stop_all` still waits for this
+    # thread.
     del compute
     values.put((None, None, None))
     _running.pop(threading.current_thread(), None)
 
 
 def _stop(jobs: _Jobs) -> None:
-    """End a thread after the value that is being computed. Does not wait: the garbage collector calls this too."""
+    """End a thread after the value that is being computed.
+
+    Does not wait: the garbage collector calls this too.
+    """
     try:
         while True:
             jobs.get_nowait()

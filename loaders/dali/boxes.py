@@ -1,14 +1,15 @@
 """Boxes: where the geometric transforms of an image put them.
 
-The graph knows no boxes. It computes for each image how coordinates change, a frame, and NumPy applies that to the
-boxes of a batch (`loaders.dataset.boxes`). A frame is float32 [5, 2] on the CPU, height before width:
+The graph knows no boxes. It computes for each image how coordinates change, a frame, and NumPy
+applies that to the boxes of a batch (`loaders.dataset.boxes`). A frame is float32 [5, 2] on the
+CPU, height before width:
 
 - row 0: the sides of the image.
-- row 1: the scale. A coordinate of the stored image times the scale plus the offset is the one in the result. It is
-  negative after a flip.
+- row 1: the scale. A coordinate of the stored image times the scale plus the offset is the one in
+  the result. It is negative after a flip.
 - row 2: the offset.
-- rows 3 and 4: two opposite corners of the rectangle of the result that shows pixels of the stored image. What a crop
-  cuts off stays outside of it, even if a later operation pads the image again.
+- rows 3 and 4: two opposite corners of the rectangle of the result that shows pixels of the stored
+  image. What a crop cuts off stays outside of it, even if a later operation pads the image again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from dataclasses import replace
 
 from loaders.dali.crop import find_region
 from loaders.dali.geometry import flip_coin, padded_region
-from loaders.dali.graph import GraphContext, Node, RandomStreams, apply_all, constant, fn, math, move_frame, types
+from loaders.dali.graph import (
+    GraphContext,
+    Node,
+    RandomStreams,
+    apply_all,
+    constant,
+    fn,
+    math,
+    move_frame,
+    types,
+)
 from loaders.dali.resize import jittered_sides, resized_sides
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, RandomResizedCrop
@@ -74,12 +85,16 @@ def _scale(frame: Node, sides: Node) -> Node:
 def _(operation: Flip, frame: Node, context: GraphContext) -> Node:
     axes = {"vertical": (1, 0), "horizontal": (0, 1), "both": (1, 1)}[operation.axis]
     flipped = fn.cast(flip_coin(operation, context), dtype=types.FLOAT) * constant(axes)
-    moved = frame[1:5] * (1.0 - 2.0 * flipped) + constant([[0], [1], [1], [1]]) * (flipped * frame[0])
+    moved = frame[1:5] * (1.0 - 2.0 * flipped) + constant([[0], [1], [1], [1]]) * (
+        flipped * frame[0]
+    )
     return _rows(frame[0], moved)
 
 
 @move_frame.register
-def _(operation: Crop | RandomResizedCrop | CropAtRatio, frame: Node, context: GraphContext) -> Node:
+def _(
+    operation: Crop | RandomResizedCrop | CropAtRatio, frame: Node, context: GraphContext
+) -> Node:
     sides = frame[0]
     shape = fn.cat(sides, constant([3]))
     region = find_region(operation, lambda dtype: fn.cast(shape, dtype=dtype), context)
@@ -89,10 +104,16 @@ def _(operation: Crop | RandomResizedCrop | CropAtRatio, frame: Node, context: G
         end = math.floor((region.start + region.shape) * sides + 0.5)
         frame = _cut(frame, start, end - start)
     else:
-        frame = _cut(frame, *(fn.cast(each, dtype=types.FLOAT) for each in (region.start, region.shape)))
+        frame = _cut(
+            frame, *(fn.cast(each, dtype=types.FLOAT) for each in (region.start, region.shape))
+        )
     if isinstance(operation, Crop):
         return frame
-    size = operation.size if isinstance(operation, RandomResizedCrop) else (operation.size, operation.size)
+    size = (
+        operation.size
+        if isinstance(operation, RandomResizedCrop)
+        else (operation.size, operation.size)
+    )
     return _scale(frame, constant(size))
 
 

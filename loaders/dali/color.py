@@ -26,14 +26,15 @@ from loaders.transforms.color import (
 #: Weights of red, green and blue in gray (ITU-R BT.601), as in Pillow, OpenCV and torchvision.
 _LUMA = np.array([0.299, 0.587, 0.114])
 
-#: Subtracted before a cast that rounds to nearest, to round down as Pillow's blending does. It is below 0.5 because
-#: float32 results may be slightly below the integer that they represent.
+#: Subtracted before a cast that rounds to nearest, to round down as Pillow's blending does. It is
+#: below 0.5 because float32 results may be slightly below the integer that they represent.
 _DOWN = 0.499
 
-#: Principal components of ImageNet's colors (rows: red, green, blue), each times its standard deviation.
-_COMPONENTS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]) * np.array(
-    [0.2175, 0.0188, 0.0045]
-)
+#: Principal components of ImageNet's colors (rows: red, green, blue), each times its standard
+#: deviation.
+_COMPONENTS = np.array(
+    [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
+) * np.array([0.2175, 0.0188, 0.0045])
 
 #: JPEG's Y, Cb and Cr (rows) from red, green and blue (columns).
 _YCBCR = np.array([_LUMA, [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
@@ -44,19 +45,25 @@ _XYZ = (
     / np.array([[0.950456], [1.0], [1.088754]])
 )  # fmt: skip
 
-#: Positions of red, green and blue on the hue circle, in sixths of the circle. They start at 10 to avoid negative hues.
+#: Positions of red, green and blue on the hue circle, in sixths of the circle. They start at 10 to
+#: avoid negative hues.
 _SIXTHS = np.array([10.0, 12.0, 14.0])
 
 
-def _by_channel(values: NDArray[np.float64], spec: ImageSpec, axis: int = -1) -> NDArray[np.float64]:
+def _by_channel(
+    values: NDArray[np.float64], spec: ImageSpec, axis: int = -1
+) -> NDArray[np.float64]:
     """Return values for red, green and blue in the order of the image's channels."""
     return np.flip(values, axis) if spec.color_space == "BGR" else values
 
 
-def _transform_channels(image: Node, matrix: Node | NDArray[np.float64], shift: Node = None, **options: object) -> Node:
+def _transform_channels(
+    image: Node, matrix: Node | NDArray[np.float64], shift: Node = None, **options: object
+) -> Node:
     """Multiply each pixel by a matrix and add a shift.
 
-    An array applies to all samples. It becomes a list, because a constant node cannot be used inside a branch.
+    An array applies to all samples. It becomes a list, because a constant node cannot be used
+    inside a branch.
     """
     if isinstance(matrix, np.ndarray):
         matrix = matrix.ravel().tolist()
@@ -65,7 +72,8 @@ def _transform_channels(image: Node, matrix: Node | NDArray[np.float64], shift: 
     return fn.coord_transform(image, M=matrix, **options)
 
 
-# Jitter --------------------------------------------------------------------------------------------------------------
+# Jitter
+# --------------------------------------------------------------------------------------------------
 
 #: The adjustments that multiply each pixel by a matrix.
 _BLENDS = ("brightness", "saturation")
@@ -73,7 +81,11 @@ _BLENDS = ("brightness", "saturation")
 
 @apply.register
 def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    names = [name for name in ("brightness", "contrast", "saturation") if getattr(operation, name) != (1, 1)]
+    names = [
+        name
+        for name in ("brightness", "contrast", "saturation")
+        if getattr(operation, name) != (1, 1)
+    ]
     names += ["hue"] if operation.hue != (0, 0) else []
     if not names:
         return image
@@ -94,13 +106,22 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
         amounts = _amounts(factors, names, spec, batch_size)
         outputs: list[NDArray[Any]] = []
         for name, used, branch in zip(slots, plan.T, branched, strict=True):
-            outputs += [amounts[name][used, np.arange(batch_size)].astype(np.float32), *([used > 0] if branch else [])]
+            outputs += [
+                amounts[name][used, np.arange(batch_size)].astype(np.float32),
+                *([used > 0] if branch else []),
+            ]
         return outputs
 
     ndim = {"blend": [2], "contrast": [0], "hue": [1]}
-    ndims = [each for name, branch in zip(slots, branched, strict=True) for each in ndim[name] + [0] * branch]
+    ndims = [
+        each
+        for name, branch in zip(slots, branched, strict=True)
+        for each in ndim[name] + [0] * branch
+    ]
     drawn = iter(context.random.from_numpy(operation, "changes", context.batch_size, draw, ndims))
-    context.random.show_drawn(lambda rng, count: _describe_jitter(names, *draw_jitter(operation, plans, rng, count)))
+    context.random.show_drawn(
+        lambda rng, count: _describe_jitter(names, *draw_jitter(operation, plans, rng, count))
+    )
     positions = context.to_device(_hue_positions(spec))
     for name, branch in zip(slots, branched, strict=True):
         nodes = (image, next(drawn), *([positions] if name == "hue" else []))
@@ -114,10 +135,11 @@ def jitter_plans(names: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
     The graph is one fixed sequence of operators, and each sample uses some of its slots.
 
     Returns:
-        The slots, each `"blend"`, `"contrast"` or `"hue"`; and int32 [orders, slots], one row for each order of
-        `names`. In a row, 0 stands for an unused slot and 1 for a used one; a used blend slot has the number of its
-        blend, from 1, in the order of `names`. Between all other slots there are slots for all blends. If contrast
-        and hue are both in `names`, contrast has a slot before hue and one after it.
+        The slots, each `"blend"`, `"contrast"` or `"hue"`; and int32 [orders, slots], one row for
+        each order of `names`. In a row, 0 stands for an unused slot and 1 for a used one; a used
+        blend slot has the number of its blend, from 1, in the order of `names`. Between all other
+        slots there are slots for all blends. If contrast and hue are both in `names`, contrast has
+        a slot before hue and one after it.
 
     """
     blends = [name for name in names if name in _BLENDS]
@@ -138,10 +160,13 @@ def jitter_plans(names: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
 def draw_jitter(
     operation: ColorJitter, plans: NDArray[np.int32], rng: np.random.Generator, batch_size: int
 ) -> tuple[NDArray[np.int32], dict[str, NDArray[np.float64]]]:
-    """Draw the plan of each image and the factors of its steps. If an image does not change, all its slots are unused.
+    """Draw the plan of each image and the factors of its steps.
+
+    If an image does not change, all its slots are unused.
 
     Returns:
-        The plans, int32 [N, slots], and for each name of an adjustment float64 [N] factors; for hue shifts in circles.
+        The plans, int32 [N, slots], and for each name of an adjustment float64 [N] factors; for hue
+        shifts in circles.
 
     """
     plan = plans[rng.integers(len(plans), size=batch_size)]
@@ -156,7 +181,9 @@ def draw_jitter(
 def _describe_jitter(
     names: Sequence[str], plan: NDArray[np.int32], factors: dict[str, NDArray[np.float64]]
 ) -> list[str]:
-    texts = [", ".join(f"{name} {factors[name][at]:.2f}" for name in names) for at in range(len(plan))]
+    texts = [
+        ", ".join(f"{name} {factors[name][at]:.2f}" for name in names) for at in range(len(plan))
+    ]
     return [text if used.any() else "" for text, used in zip(texts, plan, strict=True)]
 
 
@@ -167,10 +194,16 @@ def _amounts(
 
     The arguments of number 0 change nothing.
     """
-    # Saturation blends with gray, so its rows are the weights of gray. Brightness blends with black.
-    other = {"saturation": np.tile(_by_channel(_LUMA, spec), (3, 1)), "brightness": np.zeros((3, 3))}
+    # Saturation blends with gray, so its rows are the weights of gray. Brightness blends with
+    # black.
+    other = {
+        "saturation": np.tile(_by_channel(_LUMA, spec), (3, 1)),
+        "brightness": np.zeros((3, 3)),
+    }
     matrices = [np.broadcast_to(np.eye(3), (batch_size, 3, 3))] + [
-        other[name] + factors[name][:, None, None] * (np.eye(3) - other[name]) for name in names if name in _BLENDS
+        other[name] + factors[name][:, None, None] * (np.eye(3) - other[name])
+        for name in names
+        if name in _BLENDS
     ]
     shifts = np.stack([np.zeros(batch_size), factors["hue"]])[..., None] * (2 * np.pi)
     return {
@@ -187,7 +220,9 @@ def _blend(image: Node, matrix: Node) -> Node:
 
 def _adjust_contrast(spec: ImageSpec, context: GraphContext, image: Node, factor: Node) -> Node:
     # Pillow rounds the mean to an integer.
-    mean = math.floor(fn.reductions.mean(_transform_channels(image, _by_channel(_LUMA, spec), [0.5])))
+    mean = math.floor(
+        fn.reductions.mean(_transform_channels(image, _by_channel(_LUMA, spec), [0.5]))
+    )
     scaled = fn.coord_transform(image, M=factor, T=-_DOWN)
     return fn.cast(scaled + mean * context.to_device(1.0 - factor), dtype=types.UINT8)
 
@@ -204,20 +239,29 @@ def _value_chroma_hue(image: Node, positions: Node, spec: ImageSpec) -> tuple[No
     differences = np.array([[0.0, 1, -1], [-1, 0, 1], [1, -1, 0]])
     matrix = -differences if spec.color_space == "BGR" else differences
     from_channel = _transform_channels(image, matrix) / math.max(chroma, 1)
-    # The largest channel determines the hue. If two are equal, both give the same hue, and the last one is used.
-    return value, chroma, fn.reductions.max((from_channel + positions) * (image == value), axes=2, keep_dims=True)
+    # The largest channel determines the hue. If two are equal, both give the same hue, and the last
+    # one is used.
+    return (
+        value,
+        chroma,
+        fn.reductions.max((from_channel + positions) * (image == value), axes=2, keep_dims=True),
+    )
 
 
 def _adjust_hue(spec: ImageSpec, image: Node, shift: Node, positions: Node) -> Node:
     value, chroma, hue = _value_chroma_hue(image, positions, spec)
-    # A channel equals the value within 60 degrees of the hue, and value - chroma beyond 120 degrees. It is linear
-    # in between.
+    # A channel equals the value within 60 degrees of the hue, and value - chroma beyond 120
+    # degrees. It is linear in between.
     distance = math.acos(math.cos(_transform_channels(hue, np.full(3, np.pi / 3), shift)))
     top = fn.cast(value, dtype=types.FLOAT) + chroma
-    return fn.cast(top - chroma * (3 / np.pi) * math.clamp(distance, np.pi / 3, 2 * np.pi / 3), dtype=types.UINT8)
+    return fn.cast(
+        top - chroma * (3 / np.pi) * math.clamp(distance, np.pi / 3, 2 * np.pi / 3),
+        dtype=types.UINT8,
+    )
 
 
-# Grayscale, lighting, color spaces ------------------------------------------------------------------------------------
+# Grayscale, lighting, color spaces
+# ------------------------------------------------------------------------------------
 
 
 def _gray(image: Node, spec: ImageSpec) -> Node:
@@ -240,21 +284,30 @@ def _(operation: PCALighting, image: Node, spec: ImageSpec, context: GraphContex
 
     (shift,) = context.random.from_numpy(operation, "shift", context.batch_size, draw, (1,))
     unit = 1.0 if spec.is_uint8 else 255.0
-    context.random.show(lambda shift: f"colors {' '.join(f'{unit * each:+.0f}' for each in shift)}", lambda: (shift,))
-    return _transform_channels(image, np.eye(3), shift, dtype=types.UINT8 if spec.is_uint8 else types.FLOAT)
+    context.random.show(
+        lambda shift: f"colors {' '.join(f'{unit * each:+.0f}' for each in shift)}",
+        lambda: (shift,),
+    )
+    return _transform_channels(
+        image, np.eye(3), shift, dtype=types.UINT8 if spec.is_uint8 else types.FLOAT
+    )
 
 
 @apply.register
 def _(operation: ConvertColor, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     match operation.space:
-        case space if space == spec.color_space or (spec.color_space == "GRAY" and space in ("RGB", "BGR")):
+        case space if space == spec.color_space or (
+            spec.color_space == "GRAY" and space in ("RGB", "BGR")
+        ):
             return image
         case "RGB" | "BGR":
             return _transform_channels(image, np.eye(3)[::-1], dtype=types.UINT8)
         case "GRAY":
             return _gray(image, spec)
         case "YCbCr":
-            return _transform_channels(image, _by_channel(_YCBCR, spec), [0, 128, 128], dtype=types.UINT8)
+            return _transform_channels(
+                image, _by_channel(_YCBCR, spec), [0, 128, 128], dtype=types.UINT8
+            )
         case "HSV":
             return _hsv(image, spec, context)
     return _lab(image, spec)
@@ -270,8 +323,8 @@ def _hsv(image: Node, spec: ImageSpec, context: GraphContext) -> Node:
 
 
 def _lab(image: Node, spec: ImageSpec) -> Node:
-    # Two lookup tables: from sRGB bytes to linear light (0 to 65535), and from light to the cube root, which is
-    # linear near 0, as CIE Lab defines it.
+    # Two lookup tables: from sRGB bytes to linear light (0 to 65535), and from light to the cube
+    # root, which is linear near 0, as CIE Lab defines it.
     light = np.arange(256) / 255
     light = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)
     t = np.arange(65536) / 65535
@@ -286,4 +339,6 @@ def _lab(image: Node, spec: ImageSpec) -> Node:
 
 
 def _lookup(image: Node, values: NDArray[np.float64], dtype: object) -> Node:
-    return fn.lookup_table(image, keys=list(range(len(values))), values=values.tolist(), dtype=dtype)
+    return fn.lookup_table(
+        image, keys=list(range(len(values))), values=values.tolist(), dtype=dtype
+    )

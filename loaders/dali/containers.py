@@ -1,7 +1,7 @@
 """Operations that contain others: each image takes the results that were drawn for it.
 
-All contained operations run on all images, and the results are selected afterwards. Inside of a branch of the graph,
-operations could not draw random values.
+All contained operations run on all images, and the results are selected afterwards. Inside of a
+branch of the graph, operations could not draw random values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 
 
-def apply_chain(chain: Sequence[Operation], image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+def apply_chain(
+    chain: Sequence[Operation], image: Node, spec: ImageSpec, context: GraphContext
+) -> Node:
     """Add operations to the graph, one after another."""
     return apply_all(chain, image, spec, context)[0]
 
@@ -56,15 +58,24 @@ def _(operation: RandomOrder, image: Node, spec: ImageSpec, context: GraphContex
         return [np.ascontiguousarray(drawn[:, place]) for place in range(count)]
 
     known = operation.output(spec)
-    for index in context.random.from_numpy(operation, "order", context.batch_size, draw, [0] * count):
+    for index in context.random.from_numpy(
+        operation, "order", context.batch_size, draw, [0] * count
+    ):
         image = _pick(index, _run_all(operation.chains, index, image, known, context))
     return image
 
 
 def _run_all(
-    chains: Sequence[Sequence[Operation]], index: Node, image: Node, spec: ImageSpec, context: GraphContext
+    chains: Sequence[Sequence[Operation]],
+    index: Node,
+    image: Node,
+    spec: ImageSpec,
+    context: GraphContext,
 ) -> list[Node]:
-    """Add all chains to the graph, side by side. A preview describes for each image only its own chain."""
+    """Add all chains to the graph, side by side.
+
+    A preview describes for each image only its own chain.
+    """
     images = []
     for number, chain in enumerate(chains):
         first = context.random.shown

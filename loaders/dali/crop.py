@@ -1,4 +1,7 @@
-"""Crops: compute the region of an image to keep, and cut it out. `decode` uses it to decode only that region."""
+"""Crops: compute the region of an image to keep, and cut it out.
+
+`decode` uses it to decode only that region.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,12 @@ from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, Rand
 from loaders.transforms.fuse import CropResize, ResizeCrop
 from loaders.transforms.resize import Resize
 
-#: Number of times that DALI tries to draw a region that fits inside the image; the same as in torchvision.
+#: Number of times that DALI tries to draw a region that fits inside the image; the same as in
+#: torchvision.
 ATTEMPTS = 10
 
-#: Returns the shape of an image, [3] (height, width, channels), in the DALI dtype that it is called with.
+#: Returns the shape of an image, [3] (height, width, channels), in the DALI dtype that it is called
+#: with.
 ShapeOf: TypeAlias = Callable[[Any], Node]
 
 
@@ -30,8 +35,8 @@ class Region:
     Attributes:
         start: top and left, [2].
         shape: height and width, [2].
-        normalized: `True` if `start` and `shape` are fractions of the image's height and width, which DALI rounds
-            to pixels; `False` if they are pixels.
+        normalized: `True` if `start` and `shape` are fractions of the image's height and width,
+            which DALI rounds to pixels; `False` if they are pixels.
 
     """
 
@@ -42,10 +47,16 @@ class Region:
     @property
     def kwargs(self) -> dict[str, Any]:
         """Keyword arguments of DALI's slice operators: the axes and units."""
-        return {"axes": [0, 1], "normalized_anchor": self.normalized, "normalized_shape": self.normalized}
+        return {
+            "axes": [0, 1],
+            "normalized_anchor": self.normalized,
+            "normalized_shape": self.normalized,
+        }
 
 
-def find_region(crop: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, context: GraphContext) -> Region:
+def find_region(
+    crop: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, context: GraphContext
+) -> Region:
     """Return the region that a crop keeps of each image.
 
     Args:
@@ -56,12 +67,16 @@ def find_region(crop: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf,
     """
     match crop:
         case RandomResizedCrop() if drawn_by_dali(crop):
-            region = Region(*fn.random_crop_generator(shape_of(types.INT64), **attempt_kwargs(crop, context)))
+            region = Region(
+                *fn.random_crop_generator(shape_of(types.INT64), **attempt_kwargs(crop, context))
+            )
             context.random.show(describe_pixels, lambda: (region.start, region.shape))
             return region
         case RandomResizedCrop():
             shape = _bounded_shape(crop, shape_of(types.FLOAT), context)
-            draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=context.random.seed(crop, "place"))
+            draw = fn.random.uniform(
+                range=[0.0, 1.0], shape=[2], seed=context.random.seed(crop, "place")
+            )
             start = draw * (1.0 - shape)
             context.random.show(_describe_shares, lambda: (start, shape))
             return Region(start, shape, normalized=True)
@@ -102,15 +117,16 @@ def attempt_kwargs(crop: RandomResizedCrop, context: GraphContext) -> dict[str, 
 def _bounded_shape(crop: RandomResizedCrop, shape: Node, context: GraphContext) -> Node:
     """Draw the height and width of a region as fractions of the image's: float32 [2].
 
-    This is PaddleClas's method. With t = ratio * height / width, the area is at most min(t, 1 / t). The region takes
-    sqrt(area * t) of the width and sqrt(area / t) of the height.
+    This is PaddleClas's method. With t = ratio * height / width, the area is at most min(t, 1 / t).
+    The region takes sqrt(area * t) of the width and sqrt(area / t) of the height.
     """
     low, high = crop.ratio
     if crop.log_ratio:
         log_ratio = context.random.uniform(crop, "ratio", float(np.log(low)), float(np.log(high)))
     else:
         log_ratio = math.log(context.random.uniform(crop, "ratio", low, high))
-    # A weighted sum over log height, log width and log channels needs one operator less than a difference of two.
+    # A weighted sum over log height, log width and log channels needs one operator less than a
+    # difference of two.
     log_t = fn.reductions.sum(math.log(shape) * constant((1.0, -1.0, 0.0))) + log_ratio
     t_and_inverse = math.exp(log_t * constant((-1.0, 1.0)))
     largest = fn.reductions.min(t_and_inverse)
@@ -128,26 +144,35 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
     """
     room = sides - constant(crop.size)
     if crop.at == "random":
-        draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=context.random.seed(crop, "place"))
+        draw = fn.random.uniform(
+            range=[0.0, 1.0], shape=[2], seed=context.random.seed(crop, "place")
+        )
         possible = room + 1.0 if fits else math.abs(room) + 1.0
         start = math.floor(draw * possible)
         start = start if fits else start + math.min(room, 0.0)
-        context.random.show(lambda start: f"crop at {start[1]:.0f}, {start[0]:.0f}", lambda: (start,))
+        context.random.show(
+            lambda start: f"crop at {start[1]:.0f}, {start[0]:.0f}", lambda: (start,)
+        )
         return start
     half = room * 0.5
     if crop.rounding == "down":
         return math.floor(half)
     start = round_half_even(half)
-    # If the padding of a small image is odd, torchvision adds the smaller half at the top and the left.
+    # If the padding of a small image is odd, torchvision adds the smaller half at the top and the
+    # left.
     return start if fits else math.max(start, math.min(math.ceil(half), 0.0))
 
 
 def _cut(image: Node, region: Region, context: GraphContext) -> Node:
     fill = {} if context.mask_fill is None else {"fill_values": context.fill([])}
-    return fn.slice(image, region.start, region.shape, out_of_bounds_policy="pad", **fill, **region.kwargs)
+    return fn.slice(
+        image, region.start, region.shape, out_of_bounds_policy="pad", **fill, **region.kwargs
+    )
 
 
-def _apply_crop(crop: Crop | RandomResizedCrop | CropAtRatio, image: Node, context: GraphContext) -> Node:
+def _apply_crop(
+    crop: Crop | RandomResizedCrop | CropAtRatio, image: Node, context: GraphContext
+) -> Node:
     return _cut(image, find_region(crop, lambda dtype: image.shape(dtype=dtype), context), context)
 
 
@@ -158,7 +183,9 @@ def _(operation: Crop, image: Node, spec: ImageSpec, context: GraphContext) -> N
 
 @apply.register
 def _(operation: KeepSize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return fn.slice(image, start=[0, 0], shape=list(operation.size), axes=[0, 1], out_of_bounds_policy="error")
+    return fn.slice(
+        image, start=[0, 0], shape=list(operation.size), axes=[0, 1], out_of_bounds_policy="error"
+    )
 
 
 @apply.register
@@ -171,7 +198,11 @@ def _(operation: MultiCrop, image: Node, spec: ImageSpec, context: GraphContext)
     room = sides - constant(operation.size)
     starts = [room * constant(corner) for corner in ((0, 0), (0, 1), (1, 0), (1, 1))]
     region = Region(center, constant(operation.size))
-    crops = [_cut(each, replace(region, start=start), context) for each in images for start in (*starts, center)]
+    crops = [
+        _cut(each, replace(region, start=start), context)
+        for each in images
+        for start in (*starts, center)
+    ]
     return fn.reshape(fn.stack(*crops, axis=0), layout="FHWC")
 
 
@@ -194,7 +225,10 @@ def _(operation: CropResize, image: Node, spec: ImageSpec, context: GraphContext
     crop = operation.crop
     interp_type = interpolation(crop, crop.filter, context)
     attempts = attempt_kwargs(crop, context)
-    context.random.show(describe_pixels, lambda: fn.random_crop_generator(image.shape(dtype=types.INT64), **attempts))
+    context.random.show(
+        describe_pixels,
+        lambda: fn.random_crop_generator(image.shape(dtype=types.INT64), **attempts),
+    )
     return fn.random_resized_crop(
         image, size=list(crop.size), interp_type=interp_type, antialias=crop.antialias, **attempts
     )
@@ -210,4 +244,6 @@ def _(operation: ResizeCrop, image: Node, spec: ImageSpec, context: GraphContext
     start = _crop_start(crop, target, context, fits=True)
     begin = start / target
     end = (start + constant(crop.size)) / target
-    return resize(operation.resize, image, crop.size, context, roi_start=begin, roi_end=end, roi_relative=True)
+    return resize(
+        operation.resize, image, crop.size, context, roi_start=begin, roi_end=end, roi_relative=True
+    )

@@ -12,16 +12,21 @@ from loaders.transforms.fuse import DecodeCrop
 
 
 def decode(
-    encoded: Node, operation: Decode | DecodeCrop | Unpack, context: GraphContext, hw_decoder_load: float
+    encoded: Node,
+    operation: Decode | DecodeCrop | Unpack,
+    context: GraphContext,
+    hw_decoder_load: float,
 ) -> Node:
     """Decode images, or only the part of each that a later crop keeps, or reshape raw pixels.
 
     Args:
-        encoded: uint8 [bytes] per sample, on the CPU: a JPEG or another encoded image, or raw RGB pixels for
-            `Unpack`.
+        encoded: uint8 [bytes] per sample, on the CPU: a JPEG or another encoded image, or raw RGB
+            pixels for `Unpack`.
         operation: what to decode. `DecodeCrop` decodes only the region that its crop needs.
-        context: the device: with a GPU, DALI's mixed decoder takes bytes on the CPU and returns pixels on the GPU.
-        hw_decoder_load: share of the images, 0 to 1, that the GPU's hardware JPEG decoder takes. Ignored on the CPU.
+        context: the device: with a GPU, DALI's mixed decoder takes bytes on the CPU and returns
+            pixels on the GPU.
+        hw_decoder_load: share of the images, 0 to 1, that the GPU's hardware JPEG decoder takes.
+            Ignored on the CPU.
 
     Returns:
         uint8 HWC, with the channel order that `operation` sets.
@@ -40,21 +45,28 @@ def decode(
     if context.gpu:
         kwargs["hw_decoder_load"] = hw_decoder_load
     if isinstance(operation, DecodeCrop) and drawn_by_dali(operation.crop):
-        # Draws the same region as `fn.random_crop_generator` with the same seed, with 5% less CPU time.
+        # Draws the same region as `fn.random_crop_generator` with the same seed, with 5% less CPU
+        # time.
         attempts = attempt_kwargs(operation.crop, context)
         context.random.show(describe_pixels, lambda: _window(encoded, attempts))
         return fn.decoders.image_random_crop(encoded, **attempts, **kwargs)
     if isinstance(operation, DecodeCrop):
-        region = find_region(operation.crop, lambda dtype: fn.peek_image_shape(encoded, dtype=dtype), context)
-        return fn.decoders.image_slice(encoded, region.start, region.shape, **region.kwargs, **kwargs)
+        region = find_region(
+            operation.crop, lambda dtype: fn.peek_image_shape(encoded, dtype=dtype), context
+        )
+        return fn.decoders.image_slice(
+            encoded, region.start, region.shape, **region.kwargs, **kwargs
+        )
     if context.gpu:
-        # Interpolates chroma as the CPU decoder does. Evaluation decodes whole images, and its results
-        # should not depend on the device.
+        # Interpolates chroma as the CPU decoder does. Evaluation decodes whole images, and its
+        # results should not depend on the device.
         kwargs["jpeg_fancy_upsampling"] = True
     return fn.decoders.image(encoded, **kwargs)
 
 
 def _window(encoded: Node, attempts: dict[str, Any]) -> Sequence[Node]:
     """Return the start and the shape of the region that `fn.decoders.image_random_crop` draws."""
-    window: Sequence[Node] = fn.random_crop_generator(fn.peek_image_shape(encoded, dtype=types.INT64), **attempts)
+    window: Sequence[Node] = fn.random_crop_generator(
+        fn.peek_image_shape(encoded, dtype=types.INT64), **attempts
+    )
     return window

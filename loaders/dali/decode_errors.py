@@ -9,9 +9,11 @@ from loaders.dataset.index_check import find_index_error
 from loaders.dataset.split import OpenSplit, find_shard_error
 from manifests.errors import DamagedError, StoppedError
 
-#: Matches the message of an operator that fails while reading or decoding: the kind of operator, and DALI's reason.
+#: Matches the message of an operator that fails while reading or decoding: the kind of operator,
+#: and DALI's reason.
 _OPERATOR_ERROR = re.compile(
-    r"operator `nvidia\.dali\.fn\.(readers|decoders|peek_image_shape|reshape|slice)[.\w]*`.*?encountered:\s*(.*?)\s*"
+    r"operator"
+    r" `nvidia\.dali\.fn\.(readers|decoders|peek_image_shape|reshape|slice)[.\w]*`.*?encountered:\s*(.*?)\s*"
     r"(?:C\+\+ context|Current pipeline object|$)",
     re.DOTALL,
 )
@@ -36,7 +38,10 @@ class UndecodableError(DamagedError):
 
 
 class DecodeMemoryError(StoppedError, RuntimeError):
-    """There is not enough memory to decode a batch. A `RuntimeError` too, as DALI's own error is."""
+    """There is not enough memory to decode a batch.
+
+    A `RuntimeError` too, as DALI's own error is.
+    """
 
 
 def translate_error(error: Exception, split: OpenSplit) -> Exception:
@@ -47,9 +52,10 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
         split: what the pipeline reads.
 
     Returns:
-        An `IndexFileError` if a shard's DALI index is missing or damaged; a `DamagedError` if a record can't be read
-        or an image can't be decoded; a `DecodeMemoryError` if there is not enough memory to decode; a `RuntimeError` if
-        the pipeline has ended; otherwise `error` itself.
+        An `IndexFileError` if a shard's DALI index is missing or damaged; a `DamagedError` if a
+        record can't be read or an image can't be decoded; a `DecodeMemoryError` if there is not
+        enough memory to decode; a `RuntimeError` if the pipeline has ended; otherwise `error`
+        itself.
 
     """
     if isinstance(error, StopIteration):
@@ -59,7 +65,10 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
         return DecodeMemoryError(
             f"there is not enough memory to decode a batch (DALI says: {reason})",
             file=split.folder,
-            hint=f"reduce batch_size or prefetch, or run {verify} to find images whose header states a wrong size",
+            hint=(
+                f"reduce batch_size or prefetch, or run {verify} to find images whose header states"
+                " a wrong size"
+            ),
         )
     failure = _operator_failure(error)
     if failure is None or _NOT_THE_DATASET.search(failure[1]):
@@ -71,10 +80,16 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
         return file_error
     problems = {
         "readers": "a record cannot be read",
-        "slice": "an image is smaller than a transform needs, or does not have the size that the sample tables state",
+        "slice": (
+            "an image is smaller than a transform needs, or does not have the size that the sample"
+            " tables state"
+        ),
     }
     hints = {
-        "slice": f"put a resize first if images are small or have an EXIF orientation; {verify} finds damaged ones"
+        "slice": (
+            f"put a resize first if images are small or have an EXIF orientation; {verify} finds"
+            " damaged ones"
+        )
     }
     problem = problems.get(operator, "an image cannot be decoded")
     return (DamagedError if reading else UndecodableError)(
@@ -95,11 +110,18 @@ def decode_failure(error: Exception) -> str | None:
 def memory_failure(error: Exception) -> str | None:
     """Return DALI's reason if a decoder lacked memory; `None` if the error is another one."""
     failure = _operator_failure(error)
-    return failure[1] if failure and failure[0] == "decoders" and _NO_MEMORY.search(failure[1]) else None
+    return (
+        failure[1]
+        if failure and failure[0] == "decoders" and _NO_MEMORY.search(failure[1])
+        else None
+    )
 
 
 def _operator_failure(error: Exception) -> tuple[str, str] | None:
-    """Return the kind of operator that failed while it read or decoded, and DALI's reason; `None` for another error."""
+    """Return the kind of operator that failed while it read or decoded, and DALI's reason.
+
+    `None` for another error.
+    """
     match = _OPERATOR_ERROR.search(str(error))
     # Where DALI does not know the name of a file, the reason ends with a colon.
     return None if match is None else (match[1], " ".join(match[2].split()).rstrip(" :"))

@@ -92,7 +92,9 @@ class ShownStreams(RandomStreams):
     def show(self, describe: Callable[..., str], nodes: Callable[[], Sequence[Node]]) -> None:
         """Describe what was drawn for an image; see `RandomStreams.show`."""
         numbers = [self._add(node) for node in nodes()]
-        self._descriptions.append(_Description(lambda _, values: describe(*(values[number] for number in numbers))))
+        self._descriptions.append(
+            _Description(lambda _, values: describe(*(values[number] for number in numbers)))
+        )
 
     def show_drawn(self, describe: Callable[[np.random.Generator, int], Sequence[str]]) -> None:
         """Describe what `from_numpy` draws for the first batch of the first epoch."""
@@ -100,7 +102,10 @@ class ShownStreams(RandomStreams):
         self._descriptions.append(_Description(lambda image, _: texts[image]))
 
     def show_only(self, first: int, node: Node, value: int = 1) -> None:
-        """Keep the descriptions from number `first` on only for some images; see `RandomStreams.show_only`."""
+        """Keep the descriptions from number `first` on only for some images.
+
+        See `RandomStreams.show_only`.
+        """
         number = self._add(node)
         for each in self._descriptions[first:]:
             each.conditions.append((number, value))
@@ -118,7 +123,13 @@ class ShownStreams(RandomStreams):
         return [
             tuple(
                 ", ".join(
-                    filter(None, (self._descriptions[at].text(image, values[image]) for at in (*range(common), *part)))
+                    filter(
+                        None,
+                        (
+                            self._descriptions[at].text(image, values[image])
+                            for at in (*range(common), *part)
+                        ),
+                    )
                 )
                 for part in parts
             )
@@ -128,14 +139,23 @@ class ShownStreams(RandomStreams):
     def _values(self, pipeline: Pipeline) -> list[_Values]:
         constants = {at: node.value for at, node in enumerate(self._nodes) if _is_constant(node)}
         drawn = [at for at in range(len(self._nodes)) if at not in constants]
-        columns: dict[int, Sequence[Any]] = {at: [value] * self._batch_size for at, value in constants.items()}
+        columns: dict[int, Sequence[Any]] = {
+            at: [value] * self._batch_size for at, value in constants.items()
+        }
         if drawn:
             pipeline.set_outputs(*(self._nodes[at] for at in drawn))
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "The external source node")  # some of its outputs are not needed here
+                warnings.filterwarnings(
+                    "ignore", "The external source node"
+                )  # some of its outputs are not needed here
                 pipeline.build()
-            columns |= {at: [*map(_plain, output)] for at, output in zip(drawn, pipeline.run(), strict=True)}
-        return [[columns[at][image] for at in range(len(self._nodes))] for image in range(self._batch_size)]
+            columns |= {
+                at: [*map(_plain, output)] for at, output in zip(drawn, pipeline.run(), strict=True)
+            }
+        return [
+            [columns[at][image] for at in range(len(self._nodes))]
+            for image in range(self._batch_size)
+        ]
 
     def _add(self, node: Node) -> int:
         self._nodes.append(node)

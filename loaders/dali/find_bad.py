@@ -33,21 +33,25 @@ if TYPE_CHECKING:
 _ENCODED = "encoded"
 
 
-def find_bad_images(spec: LoaderSpec, position: Position, known: Collection[int], limit: int | None) -> dict[int, str]:
+def find_bad_images(
+    spec: LoaderSpec, position: Position, known: Collection[int], limit: int | None
+) -> dict[int, str]:
     """Decode the images of the batch that failed, and of those that DALI prepared behind it, one by one and whole.
 
     Args:
         spec: what the loader was built from.
         position: position of the loader when the batch failed.
         known: rows that are known to be bad, which are left out.
-        limit: how many bad images to find at most. On a GPU each takes seconds, because a new pipeline must start.
+        limit: how many bad images to find at most. On a GPU each takes seconds, because a new
+            pipeline must start.
 
     Returns:
         Why an image cannot be decoded, by its row in the split. Empty if all can.
 
     Raises:
         DamagedError: a shard or a sample table is missing or has changed.
-        DecodeMemoryError: there is not enough memory to decode an image whose header states a supported size.
+        DecodeMemoryError: there is not enough memory to decode an image whose header states a
+            supported size.
         RuntimeError: the device fails for another reason than an image.
 
     """
@@ -62,7 +66,9 @@ def find_bad_images(spec: LoaderSpec, position: Position, known: Collection[int]
 
         runs = range(position.read - 1, position.read + spec.options.prefetch)
         if isinstance(spec.order, PlannedOrder):
-            rows = np.concatenate([spec.order.rank_rows(position.skipped + run, position.started) for run in runs])
+            rows = np.concatenate(
+                [spec.order.rank_rows(position.skipped + run, position.started) for run in runs]
+            )
         else:
             rows = _replayed(spec, spec.order, tables, position.started, runs)
         rows = np.setdiff1d(rows, list(known))
@@ -103,7 +109,9 @@ def _replayed(
         (source,) = pipeline.run()
         if run in runs:
             rows.append(fields.rows(np.asarray(source.as_tensor())))
-    with delayed_interrupts():  # Python ignores an exception that Ctrl-C raises while a pipeline is destroyed.
+    with (
+        delayed_interrupts()
+    ):  # Python ignores an exception that Ctrl-C raises while a pipeline is destroyed.
         del pipeline
     return np.concatenate(rows)
 
@@ -113,7 +121,11 @@ _Decode: TypeAlias = "Callable[[LoaderSpec, Node, GraphContext], Sequence[Node]]
 
 
 def _undecodable(
-    spec: LoaderSpec, records: Images, rows: NDArray[np.int64], decode_one: _Decode, limit: int | None
+    spec: LoaderSpec,
+    records: Images,
+    rows: NDArray[np.int64],
+    decode_one: _Decode,
+    limit: int | None,
 ) -> dict[int, str]:
     bad: dict[int, str] = {}
     pipeline = None
@@ -134,8 +146,9 @@ def _undecodable(
                 raise translate_error(error, spec.split) from error
         if failed is not None:
             bad[row] = failed
-            # After an error, DALI's pipelines cannot be used any more. Not within `except`, where the error still
-            # refers to the pipeline: Python ignores an exception that Ctrl-C raises while a pipeline is destroyed.
+            # After an error, DALI's pipelines cannot be used any more. Not within `except`, where
+            # the error still refers to the pipeline: Python ignores an exception that Ctrl-C raises
+            # while a pipeline is destroyed.
             with delayed_interrupts():
                 pipeline = None
     with delayed_interrupts():
@@ -157,7 +170,11 @@ def _too_large(spec: LoaderSpec, error: RuntimeError, encoded: NDArray[np.uint8]
     height, width, *_ = np.asarray(shapes.as_tensor())[0].tolist()
     with delayed_interrupts():
         del pipeline
-    return f"{reason}: its header states {width} x {height} pixels" if height * width > MAX_PIXELS else None
+    return (
+        f"{reason}: its header states {width} x {height} pixels"
+        if height * width > MAX_PIXELS
+        else None
+    )
 
 
 def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Sequence[Node]:
@@ -165,15 +182,22 @@ def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Seq
     if not isinstance(first, DecodeCrop):
         whole: Any = first
         return [decode(encoded, whole, context, spec.options.hw_decoder_load)]
-    # Some damaged files can be decoded as a whole, but no region of them, even if the region is the whole image.
-    device = {"device": "mixed", "hw_decoder_load": spec.options.hw_decoder_load} if context.gpu else {"device": "cpu"}
+    # Some damaged files can be decoded as a whole, but no region of them, even if the region is the
+    # whole image.
+    device = (
+        {"device": "mixed", "hw_decoder_load": spec.options.hw_decoder_load}
+        if context.gpu
+        else {"device": "cpu"}
+    )
     return [
         decode(encoded, first.decode, context, spec.options.hw_decoder_load),
         fn.decoders.image_slice(encoded, [0.0, 0.0], [1.0, 1.0], **device),
     ]
 
 
-def _decode_label_image(kind: LabelImage, spec: LoaderSpec, encoded: Node, context: GraphContext) -> Sequence[Node]:
+def _decode_label_image(
+    kind: LabelImage, spec: LoaderSpec, encoded: Node, context: GraphContext
+) -> Sequence[Node]:
     del spec, context
     return [decode_label_image(encoded, kind)]
 

@@ -1,7 +1,8 @@
 """Flips, rotations and padding.
 
-Sizes and positions are float32 [2] (height before width, top before left) on the CPU. Each CPU operator takes
-approximately 1 microsecond per sample regardless of what it computes, so the graph uses few, vectorized operators.
+Sizes and positions are float32 [2] (height before width, top before left) on the CPU. Each CPU
+operator takes approximately 1 microsecond per sample regardless of what it computes, so the graph
+uses few, vectorized operators.
 """
 
 from __future__ import annotations
@@ -25,8 +26,16 @@ def _(operation: Flip, image: Node, spec: ImageSpec, context: GraphContext) -> N
 
 def flip_coin(operation: Flip, context: GraphContext) -> Node:
     """Draw whether to flip each sample: int32, 1 to flip, 0 to keep."""
-    coin = fn.random.coin_flip(probability=operation.probability, seed=context.random.seed(operation, "coin"))
-    how = "" if operation.axis == "horizontal" else " vertically" if operation.axis == "vertical" else " both ways"
+    coin = fn.random.coin_flip(
+        probability=operation.probability, seed=context.random.seed(operation, "coin")
+    )
+    how = (
+        ""
+        if operation.axis == "horizontal"
+        else " vertically"
+        if operation.axis == "vertical"
+        else " both ways"
+    )
     context.random.show(lambda coin: f"flipped{how}" if coin else "", lambda: (coin,))
     return coin
 
@@ -40,7 +49,9 @@ def _(operation: Rotate, image: Node, spec: ImageSpec, context: GraphContext) ->
     (fill,) = context.fill([operation.fill])
 
     def rotate(image: Node, angle: Node) -> Node:
-        return fn.rotate(image, angle=angle, keep_size=True, fill_value=fill, interp_type=interp_type)
+        return fn.rotate(
+            image, angle=angle, keep_size=True, fill_value=fill, interp_type=interp_type
+        )
 
     if operation.probability == 1:
         return rotate(image, angle)
@@ -61,7 +72,9 @@ def _(operation: RandomRightAngle, image: Node, spec: ImageSpec, context: GraphC
         lambda image: fn.flip(transpose(image), horizontal=1, vertical=0),
     ]
     turns = context.random.integers(operation, "turns", 4)
-    context.random.show(lambda turns: f"turned {90 * turns}\N{DEGREE SIGN}" if turns else "", lambda: (turns,))
+    context.random.show(
+        lambda turns: f"turned {90 * turns}\N{DEGREE SIGN}" if turns else "", lambda: (turns,)
+    )
     return select(turns, [image], branches)
 
 
@@ -116,7 +129,10 @@ def _pad_from_image(image: Node, operation: Pad) -> Node:
     DALI pads with constants only, so the borders are cut out, mirrored and concatenated.
     """
     sides = image.shape(dtype=types.INT32)
-    for axis, before, after in ((0, operation.top, operation.bottom), (1, operation.left, operation.right)):
+    for axis, before, after in (
+        (0, operation.top, operation.bottom),
+        (1, operation.left, operation.right),
+    ):
         image = fn.cat(
             *(_border(image, None, before, axis, operation.mode) if before else ()),
             image,
@@ -132,4 +148,8 @@ def _border(image: Node, end: Node | None, count: int, axis: int, mode: str) -> 
     start = [skip] if end is None else end - (length + skip)
     # DALI raises if the image has fewer rows or columns than are mirrored.
     inner = fn.slice(image, start=start, shape=[length], axes=[axis])
-    return [inner] * count if mode == "edge" else [fn.flip(inner, vertical=int(axis == 0), horizontal=int(axis == 1))]
+    return (
+        [inner] * count
+        if mode == "edge"
+        else [fn.flip(inner, vertical=int(axis == 0), horizontal=int(axis == 1))]
+    )

@@ -27,15 +27,21 @@ Node: TypeAlias = Any
 #: DALI's ``Pipeline``.
 Pipeline: TypeAlias = Any
 
-_DALI_TYPES = {"int32": types.INT32, "float32": types.FLOAT, "uint8": types.UINT8, "bool": types.BOOL}
+_DALI_TYPES = {
+    "int32": types.INT32,
+    "float32": types.FLOAT,
+    "uint8": types.UINT8,
+    "bool": types.BOOL,
+}
 
 
 class RandomStreams:
     """Random values for the graph: one draw per sample, on the CPU.
 
-    Each draw has its own stream, seeded with the seed of the graph, the `repr` of the operation that draws, and the
-    name of the draw. It does not depend on other parts of the graph, so a fused and an unfused graph draw the same
-    values. An operation that appears twice gets different values the second time.
+    Each draw has its own stream, seeded with the seed of the graph, the `repr` of the operation
+    that draws, and the name of the draw. It does not depend on other parts of the graph, so a fused
+    and an unfused graph draw the same values. An operation that appears twice gets different values
+    the second time.
     """
 
     def __init__(self, seed: int) -> None:
@@ -46,7 +52,9 @@ class RandomStreams:
         """Return a seed, 0 to 2**31 - 1, for a DALI operator that draws random values itself."""
         key = zlib.crc32(f"{owner!r} {name}".encode())
         self._uses[key] += 1
-        return int(np.random.SeedSequence([self._seed, key, self._uses[key]]).generate_state(1)[0] >> 1)
+        return int(
+            np.random.SeedSequence([self._seed, key, self._uses[key]]).generate_state(1)[0] >> 1
+        )
 
     def uniform(self, owner: Operation, name: str, low: float, high: float) -> Node:
         """Draw float32 uniformly from [`low`, `high`)."""
@@ -60,7 +68,9 @@ class RandomStreams:
 
     def coin(self, owner: Operation, name: str, probability: float) -> Node:
         """Draw a bool that is true with the given probability."""
-        return fn.random.coin_flip(probability=probability, dtype=types.BOOL, seed=self.seed(owner, name))
+        return fn.random.coin_flip(
+            probability=probability, dtype=types.BOOL, seed=self.seed(owner, name)
+        )
 
     def from_numpy(
         self,
@@ -72,23 +82,25 @@ class RandomStreams:
     ) -> Sequence[Node]:
         """Draw with NumPy, once per batch.
 
-        This is a single operator; the same arithmetic in DALI needs one operator per step. The generator is
-        created for each batch from the seed and the batch's number and has no other state, so a checkpoint of the
-        pipeline restores the draws.
+        This is a single operator; the same arithmetic in DALI needs one operator per step. The
+        generator is created for each batch from the seed and the batch's number and has no other
+        state, so a checkpoint of the pipeline restores the draws.
 
         Args:
             owner: the operation that uses the values.
             name: name of the draw.
             batch_size: samples in a batch.
-            draw: takes a generator and the batch size, and returns one array for each output, int32, float32, uint8
-                or bool. The first axis is the sample.
+            draw: takes a generator and the batch size, and returns one array for each output,
+                int32, float32, uint8 or bool. The first axis is the sample.
             ndims: number of dimensions of a sample, for each output.
 
         """
         seed = self.seed(owner, name)
         example = draw(np.random.default_rng(0), batch_size)
         nodes: Sequence[Node] = fn.external_source(
-            lambda batch: tuple(draw(np.random.default_rng([seed, batch.epoch_idx, batch.iteration]), batch_size)),
+            lambda batch: tuple(
+                draw(np.random.default_rng([seed, batch.epoch_idx, batch.iteration]), batch_size)
+            ),
             num_outputs=len(ndims),
             batch=True,
             batch_info=True,
@@ -108,7 +120,8 @@ class RandomStreams:
         """Describe what was drawn for an image.
 
         Args:
-            describe: takes the values of the nodes for one image; returns an empty text if nothing was changed.
+            describe: takes the values of the nodes for one image; returns an empty text if nothing
+                was changed.
             nodes: returns nodes on the CPU.
 
         """
@@ -131,10 +144,11 @@ class GraphContext:
         gpu: `True` if decoded images are on the GPU, `False` if the whole graph runs on the CPU.
         batch_size: samples in every batch that the pipeline computes.
         random: the random values.
-        mask_fill: value of the pixels that a mask gets from outside, if the nodes are masks and not images. Operations
-            then take the nearest pixel instead of a mean, which would be another class. `None` for images.
-        frames: whether the nodes are frames, which tell where the transforms put boxes (`loaders.dali.boxes`), and not
-            images.
+        mask_fill: value of the pixels that a mask gets from outside, if the nodes are masks and not
+            images. Operations then take the nearest pixel instead of a mean, which would be another
+            class. `None` for images.
+        frames: whether the nodes are frames, which tell where the transforms put boxes
+            (`loaders.dali.boxes`), and not images.
 
     """
 
@@ -158,7 +172,8 @@ def apply(operation: Operation, image: Node, spec: ImageSpec, context: GraphCont
     """Add an operation to the graph.
 
     Args:
-        operation: what to do. Each module of this package registers the operations that it implements.
+        operation: what to do. Each module of this package registers the operations that it
+            implements.
         image: HWC images that match `spec`.
         spec: size, channels, dtype and color space of `image`.
         context: where the graph runs, and its random values.
@@ -214,7 +229,10 @@ def _apply_one(operation: Operation, node: Node, spec: ImageSpec, context: Graph
 
 
 def constant(values: ArrayLike) -> Node:
-    """Return the same float32 array for every sample. Do not create it inside the branches of `where` and `select`."""
+    """Return the same float32 array for every sample.
+
+    Do not create it inside the branches of `where` and `select`.
+    """
     return types.Constant(np.array(values, np.float32))
 
 
@@ -229,8 +247,8 @@ class ReaderOutputs:
 
     Attributes:
         encoded: encoded images, or raw pixels: uint8 [bytes].
-        label: the label as the shard stores it: int64 [1] in TFRecord, uint8 [W] text in WebDataset. `None` if only
-            the sample tables contain labels, or if no field needs it.
+        label: the label as the shard stores it: int64 [1] in TFRecord, uint8 [W] text in
+            WebDataset. `None` if only the sample tables contain labels, or if no field needs it.
         source: the file and position of each record: uint8 [W] text. `None` if no field needs it.
         row: each sample's row in the split: an int64 scalar. `None` without a sampler.
         label_image: encoded masks or depth maps: uint8 [bytes]. `None` if no field needs them.

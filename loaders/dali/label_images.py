@@ -1,10 +1,11 @@
 """Label images, masks and depth maps, which get the geometric transforms of their images.
 
-The operations of the recipe are added to the graph once more, with a second `RandomStreams` of the same seed, so they
-draw the same values as for the image. `GraphContext.mask_fill` makes them take the nearest pixel.
+The operations of the recipe are added to the graph once more, with a second `RandomStreams` of the
+same seed, so they draw the same values as for the image. `GraphContext.mask_fill` makes them take
+the nearest pixel.
 
-All of this runs on the CPU, also if images are on the GPU: PNGs are decoded there anyway, and the kernels of the GPU
-take other pixels as the nearest ones, so that a mask would depend on the device.
+All of this runs on the CPU, also if images are on the GPU: PNGs are decoded there anyway, and the
+kernels of the GPU take other pixels as the nearest ones, so that a mask would depend on the device.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from loaders.dali.graph import GraphContext, Node, RandomStreams, apply_all, fn,
 from loaders.options import LabelImage
 from loaders.transforms.base import ImageSpec, Operation
 
-#: Value of pixels from outside the image: the class that losses and metrics ignore, and no measurement.
+#: Value of pixels from outside the image: the class that losses and metrics ignore, and no
+#: measurement.
 FILLS: dict[LabelImage, int] = {"mask": 255, "depth": 0}
 
 
@@ -32,9 +34,11 @@ def label_images(
     """Decode and transform the masks or depth maps of a batch.
 
     Args:
-        encoded: uint8 [bytes] per sample, on the CPU: PNGs with one channel, of the size of the upright image.
+        encoded: uint8 [bytes] per sample, on the CPU: PNGs with one channel, of the size of the
+            upright image.
         kind: masks have 8 bits per pixel, depth maps 16.
-        operations: the operations on the image, in order, not fused: a fused operation may read pixels in between.
+        operations: the operations on the image, in order, not fused: a fused operation may read
+            pixels in between.
         context: where the graph runs.
         seed: seed of the context's random values.
         views: the operations of each view, which follow; also not fused.

@@ -1,7 +1,7 @@
 """Mask parts of images: random erasing, cutout, grids, hide-and-seek.
 
-Positions and sizes of the parts are float32 vectors on the CPU: height before width, top before left. One or two
-operators then change the images.
+Positions and sizes of the parts are float32 vectors on the CPU: height before width, top before
+left. One or two operators then change the images.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, Ra
 _Array: TypeAlias = NDArray[Any]
 _Floats: TypeAlias = NDArray[np.floating[Any]]
 
-#: Shifts a grid by a fraction of a pixel, so that no pixel is exactly on an edge. There, the result would depend on
-#: the rounding of float32.
+#: Shifts a grid by a fraction of a pixel, so that no pixel is exactly on an edge. There, the result
+#: would depend on the rounding of float32.
 _OFF_EDGE = 0.005
 
 
@@ -32,18 +32,23 @@ def _sides(image: Node, spec: ImageSpec) -> Node:
 
 
 def _fill_values(values: Sequence[float], spec: ImageSpec) -> list[float]:
-    """Return fill values. For uint8 images they are rounded and clipped, because DALI keeps only the lowest 8 bits."""
+    """Return fill values.
+
+    For uint8 images they are rounded and clipped, because DALI keeps only the lowest 8 bits.
+    """
     return [float(each) for each in (np.clip(np.rint(values), 0, 255) if spec.is_uint8 else values)]
 
 
-# Erasing -------------------------------------------------------------------------------------------------------------
+# Erasing
+# --------------------------------------------------------------------------------------------------
 
 
 @apply.register
 def _(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     start, part, *color = _part(operation, image, spec, context)
     context.random.show(
-        lambda start, part: describe_pixels(start, part, "erased") if start[0] >= 0 else "", lambda: (start, part)
+        lambda start, part: describe_pixels(start, part, "erased") if start[0] >= 0 else "",
+        lambda: (start, part),
     )
     fill = _fill_values(operation.fill, spec)
 
@@ -77,7 +82,9 @@ def _noise(operation: RandomErasing, part: Node, spec: ImageSpec, context: Graph
     return fn.cast(noise, dtype=types.UINT8) if spec.is_uint8 else noise
 
 
-def _part(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext) -> tuple[Node, ...]:
+def _part(
+    operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext
+) -> tuple[Node, ...]:
     """Return the top left corner and the sides of the part, [2] each, and in mode `"color"` its color, [3].
 
     For samples without a mask, the part is one pixel outside the image.
@@ -86,14 +93,18 @@ def _part(operation: RandomErasing, image: Node, spec: ImageSpec, context: Graph
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
         candidates, place = draw_candidates(operation, batch_size, rng), rng.random((batch_size, 2))
-        outputs = [candidates, place] if size is None else [*first_that_fits(candidates, place, size)]
+        outputs = (
+            [candidates, place] if size is None else [*first_that_fits(candidates, place, size)]
+        )
         if operation.mode == "color":
             color = rng.standard_normal((batch_size, 3))
             outputs.append(np.clip(np.floor(color + 0.5), 0, 255) if spec.is_uint8 else color)
         return [each.astype(np.float32) for each in outputs]
 
     ndims = [1 if size else 2, 1] + [1] * (operation.mode == "color")
-    first, second, *color = context.random.from_numpy(operation, "part", context.batch_size, draw, ndims)
+    first, second, *color = context.random.from_numpy(
+        operation, "part", context.batch_size, draw, ndims
+    )
     if size is None:
         first, second = _first_that_fits(first, second, operation.attempts, _sides(image, spec))
     return first, second, *color
@@ -124,11 +135,13 @@ def first_that_fits(candidates: _Floats, place: _Floats, size: Size) -> tuple[_F
 
     Args:
         candidates: the result of `draw_candidates`.
-        place: the position of the part as fractions of the number of possible positions, in [0, 1): [N, 2].
+        place: the position of the part as fractions of the number of possible positions, in [0, 1):
+            [N, 2].
         size: height and width of the images.
 
     Returns:
-        Two arrays [N, 2], in pixels. If no candidate fits, the part is one pixel at -1, outside the image.
+        Two arrays [N, 2], in pixels. If no candidate fits, the part is one pixel at -1, outside the
+        image.
 
     """
     sides = np.floor(candidates * np.sqrt(size[0] * size[1]) + 0.5)
@@ -159,7 +172,8 @@ def _scale(place: Node, counts: Node) -> Node:
     return math.min(math.floor(place * counts), counts - 1.0)
 
 
-# Cutout, grids, cells -----------------------------------------------------------------------------------------------
+# Cutout, grids, cells
+# -----------------------------------------------------------------------------------------------
 
 
 @apply.register
@@ -179,7 +193,8 @@ def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) ->
     if size is None:
         start = _scale(start, _sides(image, spec)) - half
     context.random.show(
-        lambda start: " ".join(f"cutout at {left:.0f}, {top:.0f}" for top, left in start), lambda: (start,)
+        lambda start: " ".join(f"cutout at {left:.0f}, {top:.0f}" for top, left in start),
+        lambda: (start,),
     )
     if operation.fill is not None:
         return fn.erase(
@@ -189,7 +204,9 @@ def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) ->
             fill_value=_fill_values(operation.fill, spec),
         )
     for hole in range(count):
-        image = fn.erase(image, anchor=start[hole], shape=[2 * half] * 2, fill_value=colors[0][hole])
+        image = fn.erase(
+            image, anchor=start[hole], shape=[2 * half] * 2, fill_value=colors[0][hole]
+        )
     return image
 
 
@@ -211,7 +228,10 @@ def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) 
         return masked if operation.hide == "squares" else image - masked
 
     first = context.random.shown
-    nodes = (image, *context.random.from_numpy(operation, "grid", context.batch_size, draw, [0] * 5))
+    nodes = (
+        image,
+        *context.random.from_numpy(operation, "grid", context.batch_size, draw, [0] * 5),
+    )
     context.random.show(lambda period: f"grid of {period} px", lambda: (nodes[1],))
     if operation.probability == 1:
         return hide(*nodes)
@@ -223,7 +243,8 @@ def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) 
 @apply.register
 def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     size = spec.size
-    # One pixel for each cell of the finest grid, 0 if the cell is hidden. Coarser grids use only some of these pixels.
+    # One pixel for each cell of the finest grid, 0 if the cell is hidden. Coarser grids use only
+    # some of these pixels.
     finest = min(each for each in operation.sizes if each)
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
@@ -232,14 +253,17 @@ def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContex
         outputs = [cell > 0, matrix.astype(np.float32)]
         if size:
             counts = [-(-side // finest) for side in size]
-            outputs.append((rng.random((batch_size, *counts, 1)) >= operation.probability).astype(np.uint8))
+            outputs.append(
+                (rng.random((batch_size, *counts, 1)) >= operation.probability).astype(np.uint8)
+            )
         return outputs
 
     hidden, matrix, *cells = context.random.from_numpy(
         operation, "cells", context.batch_size, draw, [0, 2, 3][: 3 if size else 2]
     )
     context.random.show(
-        lambda hidden, matrix: f"cells of {1 / matrix[0, 0]:.0f} px" if hidden else "", lambda: (hidden, matrix)
+        lambda hidden, matrix: f"cells of {1 / matrix[0, 0]:.0f} px" if hidden else "",
+        lambda: (hidden, matrix),
     )
     sides = _sides(image, spec)
     if size is None:
@@ -256,11 +280,13 @@ def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContex
     def hide(image: Node, cells: Node, sides: Node, matrix: Node) -> Node:
         return image * fn.warp_affine(cells, matrix=matrix, size=sides, interp_type=types.INTERP_NN)
 
-    return where(hidden, (image, context.to_device(fn.reshape(cells[0], layout="HWC")), sides, matrix), hide)
+    return where(
+        hidden, (image, context.to_device(fn.reshape(cells[0], layout="HWC")), sides, matrix), hide
+    )
 
 
-#: Maps a part's start and shape and the image's shape, [6], to the starts and shapes of the four rectangles above,
-#: below, left and right of the part, [16].
+#: Maps a part's start and shape and the image's shape, [6], to the starts and shapes of the four
+#: rectangles above, below, left and right of the part, [16].
 _AROUND = np.array([
     [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0],
     [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0],
@@ -278,11 +304,18 @@ def _(operation: KeepPart, image: Node, spec: ImageSpec, context: GraphContext) 
         num_attempts=10,
         seed=context.random.seed(operation, "part"),
     )
-    numbers = fn.cat(fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image, spec))
+    numbers = fn.cat(
+        fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image, spec)
+    )
     around = fn.reductions.sum(constant(_AROUND) * numbers, axes=1)
 
     def fill(image: Node, around: Node) -> Node:
-        return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=_fill_values([operation.fill], spec))
+        return fn.erase(
+            image,
+            anchor=around[:8],
+            shape=around[8:],
+            fill_value=_fill_values([operation.fill], spec),
+        )
 
     first = context.random.shown
     context.random.show(partial(describe_pixels, what="kept"), lambda: (start, part))

@@ -1,4 +1,7 @@
-"""Mix the images of a batch: mixup, CutMix and similar operations. Labels are mixed after the graph."""
+"""Mix the images of a batch: mixup, CutMix and similar operations.
+
+Labels are mixed after the graph.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,16 @@ def mix(
         operations: the operation to run, as a sequence of length 1.
         images: HWC images that match `spec`.
         spec: size, channels, dtype and color space of `images`; the size must be known.
-        context: where the graph runs, and its random values. All samples of a batch are mixed, including those that
-            pad the last batch.
-        with_images: whether to mix the images. If `False`, the images are returned unchanged and only the partners
-            and shares for the labels are drawn. Their values do not depend on `with_images`.
+        context: where the graph runs, and its random values. All samples of a batch are mixed,
+            including those that pad the last batch.
+        with_images: whether to mix the images. If `False`, the images are returned unchanged and
+            only the partners and shares for the labels are drawn. Their values do not depend on
+            `with_images`.
 
     Returns:
-        A tuple: float32 HWC images, or `images` if not `with_images`; the index of each sample's partner in the batch,
-        an int32 scalar; and the share of the sample's own label, a float32 scalar from 0 to 1. Partner and share are
-        on the CPU.
+        A tuple: float32 HWC images, or `images` if not `with_images`; the index of each sample's
+        partner in the batch, an int32 scalar; and the share of the sample's own label, a float32
+        scalar from 0 to 1. Partner and share are on the CPU.
 
     Raises:
         CallError: there is more than one operation.
@@ -56,11 +60,16 @@ def mix(
         return blend.partner, blend.share, *(blend.factors if with_images else ())
 
     ndims = (0, 0, 3, 3) if with_images else (0, 0)
-    partner, share, *factors = context.random.from_numpy(mixing, "blend", context.batch_size, draw, ndims)
-    context.random.show(lambda share: f"{share:.0%} of this image" if share < 1 else "", lambda: (share,))
+    partner, share, *factors = context.random.from_numpy(
+        mixing, "blend", context.batch_size, draw, ndims
+    )
+    context.random.show(
+        lambda share: f"{share:.0%} of this image" if share < 1 else "", lambda: (share,)
+    )
     if not factors:
         return images, partner, share
-    # Only the row and column factors are copied to the GPU; it multiplies them to get the weight of each pixel.
+    # Only the row and column factors are copied to the GPU; it multiplies them to get the weight of
+    # each pixel.
     rows, columns = map(context.to_device, factors)
     weight = rows * columns
     mixed = images * (1.0 - weight) + fn.permute_batch(images, indices=partner) * weight

@@ -10,8 +10,14 @@ from loaders.transforms.base import ImageSpec
 from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
 from loaders.transforms.fuse import FlipNormalize
 
-#: The dtype that DALI returns for each dtype of a batch. DALI has no bfloat16, so the framework converts float32.
-_DTYPES = {"float16": types.FLOAT16, "float32": types.FLOAT, "bfloat16": types.FLOAT, "uint8": types.UINT8}
+#: The dtype that DALI returns for each dtype of a batch. DALI has no bfloat16, so the framework
+#: converts float32.
+_DTYPES = {
+    "float16": types.FLOAT16,
+    "float32": types.FLOAT,
+    "bfloat16": types.FLOAT,
+    "uint8": types.UINT8,
+}
 
 
 def finish(
@@ -27,7 +33,8 @@ def finish(
 
     Args:
         image: HWC images, or NHWC for images of several crops.
-        last: the normalization if it is the last operation, else `None`. One DALI operator normalizes and converts.
+        last: the normalization if it is the last operation, else `None`. One DALI operator
+            normalizes and converts.
         spec: size, channels and number of crops of `image`.
         context: where the graph runs, and its random values.
         dtype: `"float16"`, `"bfloat16"` (returned as float32), `"float32"` or `"uint8"`.

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from loaders.dali.boxes import frames
 from loaders.dali.decode import decode
-from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, ReaderOutputs, apply_all, dali
+from loaders.dali.graph import (
+    GraphContext,
+    Node,
+    Pipeline,
+    RandomStreams,
+    ReaderOutputs,
+    apply_all,
+    dali,
+)
 from loaders.dali.label_images import label_images
 from loaders.dali.mixing import mix
 from loaders.dali.normalize import finish
@@ -35,22 +43,26 @@ def make_pipeline(
 
     Its outputs, in order:
 
-    1. the images, if `"image"` is one of the fields: on the GPU if there is one, in the dtype and layout of the batch;
-       one output for each view if the recipe has views,
-    2. the masks or depth maps, if they are one of the fields, on the same device, for each view; see
-       `loaders.dali.label_images`,
+    1. the images, if `"image"` is one of the fields: on the GPU if there is one, in the dtype and
+       layout of the batch; one output for each view if the recipe has views,
+    2. the masks or depth maps, if they are one of the fields, on the same device, for each view;
+       see `loaders.dali.label_images`,
     3. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
-    4. the frames of the images, if the fields contain boxes, on the CPU, for each view; see `loaders.dali.boxes`,
-    5. if the recipe mixes images: each sample's int32 partner and float32 share of its own label, on the CPU.
+    4. the frames of the images, if the fields contain boxes, on the CPU, for each view; see
+      `loaders.dali.boxes`,
+    5. if the recipe mixes images: each sample's int32 partner and float32 share of its own label,
+      on the CPU.
 
     Args:
         read: adds the reader to the graph and returns its outputs.
         recipe: how images are mixed.
         operations: the recipe's operations on an image, fused.
-        options: device, batch size, threads, dtype, layout, fields and the other options of the loader.
+        options: device, batch size, threads, dtype, layout, fields and the other options of the
+            loader.
         seed: seed of the transforms; different on each rank.
         views: the operations of each of the recipe's views, fused.
-        checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first epoch.
+        checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first
+            epoch.
         label_image: what the label images are, if a field needs them.
         with_frames: whether to return the frames, which tell where the transforms put boxes.
         random: the random values; `None` for those of `seed`.
@@ -79,17 +91,23 @@ def make_pipeline(
         elif recipe.mixing:
             image, spec = apply_all(remaining, image, spec, context)
             image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)
-            images = [finish(image, None, spec, context, dtype=options.dtype, layout=options.layout)]
+            images = [
+                finish(image, None, spec, context, dtype=options.dtype, layout=options.layout)
+            ]
         else:
             images = [finished(remaining, image, spec, context, options)]
         written = [view.operations for view in recipe.views] or [()]
         labels, moved = [], []
         if label_image is not None and records.label_image is not None:
-            labels = label_images(records.label_image, label_image, recipe.operations, context, seed, views=written)
+            labels = label_images(
+                records.label_image, label_image, recipe.operations, context, seed, views=written
+            )
         if with_frames:
             moved = frames(records.encoded, recipe.operations, context, seed, views=written)
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
-        pipeline.set_outputs(*(images if with_images else []), *labels, *records.metadata, *moved, *extra)
+        pipeline.set_outputs(
+            *(images if with_images else []), *labels, *records.metadata, *moved, *extra
+        )
     return pipeline
 
 
@@ -109,10 +127,18 @@ def new_pipeline(options: ResolvedOptions, seed: int, checkpoint: bytes = b"") -
 
 
 def finished(
-    operations: Sequence[Operation], image: Node, spec: ImageSpec, context: GraphContext, options: ResolvedOptions
+    operations: Sequence[Operation],
+    image: Node,
+    spec: ImageSpec,
+    context: GraphContext,
+    options: ResolvedOptions,
 ) -> Node:
     """Apply operations to images of `spec`, and convert the result to the dtype and layout of the batch."""
-    last = operations[-1] if operations and isinstance(operations[-1], (Normalize, FlipNormalize)) else None
+    last = (
+        operations[-1]
+        if operations and isinstance(operations[-1], (Normalize, FlipNormalize))
+        else None
+    )
     image, spec = apply_all(operations[:-1] if last else operations, image, spec, context)
     return finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
 
@@ -126,5 +152,8 @@ def keep_pipelines(pipelines: Iterable[Pipeline]) -> None:
 
 
 def release_memory() -> None:
-    """Free the memory in DALI's pools that no pipeline uses. The pools are global and outlive pipelines."""
+    """Free the memory in DALI's pools that no pipeline uses.
+
+    The pools are global and outlive pipelines.
+    """
     dali.backend.ReleaseUnusedMemory()

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from loaders.dali.conditional import select, where
 from loaders.dali.graph import GraphContext, Node, apply, fn, types
-from loaders.dali.policy_sampling import StepTable, draw_chains, draw_shares, draw_steps, make_step_table
+from loaders.dali.policy_sampling import (
+    StepTable,
+    draw_chains,
+    draw_shares,
+    draw_steps,
+    make_step_table,
+)
 from loaders.dali.policy_steps import ROUND_DOWN, branch
 from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.policies import MixedChains, RandomSteps, SubPolicies
@@ -24,11 +30,19 @@ def _(operation: SubPolicies, image: Node, spec: ImageSpec, context: GraphContex
 
 @apply.register
 def _(operation: RandomSteps, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _apply_in_order(operation, operation.count, image, spec.size, context) if operation.count else image
+    return (
+        _apply_in_order(operation, operation.count, image, spec.size, context)
+        if operation.count
+        else image
+    )
 
 
 def _apply_in_order(
-    operation: SubPolicies | RandomSteps, length: int, image: Node, size: Size | None, context: GraphContext
+    operation: SubPolicies | RandomSteps,
+    length: int,
+    image: Node,
+    size: Size | None,
+    context: GraphContext,
 ) -> Node:
     table = make_step_table(operation)
 
@@ -36,7 +50,9 @@ def _apply_in_order(
         return table.graph_inputs(draw_steps(operation, table, size, rng, count), size)
 
     inputs = _draw(operation, draw, context)
-    context.random.show_drawn(lambda rng, count: table.describe(draw_steps(operation, table, size, rng, count)))
+    context.random.show_drawn(
+        lambda rng, count: table.describe(draw_steps(operation, table, size, rng, count))
+    )
     for _ in range(length):
         image = _apply_step(table, image, inputs, size, context)
     return image
@@ -71,7 +87,9 @@ def _(operation: MixedChains, image: Node, spec: ImageSpec, context: GraphContex
 def _weighted_sum(*nodes: Node) -> Node:
     """Return the sum of images, each times its share; the nodes are all images, then all shares."""
     middle = len(nodes) // 2
-    result, *others = (image * share for image, share in zip(nodes[:middle], nodes[middle:], strict=True))
+    result, *others = (
+        image * share for image, share in zip(nodes[:middle], nodes[middle:], strict=True)
+    )
     for other in others:
         result = result + other
     return fn.cast(result + ROUND_DOWN, dtype=types.UINT8)
@@ -88,7 +106,9 @@ def _apply_step(
 
 
 def _draw(
-    operation: SubPolicies | RandomSteps | MixedChains, draw: Callable[..., list[NDArray[Any]]], context: GraphContext
+    operation: SubPolicies | RandomSteps | MixedChains,
+    draw: Callable[..., list[NDArray[Any]]],
+    context: GraphContext,
 ) -> Iterator[Node]:
     ndims = [array.ndim - 1 for array in draw(np.random.default_rng(0), 1)]
     if not ndims:

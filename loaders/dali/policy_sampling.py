@@ -35,7 +35,8 @@ _COLUMNS = (
     "rounding", "of_side", "vertical", "signed", "sign",
 )  # fmt: skip
 
-#: Added before rounding down, because a float32 may be slightly below the integer that it represents.
+#: Added before rounding down, because a float32 may be slightly below the integer that it
+#: represents.
 _EPSILON = 1e-4
 
 
@@ -46,12 +47,14 @@ class DrawnSteps:
     Attributes:
         branch: each step's index in `StepTable.families`: int32 [S, N].
         settings: each step's settings, as in `policy_steps.settings`: float64 [S, N, 9].
-        center: the center of a cutout, down and right, as fractions of the image: float64 [S, N, 2].
+        center: the center of a cutout, down and right, as fractions of the image: float64 [S, N,
+            2].
         rows: the row of each step in the table: [S, N].
         positions: its position in the row; broadcast against `rows`.
         applied: whether it is applied: [S, N].
         change: what is added to its argument at level 0: float64 [S, N].
-        share: the same as a share of a side, for shifts whose pixels only the graph knows; `None` if it knows none.
+        share: the same as a share of a side, for shifts whose pixels only the graph knows; `None`
+            if it knows none.
 
     """
 
@@ -69,9 +72,9 @@ class StepTable:
     """Rows of steps as an array of numbers. One row is drawn for each image.
 
     Attributes:
-        families: the families of the steps. Each is a branch of the graph. `"identity"` is the first if some images may
-            stay unchanged. The others follow from most to least frequent, so that most images take a short path in
-            the tree of branches.
+        families: the families of the steps. Each is a branch of the graph. `"identity"` is the
+            first if some images may stay unchanged. The others follow from most to least frequent,
+            so that most images take a short path in the tree of branches.
         shares: the expected share of each family, relative to all steps.
 
     """
@@ -86,7 +89,8 @@ class StepTable:
         """Build the table.
 
         Args:
-            rows: sequences of steps that are applied one after another. Shorter rows are filled with `"identity"`.
+            rows: sequences of steps that are applied one after another. Shorter rows are filled
+                with `"identity"`.
             row_probabilities: probability of each row; `None` if all are equally likely.
             probability: probability that an image gets any step at all.
 
@@ -94,14 +98,22 @@ class StepTable:
         rows = list(rows)
         longest = max(map(len, rows))
         rows = [(*row, *[_IDENTITY] * (longest - len(row))) for row in rows]
-        shares: dict[tuple[Any, ...], float] = {family(_IDENTITY): 1 - probability} if probability < 1 else {}
-        for row, row_probability in zip(rows, row_probabilities or [1 / len(rows)] * len(rows), strict=True):
+        shares: dict[tuple[Any, ...], float] = (
+            {family(_IDENTITY): 1 - probability} if probability < 1 else {}
+        )
+        for row, row_probability in zip(
+            rows, row_probabilities or [1 / len(rows)] * len(rows), strict=True
+        ):
             for step in row:
                 share = probability * row_probability / longest
                 shares[family(step)] = shares.get(family(step), 0) + share * step.probability
                 if step.probability < 1:
-                    shares[family(_IDENTITY)] = shares.get(family(_IDENTITY), 0) + share * (1 - step.probability)
-        self.families = tuple(sorted(shares, key=lambda key: (key[0] != "identity", -shares[key], key)))
+                    shares[family(_IDENTITY)] = shares.get(family(_IDENTITY), 0) + share * (
+                        1 - step.probability
+                    )
+        self.families = tuple(
+            sorted(shares, key=lambda key: (key[0] != "identity", -shares[key], key))
+        )
         self.shares = [shares[key] for key in self.families]
         self._numbers = np.array([[self._row(step) for step in row] for row in rows])
         self._steps = rows
@@ -110,7 +122,9 @@ class StepTable:
         level, amount = step.level, step.amount
         base, change = settings(step)
         if amount.of_side and not step.name.startswith("translate"):
-            raise TypeError(f"Amount(of_side=True) is for translate_x and translate_y, not for {step.name}")
+            raise TypeError(
+                f"Amount(of_side=True) is for translate_x and translate_y, not for {step.name}"
+            )
         rounding = {"none": NOT_ROUNDED, "down": _EPSILON, "nearest": 0.5}[amount.rounding]
         return [
             step.probability, self.families.index(family(step)),
@@ -133,7 +147,8 @@ class StepTable:
             rng: the generator.
             rows: the row of each step of each image: [S, N].
             positions: the position of each step in its row; broadcast against `rows`.
-            size: height and width of the images. If `None`, the graph computes shifts that are fractions of a side.
+            size: height and width of the images. If `None`, the graph computes shifts that are
+                fractions of a side.
             applied: whether each step is applied at all: [S, N] or [N]; `None` if all are.
 
         """
@@ -149,11 +164,17 @@ class StepTable:
         if size is None:
             share = sign * amount
             in_graph = row["of_side"] > 0
-            base = base + share_of_side(row["vertical"], amount, sign, row["rounding"]) * in_graph[..., None]
+            base = (
+                base
+                + share_of_side(row["vertical"], amount, sign, row["rounding"])
+                * in_graph[..., None]
+            )
             amount = np.where(in_graph, 0, amount)
         else:
             amount = amount * np.where(row["of_side"] > 0, np.where(row["vertical"] > 0, *size), 1)
-        amount = np.where(row["rounding"] == NOT_ROUNDED, amount, np.floor(amount + row["rounding"]))
+        amount = np.where(
+            row["rounding"] == NOT_ROUNDED, amount, np.floor(amount + row["rounding"])
+        )
         signed = sign * amount
         return DrawnSteps(
             branch=(row["branch"] * is_applied).astype(np.int32),
@@ -194,14 +215,18 @@ class StepTable:
     def graph_inputs(self, drawn: DrawnSteps, size: Size | None) -> list[NDArray[Any]]:
         """Return the inputs of the graph for each step in order: int32 [N] branches, float32 [N, 3, 3] settings.
 
-        Branches are left out if there is only one, and settings if no branch takes them, because DALI warns about
-        unused outputs.
+        Branches are left out if there is only one, and settings if no branch takes them, because
+        DALI warns about unused outputs.
         """
         prepared = np.zeros((*drawn.branch.shape, 3, 3))
         for number, key in enumerate(self.families):
             in_family = drawn.branch == number
-            prepared[in_family] = prepare(key, drawn.settings[in_family], drawn.center[in_family], size)
-        arrays = [drawn.branch] * self.has_branches + [prepared.astype(np.float32)] * self.has_settings
+            prepared[in_family] = prepare(
+                key, drawn.settings[in_family], drawn.center[in_family], size
+            )
+        arrays = [drawn.branch] * self.has_branches + [
+            prepared.astype(np.float32)
+        ] * self.has_settings
         return [array for step in zip(*arrays, strict=True) for array in step]
 
 
@@ -220,7 +245,9 @@ def _draw_level(row: dict[str, Numbers], rng: np.random.Generator) -> Numbers:
     unit = rng.random(row["low"].shape)
     binned = np.floor(unit * row["bins"]) / np.maximum(row["bins"] - 1, 1)
     level = row["low"] + row["spread"] * np.where(row["bins"] > 0, binned, unit)
-    noisy = np.clip(level + row["std"] * rng.standard_normal(level.shape), row["minimum"], row["maximum"])
+    noisy = np.clip(
+        level + row["std"] * rng.standard_normal(level.shape), row["minimum"], row["maximum"]
+    )
     return np.where(row["std"] > 0, noisy, level)
 
 
@@ -240,7 +267,11 @@ def make_step_table(operation: SubPolicies | RandomSteps | MixedChains) -> StepT
 
 
 def draw_steps(
-    operation: SubPolicies | RandomSteps, table: StepTable, size: Size | None, rng: np.random.Generator, count: int
+    operation: SubPolicies | RandomSteps,
+    table: StepTable,
+    size: Size | None,
+    rng: np.random.Generator,
+    count: int,
 ) -> DrawnSteps:
     """Draw the steps for `count` images, in the order in which they are applied."""
     rows, positions = _draw_rows(operation, rng, count)
@@ -250,7 +281,10 @@ def draw_steps(
 def _draw_rows(
     operation: SubPolicies | RandomSteps, rng: np.random.Generator, count: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Draw the row of each step of `count` images, [S, N]. Also return the position of each step in its row."""
+    """Draw the row of each step of `count` images, [S, N].
+
+    Also return the position of each step in its row.
+    """
     if isinstance(operation, SubPolicies):
         positions = np.arange(max(map(len, operation.sequences)))[:, None]
         row = rng.integers(len(operation.sequences), size=count)
@@ -264,11 +298,22 @@ def _draw_rows(
 
 
 def draw_chains(
-    operation: MixedChains, table: StepTable, size: Size | None, rng: np.random.Generator, applied: NDArray[np.bool_]
+    operation: MixedChains,
+    table: StepTable,
+    size: Size | None,
+    rng: np.random.Generator,
+    applied: NDArray[np.bool_],
 ) -> DrawnSteps:
-    """Draw the steps of all chains, chain by chain; `applied` is `False` for images that get no step."""
+    """Draw the steps of all chains, chain by chain.
+
+    `applied` is `False` for images that get no step.
+    """
     count, depth = len(applied), operation.depth or 3
-    last = rng.integers(3, size=(operation.width, count)) if operation.depth == 0 else np.full((1, 1), depth - 1)
+    last = (
+        rng.integers(3, size=(operation.width, count))
+        if operation.depth == 0
+        else np.full((1, 1), depth - 1)
+    )
     chains = (operation.width, depth, count)
     reached = np.broadcast_to(last[:, None] >= np.arange(depth)[:, None], chains).reshape(-1, count)
     rows = rng.integers(len(operation.pool), size=reached.shape)
@@ -276,7 +321,10 @@ def draw_chains(
 
 
 def draw_shares(operation: MixedChains, rng: np.random.Generator, count: int) -> Numbers:
-    """Draw the weights of the image itself and of each chain in the result: [1 + width, count]. They sum to 1."""
+    """Draw the weights of the image itself and of each chain in the result: [1 + width, count].
+
+    They sum to 1.
+    """
     alpha = operation.alpha
     mixture = rng.beta(alpha, alpha, count)
     chains = rng.dirichlet([alpha] * operation.width, count).T
@@ -284,10 +332,14 @@ def draw_shares(operation: MixedChains, rng: np.random.Generator, count: int) ->
 
 
 @cache
-def weighted_orders(weights: tuple[float, ...], count: int) -> tuple[list[tuple[int, ...]], list[float]]:
+def weighted_orders(
+    weights: tuple[float, ...], count: int
+) -> tuple[list[tuple[int, ...]], list[float]]:
     """Return every order in which `count` items can be drawn without replacement, and the probability of each."""
     total = sum(weights)
-    orders = list(permutations([number for number, weight in enumerate(weights) if weight > 0], count))
+    orders = list(
+        permutations([number for number, weight in enumerate(weights) if weight > 0], count)
+    )
     probabilities = []
     for order in orders:
         probability, remaining = 1.0, total

@@ -1,8 +1,9 @@
 """The steps of an augmentation policy, which change images as Pillow does.
 
-Images are uint8 HWC with three channels. A step's strength is in its settings, nine numbers whose meaning depends on
-the family of the step. NumPy prepares them for a whole batch at once, because in DALI each arithmetic operation is a
-separate operator that takes time in every batch. A branch of the graph gets them as float32 [3, 3] on the CPU.
+Images are uint8 HWC with three channels. A step's strength is in its settings, nine numbers whose
+meaning depends on the family of the step. NumPy prepares them for a whole batch at once, because in
+DALI each arithmetic operation is a separate operator that takes time in every batch. A branch of
+the graph gets them as float32 [3, 3] on the CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from loaders.dali.graph import GraphContext, Node, fn, math, types
 from loaders.transforms.base import Size
 from loaders.transforms.policies import Color, Step
 
-#: A branch of the graph: takes the image, and the settings if any step has them, and returns the image.
+#: A branch of the graph: takes the image, and the settings if any step has them, and returns the
+#: image.
 Branch: TypeAlias = Callable[..., Node]
 
 #: An array whose first axes are the steps and the images of a batch.
@@ -44,8 +46,9 @@ _FAMILIES = {
     "invert": "bytes",
 }
 
-#: Positions in the settings of family `"move"`: two shears, two shifts and an angle. If the image size is unknown,
-#: also two shifts as fractions of the sides, their common sign, and what is added to them before rounding down.
+#: Positions in the settings of family `"move"`: two shears, two shifts and an angle. If the image
+#: size is unknown, also two shifts as fractions of the sides, their common sign, and what is added
+#: to them before rounding down.
 _SHEAR, _SHIFT, _ANGLE, _SHARE, _SIGN, _ROUNDING = 0, 2, 4, 5, 7, 8
 
 #: Means "not rounded" in place of the number that is added before rounding down.
@@ -57,13 +60,16 @@ _GRAY = np.array([0.299, 0.587, 0.114])
 #: The kernel of Pillow's `ImageFilter.SMOOTH`.
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
 
-#: Added before a cast that rounds to nearest, to round down instead. It is above -0.5 because float32 results may be
-#: slightly below the integer that they represent.
+#: Added before a cast that rounds to nearest, to round down instead. It is above -0.5 because
+#: float32 results may be slightly below the integer that they represent.
 ROUND_DOWN = -0.498
 
 
 def family(step: Step) -> tuple[Any, ...]:
-    """Return the family of a step: a name and the options of the branch. Steps of one family share a branch."""
+    """Return the family of a step: a name and the options of the branch.
+
+    Steps of one family share a branch.
+    """
     name = _FAMILIES.get(step.name, step.name)
     if name == "move":
         return name, step.filter, step.fill
@@ -144,7 +150,9 @@ def _matrices(values: Numbers, size: Size) -> Numbers:
     x, y = size[1] / 2, size[0] / 2
     angle = np.deg2rad(values[:, _ANGLE])
     cos, sin = np.cos(angle), np.sin(angle)
-    rotated: Numbers = np.stack([cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], axis=1)
+    rotated: Numbers = np.stack(
+        [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], axis=1
+    )
     sheared: Numbers = rotated.copy()
     sheared[:, :3] += across[:, None] * rotated[:, 3:]
     sheared[:, 3:] += down[:, None] * rotated[:, :3]
@@ -162,16 +170,23 @@ def _identity(_: GraphContext, _size: Size | None, image: Node, _values: Node = 
     return image
 
 
-def _move(_: GraphContext, size: Size | None, filter_: str, fill: Color, image: Node, values: Node) -> Node:
+def _move(
+    _: GraphContext, size: Size | None, filter_: str, fill: Color, image: Node, values: Node
+) -> Node:
     move = partial(fn.warp_affine, matrix=_matrix(image, values) if size is None else values[0:2])
     if filter_ == "nearest" and fill[0] == fill[1] == fill[2]:
         return move(image, interp_type=types.INTERP_NN, fill_value=fill[0])
-    # Pillow doesn't interpolate between the image and the fill color, so a mask of the image moves with it.
-    moved = move(image, interp_type=types.INTERP_NN if filter_ == "nearest" else types.INTERP_LINEAR)
+    # Pillow doesn't interpolate between the image and the fill color, so a mask of the image moves
+    # with it.
+    moved = move(
+        image, interp_type=types.INTERP_NN if filter_ == "nearest" else types.INTERP_LINEAR
+    )
     inside = move(image[:, :, 0:1] | _byte(255), interp_type=types.INTERP_NN, fill_value=0)
     # Map 255 to 0, and 0 to the fill color.
     color = np.round(fill)
-    outside = fn.coord_transform(inside, M=(-color / 255).tolist(), T=color.tolist(), dtype=types.UINT8)
+    outside = fn.coord_transform(
+        inside, M=(-color / 255).tolist(), T=color.tolist(), dtype=types.UINT8
+    )
     return (moved & inside) | outside
 
 
@@ -184,7 +199,9 @@ def _matrix(image: Node, values: Node) -> Node:
     shift = shift + (rounding >= 0) * (math.floor(shift + rounding) - shift)
     rotated = fn.transforms.rotation(angle=numbers[_ANGLE], center=sides * 0.5)
     sheared = fn.transforms.shear(rotated, shear=numbers[_SHEAR : _SHEAR + 2])
-    return fn.transforms.translation(sheared, offset=numbers[_SHIFT : _SHIFT + 2] + numbers[_SIGN] * shift)
+    return fn.transforms.translation(
+        sheared, offset=numbers[_SHIFT : _SHIFT + 2] + numbers[_SIGN] * shift
+    )
 
 
 def _mix_channels(_: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
@@ -228,7 +245,8 @@ def _autocontrast(_: GraphContext, _size: Size | None, image: Node, _values: Nod
 
 
 def _equalize(_: GraphContext, _size: Size | None, image: Node, _values: Node = None) -> Node:
-    # DALI counts the pixels up to and including a value, Pillow those below it. On inverted values both agree.
+    # DALI counts the pixels up to and including a value, Pillow those below it. On inverted values
+    # both agree.
     return fn.equalize(image ^ _byte(255)) ^ _byte(255)
 
 

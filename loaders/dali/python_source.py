@@ -1,8 +1,9 @@
 """Write the graph of a pipeline as Python source, which every version of DALI can read.
 
-DALI has no public way to list the operators of a pipeline. This module reads them from the nodes (private attributes),
-and the names of their argument inputs from the serialized pipeline. `loaders.export` compares the outputs of the source
-with those of the loader, so a change in DALI cannot give wrong images.
+DALI has no public way to list the operators of a pipeline. This module reads them from the nodes
+(private attributes), and the names of their argument inputs from the serialized pipeline.
+`loaders.export` compares the outputs of the source with those of the loader, so a change in DALI
+cannot give wrong images.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class _Writer:
         name = self._names[instance.name]
         if len(instance.outputs) > 1:
             name = f"{name}[{node.index}]"
-        return f"{name}.gpu()" if node.device == "gpu" and instance.outputs[node.index].device == "cpu" else name
+        return (
+            f"{name}.gpu()"
+            if node.device == "gpu" and instance.outputs[node.index].device == "cpu"
+            else name
+        )
 
     def _write(self, instance: Any) -> None:
         encoded = _whose_size(instance)
@@ -70,14 +75,18 @@ class _Writer:
         if instance._op.device == "cpu" and any(each.device == "gpu" for each in nodes):
             # Triton's backend runs pipelines with DALI's older executor, which refuses this.
             raise CallError(
-                "these transforms cannot be exported to Triton for a GPU: they need the size of an image that the GPU "
-                "has changed, which DALI's executor in Triton cannot return",
+                "these transforms cannot be exported to Triton for a GPU: they need the size of an"
+                " image that the GPU has changed, which DALI's executor in Triton cannot return",
                 hint="use --device cpu, or resize to a fixed height and width",
             )
         inputs = [self.value(each) for each in nodes]
         kwargs = dict(instance._op._init_args)
         label, module = kwargs.pop("_display_name"), kwargs.pop("_module")
-        own = instance.name if label == "external_source" else f"{label.strip('_')}_{len(self._names)}"
+        own = (
+            instance.name
+            if label == "external_source"
+            else f"{label.strip('_')}_{len(self._names)}"
+        )
         if label == "external_source":
             text = f'fn.external_source(name={own!r}, dtype=types.UINT8, ndim=1, device="cpu")'
         elif "expression_desc" in kwargs:
@@ -95,7 +104,10 @@ class _Writer:
         else:
             names = self._arguments[instance.name]
             positional = inputs[: len(inputs) - len(names)]
-            named = [f"{name}={value}" for name, value in zip(names, inputs[len(positional) :], strict=True)]
+            named = [
+                f"{name}={value}"
+                for name, value in zip(names, inputs[len(positional) :], strict=True)
+            ]
             if instance._op.device != "cpu":
                 named.append(f"device={instance._op.device!r}")
             module = module.removeprefix("nvidia.dali.")
@@ -107,13 +119,17 @@ class _Writer:
 def _whose_size(instance: Any) -> Node | None:
     """Return the encoded images if an operator only returns the size of whole decoded ones, which headers tell too.
 
-    Triton's backend runs pipelines with DALI's older executor, which cannot return sizes from the GPU.
+    Triton's backend runs pipelines with DALI's older executor, which cannot return sizes from the
+    GPU.
     """
     if instance._op._init_args["_display_name"] != "_shape":
         return None
     operator = instance.inputs[0].source
     arguments = operator._op._init_args
-    whole = (arguments["_module"], arguments["_display_name"]) == ("nvidia.dali.fn.decoders", "image")
+    whole = (arguments["_module"], arguments["_display_name"]) == (
+        "nvidia.dali.fn.decoders",
+        "image",
+    )
     return operator.inputs[0] if whole and "adjust_orientation" not in arguments else None
 
 
@@ -146,11 +162,16 @@ def _arithmetic(inputs: list[str], kwargs: dict[str, Any]) -> str:
     """Return an arithmetic expression, from a text such as ``mul(&0 $0:float32)``: input 0 times constant 0."""
     match = _EXPRESSION.fullmatch(kwargs["expression_desc"])
     name = match[1] if match else ""
-    constants = {"int32": kwargs.get("integer_constants", []), "float32": kwargs.get("real_constants", [])}
+    constants = {
+        "int32": kwargs.get("integer_constants", []),
+        "float32": kwargs.get("real_constants", []),
+    }
     operands = []
     for operand in match[2].split() if match else []:
         number, _, kind = operand[1:].partition(":")
-        operands.append(inputs[int(number)] if operand[0] == "&" else repr(constants[kind][int(number)]))
+        operands.append(
+            inputs[int(number)] if operand[0] == "&" else repr(constants[kind][int(number)])
+        )
     if name in _INFIX and len(operands) == 2:
         return f"{operands[0]} {_INFIX[name]} {operands[1]}"
     if name not in _FUNCTIONS:
@@ -176,7 +197,9 @@ def _argument_names(serialized: bytes) -> dict[str, list[str]]:
         if field == _PIPELINE_OPERATOR:
             operator = list(_fields(value))
             inputs = [dict(_fields(each)) for field, each in operator if field == _OPERATOR_INPUT]
-            arguments = [each[_INPUT_ARGUMENT].decode() for each in inputs if _INPUT_ARGUMENT in each]
+            arguments = [
+                each[_INPUT_ARGUMENT].decode() for each in inputs if _INPUT_ARGUMENT in each
+            ]
             names[dict(operator)[_OPERATOR_NAME].decode()] = arguments
     return names
 

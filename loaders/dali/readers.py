@@ -1,6 +1,7 @@
 """Read encoded images and labels: in the order of a sampler's plan, or in stored order, which `stored_reader` does.
 
-DALI asks for one batch after the other (`PlannedBatches`). A thread prepares what it will ask for next.
+DALI asks for one batch after the other (`PlannedBatches`). A thread prepares what it will ask for
+next.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ TensorListCPU: Any = _tensors.TensorListCPU
 #: Returns the rows of a batch by its number, counted from the start of the pipeline.
 RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
 
-#: Batches that are prepared before DALI asks for them. Their images are views of memory-mapped shards, or copies if the
-#: shards are read instead.
+#: Batches that are prepared before DALI asks for them. Their images are views of memory-mapped
+#: shards, or copies if the shards are read instead.
 PREPARED_BATCHES = 2
 
-#: Number of batches for which a planned reader asks the operating system to load images into memory in advance.
+#: Number of batches for which a planned reader asks the operating system to load images into memory
+#: in advance.
 READ_AHEAD_BATCHES = 8
 
 
@@ -120,7 +122,10 @@ def read_planned(
 
 
 class PlannedBatches:
-    """The callbacks of `fn.external_source`. DALI calls them once per batch, on the thread that uses the loader."""
+    """The callbacks of `fn.external_source`.
+
+    DALI calls them once per batch, on the thread that uses the loader.
+    """
 
     def __init__(self, upcoming: Upcoming, rows_of: RowsOf, records: Images, prefetch: int) -> None:
         """Prepare to return batches.
@@ -135,11 +140,14 @@ class PlannedBatches:
         self._upcoming, self._rows_of, self._records = upcoming, rows_of, records
         # Images of an object store are fetched ahead anyway, and Ctrl-C must end the wait for them.
         with_thread = not isinstance(records, (CachedImages, CachedLabelImages, JoinedImages))
-        prepare = _Preparation(rows_of, records, _used_batches(prefetch) + (PREPARED_BATCHES if with_thread else 0))
+        prepare = _Preparation(
+            rows_of, records, _used_batches(prefetch) + (PREPARED_BATCHES if with_thread else 0)
+        )
         self._prepared: Callable[[int], tuple[Any, LastBytes | None]] = prepare
         if with_thread:
             self._prepared = ahead = Ahead(prepare, PREPARED_BATCHES, "images")
-            # DALI's objects, which refer to this one, may wait for the garbage collector. The pipeline does not.
+            # DALI's objects, which refer to this one, may wait for the garbage collector. The
+            # pipeline does not.
             weakref.finalize(dali.Pipeline.current(), ahead.stop).atexit = False
         self._alive: deque[Any] = deque(maxlen=_used_batches(prefetch))
 
@@ -180,7 +188,8 @@ class _Preparation:
             encoded, needed = self._records.images_to_check(rows)
         else:
             encoded, needed = self._records.images(rows), None
-        # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for 256 images.
+        # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for
+        # 256 images.
         tensors = [*map(TensorCPU, encoded)]
         images = TensorListCPU(tensors, "", contiguous=False)
         self._alive.append(images)

@@ -12,7 +12,8 @@ from loaders.transforms.resize import RandomDownscale, Resize, ResizeWithin, Sca
 #: Adding and subtracting this number rounds a float32 to the nearest integer, and halves to even.
 _ROUND_EVEN = 1.5 * 2**23
 
-#: Added before rounding down, because a float32 may be slightly below the integer that it represents.
+#: Added before rounding down, because a float32 may be slightly below the integer that it
+#: represents.
 _EPSILON = 1e-4
 
 INTERPOLATION = {
@@ -47,7 +48,9 @@ def resized_sides(operation: Resize, sides: Node) -> Node:
     return math.max(math.floor(target * share + _EPSILON), 1.0)
 
 
-def resize(operation: Resize, image: Node, target: Node | Size, context: GraphContext, **roi: Any) -> Node:
+def resize(
+    operation: Resize, image: Node, target: Node | Size, context: GraphContext, **roi: Any
+) -> Node:
     """Resize an image, or its region `roi`, to `target` (height, width) with the operation's filter."""
     size = list(map(float, target)) if isinstance(target, tuple) else target
     return fn.resize(
@@ -67,7 +70,9 @@ def interpolation(owner: Operation, name: Filter, context: GraphContext) -> Any:
         return INTERPOLATION[name]
     coin = context.random.coin(owner, "filter", 0.5)
     linear, cubic = int(types.INTERP_LINEAR), int(types.INTERP_CUBIC)
-    return fn.reinterpret(fn.cast(coin, dtype=types.INT32) * (cubic - linear) + linear, dtype=types.INTERP_TYPE)
+    return fn.reinterpret(
+        fn.cast(coin, dtype=types.INT32) * (cubic - linear) + linear, dtype=types.INTERP_TYPE
+    )
 
 
 @apply.register
@@ -115,5 +120,7 @@ def _(operation: RandomDownscale, image: Node, spec: ImageSpec, context: GraphCo
         return select(up, [select(down, [image, small], branches), sides], branches)
 
     coin = context.random.coin(operation, "coin", operation.probability)
-    context.random.show(lambda coin, share: f"shrunk to {share:.0%}" if coin else "", lambda: (coin, share))
+    context.random.show(
+        lambda coin, share: f"shrunk to {share:.0%}" if coin else "", lambda: (coin, share)
+    )
     return where(coin, [image, small, sides, down, up], degrade)

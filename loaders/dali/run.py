@@ -53,17 +53,21 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
     indexed_samples = meta[READER]["epoch_size"] if READER in meta else spec.split.samples
     if indexed_samples != spec.split.samples:
         raise find_index_error(spec.split) or IndexFileError(
-            f"the index files of {spec.split.folder} contain {indexed_samples} samples, but the manifest states "
-            f"{spec.split.samples}",
+            f"the index files of {spec.split.folder} contain {indexed_samples} samples, but the"
+            f" manifest states {spec.split.samples}",
             hint=_VERIFY,
         )
     pipeline.schedule_run()
     position = progress.position
-    _log.info("the pipeline is started in %.2f s, at batch %d", time.monotonic() - begin, position.batch)
+    _log.info(
+        "the pipeline is started in %.2f s, at batch %d", time.monotonic() - begin, position.batch
+    )
     return pipeline
 
 
-def take_batch(pipeline: Pipeline, split: OpenSplit, check_shards: Callable[[], None] | None) -> Any:
+def take_batch(
+    pipeline: Pipeline, split: OpenSplit, check_shards: Callable[[], None] | None
+) -> Any:
     """Return DALI's outputs for the next batch, and let DALI start the one after it.
 
     Args:

@@ -86,12 +86,15 @@ def serving_source(operations: Sequence[Operation], options: ResolvedOptions) ->
 
     Args:
         operations: a loader's operations, fused. None of them draws random values.
-        options: device, threads, dtype and layout of the loader; its batch size is the largest batch of the server.
+        options: device, threads, dtype and layout of the loader; its batch size is the largest
+            batch of the server.
 
     """
     device_id = 0 if options.device.is_gpu else None
     context = GraphContext(options.device.is_gpu, options.batch_size, NoRandomStreams(0))
-    pipeline = dali.Pipeline(batch_size=options.batch_size, num_threads=options.num_threads, device_id=device_id)
+    pipeline = dali.Pipeline(
+        batch_size=options.batch_size, num_threads=options.num_threads, device_id=device_id
+    )
     with pipeline:
         images = _graph(operations, context, options)
         pipeline.set_outputs(images)
@@ -104,10 +107,14 @@ def serving_source(operations: Sequence[Operation], options: ResolvedOptions) ->
     )
 
 
-def _graph(operations: Sequence[Operation], context: GraphContext, options: ResolvedOptions) -> Node:
+def _graph(
+    operations: Sequence[Operation], context: GraphContext, options: ResolvedOptions
+) -> Node:
     first, *remaining = operations
     if not isinstance(first, (Decode, DecodeCrop)):
-        raise TypeError(f"a server decodes images, so the first operation must be Decode, got {first!r}")
+        raise TypeError(
+            f"a server decodes images, so the first operation must be Decode, got {first!r}"
+        )
     encoded = fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1)
     image = decode(encoded, first, context, options.hw_decoder_load)
     return finished(remaining, image, first.output(ImageSpec()), context, options)
@@ -157,7 +164,9 @@ def decode_images(
     context = GraphContext(device.is_gpu, len(encoded), NoRandomStreams(0))
     pipeline = dali.Pipeline(batch_size=len(encoded), num_threads=1, device_id=_device_id(device))
     with pipeline:
-        pipeline.set_outputs(decode(fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1), whole, context, 0.0))
+        pipeline.set_outputs(
+            decode(fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1), whole, context, 0.0)
+        )
     pipeline.build()
     pipeline.feed_input(INPUT, list(encoded))
     (images,) = pipeline.run()

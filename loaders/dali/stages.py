@@ -25,8 +25,8 @@ def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
 
     Args:
         spec: what the loader is built from.
-        stage: ``"reading"`` reads every byte of the images, ``"decoding"`` also decodes them, or with raw pixels copies
-            them to the device, and ``"augmentation"`` is the whole pipeline.
+        stage: ``"reading"`` reads every byte of the images, ``"decoding"`` also decodes them, or
+            with raw pixels copies them to the device, and ``"augmentation"`` is the whole pipeline.
 
     Raises:
         IndexFileError: DALI cannot read an index file.
@@ -40,7 +40,8 @@ def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
     with pipeline:
         records = add_reader(spec, seed=seed, started=0)
         if stage == "reading":
-            # Images are mapped: without an operator that reads them, nothing would come from the disk.
+            # Images are mapped: without an operator that reads them, nothing would come from the
+            # disk.
             result = fn.reductions.max(records.encoded)
         else:
             context = GraphContext(options.device.is_gpu, options.batch_size, RandomStreams(seed))

@@ -54,10 +54,12 @@ def read_stored(
     """
     kwargs: dict[str, Any] = {
         "name": READER,
-        # DALI moves on to the next part after every epoch, so any epoch has the same part as if epoch 0 had been first.
+        # DALI moves on to the next part after every epoch, so any epoch has the same part as if
+        # epoch 0 had been first.
         "shard_id": order.ranks.part(started),
         "num_shards": order.ranks.world_size,
-        # Epochs end at a batch boundary on all ranks at once, so each epoch contains every sample once.
+        # Epochs end at a batch boundary on all ranks at once, so each epoch contains every sample
+        # once.
         "pad_last_batch": True,
         "random_shuffle": order.shuffle,
         "initial_fill": SHUFFLE_BUFFER,
@@ -66,7 +68,9 @@ def read_stored(
     }
     shards = split.shards
     if order.shuffle:
-        shards = tuple(shards[number] for number in shuffled(len(shards), shard_seed, started, _SHARD_ORDER))
+        shards = tuple(
+            shards[number] for number in shuffled(len(shards), shard_seed, started, _SHARD_ORDER)
+        )
     components = split.manifest.components
     label = components.label if with_label else None
     label_image = components.mask if with_label_image else None
@@ -78,11 +82,18 @@ def read_stored(
 
 
 def _read_tfrecord(
-    split: OpenSplit, shards: Sequence[Shard], label: str | None, label_image: str | None, kwargs: dict[str, Any]
+    split: OpenSplit,
+    shards: Sequence[Shard],
+    label: str | None,
+    label_image: str | None,
+    kwargs: dict[str, Any],
 ) -> list[Node]:
-    features = {split.manifest.components.image[0]: tfrecord.FixedLenFeature((), tfrecord.string, "")}
+    features = {
+        split.manifest.components.image[0]: tfrecord.FixedLenFeature((), tfrecord.string, "")
+    }
     if label is not None:
-        # With shape [1], a record without the feature gives an empty tensor. With a scalar it would give 0.
+        # With shape [1], a record without the feature gives an empty tensor. With a scalar it would
+        # give 0.
         features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
     if label_image is not None:
         features[label_image] = tfrecord.FixedLenFeature((), tfrecord.string, "")
@@ -96,7 +107,11 @@ def _read_tfrecord(
 
 
 def _read_webdataset(
-    split: OpenSplit, shards: Sequence[Shard], label: str | None, label_image: str | None, kwargs: dict[str, Any]
+    split: OpenSplit,
+    shards: Sequence[Shard],
+    label: str | None,
+    label_image: str | None,
+    kwargs: dict[str, Any],
 ) -> list[Node]:
     extensions = [";".join(split.manifest.components.image)]
     if label is not None:

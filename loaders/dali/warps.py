@@ -1,6 +1,7 @@
 """Operations that move pixels by a random map: affine, perspective, elastic.
 
-Positions are in pixels from the top left corner of the image, so the center of the first pixel is at 0.5.
+Positions are in pixels from the top left corner of the image, so the center of the first pixel is
+at 0.5.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, 
 _Floats = NDArray[np.float64]
 
 
-# Affine ---------------------------------------------------------------------------------------------------------------
+# Affine
+# --------------------------------------------------------------------------------------------------
 
 
 @apply.register
@@ -32,10 +34,14 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
         return [linear, shift.astype(np.float32)]
 
     linear, shift = context.random.from_numpy(operation, "map", context.batch_size, draw, (2, 1))
-    context.random.show_drawn(lambda rng, count: _describe_affine(*draw_affine(operation, rng, count)))
+    context.random.show_drawn(
+        lambda rng, count: _describe_affine(*draw_affine(operation, rng, count))
+    )
     shape = image.shape(dtype=types.FLOAT)
     sides = fn.stack(shape[1], shape[0])
-    center = constant(operation.center) if isinstance(operation, RandomAffineAround) else sides * 0.5
+    center = (
+        constant(operation.center) if isinstance(operation, RandomAffineAround) else sides * 0.5
+    )
     moved = center + round_half_even(shift * sides)
     offset = center - fn.reductions.sum(linear * moved, axes=1)
     matrix = fn.cat(linear, fn.reshape(offset, shape=[2, 1]), axis=1)
@@ -45,7 +51,9 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
 
     if context.mask_fill is not None:
         return warp(image, "nearest", {"fill_value": context.mask_fill})
-    return _warp_and_fill(image, partial(warp, border={}), partial(warp, border={"fill_value": 0}), operation)
+    return _warp_and_fill(
+        image, partial(warp, border={}), partial(warp, border={"fill_value": 0}), operation
+    )
 
 
 def draw_affine(
@@ -63,10 +71,18 @@ def _describe_affine(angle: _Floats, scale: _Floats, shear: _Floats, shift: _Flo
     parts = {
         "rotated": [f"{each:+.0f}{degree}" if each else "" for each in angle],
         "scaled by": [f"{each:.2f}" if each != 1 else "" for each in scale],
-        "sheared": [f"{across:+.0f}{degree} {down:+.0f}{degree}" if across or down else "" for across, down in shear],
-        "shifted": [f"{across:+.0%} {down:+.0%}" if across or down else "" for across, down in shift],
+        "sheared": [
+            f"{across:+.0f}{degree} {down:+.0f}{degree}" if across or down else ""
+            for across, down in shear
+        ],
+        "shifted": [
+            f"{across:+.0%} {down:+.0%}" if across or down else "" for across, down in shift
+        ],
     }
-    return [", ".join(f"{name} {texts[at]}" for name, texts in parts.items() if texts[at]) for at in range(len(angle))]
+    return [
+        ", ".join(f"{name} {texts[at]}" for name, texts in parts.items() if texts[at])
+        for at in range(len(angle))
+    ]
 
 
 def inverse_affine(angle: _Floats, scale: _Floats, shear: _Floats) -> _Floats:
@@ -88,7 +104,8 @@ def inverse_affine(angle: _Floats, scale: _Floats, shear: _Floats) -> _Floats:
     return inverse
 
 
-# Perspective ----------------------------------------------------------------------------------------------------------
+# Perspective
+# --------------------------------------------------------------------------------------------------
 
 
 @apply.register
@@ -100,7 +117,9 @@ def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: Graph
     matrix = fn.python_function(
         image.shape(dtype=types.INT32),
         drawn,
-        function=lambda shape, drawn: perspective(drawn, (int(shape[0]), int(shape[1])), operation.distortion),
+        function=lambda shape, drawn: perspective(
+            drawn, (int(shape[0]), int(shape[1])), operation.distortion
+        ),
     )
 
     fill = {} if context.mask_fill is None else {"fill_value": context.mask_fill}
@@ -113,7 +132,9 @@ def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: Graph
 
         if context.mask_fill is not None:
             return warp(image, "nearest", "constant")
-        return _warp_and_fill(image, partial(warp, border="replicate"), partial(warp, border="constant"), operation)
+        return _warp_and_fill(
+            image, partial(warp, border="replicate"), partial(warp, border="constant"), operation
+        )
 
     first = context.random.shown
     context.random.show(_describe_corners, lambda: (drawn,))
@@ -128,12 +149,14 @@ def _describe_corners(drawn: NDArray[np.float32]) -> str:
     return f"perspective {drawn.mean():.0%}"
 
 
-def perspective(drawn: NDArray[np.float32], size: tuple[int, int], distortion: float) -> NDArray[np.float32]:
+def perspective(
+    drawn: NDArray[np.float32], size: tuple[int, int], distortion: float
+) -> NDArray[np.float32]:
     """Return the map from a pixel of the result to one of the image: float32 [3, 3].
 
     Args:
-        drawn: how far each corner moves to the right and down, from the top left corner clockwise, from 0 to below 1
-            of the possible moves: [4, 2].
+        drawn: how far each corner moves to the right and down, from the top left corner clockwise,
+            from 0 to below 1 of the possible moves: [4, 2].
         size: height and width of the image.
         distortion: maximum move of a corner as a fraction of half the side.
 
@@ -144,7 +167,9 @@ def perspective(drawn: NDArray[np.float32], size: tuple[int, int], distortion: f
     rows = []
     for (x, y), (u, v) in zip(ends, starts, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
-    solved = np.linalg.lstsq(np.array(rows, np.float64), starts.ravel().astype(np.float64), rcond=None)[0]
+    solved = np.linalg.lstsq(
+        np.array(rows, np.float64), starts.ravel().astype(np.float64), rcond=None
+    )[0]
     return np.append(solved, 1).reshape(3, 3).astype(np.float32)
 
 
@@ -152,7 +177,9 @@ def perspective(drawn: NDArray[np.float32], size: tuple[int, int], distortion: f
 _CORNERS = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
 
 
-def moved_corners(drawn: NDArray[np.float32], sides: NDArray[np.int64], distortion: float) -> _Floats:
+def moved_corners(
+    drawn: NDArray[np.float32], sides: NDArray[np.int64], distortion: float
+) -> _Floats:
     """Return where the corners move to, in pixels to the right and down: [..., 4, 2].
 
     Args:
@@ -167,11 +194,15 @@ def moved_corners(drawn: NDArray[np.float32], sides: NDArray[np.int64], distorti
 
 
 def _warp_and_fill(
-    image: Node, warp: Callable[..., Node], warp_mask: Callable[..., Node], operation: RandomAffine | RandomPerspective
+    image: Node,
+    warp: Callable[..., Node],
+    warp_mask: Callable[..., Node],
+    operation: RandomAffine | RandomPerspective,
 ) -> Node:
     """Warp an image, and set pixels from outside to the fill color.
 
-    Pillow does not interpolate between the image and the fill color, so a mask of the image moves with it.
+    Pillow does not interpolate between the image and the fill color, so a mask of the image moves
+    with it.
 
     Args:
         image: uint8 HWC.
@@ -184,18 +215,23 @@ def _warp_and_fill(
     inside = warp_mask(image[:, :, 0:1] | types.Constant(255).uint8(), "nearest")
     # Map 255 to 0, and 0 to the fill color.
     color = np.round(operation.fill)
-    outside = fn.coord_transform(inside, M=(-color / 255).tolist(), T=color.tolist(), dtype=types.UINT8)
+    outside = fn.coord_transform(
+        inside, M=(-color / 255).tolist(), T=color.tolist(), dtype=types.UINT8
+    )
     return (moved & inside) | outside
 
 
-# Elastic --------------------------------------------------------------------------------------------------------------
+# Elastic
+# --------------------------------------------------------------------------------------------------
 
 
 @apply.register
 def _(operation: Elastic, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     shape = image.shape(dtype=types.INT32)
     shifts = []
-    for name, alpha, sigma in zip(("across", "down"), operation.alpha, operation.sigma, strict=True):
+    for name, alpha, sigma in zip(
+        ("across", "down"), operation.alpha, operation.sigma, strict=True
+    ):
         noise = fn.random.uniform(
             range=[-1.0, 1.0],
             shape=fn.cat(shape[0:2], types.Constant(np.array([1], np.int32))),
@@ -205,13 +241,17 @@ def _(operation: Elastic, image: Node, spec: ImageSpec, context: GraphContext) -
             window = (int(8 * sigma) + 1) | 1
             # Height before width.
             sigmas = [max(0.01, each) for each in operation.sigma[::-1]]
-            noise = fn.gaussian_blur(fn.reshape(noise, layout="HWC"), window_size=[window] * 2, sigma=sigmas)
+            noise = fn.gaussian_blur(
+                fn.reshape(noise, layout="HWC"), window_size=[window] * 2, sigma=sigmas
+            )
         shifts.append(noise * (alpha / 2))
     filter_ = operation.filter if context.mask_fill is None else "nearest"
     return elastic(image, fn.cat(*shifts, axis=2), filter_, context.fill(operation.fill), context)
 
 
-def elastic(image: Node, shift: Node, filter_: str, fill: Sequence[float], context: GraphContext) -> Node:
+def elastic(
+    image: Node, shift: Node, filter_: str, fill: Sequence[float], context: GraphContext
+) -> Node:
     """Take each pixel from a place that is shifted.
 
     Args:
@@ -224,13 +264,20 @@ def elastic(image: Node, shift: Node, filter_: str, fill: Sequence[float], conte
     """
     if not context.gpu:
         return fn.python_function(
-            image, shift, function=lambda pixels, moves: shifted(pixels, moves, filter_, fill), output_layouts="HWC"
+            image,
+            shift,
+            function=lambda pixels, moves: shifted(pixels, moves, filter_, fill),
+            output_layouts="HWC",
         )
     grid = fn.python_function(shift, function=lambda moves: places_inside(moves, filter_))
     places = fn.reshape(grid.gpu(), layout="HWC")
     # What DALI does with places outside the image is not documented, so they are moved to its edge.
     moved = fn.experimental.remap(
-        image, places[:, :, 0], places[:, :, 1], interp=INTERPOLATION[filter_], pixel_origin="center"
+        image,
+        places[:, :, 0],
+        places[:, :, 1],
+        interp=INTERPOLATION[filter_],
+        pixel_origin="center",
     )
     inside = places[:, :, 2:3]
     return fn.cast_like(moved * inside + constant(fill).gpu() * (1.0 - inside), image)
@@ -244,8 +291,8 @@ def places_inside(shift: NDArray[np.float32], filter_: str) -> NDArray[np.float3
         filter_: ``"nearest"`` or ``"linear"``.
 
     Returns:
-        The column and the row, moved to the edge if they are outside the image, and the share of the pixel that the
-        image has in it, from 0 (outside) to 1.
+        The column and the row, moved to the edge if they are outside the image, and the share of
+        the pixel that the image has in it, from 0 (outside) to 1.
 
     """
     last = np.array([shift.shape[1] - 1, shift.shape[0] - 1], np.float32)
@@ -262,7 +309,9 @@ def pixel_numbers(height: int, width: int) -> NDArray[np.float32]:
     return np.stack([columns, rows], axis=-1).astype(np.float32)
 
 
-def shifted(pixels: NDArray[Any], shift: NDArray[np.float32], filter_: str, fill: Sequence[float]) -> NDArray[Any]:
+def shifted(
+    pixels: NDArray[Any], shift: NDArray[np.float32], filter_: str, fill: Sequence[float]
+) -> NDArray[Any]:
     """Compute `elastic` with NumPy, for one image."""
     height, width, channels = pixels.shape
     place = pixel_numbers(height, width) + shift

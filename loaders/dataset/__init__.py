@@ -1,4 +1,6 @@
-"""Read prepared datasets: open splits, read sample tables, access records. Imports neither torch nor DALI.
+"""Read prepared datasets: open splits, read sample tables, access records.
+
+Imports neither torch nor DALI.
 
 ::
 

@@ -66,7 +66,9 @@ def describe_bad_samples(split: OpenSplit, reasons: Mapping[int, str]) -> tuple[
     return tuple(described)
 
 
-def located_error(bad: Sequence[BadSample], error: DamagedError, split: OpenSplit, *, complete: bool) -> DamagedError:
+def located_error(
+    bad: Sequence[BadSample], error: DamagedError, split: OpenSplit, *, complete: bool
+) -> DamagedError:
     """Return an error that names the first of several bad samples.
 
     Args:
@@ -81,9 +83,12 @@ def located_error(bad: Sequence[BadSample], error: DamagedError, split: OpenSpli
     count = f"{'' if complete else 'at least '}{plural(len(others), 'more image')}"
     more = f"; {count} near it cannot be decoded either" if others else ""
     return type(error)(
-        f"the image with the key {printable(first.key)!r} cannot be decoded (DALI says: {first.reason}){more}",
+        f"the image with the key {printable(first.key)!r} cannot be decoded (DALI says:"
+        f" {first.reason}){more}",
         file=split.path(shard.file),
         record=first.record,
-        hint=f"run `dataprep verify --decode {shlex.quote(split.folder)}` to find all of them, "
-        'or build the loader with on_error="skip"',
+        hint=(
+            f"run `dataprep verify --decode {shlex.quote(split.folder)}` to find all of them, "
+            'or build the loader with on_error="skip"'
+        ),
     )

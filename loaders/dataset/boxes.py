@@ -1,4 +1,7 @@
-"""The boxes of a batch, moved as the transforms move their images. NumPy only: imports neither torch nor DALI."""
+"""The boxes of a batch, moved as the transforms move their images.
+
+NumPy only: imports neither torch nor DALI.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def moved(boxes: Boxes, frames: NDArray[np.float32]) -> Boxes:
 
 
 def padded(boxes: Boxes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return corners, float32 [B, n, 4], and labels, int64 [B, n]; n is the largest number of boxes of a sample.
+    """Return corners, float32 [B, n, 4], and labels, int64 [B, n].
+
+    N is the largest number of boxes of a sample.
 
     The rows after the boxes of a sample contain 0 and the label `NO_BOX`.
     """

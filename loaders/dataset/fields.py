@@ -1,4 +1,7 @@
-"""Labels and table columns of a batch, from what DALI's reader returns. NumPy only: imports neither torch nor DALI."""
+"""Labels and table columns of a batch, from what DALI's reader returns.
+
+NumPy only: imports neither torch nor DALI.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ PLACED_FIELDS: Mapping[LabelType, tuple[str, ...]] = {
     **{name: (name,) for name in _LABEL_IMAGES},
 }
 
-#: DALI's ``source_info`` without the folder: for a file in a WebDataset shard, and for a record in a TFRecord shard.
+#: DALI's ``source_info`` without the folder: for a file in a WebDataset shard, and for a record in
+#: a TFRecord shard.
 _MEMBER = re.compile(r"(.+?):(\d+):", re.DOTALL)
 _RECORD = re.compile(r"(.+) at index (\d+)$", re.DOTALL)
 
@@ -53,14 +57,17 @@ class Fields:
 
     """
 
-    def __init__(self, split: OpenSplit, tables: SampleTables, names: Sequence[str], *, planned: bool = False) -> None:
+    def __init__(
+        self, split: OpenSplit, tables: SampleTables, names: Sequence[str], *, planned: bool = False
+    ) -> None:
         """Find where each field comes from, and read the table columns that are needed.
 
         Args:
             split: the split.
             tables: the sample tables of the split.
             names: names of the fields.
-            planned: whether a sampler gives the rows of each batch. Labels then come from the tables, not the records.
+            planned: whether a sampler gives the rows of each batch. Labels then come from the
+                tables, not the records.
 
         Raises:
             CallError: a field is not a column of the sample tables.
@@ -71,35 +78,52 @@ class Fields:
         self._names = tuple(names)
         self._label_type = split.manifest.label_type
         has_class = "label" in names and self._label_type == "class"
-        self.stored_label = has_class and split.manifest.components.label is not None and not planned
+        self.stored_label = (
+            has_class and split.manifest.components.label is not None and not planned
+        )
         placed = [name for name in names if name in PLACED_FIELDS.get(self._label_type, ())]
         self.has_boxes = bool(placed) and self._label_type == "boxes"
-        self.label_image: LabelImage | None = next((each for each in _LABEL_IMAGES if each in placed), None)
-        self._boxes = [tables.list_column(name) for name in ("boxes", "box_labels")] if self.has_boxes else []
+        self.label_image: LabelImage | None = next(
+            (each for each in _LABEL_IMAGES if each in placed), None
+        )
+        self._boxes = (
+            [tables.list_column(name) for name in ("boxes", "box_labels")] if self.has_boxes else []
+        )
         columns = [name for name in names if name not in (*BUILT_IN_FIELDS, *placed)]
         if "label" in names and not self.stored_label:
             columns.append("label")
         # DALI's pipeline must have an output, so it returns the origin if nothing else is read.
         nothing = not (self.stored_label or "image" in names or self.label_image)
-        self.source = not planned and (bool(columns) or "index" in names or nothing or self.has_boxes)
+        self.source = not planned and (
+            bool(columns) or "index" in names or nothing or self.has_boxes
+        )
         listed = {"multi-label": "labels", "regression": "values"}.get(self._label_type)
         self._lists = {name: tables.list_column(name) for name in columns if name == listed}
         others = [
             name
             for name in columns
-            if name not in self._lists and tables.stored_name(name, "fields", self._known()) not in TABLE_DTYPES
+            if name not in self._lists
+            and tables.stored_name(name, "fields", self._known()) not in TABLE_DTYPES
         ]
         self._columns = tables.columns(others, requested_by="fields")
-        self._lazy, lazy = tables.lazy_columns([name for name in columns if name not in (*others, *self._lists)])
+        self._lazy, lazy = tables.lazy_columns(
+            [name for name in columns if name not in (*others, *self._lists)]
+        )
         self._columns |= lazy
         self._defined = frozenset(lazy)  # a column of the source may be called `label`
         self._row_finder = (
-            RowFinder(split, tables.columns(["offset"], requested_by="fields")["offset"]) if self.source else None
+            RowFinder(split, tables.columns(["offset"], requested_by="fields")["offset"])
+            if self.source
+            else None
         )
 
     def _known(self) -> tuple[str, ...]:
         """Return the names of the fields that the loader defines for this dataset."""
-        return BUILT_IN_FIELDS if self._label_type == "class" else tuple(n for n in BUILT_IN_FIELDS if n != "label")
+        return (
+            BUILT_IN_FIELDS
+            if self._label_type == "class"
+            else tuple(n for n in BUILT_IN_FIELDS if n != "label")
+        )
 
     def rows(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
         """Return the rows of records by their origin.
@@ -115,16 +139,19 @@ class Fields:
             raise TypeError("no field needs the rows")
         return self._row_finder.find(source)
 
-    def boxes(self, rows: NDArray[np.int64] | None, frames: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    def boxes(
+        self, rows: NDArray[np.int64] | None, frames: NDArray[np.float32]
+    ) -> dict[str, NDArray[Any]]:
         """Return the boxes of a batch in its images.
 
         Args:
             rows: rows of the samples in the split, int64 [B].
-            frames: how the transforms change coordinates, float32 [B, 5, 2]; see `loaders.dali.boxes`.
+            frames: how the transforms change coordinates, float32 [B, 5, 2]; see
+                `loaders.dali.boxes`.
 
         Returns:
-            ``boxes``, float32 [B, n, 4], ``box_labels``, int64 [B, n], and ``box_counts``, int64 [B], where n is the
-            largest number of boxes of an image of the batch.
+            ``boxes``, float32 [B, n, 4], ``box_labels``, int64 [B, n], and ``box_counts``, int64
+            [B], where n is the largest number of boxes of an image of the batch.
 
         """
         if rows is None:
@@ -135,17 +162,19 @@ class Fields:
         padded_corners, padded_labels = padded(visible)
         return {"boxes": padded_corners, "box_labels": padded_labels, "box_counts": visible.counts}
 
-    def values(self, stored: NDArray[np.generic] | None, rows: NDArray[np.int64] | None) -> dict[str, Values]:
+    def values(
+        self, stored: NDArray[np.generic] | None, rows: NDArray[np.int64] | None
+    ) -> dict[str, Values]:
         """Return the fields of a batch by name, except ``"image"`` and ``"valid"``.
 
         Args:
-            stored: labels as the reader returned them: int64 [B, 1], or text as uint8 [B, W]. `None` if `stored_label`
-                is false.
+            stored: labels as the reader returned them: int64 [B, 1], or text as uint8 [B, W].
+                `None` if `stored_label` is false.
             rows: rows of the samples in the split, int64 [B]. `None` if no field needs them.
 
         Raises:
-            DamagedError: a label is missing, not a number, or not a class of the dataset; or a table that was not read
-                before is missing or damaged.
+            DamagedError: a label is missing, not a number, or not a class of the dataset; or a
+                table that was not read before is missing or damaged.
 
         """
         values: dict[str, Values] = {}
@@ -154,7 +183,9 @@ class Fields:
         for name in self._names:
             if name == "label" and stored is not None:
                 values[name] = self._checked(self._parsed(stored))
-            elif rows is not None and (name == "index" or name in self._columns or name in self._lists):
+            elif rows is not None and (
+                name == "index" or name in self._columns or name in self._lists
+            ):
                 values[name] = rows if name == "index" else self._column(name, rows)
         return values
 
@@ -183,7 +214,8 @@ class Fields:
         if labels.size and labels.astype(np.uint64).max() >= end:
             wrong = labels[(labels < 0) | (labels >= end)]
             raise DamagedError(
-                f"a record of {self._split.folder} has the label {wrong[0]}, but labels go from 0 to {end - 1}",
+                f"a record of {self._split.folder} has the label {wrong[0]}, but labels go from 0"
+                f" to {end - 1}",
                 hint=VERIFY,
             )
         return labels
@@ -191,10 +223,13 @@ class Fields:
 
 def shadowed_columns(tables: SampleTables, names: Sequence[str]) -> list[str]:
     """Return a warning for each field that hides a column of the same name."""
-    meanings = {"index": "the row of the sample in the split", "valid": "false for samples that fill up a batch"}
+    meanings = {
+        "index": "the row of the sample in the split",
+        "valid": "false for samples that fill up a batch",
+    }
     return [
-        f'the field "{name}" is {meaning}, not the column "{name}" of the sample tables; that column is the field '
-        f'"{COLUMN_PREFIX}{name}"'
+        f'the field "{name}" is {meaning}, not the column "{name}" of the sample tables; that'
+        f' column is the field "{COLUMN_PREFIX}{name}"'
         for name, meaning in meanings.items()
         if name in names and name in tables.column_names
     ]
@@ -209,7 +244,9 @@ def parse_int_labels(stored: NDArray[np.generic]) -> Labels:
     """
     # For records without the feature, DALI returns samples without a dimension.
     if stored.ndim != 2 or stored.shape[1] != 1:
-        raise DamagedError("records do not have the label feature that the manifest names", hint=VERIFY)
+        raise DamagedError(
+            "records do not have the label feature that the manifest names", hint=VERIFY
+        )
     return stored[:, 0].astype(np.int64)
 
 
@@ -224,14 +261,17 @@ def parse_text_labels(stored: NDArray[np.generic]) -> Labels:
     # NumPy's own parser also accepts spaces, signs and underscores.
     wrong = texts[~np.char.isdigit(texts) | (np.char.str_len(texts) > _MAX_DIGITS)]
     if wrong.size:
-        raise DamagedError(f"the label of a record is not a decimal number ({bytes(wrong[0])!r})", hint=VERIFY)
+        raise DamagedError(
+            f"the label of a record is not a decimal number ({bytes(wrong[0])!r})", hint=VERIFY
+        )
     return texts.astype(np.int64)
 
 
 class RowFinder:
     """Finds the rows of records by DALI's ``source_info``: the shard, and an offset in it.
 
-    Positions count the bytes of all shards as if they were one file, so one binary search finds all rows of a batch.
+    Positions count the bytes of all shards as if they were one file, so one binary search finds all
+    rows of a batch.
     """
 
     def __init__(self, split: OpenSplit, offsets: NDArray[np.int64]) -> None:
@@ -239,16 +279,20 @@ class RowFinder:
 
         Args:
             split: the split.
-            offsets: offsets of the encoded images in their shards: the column ``offset`` of the sample tables.
+            offsets: offsets of the encoded images in their shards: the column ``offset`` of the
+                sample tables.
 
         """
-        # In a WebDataset shard, DALI gives the offset of the image itself. In a TFRecord shard, it gives the offset of
-        # the record, and the first image after that offset belongs to the record.
+        # In a WebDataset shard, DALI gives the offset of the image itself. In a TFRecord shard, it
+        # gives the offset of the record, and the first image after that offset belongs to the
+        # record.
         self._exact = split.manifest.format == "webdataset"
         self._prefix = len(split.path(split.shards[0].file)) - len(split.shards[0].name)
         lengths = [shard.file.bytes for shard in split.shards]
         starts = np.cumsum([0, *lengths[:-1]])
-        self._starts = {shard.name: int(start) for shard, start in zip(split.shards, starts, strict=True)}
+        self._starts = {
+            shard.name: int(start) for shard, start in zip(split.shards, starts, strict=True)
+        }
         positions = offsets + np.repeat(starts, [shard.samples for shard in split.shards])
         self._rows = np.argsort(positions)
         self._positions = positions[self._rows]
@@ -266,14 +310,18 @@ class RowFinder:
         positions = np.array([self._position(text) for text in _as_bytes(source).tolist()])
         nearest = np.minimum(np.searchsorted(self._positions, positions), len(self._positions) - 1)
         if self._exact and not np.array_equal(self._positions[nearest], positions):
-            raise DamagedError("a record is in an index file but not in the sample table of its shard", hint=VERIFY)
+            raise DamagedError(
+                "a record is in an index file but not in the sample table of its shard", hint=VERIFY
+            )
         return self._rows[nearest].astype(np.int64)
 
     def _position(self, source: bytes) -> int:
         text = source.decode("utf-8", "surrogateescape")[self._prefix :]
         match = (_MEMBER if self._exact else _RECORD).match(text)
         if match is None or match[1] not in self._starts:
-            raise DamagedError(f"a record came from {text!r}, which is not a shard of the split", hint=VERIFY)
+            raise DamagedError(
+                f"a record came from {text!r}, which is not a shard of the split", hint=VERIFY
+            )
         return self._starts[match[1]] + int(match[2])
 
 

@@ -7,7 +7,8 @@ import os
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-#: Values of `f_type` in Linux's ``struct statfs``, from ``linux/magic.h`` and the file systems' sources.
+#: Values of `f_type` in Linux's ``struct statfs``, from ``linux/magic.h`` and the file systems'
+#: sources.
 _NETWORK = {
     0x6969: "NFS",
     0x517B: "SMB",
@@ -24,11 +25,14 @@ _NETWORK = {
 
 
 def network_filesystem(path: str) -> str | None:
-    """Return the name of the network file system that contains a path. `None` if it is local, or not known.
+    """Return the name of the network file system that contains a path.
+
+    `None` if it is local, or not known.
 
     FUSE counts as a network file system, because most of them are: s3fs, gcsfuse, sshfs, rclone.
     """
-    # The structure differs between architectures, but all 64-bit ones start with `f_type` as a long.
+    # The structure differs between architectures, but all 64-bit ones start with `f_type` as a
+    # long.
     buffer = ctypes.create_string_buffer(512)
     if _libc.statfs(os.fsencode(path), buffer):
         return None

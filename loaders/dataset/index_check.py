@@ -28,14 +28,19 @@ def check_indexes(split: OpenSplit) -> None:
 
 
 def find_index_error(split: OpenSplit) -> IndexFileError | None:
-    """Return the first error in the split's indexes, with file and line. `None` if every index is intact."""
+    """Return the first error in the split's indexes, with file and line.
+
+    `None` if every index is intact.
+    """
     for shard in split.shards:
         path = split.path(shard.index)
         try:
             _check_index(read_file(path, INDEX), shard, split.manifest.format)
         except OSError as error:
             raise_machine_fault(error)
-            return IndexFileError(f"the index cannot be read ({error.strerror})", file=path, hint=RESTORE)
+            return IndexFileError(
+                f"the index cannot be read ({error.strerror})", file=path, hint=RESTORE
+            )
         except IndexFileError as error:
             return IndexFileError(error.message, file=path, line=error.line, hint=RESTORE)
     return None
@@ -45,7 +50,9 @@ def _check_index(data: bytes, shard: Shard, fmt: Format) -> None:
     if not is_well_formed(data, fmt, shard.samples, shard.file.bytes):
         _check_lines(data, shard, fmt)
     if shard.index.checksum not in (None, checksum_text(crc32c(data))):
-        raise IndexFileError("the index is not the one that the manifest describes: its checksum differs")
+        raise IndexFileError(
+            "the index is not the one that the manifest describes: its checksum differs"
+        )
 
 
 def _check_lines(data: bytes, shard: Shard, fmt: Format) -> None:
@@ -53,10 +60,14 @@ def _check_lines(data: bytes, shard: Shard, fmt: Format) -> None:
     for entry in iter_index(fmt, data):
         samples += 1
         if entry.end > shard.file.bytes:
-            message = f"the line points past the end of its shard, which has {shard.file.bytes} bytes"
+            message = (
+                f"the line points past the end of its shard, which has {shard.file.bytes} bytes"
+            )
             raise IndexFileError(message, line=entry.line)
     if samples != shard.samples:
-        raise IndexFileError(f"the index has {samples} samples, but the manifest states {shard.samples}")
+        raise IndexFileError(
+            f"the index has {samples} samples, but the manifest states {shard.samples}"
+        )
 
 
 # --- the same check with NumPy ------------------------------------------------------------------
@@ -67,8 +78,8 @@ _SPACE, _LINE_FEED, _ZERO = b" \n0"
 def is_well_formed(data: bytes, fmt: Format, samples: int, shard_bytes: int) -> bool:
     """Return whether an index is as this project writes it, and every position is inside the shard.
 
-    Much faster than parsing the lines, but says nothing about the error, and is false for some valid indexes of other
-    tools.
+    Much faster than parsing the lines, but says nothing about the error, and is false for some
+    valid indexes of other tools.
 
     Args:
         data: content of the index.
@@ -81,7 +92,12 @@ def is_well_formed(data: bytes, fmt: Format, samples: int, shard_bytes: int) -> 
     per_component = 4 if fmt == "webdataset" else 2
     text = np.frombuffer(data, np.uint8)[len(header) :]
     found = np.flatnonzero(text <= _SPACE)
-    if not data.startswith(header) or not len(found) or found[-1] != len(text) - 1 or len(found) % per_component:
+    if (
+        not data.startswith(header)
+        or not len(found)
+        or found[-1] != len(text) - 1
+        or len(found) % per_component
+    ):
         return False
     ends = found.reshape(-1, per_component)
     separators = text[ends]
@@ -94,7 +110,9 @@ def is_well_formed(data: bytes, fmt: Format, samples: int, shard_bytes: int) -> 
     if (starts >= ends).any():
         return False
     first = 1 if fmt == "webdataset" else 0
-    offsets, sizes = (_parse_numbers(text, starts[:, column], ends[:, column]) for column in (first, first + 1))
+    offsets, sizes = (
+        _parse_numbers(text, starts[:, column], ends[:, column]) for column in (first, first + 1)
+    )
     if offsets is None or sizes is None or (offsets + sizes > shard_bytes).any():
         return False
     return fmt == "tfrecord" or not (offsets % TAR_BLOCK).any()
@@ -103,7 +121,10 @@ def is_well_formed(data: bytes, fmt: Format, samples: int, shard_bytes: int) -> 
 def _parse_numbers(
     text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
-    """Parse the decimal numbers in bytes `starts` to `ends` of the text. `None` if one of them is not a number."""
+    """Parse the decimal numbers in bytes `starts` to `ends` of the text.
+
+    `None` if one of them is not a number.
+    """
     lengths = ends - starts
     longest = int(lengths.max())
     if longest > MAX_DIGITS:

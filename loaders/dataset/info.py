@@ -9,15 +9,18 @@ from manifests.labels import LabelType
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """The split that a loader reads. Its length is the number of samples, as that of a dataset of torch.
+    """The split that a loader reads.
+
+    Its length is the number of samples, as that of a dataset of torch.
 
     Attributes:
-        folder: folder of the dataset, as the caller wrote it; several folders are joined by a plus sign.
+        folder: folder of the dataset, as the caller wrote it; several folders are joined by a plus
+            sign.
         split: name of the split.
         samples: number of samples, over all ranks.
         classes: class names in label order. Empty if the dataset does not name them.
-        label_type: what the labels are: ``"class"``, ``"none"``, ``"multi-label"``, ``"regression"``, ``"caption"``,
-            ``"boxes"``, ``"mask"`` or ``"depth"``.
+        label_type: what the labels are: ``"class"``, ``"none"``, ``"multi-label"``,
+            ``"regression"``, ``"caption"``, ``"boxes"``, ``"mask"`` or ``"depth"``.
 
     """
 

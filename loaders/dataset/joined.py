@@ -20,9 +20,12 @@ from manifests.text import printable
 
 @dataclass(frozen=True, slots=True)
 class JoinedSplit(OpenSplit):
-    """The same split of several datasets, one after the other. Its files have absolute paths as names.
+    """The same split of several datasets, one after the other.
 
-    `manifest` is that of the first dataset, except for the classes, which are those of all datasets.
+    Its files have absolute paths as names.
+
+    `manifest` is that of the first dataset, except for the classes, which are those of all
+    datasets.
 
     Attributes:
         parts: the splits.
@@ -80,21 +83,27 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
         parts: at least one.
 
     Raises:
-        CallError: two are the same split, some datasets name their classes and others do not, they store pixels
-            differently, or their masks number a class differently.
+        CallError: two are the same split, some datasets name their classes and others do not, they
+            store pixels differently, or their masks number a class differently.
 
     """
     first = parts[0]
     for number, part in enumerate(parts[1:], 1):
         if any(part.root == other.root for other in parts[:number]):
-            raise CallError(f"dataset contains {part.folder} twice", hint="list each dataset once; mix sets its share")
+            raise CallError(
+                f"dataset contains {part.folder} twice",
+                hint="list each dataset once; mix sets its share",
+            )
         if part.manifest.label_type != first.manifest.label_type:
             raise CallError(
-                f"{first.folder} has the label type {first.manifest.label_type}, but {part.folder} has "
-                f"{part.manifest.label_type}",
+                f"{first.folder} has the label type {first.manifest.label_type}, but {part.folder}"
+                f" has {part.manifest.label_type}",
                 hint="convert both with the same --label-type",
             )
-        if (part.manifest.store, part.manifest.pixels) != (first.manifest.store, first.manifest.pixels):
+        if (part.manifest.store, part.manifest.pixels) != (
+            first.manifest.store,
+            first.manifest.pixels,
+        ):
             raise CallError(
                 f"{first.folder} stores {_stored(first)}, but {part.folder} stores {_stored(part)}",
                 hint="convert both with the same --store and --resize options",
@@ -103,7 +112,8 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
     unnamed = [part.folder for part in parts if not part.manifest.classes]
     if has_classes(first.manifest.label_type) and unnamed and len(unnamed) < len(parts):
         raise CallError(
-            f"{unnamed[0]} does not name its classes, so they cannot be matched with those of the other datasets",
+            f"{unnamed[0]} does not name its classes, so they cannot be matched with those of the"
+            " other datasets",
             hint="convert it with --classes",
         )
     classes = tuple(dict.fromkeys(name for part in parts for name in part.manifest.classes))
@@ -112,7 +122,9 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
     shards = tuple(_with_paths(part, shard) for part in parts for shard in part.shards)
     folder = " + ".join(part.folder for part in parts)
     numbers = {name: number for number, name in enumerate(classes)}
-    labels = tuple(np.array([numbers[name] for name in part.manifest.classes], np.int64) for part in parts)
+    labels = tuple(
+        np.array([numbers[name] for name in part.manifest.classes], np.int64) for part in parts
+    )
     manifest = replace(first.manifest, classes=classes)
     return JoinedSplit(folder, "/", first.name, manifest, shards, parts=tuple(parts), labels=labels)
 
@@ -124,8 +136,9 @@ def _check_mask_classes(parts: Sequence[OpenSplit], classes: tuple[str, ...]) ->
         wrong = next((number for number, name in enumerate(own) if classes[number] != name), None)
         if wrong is not None:
             raise CallError(
-                f"the value {wrong} in the masks of {part.folder} is the class {printable(own[wrong])}, but in those "
-                f"of {parts[0].folder} it is {printable(classes[wrong])}",
+                f"the value {wrong} in the masks of {part.folder} is the class"
+                f" {printable(own[wrong])}, but in those of {parts[0].folder} it is"
+                f" {printable(classes[wrong])}",
                 hint="join datasets whose masks number the classes alike",
             )
 
@@ -151,4 +164,6 @@ def _with_paths(part: OpenSplit, shard: Shard) -> Shard:
     def absolute(file: File) -> File:
         return replace(file, name=part.path(file))
 
-    return replace(shard, file=absolute(shard.file), index=absolute(shard.index), table=absolute(shard.table))
+    return replace(
+        shard, file=absolute(shard.file), index=absolute(shard.index), table=absolute(shard.table)
+    )

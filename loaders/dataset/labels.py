@@ -41,7 +41,9 @@ class ListColumn:
     def objects(self) -> NDArray[Any]:
         """Return the lists as Python objects, [rows]."""
         values, starts = self.values.tolist(), self.starts.tolist()
-        return np.fromiter((values[first:end] for first, end in pairwise(starts)), object, len(self))
+        return np.fromiter(
+            (values[first:end] for first, end in pairwise(starts)), object, len(self)
+        )
 
 
 def concat_lists(parts: Sequence[ListColumn]) -> ListColumn:
@@ -67,7 +69,8 @@ def check_lengths(name: str, parts: Sequence[ListColumn], files: Sequence[str]) 
     for length, file in zip(lengths, files, strict=True):
         if length != lengths[0]:
             raise TableError(
-                f"column {name!r} has {plural(length, 'number')} for each sample, but {lengths[0]} in {files[0]}",
+                f"column {name!r} has {plural(length, 'number')} for each sample, but {lengths[0]}"
+                f" in {files[0]}",
                 file=file,
                 hint="join only datasets with as many numbers for each sample",
             )
@@ -82,6 +85,9 @@ def multi_hot(column: ListColumn, rows: NDArray[np.int64], classes: int) -> NDAr
 
 
 def numbers(column: ListColumn, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the numbers of some rows as float32 [B, numbers]. All rows have the same number of them."""
+    """Return the numbers of some rows as float32 [B, numbers].
+
+    All rows have the same number of them.
+    """
     values, _ = column.take(rows)
     return values.reshape(len(rows), -1).astype(np.float32, copy=False)

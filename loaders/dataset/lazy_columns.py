@@ -13,10 +13,15 @@ from numpy.typing import NDArray
 class LazyColumns:
     """Columns with one value per row of a split. Several threads may use them.
 
-    The memory of a column is reserved at once, but the system provides it only as its shards are read.
+    The memory of a column is reserved at once, but the system provides it only as its shards are
+    read.
     """
 
-    def __init__(self, counts: Sequence[int], read: Callable[[int, Sequence[str]], Mapping[str, NDArray[Any]]]) -> None:
+    def __init__(
+        self,
+        counts: Sequence[int],
+        read: Callable[[int, Sequence[str]], Mapping[str, NDArray[Any]]],
+    ) -> None:
         """Prepare to read columns.
 
         Args:
@@ -66,7 +71,11 @@ class LazyColumns:
         """
         if not self._pending.any():
             return
-        pending = np.flatnonzero(self._pending) if shards is None else np.unique(shards[self._pending[shards]])
+        pending = (
+            np.flatnonzero(self._pending)
+            if shards is None
+            else np.unique(shards[self._pending[shards]])
+        )
         for shard in pending.tolist():
             self._load(shard)
 

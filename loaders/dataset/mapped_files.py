@@ -15,21 +15,42 @@ from numpy.typing import NDArray
 
 from manifests.files import SHARD, open_handle
 
-# Python's `mmap` keeps a file descriptor open for every file, and its `madvise` holds the interpreter lock.
+# Python's `mmap` keeps a file descriptor open for every file, and its `madvise` holds the
+# interpreter lock.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.process_vm_readv.restype = ctypes.c_ssize_t
-_libc.process_vm_readv.argtypes = (ctypes.c_int, *(ctypes.c_void_p, ctypes.c_ulong) * 2, ctypes.c_ulong)
-_libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint)
+_libc.process_vm_readv.argtypes = (
+    ctypes.c_int,
+    *(ctypes.c_void_p, ctypes.c_ulong) * 2,
+    ctypes.c_ulong,
+)
+_libc.syscall.argtypes = (
+    ctypes.c_long,
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_uint,
+)
 
-#: Number of the system call on every architecture, and the largest number of ranges that one call accepts.
+#: Number of the system call on every architecture, and the largest number of ranges that one call
+#: accepts.
 _PROCESS_MADVISE, _MAX_RANGES = 440, 1024
 
-#: ``MADV_POPULATE_READ``: read pages as an access would, but return an error where an access would end the process.
+#: ``MADV_POPULATE_READ``: read pages as an access would, but return an error where an access would
+#: end the process.
 _POPULATE_READ = 22
 
 _FAILED = ctypes.c_void_p(-1).value
@@ -50,7 +71,10 @@ class MappedFile:
 
 
 def open_checked(path: str, length: int) -> int:
-    """Open a file for reading, and return its descriptor. See `map_file` for arguments and errors."""
+    """Open a file for reading, and return its descriptor.
+
+    See `map_file` for arguments and errors.
+    """
     handle = open_handle(path, SHARD)
     actual = os.fstat(handle).st_size
     if actual != length:
@@ -93,7 +117,10 @@ def is_readable(address: int) -> bool:
 
     Reading such a page would end the process. Always true before Linux 5.14, which cannot tell.
     """
-    return not _libc.madvise(address & -mmap.PAGESIZE, 1, _POPULATE_READ) or ctypes.get_errno() != errno.EFAULT
+    return (
+        not _libc.madvise(address & -mmap.PAGESIZE, 1, _POPULATE_READ)
+        or ctypes.get_errno() != errno.EFAULT
+    )
 
 
 class MappedBytes:
@@ -113,12 +140,17 @@ class MappedBytes:
         self._there_at, self._here_at = self._there.ctypes.data, self._here.ctypes.data
 
     def find_unreadable(self) -> int | None:
-        """Return the index of the first byte that cannot be read, `None` if all can; see `is_readable`."""
+        """Return the index of the first byte that cannot be read, `None` if all can.
+
+        See `is_readable`.
+        """
         for first in range(0, len(self._addresses), _MAX_RANGES):
             count = min(len(self._addresses) - first, _MAX_RANGES)
             if self._copy(first, count) != count:
                 # Some containers do not permit the system call.
-                for index, address in enumerate(self._addresses[first : first + count].tolist(), first):
+                for index, address in enumerate(
+                    self._addresses[first : first + count].tolist(), first
+                ):
                     if not is_readable(address):
                         return index
         return None
@@ -132,7 +164,8 @@ class MappedBytes:
 def resident_bytes(file: MappedFile) -> int:
     """Return how many bytes of a mapped file are in the page cache, rounded up to pages.
 
-    The system tells this only about files that the user owns or may write; of others, it claims that all are.
+    The system tells this only about files that the user owns or may write; of others, it claims
+    that all are.
 
     Raises:
         OSError: the system does not tell.
@@ -164,12 +197,17 @@ def prefetch(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
 
 
 def _advise_all(ranges: NDArray[np.uint64]) -> bool:
-    """Advise all ranges in one system call. Return whether it worked: before Linux 6.13, only root may do this."""
+    """Advise all ranges in one system call.
+
+    Return whether it worked: before Linux 6.13, only root may do this.
+    """
     try:
         handle = os.pidfd_open(os.getpid())
     except (AttributeError, OSError):
         return False
-    advised = _libc.syscall(_PROCESS_MADVISE, handle, ranges.ctypes.data, len(ranges), mmap.MADV_WILLNEED, 0)
+    advised = _libc.syscall(
+        _PROCESS_MADVISE, handle, ranges.ctypes.data, len(ranges), mmap.MADV_WILLNEED, 0
+    )
     os.close(handle)
     return bool(advised == ranges[:, 1].sum())
 
@@ -180,7 +218,8 @@ class Mappings:
     Attributes:
         max_mapped: maximum number of mapped files. To map one more, all others are released.
         get: returns a file by its number if it is already mapped, else `None`.
-        addresses: address of the first byte of each mapped file, int64 [files]; 0 if it is not mapped.
+        addresses: address of the first byte of each mapped file, int64 [files]; 0 if it is not
+            mapped.
 
     """
 
@@ -202,7 +241,8 @@ class Mappings:
 
         Args:
             number: index of the file.
-            check: called with the file before any other thread can get it. If it raises, the file is not kept.
+            check: called with the file before any other thread can get it. If it raises, the file
+                is not kept.
 
         Raises:
             OSError: the file cannot be read.

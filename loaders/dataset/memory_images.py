@@ -1,4 +1,7 @@
-"""A few encoded images in memory that take the place of all images of a split. Never imports DALI."""
+"""A few encoded images in memory that take the place of all images of a split.
+
+Never imports DALI.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from numpy.typing import NDArray
 
 
 class MemoryImages:
-    """Images by row; `loaders.dataset.records.Records` for images that are in memory. Row i is image i modulo n."""
+    """Images by row; `loaders.dataset.records.Records` for images that are in memory.
+
+    Row i is image i modulo n.
+    """
 
     def __init__(self, images: Sequence[NDArray[np.uint8]]) -> None:
         self._images = images

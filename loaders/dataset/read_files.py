@@ -17,7 +17,8 @@ class OpenFiles:
     """Files by number. Opens each file when it is first needed; several threads may use it.
 
     Attributes:
-        max_open: maximum number of open files. To open one more, the one that was opened first is closed.
+        max_open: maximum number of open files. To open one more, the one that was opened first is
+            closed.
 
     """
 
@@ -70,7 +71,9 @@ class OpenFiles:
         if handle is None:
             if len(self._handles) >= self.max_open:
                 os.close(self._handles.pop(next(iter(self._handles))))
-            handle = self._handles[number] = open_checked(self._paths[number], self._lengths[number])
+            handle = self._handles[number] = open_checked(
+                self._paths[number], self._lengths[number]
+            )
         return handle
 
 

@@ -1,4 +1,7 @@
-"""Random access to the encoded images of a split: mapped, without copying, or read. Never imports DALI."""
+"""Random access to the encoded images of a split: mapped, without copying, or read.
+
+Never imports DALI.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +49,13 @@ class LastBytes:
 class Records:
     """The encoded images of a split, by row.
 
-    Several threads may use it. When a shard is opened, its length and the checksum of the first requested image
-    are checked; `dataprep verify` checks everything.
+    Several threads may use it. When a shard is opened, its length and the checksum of the first
+    requested image are checked; `dataprep verify` checks everything.
 
-    With mapping, the images are views of mapped files, which stay mapped as long as any view exists. Before images
-    are returned, the last byte that they need of each shard is checked, because reading beyond the end of a file that
-    was shortened ends the process. A shard that is shortened between this check and the decoding of the images, or
-    whose disk fails, still does.
+    With mapping, the images are views of mapped files, which stay mapped as long as any view
+    exists. Before images are returned, the last byte that they need of each shard is checked,
+    because reading beyond the end of a file that was shortened ends the process. A shard that is
+    shortened between this check and the decoding of the images, or whose disk fails, still does.
     """
 
     def __init__(
@@ -104,8 +107,10 @@ class Records:
             rows: int64 [B].
 
         Raises:
-            ShardError: a shard is missing, cannot be read, or has changed since its sample table was made.
-            TableError: a table that was not read before is missing or damaged, or points outside its shard.
+            ShardError: a shard is missing, cannot be read, or has changed since its sample table
+                was made.
+            TableError: a table that was not read before is missing or damaged, or points outside
+                its shard.
 
         """
         return self.images_to_check(rows)[0]
@@ -115,12 +120,17 @@ class Records:
         shards, begins, sizes = self._located(rows)
         ends = begins + sizes
         if self._files is not None:
-            parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), sizes.tolist(), strict=True)
+            parts = zip(
+                shards.tolist(), rows.tolist(), begins.tolist(), sizes.tolist(), strict=True
+            )
             images = [self._read(self._files, *part) for part in parts]
         else:
             get_mapped = self._mappings.get
             parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), ends.tolist(), strict=True)
-            images = [(get_mapped(shard) or self._map(shard, row)).data[begin:end] for shard, row, begin, end in parts]
+            images = [
+                (get_mapped(shard) or self._map(shard, row)).data[begin:end]
+                for shard, row, begin, end in parts
+            ]
         needed = self._last_bytes(shards, ends)
         self.check_readable(needed)
         return images, needed
@@ -146,8 +156,9 @@ class Records:
         """Read images from disk into the page cache, in the background.
 
         Returns:
-            A future that is done when the system has begun to read. `None` after Python's main thread has ended: the
-            executor then accepts no more work, but other threads may still use the images.
+            A future that is done when the system has begun to read. `None` after Python's main
+            thread has ended: the executor then accepts no more work, but other threads may still
+            use the images.
 
         """
         try:
@@ -164,7 +175,9 @@ class Records:
         if self._files is not None:
             self._files.clear()
 
-    def _located(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+    def _located(
+        self, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
         """Return the shard of each row, and the offset and the size of its image."""
         shards = np.searchsorted(self._ends, rows, side="right")
         self._columns.load(shards)
@@ -180,10 +193,13 @@ class Records:
         return LastBytes(shards, ends, MappedBytes(addresses[needed] + ends - 1))
 
     def _prefetch(self, rows: NDArray[np.int64]) -> None:
-        # Nothing waits for the future. If a table or a shard cannot be read, `images` raises the same error.
+        # Nothing waits for the future. If a table or a shard cannot be read, `images` raises the
+        # same error.
         shards, begins, sizes = self._located(rows)
         if self._files is not None:
-            for shard, begin, size in zip(shards.tolist(), begins.tolist(), sizes.tolist(), strict=True):
+            for shard, begin, size in zip(
+                shards.tolist(), begins.tolist(), sizes.tolist(), strict=True
+            ):
                 self._files.prefetch(shard, begin, size)
             return
         missing = self._mappings.addresses[shards] == 0
@@ -204,11 +220,17 @@ class Records:
                 raise RuntimeError("the shards have been released")
             return self._mappings.map(shard, check)
 
-    def _read(self, files: OpenFiles, shard: int, row: int, begin: int, size: int) -> NDArray[np.uint8]:
+    def _read(
+        self, files: OpenFiles, shard: int, row: int, begin: int, size: int
+    ) -> NDArray[np.uint8]:
         with self._naming(shard):
             image = files.read(shard, begin, size)
         if shard not in self._checked:
-            self._check_image(lambda row: files.read(shard, int(self._offsets[row]), int(self._sizes[row])), shard, row)
+            self._check_image(
+                lambda row: files.read(shard, int(self._offsets[row]), int(self._sizes[row])),
+                shard,
+                row,
+            )
             self._checked.add(shard)
         image.flags.writeable = False
         return image
@@ -222,7 +244,9 @@ class Records:
             yield
         except OSError as error:
             raise_machine_fault(error)
-            raise ShardError(f"the shard cannot be read ({error.strerror})", file=path, hint=_RESTORE) from None
+            raise ShardError(
+                f"the shard cannot be read ({error.strerror})", file=path, hint=_RESTORE
+            ) from None
         except ValueError as error:
             raise ShardError(
                 f"the shard {error}, but the manifest states {file.bytes}", file=path, hint=_RESTORE
@@ -231,7 +255,8 @@ class Records:
     def _check_image(self, get: Callable[[int], NDArray[np.uint8]], shard: int, row: int) -> None:
         """Check the first image requested from a shard, which detects a different shard of the same length.
 
-        If the shard's first or last image is intact, the shard is the right one, and only this image is damaged.
+        If the shard's first or last image is intact, the shard is the right one, and only this
+        image is damaged.
 
         Args:
             get: returns the image of a row of the shard.
@@ -246,7 +271,8 @@ class Records:
         start = end - self._split.shards[shard].samples
         if not any(self._is_intact(get, each) for each in (start, end - 1)):
             raise ShardError(
-                "the shard has changed since its sample table was made: its images have other checksums",
+                "the shard has changed since its sample table was made: its images have other"
+                " checksums",
                 file=path,
                 byte=byte,
                 hint=_RESTORE,
@@ -268,15 +294,23 @@ class Records:
         # Without an image there is nothing to decode, which is an error of its own.
         least = 0 if self._tolerant else 1
         offsets, sizes = self._offsets[rows], self._sizes[rows]
-        # `SampleTables` has checked that each is from 0 to the length. No sums: they could overflow.
+        # `SampleTables` has checked that each is from 0 to the length. No sums: they could
+        # overflow.
         wrong = (sizes < least) | (offsets > length - sizes)
         if wrong.any():
             raise outside_error(self._split, shard, int(wrong.argmax()))
 
 
 def open_images(
-    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool = False, with_label_images: bool = False
-) -> tuple[Records | CachedImages | JoinedImages, Records | CachedLabelImages | JoinedImages | None]:
+    split: OpenSplit,
+    tables: SampleTables,
+    *,
+    mmap: bool,
+    tolerant: bool = False,
+    with_label_images: bool = False,
+) -> tuple[
+    Records | CachedImages | JoinedImages, Records | CachedLabelImages | JoinedImages | None
+]:
     """Return random access to the encoded images of a split, and to its masks or depth maps, wherever its shards are.
 
     Args:
@@ -284,16 +318,20 @@ def open_images(
         tables: its sample tables.
         mmap: whether to map shards into memory.
         tolerant: whether a single damaged image is no error.
-        with_label_images: whether to read masks or depth maps. Without, the second result is `None`.
+        with_label_images: whether to read masks or depth maps. Without, the second result is
+            `None`.
 
     Raises:
-        CallError, DamagedError: the cache cannot be used or has no room; a table or a shard is missing or damaged.
+        CallError, DamagedError: the cache cannot be used or has no room; a table or a shard is
+            missing or damaged.
 
     """
     if split.is_cached:
         from loaders.cache.joined import open_cached_images
 
-        return open_cached_images(split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
+        return open_cached_images(
+            split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images
+        )
     images = Records(split, tables, mmap=mmap, tolerant=tolerant)
     if not with_label_images:
         return images, None

@@ -1,4 +1,7 @@
-"""Open a split of a dataset: read its manifest and check that its files exist. Imports neither torch nor DALI."""
+"""Open a split of a dataset: read its manifest and check that its files exist.
+
+Imports neither torch nor DALI.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,13 @@ class OpenSplit:
 
     Attributes:
         folder: folder of the dataset, as the caller wrote it.
-        root: its absolute path. DALI keeps files mapped by path, and training scripts change their directory.
+        root: its absolute path. DALI keeps files mapped by path, and training scripts change their
+            directory.
         name: name of the split.
         manifest: manifest of the dataset.
         shards: shards of the split that contain samples, in reading order.
-        cached: where the shards come from, if they are in an object store. `None` if they are on disk.
+        cached: where the shards come from, if they are in an object store. `None` if they are on
+            disk.
 
     """
 
@@ -135,21 +140,33 @@ def _splits_of(manifest: Manifest, split: str | None, folder: str, root: str) ->
     selected = [each for each in manifest.splits if split in (None, each.name)]
     if split is not None and not selected:
         raise CallError(
-            f"{folder} has no split {split!r}", hint=suggest(split, [each.name for each in manifest.splits])
+            f"{folder} has no split {split!r}",
+            hint=suggest(split, [each.name for each in manifest.splits]),
         )
     # DALI rejects an empty index file, so shards without samples are skipped.
     return [
-        OpenSplit(folder, root, each.name, manifest, tuple(shard for shard in each.shards if shard.samples))
+        OpenSplit(
+            folder,
+            root,
+            each.name,
+            manifest,
+            tuple(shard for shard in each.shards if shard.samples),
+        )
         for each in selected
     ]
 
 
 def _require_samples(opened: OpenSplit) -> None:
     if opened.samples == 0:
-        raise CallError(f"split {opened.name!r} of {opened.folder} contains no samples", hint="choose another split")
+        raise CallError(
+            f"split {opened.name!r} of {opened.folder} contains no samples",
+            hint="choose another split",
+        )
 
 
-def open_split(dataset: str | os.PathLike[str], split: str, revision: int | None = None) -> OpenSplit:
+def open_split(
+    dataset: str | os.PathLike[str], split: str, revision: int | None = None
+) -> OpenSplit:
     """Read the manifest, and check that every shard and index exists and has the length that the manifest states.
 
     Args:
@@ -159,7 +176,8 @@ def open_split(dataset: str | os.PathLike[str], split: str, revision: int | None
 
     Raises:
         CallError: the folder, the split or the revision does not exist, or the split is empty.
-        DamagedError: the manifest, a shard or an index is missing or differs from what the manifest states.
+        DamagedError: the manifest, a shard or an index is missing or differs from what the manifest
+            states.
 
     """
     (opened,) = open_splits(dataset, split, revision)
@@ -196,7 +214,10 @@ class ShardCheck:
 
 
 def find_shard_error(split: OpenSplit) -> DamagedError | None:
-    """Return an error for the first shard that is missing or has another length. `None` if there is none."""
+    """Return an error for the first shard that is missing or has another length.
+
+    `None` if there is none.
+    """
     try:
         for shard in split.shards:
             _check_length(split, shard.file, SHARD)
@@ -211,8 +232,12 @@ def _check_length(opened: OpenSplit, file: File, kind: FileKind) -> None:
         length = file_length(path, kind)
     except OSError as error:
         raise_machine_fault(error)
-        raise kind.error(f"the file cannot be read ({error.strerror})", file=path, hint=RESTORE) from None
+        raise kind.error(
+            f"the file cannot be read ({error.strerror})", file=path, hint=RESTORE
+        ) from None
     if length != file.bytes:
         raise kind.error(
-            f"the file is {length} bytes long, but the manifest states {file.bytes}", file=path, hint=RESTORE
+            f"the file is {length} bytes long, but the manifest states {file.bytes}",
+            file=path,
+            hint=RESTORE,
         )

@@ -1,4 +1,6 @@
-"""The sample tables of a split. Only this module opens them. Columns are NumPy arrays, one value per row.
+"""The sample tables of a split. Only this module opens them.
+
+Columns are NumPy arrays, one value per row.
 
 Rows are numbered through all shards of the split, in reading order.
 """
@@ -31,12 +33,13 @@ VERIFY = "run `dataprep verify` to find the damage"
 #: Stands for a missing CRC-32C. One image in 2**32 has this checksum, and is then not checked.
 NO_CHECKSUM = 0
 
-#: `loaders.build` reads all tables of a split with at most this many shards, so it finds every damaged one. With more,
-#: it reads a table when a row of the shard is needed for the first time, in 0.5 to 1 ms.
+#: `loaders.build` reads all tables of a split with at most this many shards, so it finds every
+#: damaged one. With more, it reads a table when a row of the shard is needed for the first time, in
+#: 0.5 to 1 ms.
 MAX_EAGER_SHARDS = 1024
 
-#: Types of the columns that the format defines, which can therefore be read shard by shard: in the tables, and in
-#: memory. A label is at most `schema.MAX_LABEL`.
+#: Types of the columns that the format defines, which can therefore be read shard by shard: in the
+#: tables, and in memory. A label is at most `schema.MAX_LABEL`.
 TABLE_DTYPES = {
     "key": "O",
     "label": "i8",
@@ -88,12 +91,14 @@ class SampleTables:
 
         Args:
             names: names of the columns.
-            requested_by: what uses the columns, for the message: ``"fields"`` or the name of a sampler.
+            requested_by: what uses the columns, for the message: ``"fields"`` or the name of a
+                sampler.
             other_names: further valid names, to suggest in the message.
 
         Returns:
-            Arrays [samples]: of numbers if no value is missing and all tables have the same kind of number, else of
-            objects. Their types may be narrower than in the tables. Missing values of ``crc32c`` are `NO_CHECKSUM`.
+            Arrays [samples]: of numbers if no value is missing and all tables have the same kind of
+            number, else of objects. Their types may be narrower than in the tables. Missing values
+            of ``crc32c`` are `NO_CHECKSUM`.
 
         Raises:
             CallError: a column does not exist.
@@ -106,16 +111,27 @@ class SampleTables:
         if defined:
             self._lazy.load()
         others = {name for name in stored.values() if name not in TABLE_DTYPES}
-        lists = {name for name in others if LABEL_COLUMNS[self.label_type].get(name) in ("integers", "floats", "boxes")}
+        lists = {
+            name
+            for name in others
+            if LABEL_COLUMNS[self.label_type].get(name) in ("integers", "floats", "boxes")
+        }
         self._others |= {name: self.list_column(name).objects() for name in lists - {*self._others}}
-        missing = [name for name in dict.fromkeys(stored.values()) if name in others - {*self._others}]
+        missing = [
+            name for name in dict.fromkeys(stored.values()) if name in others - {*self._others}
+        ]
         if missing:
             tables = [self._read(number, missing) for number in range(len(self._split.shards))]
             self._others |= {name: _joined([table[name] for table in tables]) for name in missing}
-        return {name: arrays[own] if own in arrays else self._others[own] for name, own in stored.items()}
+        return {
+            name: arrays[own] if own in arrays else self._others[own]
+            for name, own in stored.items()
+        }
 
     def stored_name(self, name: str, requested_by: str, other_names: Sequence[str] = ()) -> str:
-        """Return the name of a column in the tables. ``column:NAME`` is the source's own column of any name.
+        """Return the name of a column in the tables.
+
+        ``column:NAME`` is the source's own column of any name.
 
         Args:
             name: the name that a field or a sampler gives.
@@ -139,8 +155,8 @@ class SampleTables:
             others = LABEL_FIELDS if requested_by == "fields" else CLASS_COLUMNS
             field = others.get(self.label_type)
             raise CallError(
-                f"{requested_by} uses 'label', but the labels of {self._split.folder} are not classes: its label type "
-                f"is {self.label_type}",
+                f"{requested_by} uses 'label', but the labels of {self._split.folder} are not"
+                f" classes: its label type is {self.label_type}",
                 hint=f"use {field!r} instead" if field else "name another column, or leave it out",
             )
         raise CallError(
@@ -152,13 +168,16 @@ class SampleTables:
         """Return a column of lists that holds labels. Reads all tables.
 
         Raises:
-            TableError: a table is missing or damaged, has a label that is no class, or another number of values.
+            TableError: a table is missing or damaged, has a label that is no class, or another
+                number of values.
 
         """
         if name not in self._lists:
             parts = [self._list_part(number, name) for number in range(len(self._split.shards))]
             if LABEL_COLUMNS[self.label_type][name] == "floats":
-                check_lengths(name, parts, [self._split.path(shard.table) for shard in self._split.shards])
+                check_lengths(
+                    name, parts, [self._split.path(shard.table) for shard in self._split.shards]
+                )
             self._lists[name] = concat_lists(parts)
         return self._lists[name]
 
@@ -169,13 +188,19 @@ class SampleTables:
         counts = np.asarray(pc.list_value_length(column)).astype(np.int64)
         items = pc.list_flatten(column)
         # Boxes are lists of lists.
-        values = np.asarray(pc.list_flatten(items)).reshape(-1, 4) if is_list(column.type.value_type) else items
+        values = (
+            np.asarray(pc.list_flatten(items)).reshape(-1, 4)
+            if is_list(column.type.value_type)
+            else items
+        )
         values = np.asarray(values)
         if name == CLASS_COLUMNS.get(self.label_type):
             values = self._checked_classes(number, values, counts)
         return ListColumn(values, np.concatenate([[0], np.cumsum(counts)]))
 
-    def _checked_classes(self, number: int, labels: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    def _checked_classes(
+        self, number: int, labels: NDArray[Any], counts: NDArray[np.int64]
+    ) -> NDArray[Any]:
         labels = self._split.joined_labels(number, labels)
         classes = len(self._split.manifest.classes)
         if labels.max(initial=-1) >= classes:
@@ -212,10 +237,15 @@ class SampleTables:
         return self._lazy, arrays
 
     def image_sizes(self) -> ImageSizes | None:
-        """Return the sizes of all images; of a part of them, if there are many shards. `None` if a table is damaged."""
+        """Return the sizes of all images; of a part of them, if there are many shards.
+
+        `None` if a table is damaged.
+        """
         count = len(self._split.shards)
         try:
-            return self._image_sizes(np.linspace(0, count - 1, min(count, MAX_EAGER_SHARDS)).astype(np.int64).tolist())
+            return self._image_sizes(
+                np.linspace(0, count - 1, min(count, MAX_EAGER_SHARDS)).astype(np.int64).tolist()
+            )
         except TableError:
             return None
 
@@ -229,7 +259,9 @@ class SampleTables:
     def _image_sizes(self, shards: Sequence[int]) -> ImageSizes:
         # Not through `_lazy`, which would read these columns of every shard from then on.
         parts = [self._read_defined(number, ("width", "height")) for number in shards]
-        return ImageSizes(*(np.concatenate([part[name] for part in parts]) for name in ("width", "height")))
+        return ImageSizes(
+            *(np.concatenate([part[name] for part in parts]) for name in ("width", "height"))
+        )
 
     def close(self) -> None:
         """Release the content of the files. A table that is read after this is opened again."""
@@ -239,7 +271,10 @@ class SampleTables:
     def _dtype(self, name: str) -> np.dtype[Any]:
         if name == "label":
             return np.dtype(_NARROW_LABEL)
-        if name in ("offset", "size") and max(shard.file.bytes for shard in self._split.shards) < 2**32:
+        if (
+            name in ("offset", "size")
+            and max(shard.file.bytes for shard in self._split.shards) < 2**32
+        ):
             return np.dtype(_NARROW_POSITION)
         return np.dtype({**TABLE_DTYPES, **MASK_DTYPES}[name])
 
@@ -256,7 +291,8 @@ class SampleTables:
         table = self._file(number)
         if table.rows != shard.samples:
             raise TableError(
-                f"the table has {plural(table.rows, 'row')}, but its shard has {plural(shard.samples, 'sample')}",
+                f"the table has {plural(table.rows, 'row')}, but its shard has"
+                f" {plural(shard.samples, 'sample')}",
                 file=self._split.path(shard.table),
                 hint=VERIFY,
             )
@@ -289,7 +325,10 @@ def outside_error(split: OpenSplit, shard: int, record: int) -> TableError:
 
 
 def _joined(parts: Sequence[pa.ChunkedArray]) -> NDArray[Any]:
-    arrays = [_objects(part) if part.null_count or is_list(part.type) else part.to_numpy() for part in parts]
+    arrays = [
+        _objects(part) if part.null_count or is_list(part.type) else part.to_numpy()
+        for part in parts
+    ]
     # No NumPy type contains every int64 and every float64.
     if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.kind not in "iufb":
         arrays = [array if array.dtype == object else array.astype(object) for array in arrays]

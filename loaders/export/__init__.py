@@ -1,1 +1,4 @@
-"""Export the transforms of an evaluation for servers. `loaders.export.command` has the entry point."""
+"""Export the transforms of an evaluation for servers.
+
+`loaders.export.command` has the entry point.
+"""

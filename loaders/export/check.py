@@ -23,8 +23,8 @@ def check_exportable(parsed: ParsedTransforms, sampler: Any) -> None:
         sampler: the argument `sampler` of `loaders.build`; `None` if not given.
 
     Raises:
-        CallError: a transform draws random values, mixes images, or is a Python function; there are views or a
-            sampler. The message names them all.
+        CallError: a transform draws random values, mixes images, or is a Python function; there are
+            views or a sampler. The message names them all.
 
     """
     problems = [*_sampler_problems(parsed, sampler), *_recipe_problems(parsed.recipe)]
@@ -37,11 +37,17 @@ def check_exportable(parsed: ParsedTransforms, sampler: Any) -> None:
 
 def _sampler_problems(parsed: ParsedTransforms, sampler: Any) -> Iterator[str]:
     if sampler is not None:
-        yield f"the sampler {type(sampler).__name__} chooses samples, but a server gets its images from requests"
+        yield (
+            f"the sampler {type(sampler).__name__} chooses samples, but a server gets its images"
+            " from requests"
+        )
     named = (parsed.sampler or {}).get("name")
     if named not in _PLAIN_SAMPLERS:
         text = printable(named[:100]) if isinstance(named, str) else shown(named)
-        yield f"the config's sampler {text} chooses samples, but a server gets its images from requests"
+        yield (
+            f"the config's sampler {text} chooses samples, but a server gets its images from"
+            " requests"
+        )
 
 
 def _recipe_problems(recipe: Recipe) -> Iterator[str]:
@@ -49,7 +55,10 @@ def _recipe_problems(recipe: Recipe) -> Iterator[str]:
         yield "views make several tensors of an image"
     for item in recipe.all_items:
         if item.function is not None:
-            yield f"{item.location}, {item.description}, is a Python function, which a server does not have"
+            yield (
+                f"{item.location}, {item.description}, is a Python function, which a server does"
+                " not have"
+            )
         elif any(isinstance(each, BatchOperation) for each in item.operations):
             yield f"{item.location}, {item.description}, mixes the images of a batch"
     if not recipe.views:

@@ -34,8 +34,8 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,100}")
 #: Split that the golden batch comes from if none is named: the first of these.
 _SPLITS = ("val", "test", "train")
 
-#: On a GPU, all images are decoded on the CUDA cores. The hardware decoder gives slightly other pixels, and its share
-#: depends on the size of the batch, so the result for an image would too.
+#: On a GPU, all images are decoded on the CUDA cores. The hardware decoder gives slightly other
+#: pixels, and its share depends on the size of the batch, so the result for an image would too.
 _HW_DECODER_LOAD = 0.0
 
 #: A text of each record.
@@ -82,7 +82,8 @@ def export(
         transforms: as in `loaders.build`.
         target: ``"triton"`` or ``"onnx"``.
         device: ``"cpu"``, ``"gpu"`` or ``"auto"``: where the server runs them.
-        split: split of the golden batch. `None` means ``"val"``, ``"test"`` or ``"train"``, or the first split.
+        split: split of the golden batch. `None` means ``"val"``, ``"test"`` or ``"train"``, or the
+            first split.
         name: name of Triton's model.
         max_batch_size: images in the largest batch of the server.
         samples: images in the golden batch, at most `max_batch_size`.
@@ -102,14 +103,20 @@ def export(
     if not out:
         raise CallError("OUT is empty", hint="name a folder")
     if is_url(dataset):
-        raise CallError(f"{printable(dataset)} is in an object store", hint="name a dataset on a local disk")
+        raise CallError(
+            f"{printable(dataset)} is in an object store", hint="name a dataset on a local disk"
+        )
     folder = os.path.join(out, name) if target == "triton" else out
     check_folder(folder, overwrite=overwrite)
     opened = _split(dataset, split)
-    check_exportable(parse_transforms(transforms, split=opened.name, image_size=lambda: _size_of(opened)), sampler)
+    check_exportable(
+        parse_transforms(transforms, split=opened.name, image_size=lambda: _size_of(opened)),
+        sampler,
+    )
     if target == "triton" and opened.manifest.store == "raw":
         raise CallError(
-            f"{printable(dataset)} stores pixels, but the model decodes images as clients have them",
+            f"{printable(dataset)} stores pixels, but the model decodes images as clients have"
+            " them",
             hint="name a dataset that stores encoded images",
         )
     if target == "onnx":
@@ -117,8 +124,12 @@ def export(
 
         require_onnx()
     count = max(1, min(samples, max_batch_size, opened.samples))
-    request = make_request(dataset, transforms=transforms, split=opened.name, batch_size=count, device=device)
-    spec = _loaded(replace(request, dtype=dtype, layout=layout, hw_decoder_load=_HW_DECODER_LOAD), opened)
+    request = make_request(
+        dataset, transforms=transforms, split=opened.name, batch_size=count, device=device
+    )
+    spec = _loaded(
+        replace(request, dtype=dtype, layout=layout, hw_decoder_load=_HW_DECODER_LOAD), opened
+    )
     golden = golden_batch(spec)
     served = replace(spec, options=replace(spec.options, batch_size=max_batch_size))
     if target == "triton":
@@ -154,7 +165,13 @@ def _loaded(request: BuildRequest, split: OpenSplit) -> LoaderSpec:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the speed of training
         return resolve(
-            replace(request, shuffle=False, framework="numpy", last_batch="partial", fields=("image", "index", *labels))
+            replace(
+                request,
+                shuffle=False,
+                framework="numpy",
+                last_batch="partial",
+                fields=("image", "index", *labels),
+            )
         )
 
 
@@ -163,7 +180,9 @@ def _labels(classes: tuple[str, ...]) -> bytes:
     return "".join(f"{printable(name)}\n" for name in classes).encode("utf-8", "backslashreplace")
 
 
-def _record(spec: LoaderSpec, target: Target, samples: int, difference: dict[str, float | str]) -> bytes:
+def _record(
+    spec: LoaderSpec, target: Target, samples: int, difference: dict[str, float | str]
+) -> bytes:
     from loaders.dali.graph import dali
 
     options = spec.options
@@ -182,9 +201,14 @@ def _record(spec: LoaderSpec, target: Target, samples: int, difference: dict[str
         **({"max_batch_size": options.batch_size} if target == "triton" else {}),
         "difference from the loader": difference,
     }
-    return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+    return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode(
+        "utf-8", "backslashreplace"
+    )
 
 
 def as_text(written: Written) -> str:
     """Return what the command prints."""
-    return f"{printable(written.folder)} is written: {plural(len(written.files), 'file')}; {written.note}"
+    return (
+        f"{printable(written.folder)} is written: {plural(len(written.files), 'file')};"
+        f" {written.note}"
+    )

@@ -34,13 +34,19 @@ def check_folder(folder: str, *, overwrite: bool) -> None:
     if not os.path.lexists(folder):
         return
     if not os.path.isfile(os.path.join(folder, RECORD)):
-        raise CallError(f"{printable(folder)} exists, and is not an export", hint="choose another OUT")
+        raise CallError(
+            f"{printable(folder)} exists, and is not an export", hint="choose another OUT"
+        )
     if not overwrite:
-        raise CallError(f"{printable(folder)} exists", hint="choose another OUT, or use --overwrite")
+        raise CallError(
+            f"{printable(folder)} exists", hint="choose another OUT, or use --overwrite"
+        )
 
 
 def write_folder(folder: str, files: Mapping[str, bytes]) -> None:
-    """Write files into a new folder, which appears complete or not at all. An export of this name is replaced.
+    """Write files into a new folder, which appears complete or not at all.
+
+    An export of this name is replaced.
 
     Args:
         folder: the folder.

@@ -35,8 +35,8 @@ def golden_batch(spec: LoaderSpec) -> Golden:
     """Return the first batch of a loader with the encoded images that it comes from.
 
     Args:
-        spec: what the loader is built from: NumPy arrays, the fields ``"image"``, ``"index"`` and perhaps ``"label"``,
-            in stored order.
+        spec: what the loader is built from: NumPy arrays, the fields ``"image"``, ``"index"`` and
+            perhaps ``"label"``, in stored order.
 
     Raises:
         DamagedError: an image cannot be read or decoded.

@@ -25,7 +25,12 @@ IR_VERSION = 8
 
 INPUT, OUTPUT = "pixels", "images"
 
-_MODES: dict[Filter, str] = {"nearest": "nearest", "linear": "linear", "triangular": "linear", "cubic": "cubic"}
+_MODES: dict[Filter, str] = {
+    "nearest": "nearest",
+    "linear": "linear",
+    "triangular": "linear",
+    "cubic": "cubic",
+}
 _DETAILS: dict[Filter, dict[str, Any]] = {
     "nearest": {"nearest_mode": "round_prefer_ceil"},
     "cubic": {"cubic_coeff_a": -0.5, "exclude_outside": 1},
@@ -41,7 +46,10 @@ class Graph:
         self.constants: list[Any] = []
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node, and return the name of its output. An empty name is an input that is not given."""
+        """Add a node, and return the name of its output.
+
+        An empty name is an input that is not given.
+        """
         from onnx import helper
 
         name = f"{operator.lower()}_{len(self.nodes)}"
@@ -84,8 +92,8 @@ class Graph:
 def build_graph(operations: Sequence[Operation], dtype: DType, layout: str) -> tuple[Graph, str]:
     """Return the graph of a recipe, and the name of its output.
 
-    Its input is `INPUT`, uint8 [B, H, W, 3]: RGB images of one size. Inside it, images are float32 [B, C, H, W], with
-    whole numbers from 0 to 255 where the loader has uint8.
+    Its input is `INPUT`, uint8 [B, H, W, 3]: RGB images of one size. Inside it, images are float32
+    [B, C, H, W], with whole numbers from 0 to 255 where the loader has uint8.
 
     Raises:
         CallError: an operation has no implementation in ONNX.
@@ -101,7 +109,11 @@ def build_graph(operations: Sequence[Operation], dtype: DType, layout: str) -> t
             raise _not_supported(operation)
         image = step(graph, operation, image, spec)
         spec = operation.output(spec)
-    types = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "uint8": TensorProto.UINT8}
+    types = {
+        "float32": TensorProto.FLOAT,
+        "float16": TensorProto.FLOAT16,
+        "uint8": TensorProto.UINT8,
+    }
     if layout == "NHWC":
         image = graph.add("Transpose", image, perm=[0, 2, 3, 1])
     return graph, graph.add("Cast", image, to=types[dtype])
@@ -133,7 +145,10 @@ def _resize(graph: Graph, operation: Resize, image: str, spec: ImageSpec) -> str
 
 
 def _target(graph: Graph, operation: Resize, image: str) -> str:
-    """Return the height and width that an image gets, float32 [2]. The arithmetic is that of `loaders.dali.resize`."""
+    """Return the height and width that an image gets, float32 [2].
+
+    The arithmetic is that of `loaders.dali.resize`.
+    """
     if operation.size is not None:
         return graph.constant(operation.size)
     sides = graph.sides(image)
@@ -143,23 +158,42 @@ def _target(graph: Graph, operation: Resize, image: str) -> str:
     if not isinstance(operation, ResizeWithin):
         return target
     longer = graph.add("ReduceMax", target, keepdims=1)
-    share = graph.arithmetic("Min", graph.add("Div", graph.constant(float(operation.longest)), longer), 1.0)
+    share = graph.arithmetic(
+        "Min", graph.add("Div", graph.constant(float(operation.longest)), longer), 1.0
+    )
     scaled = graph.arithmetic("Add", graph.add("Mul", target, share), 1e-4)
     return graph.arithmetic("Max", graph.add("Floor", scaled), 1.0)
 
 
-def _resized(graph: Graph, operation: Any, image: str, spec: ImageSpec, target: str, *, antialias: bool = True) -> str:
+def _resized(
+    graph: Graph,
+    operation: Any,
+    image: str,
+    spec: ImageSpec,
+    target: str,
+    *,
+    antialias: bool = True,
+) -> str:
     if operation.filter not in _MODES:
         raise _not_supported(operation, f" with the filter {operation.filter}")
     mode: Filter = operation.filter
     wide = mode != "nearest" and (mode == "triangular" or (antialias and operation.antialias))
     sizes = graph.joined(graph.add("Shape", image, start=0, end=2), graph.to_int(target))
     resized = graph.add(
-        "Resize", image, "", "", sizes, mode=_MODES[mode], antialias=int(wide), **_DETAILS.get(mode, {})
+        "Resize",
+        image,
+        "",
+        "",
+        sizes,
+        mode=_MODES[mode],
+        antialias=int(wide),
+        **_DETAILS.get(mode, {}),
     )
     if not spec.is_uint8:
         return resized
-    return graph.add("Clip", graph.add("Round", resized), graph.constant(0.0), graph.constant(255.0))
+    return graph.add(
+        "Clip", graph.add("Round", resized), graph.constant(0.0), graph.constant(255.0)
+    )
 
 
 def _crop(graph: Graph, operation: Crop, image: str, spec: ImageSpec) -> str:
@@ -191,7 +225,14 @@ def _crop_at_ratio(graph: Graph, operation: CropAtRatio, image: str, spec: Image
     start = graph.add("Floor", graph.arithmetic("Mul", graph.add("Sub", sides, side), 0.5))
     end = graph.to_int(graph.add("Add", start, side))
     square = graph.add("Slice", image, graph.to_int(start), end, graph.constant([2, 3], np.int64))
-    return _resized(graph, operation, square, spec, graph.constant((operation.size, operation.size)), antialias=False)
+    return _resized(
+        graph,
+        operation,
+        square,
+        spec,
+        graph.constant((operation.size, operation.size)),
+        antialias=False,
+    )
 
 
 def _pad(graph: Graph, operation: Pad, image: str, spec: ImageSpec) -> str:
@@ -203,11 +244,15 @@ def _pad(graph: Graph, operation: Pad, image: str, spec: ImageSpec) -> str:
     if len(set(operation.fill)) > 1 and mode == "constant":
         raise _not_supported(operation, " with a fill of several values")
     fill = float(int(operation.fill[0])) if spec.is_uint8 else operation.fill[0]
-    return graph.add("Pad", image, pads, graph.constant(fill) if mode == "constant" else "", mode=mode)
+    return graph.add(
+        "Pad", image, pads, graph.constant(fill) if mode == "constant" else "", mode=mode
+    )
 
 
 def _normalize(graph: Graph, operation: Normalize, image: str, spec: ImageSpec) -> str:
-    mean, std = (np.array(each)[:, None, None] / operation.scale for each in (operation.mean, operation.std))
+    mean, std = (
+        np.array(each)[:, None, None] / operation.scale for each in (operation.mean, operation.std)
+    )
     normalized = graph.arithmetic("Div", graph.arithmetic("Sub", image, mean), std)
     if operation.channels == 3:
         return normalized

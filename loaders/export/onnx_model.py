@@ -54,7 +54,9 @@ def onnx_model(spec: LoaderSpec, golden: Golden) -> Exported:
     pixels = decode_images(golden.encoded, first, options.device)
     made = run_model(_model(spec), pixels)
     axis = 1 if options.layout == "NCHW" else 3
-    values = np.moveaxis(np.abs(made.astype(np.float64) - golden.images.astype(np.float64)), axis, -1)[..., :3]
+    values = np.moveaxis(
+        np.abs(made.astype(np.float64) - golden.images.astype(np.float64)), axis, -1
+    )[..., :3]
     values = values * levels_per_value(operations)
     difference: dict[str, float | str] = {
         "mean": round(float(values.mean()), 6),
@@ -64,10 +66,16 @@ def onnx_model(spec: LoaderSpec, golden: Golden) -> Exported:
         f"its pixels differ from the loader's by {values.mean():.3g} on average and by at most "
         f"{values.max():.3g} of 255"
     )
-    recorded = {"unit": "levels from 0 to 255", "reference": "the loader, given the same decoded pixels", **difference}
+    recorded = {
+        "unit": "levels from 0 to 255",
+        "reference": "the loader, given the same decoded pixels",
+        **difference,
+    }
     model = _model(spec, {name: str(value) for name, value in recorded.items()})
     files = {"model.onnx": model, "golden/images.npy": npy(golden.images)}
-    files |= {f"golden/pixels-{number:03d}.npy": npy(image[None]) for number, image in enumerate(pixels)}
+    files |= {
+        f"golden/pixels-{number:03d}.npy": npy(image[None]) for number, image in enumerate(pixels)
+    }
     return Exported(files, recorded, note)
 
 
@@ -82,16 +90,23 @@ def _model(spec: LoaderSpec, metadata: dict[str, str] | None = None) -> bytes:
         "float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "uint8": TensorProto.UINT8,
     }  # fmt: skip
     first = spec.recipe.operations[0]
-    sides: tuple[int | str, int | str] = first.size if isinstance(first, Unpack) else ("height", "width")
+    sides: tuple[int | str, int | str] = (
+        first.size if isinstance(first, Unpack) else ("height", "width")
+    )
     shape: list[str | int | None] = ["batch", *sides, 3]
     inputs = [helper.make_tensor_value_info(INPUT, TensorProto.UINT8, shape)]
     shape = ["batch", *output_dims(spec.recipe.output, layout)]
     outputs = [helper.make_tensor_value_info(OUTPUT, types[dtype], shape)]
     made = helper.make_graph(graph.nodes, "preprocess", inputs, outputs, graph.constants)
     model = helper.make_model(
-        made, producer_name="loaders export", ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)]
+        made,
+        producer_name="loaders export",
+        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid("", OPSET)],
     )
-    helper.set_model_props(model, {f"difference_{name}": value for name, value in (metadata or {}).items()})
+    helper.set_model_props(
+        model, {f"difference_{name}": value for name, value in (metadata or {}).items()}
+    )
     onnx.checker.check_model(model)
     serialized: bytes = model.SerializeToString(deterministic=True)
     return serialized

@@ -18,7 +18,11 @@ from manifests.errors import CallError
 #: Largest mean difference from the loader's images as a share of their range.
 _MAX_DIFFERENCE = 0.02
 
-TRITON_TYPES: dict[DType, str] = {"float32": "TYPE_FP32", "float16": "TYPE_FP16", "uint8": "TYPE_UINT8"}
+TRITON_TYPES: dict[DType, str] = {
+    "float32": "TYPE_FP32",
+    "float16": "TYPE_FP16",
+    "uint8": "TYPE_UINT8",
+}
 
 _CONFIG = """\
 # Written by `loaders export`: decodes and transforms encoded images (JPEG, PNG, ...) on the {device}.
@@ -61,7 +65,8 @@ class Exported:
 
     Attributes:
         files: content by path.
-        difference: how much the exported images differ from those of the loader; part of the record.
+        difference: how much the exported images differ from those of the loader; part of the
+            record.
         note: the difference as a sentence.
 
     """
@@ -110,7 +115,11 @@ def _compare(images: NDArray[Any], golden: NDArray[Any]) -> float:
 
     """
     same = images.shape == golden.shape
-    differences = np.abs(images.astype(np.float64) - golden.astype(np.float64)) if same else np.full(1, np.inf)
+    differences = (
+        np.abs(images.astype(np.float64) - golden.astype(np.float64))
+        if same
+        else np.full(1, np.inf)
+    )
     if not differences.mean() <= _MAX_DIFFERENCE * float(np.ptp(golden.astype(np.float64))):
         raise CallError(
             "the exported pipeline does not give the images of the loader, so nothing was written",
@@ -137,5 +146,7 @@ def config(spec: LoaderSpec) -> str:
 def output_dims(output: ImageSpec, layout: str) -> tuple[int, ...]:
     """Return the dimensions of one image in a batch."""
     height, width = output.size or (0, 0)
-    dims = (output.channels, height, width) if layout == "NCHW" else (height, width, output.channels)
+    dims = (
+        (output.channels, height, width) if layout == "NCHW" else (height, width, output.channels)
+    )
     return (output.crops, *dims) if output.crops else dims

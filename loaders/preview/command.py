@@ -74,16 +74,24 @@ def _sampler(
     if pk is not None and balanced:
         raise CallError("--pk and --balanced cannot be combined", hint="give one of them")
     if balanced:
-        return loaders.ClassBalancedSampler(by=by, threshold=threshold), batch_size or _BALANCED_BATCH
+        return (
+            loaders.ClassBalancedSampler(by=by, threshold=threshold),
+            batch_size or _BALANCED_BATCH,
+        )
     if batch_size is not None:
-        raise CallError("--batch-size is for --balanced", hint="leave it out; --pk gives the size of its batch")
+        raise CallError(
+            "--batch-size is for --balanced", hint="leave it out; --pk gives the size of its batch"
+        )
     if threshold is not None:
         raise CallError("--threshold is for --balanced", hint="leave it out, or add --balanced")
     if pk is None:
         return None, 1
     match = _PK.fullmatch(pk)
     if match is None or not int(match[1]) or not int(match[2]):
-        raise CallError(f"--pk {printable(pk)} is not two numbers such as 8x4", hint="give P and K with an x between")
+        raise CallError(
+            f"--pk {printable(pk)} is not two numbers such as 8x4",
+            hint="give P and K with an x between",
+        )
     identities, per_identity = int(match[1]), int(match[2])
     return loaders.PKSampler(identities, per_identity, by=by), identities * per_identity
 

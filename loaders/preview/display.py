@@ -24,7 +24,11 @@ class Display:
     """
 
     def __init__(
-        self, operations: Sequence[Operation], output: ImageSpec, layout: str, functions: Sequence[Any]
+        self,
+        operations: Sequence[Operation],
+        output: ImageSpec,
+        layout: str,
+        functions: Sequence[Any],
     ) -> None:
         """Find out how values relate to brightness.
 
@@ -59,13 +63,19 @@ class Display:
     def _describe(self, functions: Sequence[Any]) -> str:
         if functions:
             names = ", ".join(getattr(each, "__name__", type(each).__name__) for each in functions)
-            return f"Values are stretched from the smallest to the largest of each image, after {names}."
-        space = f" The channels are {self._space}." if self._space not in ("RGB", "BGR", "GRAY") else ""
+            return (
+                "Values are stretched from the smallest to the largest of each image, after"
+                f" {names}."
+            )
+        space = (
+            f" The channels are {self._space}." if self._space not in ("RGB", "BGR", "GRAY") else ""
+        )
         if np.array_equal(self._factor, np.ones(3)) and not self._offset.any():
             return f"Values are shown as they are, from 0 to 255.{space}"
         return (
-            "The normalization is undone for display: the model gets values of which "
-            f"{_numbers(self._offset)} is black and {_numbers(255 * self._factor + self._offset)} is white.{space}"
+            "The normalization is undone for display: the model gets values of which"
+            f" {_numbers(self._offset)} is black and {_numbers(255 * self._factor + self._offset)}"
+            f" is white.{space}"
         )
 
 

@@ -36,8 +36,8 @@ _MIXED = 3
 def preview_spec(spec: LoaderSpec, *, samples: int, draws: int | None, epoch: int) -> Preview:
     """Draw from the transforms of a loader.
 
-    If the loader's sampler groups its batches by a column, the samples are those of its first batch, grouped. Otherwise
-    they are random.
+    If the loader's sampler groups its batches by a column, the samples are those of its first
+    batch, grouped. Otherwise they are random.
 
     Args:
         spec: what the loader is built from.
@@ -52,7 +52,9 @@ def preview_spec(spec: LoaderSpec, *, samples: int, draws: int | None, epoch: in
     """
     samples = require_int("samples", samples, 1, maximum=_MAX_SAMPLES)
     by = spec.order.by if isinstance(spec.order, PlannedOrder) else None
-    draws = require_int("draws", (4 if by is None else 1) if draws is None else draws, 1, maximum=_MAX_DRAWS)
+    draws = require_int(
+        "draws", (4 if by is None else 1) if draws is None else draws, 1, maximum=_MAX_DRAWS
+    )
     tables = SampleTables(spec.split)
     if by is not None:
         rows, titles = _grouped_rows(spec, tables, by, samples, epoch)
@@ -119,7 +121,10 @@ def _grouped_rows(
     rows = spec.order.rank_rows(0, epoch)
     values = tables.columns([by], requested_by="a preview")[by][rows].tolist()
     classes = spec.split.manifest.classes if by == "label" else ()
-    texts = [f"{class_name(value, classes)} (label {value})" if classes else f"{by} {value}" for value in values]
+    texts = [
+        f"{class_name(value, classes)} (label {value})" if classes else f"{by} {value}"
+        for value in values
+    ]
     names = list(dict.fromkeys(texts))[:groups]
     place = {name: number for number, name in enumerate(names)}
     kept = sorted((place[text], number) for number, text in enumerate(texts) if text in place)
@@ -150,7 +155,9 @@ def _run(
     )  # fmt: skip
     originals = [np.array(data) for data in records.images(rows)]
     with Loader[Any](changed) as loader:
-        loader._agreed = True  # no comparison with the loaders of other ranks, which need not make a preview
+        loader._agreed = (
+            True  # no comparison with the loaders of other ranks, which need not make a preview
+        )
         images, *label, keys, sources = next(iter(loader))
         with closing(open_images(spec.split, tables, mmap=spec.options.mmap)[0]) as again:
             drawn = describe_draws(replace(changed, records=again))
@@ -173,11 +180,20 @@ def _show(
     """
     recipe, layout = spec.recipe, spec.options.layout
     if recipe.views:
-        views = [((*recipe.operations, *view.operations), view.output, view.batch_functions) for view in recipe.views]
+        views = [
+            ((*recipe.operations, *view.operations), view.output, view.batch_functions)
+            for view in recipe.views
+        ]
         tensors, names = list(images), [f"view {number}" for number in range(1, len(views) + 1)]
     else:
-        views, tensors, names = [(recipe.operations, recipe.output, recipe.batch_functions)], [images], [""]
-    displays = [Display(operations, output, layout, functions) for operations, output, functions in views]
+        views, tensors, names = (
+            [(recipe.operations, recipe.output, recipe.batch_functions)],
+            [images],
+            [""],
+        )
+    displays = [
+        Display(operations, output, layout, functions) for operations, output, functions in views
+    ]
     arrays = [_array(tensor) for tensor in tensors]
     shown = [
         tuple(
@@ -211,18 +227,26 @@ def _array(tensor: Any) -> NDArray[Any]:
 
 
 def _items(
-    spec: LoaderSpec, rows: NDArray[np.int64], batch: _Batch, originals: Sequence[NDArray[np.uint8]], draws: int
+    spec: LoaderSpec,
+    rows: NDArray[np.int64],
+    batch: _Batch,
+    originals: Sequence[NDArray[np.uint8]],
+    draws: int,
 ) -> list[Item]:
     classes, raw = spec.split.manifest.classes, spec.split.manifest.pixels
     tables = SampleTables(spec.split)
-    shards = np.searchsorted(np.cumsum([shard.samples for shard in spec.split.shards]), rows, side="right")
+    shards = np.searchsorted(
+        np.cumsum([shard.samples for shard in spec.split.shards]), rows, side="right"
+    )
     labels = label_texts(tables, rows, shards, classes)
     lazy, columns = tables.lazy_columns(("width", "height"))
     lazy.load(shards)
     items = []
     for number, row in enumerate(rows.tolist()):
         own = range(number * draws, (number + 1) * draws)
-        mixed = [_mixture(batch.labels[at], classes) if batch.labels.ndim == 2 else "" for at in own]
+        mixed = [
+            _mixture(batch.labels[at], classes) if batch.labels.ndim == 2 else "" for at in own
+        ]
         items.append(
             Item(
                 key=short(batch.names["key"][own[0]]),
@@ -243,7 +267,9 @@ def _items(
 def _mixture(weights: NDArray[np.float32], classes: Sequence[str]) -> str:
     """Name the classes of a mixed label with their weights, the largest first."""
     order = np.argsort(-weights, kind="stable")[:_MIXED]
-    return ", ".join(f"{weights[at]:.2f} {class_name(int(at), classes)}" for at in order if weights[at] >= 0.01)
+    return ", ".join(
+        f"{weights[at]:.2f} {class_name(int(at), classes)}" for at in order if weights[at] >= 0.01
+    )
 
 
 def _name(split: OpenSplit) -> str:
@@ -256,7 +282,9 @@ def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
         return (Group("", tuple(items)),)
     pairs = list(zip(titles, items, strict=True))
     names = dict.fromkeys(titles)
-    return tuple(Group(short(name), tuple(item for title, item in pairs if title == name)) for name in names)
+    return tuple(
+        Group(short(name), tuple(item for title, item in pairs if title == name)) for name in names
+    )
 
 
 def _describe(spec: LoaderSpec, by: str | None) -> Iterator[str]:
@@ -267,4 +295,7 @@ def _describe(spec: LoaderSpec, by: str | None) -> Iterator[str]:
     operations = [short_repr(each) for each in (*spec.recipe.operations, *spec.recipe.mixing)]
     yield f"Transforms: {cut_middle(printable(' > '.join(operations)), 900)}"
     for number, view in enumerate(spec.recipe.views, 1):
-        yield f"View {number}: {cut_middle(printable(' > '.join(map(short_repr, view.operations))), 600)}"
+        yield (
+            f"View {number}:"
+            f" {cut_middle(printable(' > '.join(map(short_repr, view.operations))), 600)}"
+        )

@@ -15,7 +15,9 @@ from manifests.text import cut_middle, printable
 def label_texts(
     tables: SampleTables, rows: NDArray[np.int64], shards: NDArray[np.intp], classes: Sequence[str]
 ) -> list[str]:
-    """Return the labels of some rows as text: names of classes, numbers, a caption. Empty if there are no labels.
+    """Return the labels of some rows as text: names of classes, numbers, a caption.
+
+    Empty if there are no labels.
 
     Args:
         tables: the sample tables.
@@ -34,7 +36,10 @@ def label_texts(
         return [""] * len(rows)
     values = tables.columns([column], requested_by="a preview")[column][rows].tolist()
     if label_type in CLASS_COLUMNS:
-        texts = [", ".join(class_name(label, classes) for label in dict.fromkeys(labels)) for labels in values]
+        texts = [
+            ", ".join(class_name(label, classes) for label in dict.fromkeys(labels))
+            for labels in values
+        ]
     elif label_type == "regression":
         texts = [", ".join(f"{number:g}" for number in numbers) for numbers in values]
     else:

@@ -1,4 +1,7 @@
-"""A preview as HTML: a fragment for a notebook, or a whole page. All text passes through `Markup.format`."""
+"""A preview as HTML: a fragment for a notebook, or a whole page.
+
+All text passes through `Markup.format`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ _STYLE = Markup("""<style>
 .loaders-preview .original img { outline: 2px solid #2f6fde; }
 </style>""")
 
-_FIGURE = Markup("<figure{kind}>{picture}<figcaption><bdi>{title}</bdi>{detail}</figcaption></figure>")
+_FIGURE = Markup(
+    "<figure{kind}>{picture}<figcaption><bdi>{title}</bdi>{detail}</figcaption></figure>"
+)
 _IMAGE = Markup('<img src="data:image/jpeg;base64,{data}" alt="{alt}" loading="lazy">')
 
 
@@ -52,8 +57,18 @@ def _group(group: Group) -> Markup:
 
 
 def _item(item: Item) -> Markup:
-    detail = Markup("<span><bdi>{}, {}</bdi></span><span><bdi>{}</bdi></span>").format(item.key, item.size, item.source)
-    figures = [_figure(item.original, f"{item.label}, as stored", item.label, detail, Markup(' class="original"'))]
+    detail = Markup("<span><bdi>{}, {}</bdi></span><span><bdi>{}</bdi></span>").format(
+        item.key, item.size, item.source
+    )
+    figures = [
+        _figure(
+            item.original,
+            f"{item.label}, as stored",
+            item.label,
+            detail,
+            Markup(' class="original"'),
+        )
+    ]
     for number, draw in enumerate(item.draws, 1):
         alt = f"{item.label}, result {number} {draw.caption}".rstrip()
         figures.append(_figure(draw.pixels, alt, draw.caption, Markup(""), Markup("")))

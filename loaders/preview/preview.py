@@ -1,4 +1,7 @@
-"""What a preview contains. It displays itself in a notebook, and saves itself as a picture or as HTML."""
+"""What a preview contains.
+
+It displays itself in a notebook, and saves itself as a picture or as HTML.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ class Draw:
 
     Attributes:
         pixels: uint8 [H, W, 3].
-        caption: which view and which crop it is, what the random transforms drew, which labels are mixed. May be empty.
+        caption: which view and which crop it is, what the random transforms drew, which labels are
+            mixed. May be empty.
 
     """
 
@@ -39,7 +43,8 @@ class Item:
         label: its class.
         size: width and height of the stored image in pixels.
         source: path of the image in the source.
-        original: the stored image, upright and made smaller, uint8 [H, W, 3]. `None` if it cannot be decoded.
+        original: the stored image, upright and made smaller, uint8 [H, W, 3]. `None` if it cannot
+            be decoded.
         draws: results of the transforms.
 
     """
@@ -92,7 +97,8 @@ class Preview:
         """Write the preview to a file, which appears complete or not at all.
 
         Args:
-            path: ends in ``.png``, ``.jpg`` or ``.webp`` for a picture, or ``.html``. A file of this name is replaced.
+            path: ends in ``.png``, ``.jpg`` or ``.webp`` for a picture, or ``.html``. A file of
+                this name is replaced.
 
         Raises:
             CallError: it has another ending.
@@ -109,7 +115,10 @@ class Preview:
 
     def __repr__(self) -> str:
         draws = sum(len(item.draws) for item in self.items)
-        return f"<Preview of {self.title}: {len(self.items)} samples, {draws} draws; save(path) writes it>"
+        return (
+            f"<Preview of {self.title}: {len(self.items)} samples, {draws} draws; save(path)"
+            " writes it>"
+        )
 
 
 def encoder(path: str) -> Callable[[Preview], bytes]:
@@ -129,5 +138,6 @@ def encoder(path: str) -> Callable[[Preview], bytes]:
 
         return lambda preview: encoded_sheet(preview, ending)
     raise CallError(
-        f"{path!r} does not end in .png, .jpg, .webp or .html", hint="name the kind of file by its extension"
+        f"{path!r} does not end in .png, .jpg, .webp or .html",
+        hint="name the kind of file by its extension",
     )

@@ -50,7 +50,10 @@ class _Cell:
 
 
 def encoded_sheet(preview: Preview, ending: str) -> bytes:
-    """Encode the sheet as the kind of file that an extension names. The same preview gives the same bytes."""
+    """Encode the sheet as the kind of file that an extension names.
+
+    The same preview gives the same bytes.
+    """
     sheet, out = draw_sheet(preview), io.BytesIO()
     options: dict[str, Any] = {"quality": 88}
     if ending == ".png":
@@ -69,7 +72,9 @@ def draw_sheet(preview: Preview) -> Image.Image:
 
     """
     across = _samples_per_row(preview)
-    width = across * max(_block_cells(item) for item in preview.items) * (_TILE + _GAP) + 2 * _MARGIN
+    width = (
+        across * max(_block_cells(item) for item in preview.items) * (_TILE + _GAP) + 2 * _MARGIN
+    )
     title = [preview.title, *_wrapped(preview.notes, width - 2 * _MARGIN, _font(13))]
     rows = [
         (group.title if not number else "", row)
@@ -124,7 +129,10 @@ def _cells(item: Item) -> Iterator[_Cell]:
     for draw in item.draws:
         lines = [*_wrapped([draw.caption], _TILE, _font(11))] if draw.caption else []
         if len(lines) > _CAPTION_LINES:
-            lines = [*lines[: _CAPTION_LINES - 1], _fitted(f"{lines[_CAPTION_LINES - 1]} ...", _font(11), _TILE)]
+            lines = [
+                *lines[: _CAPTION_LINES - 1],
+                _fitted(f"{lines[_CAPTION_LINES - 1]} ...", _font(11), _TILE),
+            ]
         yield _Cell(draw.pixels, "", tuple(lines))
 
 
@@ -136,7 +144,9 @@ def _draw_cell(sheet: Image.Image, draw: ImageDraw.ImageDraw, cell: _Cell, x: in
         picture = Image.fromarray(np.ascontiguousarray(cell.pixels))
         scale = _TILE / max(picture.size)
         size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-        picture = picture.resize(size, Image.Resampling.BICUBIC if scale < 1 else Image.Resampling.BILINEAR)
+        picture = picture.resize(
+            size, Image.Resampling.BICUBIC if scale < 1 else Image.Resampling.BILINEAR
+        )
         sheet.paste(picture, (x + (_TILE - picture.width) // 2, y + (_TILE - picture.height) // 2))
     if cell.is_original:
         draw.rectangle((x - 2, y - 2, x + _TILE + 1, y + _TILE + 1), outline=_FRAME, width=2)
@@ -155,7 +165,9 @@ def _fitted(text: str, font: Any, width: int) -> str:
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if font.getlength(text[:middle] + "...") <= width else (low, middle - 1)
+        low, high = (
+            (middle, high) if font.getlength(text[:middle] + "...") <= width else (low, middle - 1)
+        )
     return text[:low] + "..."
 
 

@@ -1,6 +1,7 @@
 """Samplers decide which samples each batch contains: (seed, epoch, batch number) -> rows of a split. NumPy only.
 
-A sampler is an immutable record of options. `Sampler.plan` fits it to a split, and the `Plan` returns any batch of any
+A sampler is an immutable record of options. `Sampler.plan` fits it to a split, and the `Plan`
+returns any batch of any
 epoch. Never imports DALI::
 
     base             the interfaces `Sampler` and `Plan`; begin here

@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
-from loaders.samplers.base import ORDER_VERSION, Indices, Plan, Rows, check_column_name, check_not_empty, index_dtype
+from loaders.samplers.base import (
+    ORDER_VERSION,
+    Indices,
+    Plan,
+    Rows,
+    check_column_name,
+    check_not_empty,
+    index_dtype,
+)
 from loaders.samplers.groups import Groups, count_within, group, read_codes
 from loaders.samplers.order import EpochPlan, batch_slice
 from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
@@ -29,23 +37,26 @@ _ORDER, _ROUNDING, _MEMBERS, _DRAW = 0, 1, 2, 3
 class ClassBalancedSampler:
     """Oversamples rare classes, by one of three weightings.
 
-    Samples with several classes, as the column ``"labels"`` of a multi-label dataset has them, need `threshold`: the
-    rarest class of a sample decides how often it is repeated (repeat-factor sampling).
+    Samples with several classes, as the column ``"labels"`` of a multi-label dataset has them, need
+    `threshold`: the rarest class of a sample decides how often it is repeated (repeat-factor
+    sampling).
 
     Args:
         by: column of the sample tables that names the class, or the classes.
-        alpha: exponent from 0 to 1. Each sample of a class of n samples gets the weight ``n ** -alpha``. 0 keeps the
-            class frequencies, 0.5 is square-root sampling, 1 makes all classes equally frequent. The default is 1 if
-            neither `beta` nor `threshold` is given.
-        beta: from 0 to below 1. Each sample of a class of n samples gets the weight ``(1 - beta) / (1 - beta ** n)``:
-            the effective number of samples (Cui et al., CVPR 2019).
-        threshold: above 0 and at most 1. Each sample of a class that has the fraction f of all samples gets the weight
-            ``max(1, sqrt(threshold / f))``: repeat-factor sampling (LVIS, Gupta et al., CVPR 2019).
-        replacement: draw each sample independently. Without replacement, the number of samples of each class differs
-            from its share of the epoch by less than one, rounded up or down at random in each epoch, and the samples of
-            a class appear equally often in an epoch, to within one.
-        samples: samples in an epoch over all ranks. ``None`` means the number of samples in the split; with
-            `threshold`, the sum of all weights.
+        alpha: exponent from 0 to 1. Each sample of a class of n samples gets the weight ``n **
+            -alpha``. 0 keeps the class frequencies, 0.5 is square-root sampling, 1 makes all
+            classes equally frequent. The default is 1 if neither `beta` nor `threshold` is given.
+        beta: from 0 to below 1. Each sample of a class of n samples gets the weight ``(1 - beta) /
+            (1 - beta ** n)``: the effective number of samples (Cui et al., CVPR 2019).
+        threshold: above 0 and at most 1. Each sample of a class that has the fraction f of all
+            samples gets the weight ``max(1, sqrt(threshold / f))``: repeat-factor sampling (LVIS,
+            Gupta et al., CVPR 2019).
+        replacement: draw each sample independently. Without replacement, the number of samples of
+            each class differs from its share of the epoch by less than one, rounded up or down at
+            random in each epoch, and the samples of a class appear equally often in an epoch, to
+            within one.
+        samples: samples in an epoch over all ranks. ``None`` means the number of samples in the
+            split; with `threshold`, the sum of all weights.
 
     Raises:
         CallError: an argument is wrong; the message names it.
@@ -63,7 +74,9 @@ class ClassBalancedSampler:
         check_column_name("by", self.by)
         given = self._given()
         if len(given) > 1:
-            raise CallError(f"{' and '.join(given)} are different weightings", hint="set only one of them")
+            raise CallError(
+                f"{' and '.join(given)} are different weightings", hint="set only one of them"
+            )
         for name, value in given.items():
             _check_range(name, value)
         if not isinstance(self.replacement, bool):
@@ -77,13 +90,19 @@ class ClassBalancedSampler:
         return (self.by,)
 
     def plan(
-        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        samples: int,
+        batch_size: int,
+        world_size: int,
+        seed: int,
     ) -> Plan:
         """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: the split has no samples, the column is missing or has missing values, or samples have several
-                classes and `threshold` is not set.
+            CallError: the split has no samples, the column is missing or has missing values, or
+                samples have several classes and `threshold` is not set.
 
         """
         check_not_empty(samples)
@@ -91,7 +110,9 @@ class ClassBalancedSampler:
             return self._plan_of_lists(np.asarray(columns[self.by]), batch_size * world_size, seed)
         classes = group(read_codes(columns, self.by, samples))
         weights = classes.sizes * self._weights(classes.sizes)
-        length = self.samples or (samples if self.threshold is None else round(float(weights.sum())))
+        length = self.samples or (
+            samples if self.threshold is None else round(float(weights.sum()))
+        )
         quotas = _Quotas(self, classes, quota_ends(weights, length), length)
         make = _DrawnPlan if self.replacement else _QuotaPlan
         return make(quotas, batch_size * world_size, seed)
@@ -99,14 +120,24 @@ class ClassBalancedSampler:
     def _plan_of_lists(self, column: NDArray[Any], global_batch: int, seed: int) -> Plan:
         if self.threshold is None:
             raise CallError(
-                f"column {self.by!r} has several classes in a sample, which {self.weighting} cannot balance",
-                hint="set threshold, for example threshold=0.001: classes in less than this share of the samples are "
-                "repeated",
+                f"column {self.by!r} has several classes in a sample, which {self.weighting} cannot"
+                " balance",
+                hint=(
+                    "set threshold, for example threshold=0.001: classes in less than this share of"
+                    " the samples are repeated"
+                ),
             )
         weights, sizes = repeat_factors(self.by, column, self.threshold)
         length = self.samples or round(float(weights.sum()))
         return RepeatFactorPlan(
-            self.by, sizes, self.threshold, weights, length, global_batch, seed, replacement=self.replacement
+            self.by,
+            sizes,
+            self.threshold,
+            weights,
+            length,
+            global_batch,
+            seed,
+            replacement=self.replacement,
         )
 
     @property
@@ -137,7 +168,11 @@ def _check_range(name: str, value: object) -> None:
         "beta": (0.0, math.nextafter(1.0, 0.0), "from 0 to below 1"),
         "threshold": (math.ulp(0.0), 1.0, "above 0 and at most 1"),
     }[name]
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real) or not least <= float(value) <= most:
+    if (
+        isinstance(value, (bool, np.bool_))
+        or not isinstance(value, Real)
+        or not least <= float(value) <= most
+    ):
         raise CallError(f"{name} must be {text}, got {value!r}")
 
 
@@ -159,21 +194,26 @@ class _Quotas:
         if more.any():
             count = int(np.count_nonzero(more))
             oversampled = (
-                f"{count:,} of {plural(len(sizes), 'class')} {agree(count, 'is', 'are')} oversampled: each of "
-                f"{agree(count, 'its', 'their')} samples appears up to "
-                f"{(quotas / sizes).max():,.1f} times per epoch on average."
+                f"{count:,} of {plural(len(sizes), 'class')} {agree(count, 'is', 'are')}"
+                f" oversampled: each of {agree(count, 'its', 'their')} samples appears up to"
+                f" {(quotas / sizes).max():,.1f} times per epoch on average."
             )
         if fewer.any():
             count = int(np.count_nonzero(fewer))
             undersampled = (
-                f"{count:,} of {plural(len(sizes), 'class')} {agree(count, 'is', 'are')} undersampled: an epoch leaves "
-                f"out {np.ceil((sizes - quotas)[fewer].sum()):,.0f} of {agree(count, 'its', 'their')} samples."
+                f"{count:,} of {plural(len(sizes), 'class')} {agree(count, 'is', 'are')}"
+                f" undersampled: an epoch leaves out {np.ceil((sizes - quotas)[fewer].sum()):,.0f}"
+                f" of {agree(count, 'its', 'their')} samples."
             )
         return (
-            f"Column {self.sampler.by!r} has {plural(len(sizes), 'class')} of {sizes.min():,} to {sizes.max():,} "
-            f"samples, weighted by {self.sampler.weighting}.",
-            f"An epoch has {self.samples:,} samples, drawn {how} replacement: {quotas.min():,.1f} to "
-            f"{quotas.max():,.1f} of each class on average.",
+            (
+                f"Column {self.sampler.by!r} has {plural(len(sizes), 'class')} of {sizes.min():,}"
+                f" to {sizes.max():,} samples, weighted by {self.sampler.weighting}."
+            ),
+            (
+                f"An epoch has {self.samples:,} samples, drawn {how} replacement:"
+                f" {quotas.min():,.1f} to {quotas.max():,.1f} of each class on average."
+            ),
             f"{oversampled} {undersampled}",
         )
 
@@ -225,5 +265,7 @@ class _DrawnPlan:
         class_draw, sample_draw = drawn.reshape(-1, 2)[: part.stop - part.start].T
         chosen = draw_by_quota(ends, class_draw)
         first, end = classes.starts[chosen], classes.starts[chosen + 1]
-        rows: Rows = classes.members[first + (sample_draw * (end - first)).astype(np.int64)].astype(np.int64)
+        rows: Rows = classes.members[first + (sample_draw * (end - first)).astype(np.int64)].astype(
+            np.int64
+        )
         return rows

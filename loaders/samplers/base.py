@@ -18,11 +18,13 @@ Rows: TypeAlias = NDArray[np.int64]
 #: int32 if it is wide enough, otherwise int64.
 Indices: TypeAlias = NDArray[np.integer[Any]]
 
-#: Name under which a sampler gets the number of the shard of each row, int32 [samples]: no column of the sample tables.
+#: Name under which a sampler gets the number of the shard of each row, int32 [samples]: no column
+#: of the sample tables.
 SHARD = "shard of the row"
 
-#: Version of the orders that these samplers draw. Raise it when a sampler with the same arguments draws other samples
-#: than before: loading an older checkpoint then raises an error instead of resuming with other samples.
+#: Version of the orders that these samplers draw. Raise it when a sampler with the same arguments
+#: draws other samples than before: loading an older checkpoint then raises an error instead of
+#: resuming with other samples.
 ORDER_VERSION = 2
 
 
@@ -31,9 +33,11 @@ class Plan(Protocol):
 
     Contract, tested by `check_sampler`:
 
-    - Deterministic: `batch` depends on its arguments and on those of `Sampler.plan` alone, in any process. A call never
-      depends on earlier calls, so a loader can resume at any batch of any epoch.
-    - Independent of the number of ranks: a global batch depends on ``batch_size * world_size``, not on either alone.
+    - Deterministic: `batch` depends on its arguments and on those of `Sampler.plan` alone, in any
+      process. A call never depends on earlier calls, so a loader can resume at any batch of any
+      epoch.
+    - Independent of the number of ranks: a global batch depends on ``batch_size * world_size``, not
+      on either alone.
     - Thread-safe: several threads may call `batch` at once.
     - Not pickled: every process makes its own plan.
     """
@@ -45,11 +49,16 @@ class Plan(Protocol):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Lines for ``explain()``, one sentence each. A plan may also have ``notes``, which `build` warns about."""
+        """Lines for ``explain()``, one sentence each.
+
+        A plan may also have ``notes``, which `build` warns about.
+        """
         ...
 
     def batch(self, epoch: int, number: int) -> NDArray[np.int64]:
-        """Return the rows of a global batch, int64 [batch_size * world_size]; the last batch may be shorter.
+        """Return the rows of a global batch, int64 [batch_size * world_size].
+
+        The last batch may be shorter.
 
         Rank r reads ``[r * batch_size : (r + 1) * batch_size]``.
 
@@ -76,16 +85,26 @@ class Sampler(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of the sample tables that `plan` needs, for example ``("label",)``; also `SHARD`."""
+        """Columns of the sample tables that `plan` needs, for example ``("label",)``.
+
+        Also `SHARD`.
+        """
         ...
 
     def plan(
-        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        samples: int,
+        batch_size: int,
+        world_size: int,
+        seed: int,
     ) -> Plan:
         """Fit the sampler to a split.
 
         Args:
-            columns: one array [samples] for each name in `columns`, numbers or objects, in the order of the rows.
+            columns: one array [samples] for each name in `columns`, numbers or objects, in the
+                order of the rows.
             samples: number of rows in the split.
             batch_size: samples in a batch of one rank.
             world_size: number of ranks that share an epoch.
@@ -122,7 +141,9 @@ def check_column_name(argument: str, name: object) -> None:
 
     """
     if not isinstance(name, str) or not name:
-        raise CallError(f"{argument} must be the name of a column of the sample tables, got {name!r}")
+        raise CallError(
+            f"{argument} must be the name of a column of the sample tables, got {name!r}"
+        )
 
 
 def check_is_sampler(sampler: object) -> None:
@@ -140,8 +161,15 @@ def check_is_sampler(sampler: object) -> None:
 
 
 def sampler_text(sampler: Sampler, text: Callable[[Sampler], str] = repr) -> str:
-    """Return the text of a sampler; its class if it has no ``__repr__`` of its own, whose text has an address."""
-    return f"{type(sampler).__name__}()" if type(sampler).__repr__ is object.__repr__ else text(sampler)
+    """Return the text of a sampler.
+
+    Its class if it has no ``__repr__`` of its own, whose text has an address.
+    """
+    return (
+        f"{type(sampler).__name__}()"
+        if type(sampler).__repr__ is object.__repr__
+        else text(sampler)
+    )
 
 
 def array_text(array: NDArray[Any], dtype: str) -> str:

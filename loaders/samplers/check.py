@@ -30,14 +30,16 @@ def check_sampler(
     """Test the contract of a sampler on a split, with up to 32 batches of each epoch.
 
     Args:
-        sampler: the sampler; or, if a sampler works with one batch size only, a function that returns the sampler for
-            a batch size: ``lambda size: PKSampler(size // 4, 4)``. Without a function, the global batches of such a
-            sampler cannot be compared between numbers of ranks.
+        sampler: the sampler; or, if a sampler works with one batch size only, a function that
+            returns the sampler for a batch size: ``lambda size: PKSampler(size // 4, 4)``. Without
+            a function, the global batches of such a sampler cannot be compared between numbers of
+            ranks.
         columns: the columns that the sampler needs, each an array [samples].
         samples: number of rows in the split.
         batch_size: samples in a batch of one rank.
-        world_sizes: numbers of ranks to test. Those that divide ``batch_size * max(world_sizes)`` are also tested with
-            a global batch of that size, which must be the same for all of them.
+        world_sizes: numbers of ranks to test. Those that divide ``batch_size * max(world_sizes)``
+            are also tested with a global batch of that size, which must be the same for all of
+            them.
         seed: from 0 to 2**63 - 1.
         epochs: number of epochs to test.
 
@@ -52,9 +54,14 @@ def check_sampler(
 
     def fit(instance: Sampler, size: int, world_size: int) -> Plan:
         for name in instance.columns:
-            _require(name in columns, f"the sampler needs the column {name!r}, which is not in the argument columns")
+            _require(
+                name in columns,
+                f"the sampler needs the column {name!r}, which is not in the argument columns",
+            )
         copies = {name: columns[name].copy() for name in instance.columns}
-        plan = instance.plan(copies, samples=samples, batch_size=size, world_size=world_size, seed=seed)
+        plan = instance.plan(
+            copies, samples=samples, batch_size=size, world_size=world_size, seed=seed
+        )
         unchanged = all(_equal(copies[name], columns[name]) for name in copies)
         _require(unchanged, "plan() must not change the columns")
         return plan
@@ -67,7 +74,9 @@ def check_sampler(
         _check_values(plan, samples, global_batch, epochs)
         _check_independent_calls(plan, global_batch, epochs)
         again = fit(make(batch_size), batch_size, world_size)
-        _check_equal(again, plan, global_batch, epochs, "an equal call of plan() must give an equal plan")
+        _check_equal(
+            again, plan, global_batch, epochs, "an equal call of plan() must give an equal plan"
+        )
         _check_threads(fit(instance, batch_size, world_size), plan, global_batch, epochs)
         copy = fit(_pickled(instance), batch_size, world_size)
         _check_equal(copy, plan, global_batch, epochs, "a pickled sampler must give an equal plan")
@@ -95,15 +104,24 @@ def _check_values(plan: Plan, samples: int, global_batch: int, epochs: int) -> N
     _require(plan.samples >= 1, f"samples must be at least 1, got {plan.samples}")
     lines = plan.lines
     _require(
-        isinstance(lines, tuple) and all(isinstance(line, str) for line in lines), "lines must be a tuple of strings"
+        isinstance(lines, tuple) and all(isinstance(line, str) for line in lines),
+        "lines must be a tuple of strings",
     )
     for epoch, number in _tested(plan, global_batch, epochs):
         rows, batch = plan.batch(epoch, number), f"batch {number} of epoch {epoch}"
-        _require(isinstance(rows, np.ndarray) and rows.dtype == np.int64, f"{batch} must be an array of int64")
+        _require(
+            isinstance(rows, np.ndarray) and rows.dtype == np.int64,
+            f"{batch} must be an array of int64",
+        )
         expected = min(global_batch, plan.samples - number * global_batch)
-        _require(rows.shape == (expected,), f"{batch} must have shape ({expected},), got {rows.shape}")
+        _require(
+            rows.shape == (expected,), f"{batch} must have shape ({expected},), got {rows.shape}"
+        )
         inside = bool(np.all((rows >= 0) & (rows < samples)))
-        _require(inside, f"{batch} must have rows from 0 to {samples - 1}, got {rows.min()} to {rows.max()}")
+        _require(
+            inside,
+            f"{batch} must have rows from 0 to {samples - 1}, got {rows.min()} to {rows.max()}",
+        )
 
 
 def _check_independent_calls(plan: Plan, global_batch: int, epochs: int) -> None:
@@ -111,7 +129,10 @@ def _check_independent_calls(plan: Plan, global_batch: int, epochs: int) -> None
     forward = [plan.batch(*each).copy() for each in tested]
     backward = [plan.batch(*each).copy() for each in reversed(tested)][::-1]
     for (epoch, number), first, second in zip(tested, forward, backward, strict=True):
-        _require(_equal(first, second), f"batch {number} of epoch {epoch} must not depend on earlier calls")
+        _require(
+            _equal(first, second),
+            f"batch {number} of epoch {epoch} must not depend on earlier calls",
+        )
 
 
 def _check_threads(fresh: Plan, plan: Plan, global_batch: int, epochs: int) -> None:
@@ -120,11 +141,17 @@ def _check_threads(fresh: Plan, plan: Plan, global_batch: int, epochs: int) -> N
         results = list(threads.map(lambda each: fresh.batch(*each).copy(), tested))
     for (epoch, number), rows in zip(tested, results, strict=True):
         same = _equal(rows, plan.batch(epoch, number))
-        _require(same, f"batch {number} of epoch {epoch} must be the same if several threads call batch() at once")
+        _require(
+            same,
+            f"batch {number} of epoch {epoch} must be the same if several threads call batch() at"
+            " once",
+        )
 
 
 def _check_equal(plan: Plan, other: Plan, global_batch: int, epochs: int, rule: str) -> None:
-    _require(plan.samples == other.samples, f"{rule}; samples are {plan.samples} and {other.samples}")
+    _require(
+        plan.samples == other.samples, f"{rule}; samples are {plan.samples} and {other.samples}"
+    )
     for epoch, number in _tested(plan, global_batch, epochs):
         same = _equal(plan.batch(epoch, number), other.batch(epoch, number))
         _require(same, f"{rule}; batch {number} of epoch {epoch} differs")

@@ -86,7 +86,9 @@ def choose_order(
     sampler = _chosen_sampler(split, request, given, shuffle)
     if sampler is None:
         check_indexes(split)  # only DALI's readers, which read the stored order, use them
-        return ChosenOrder(stored_order(split, batching, shuffle=bool(shuffle)), batching, shuffle, (), notes)
+        return ChosenOrder(
+            stored_order(split, batching, shuffle=bool(shuffle)), batching, shuffle, (), notes
+        )
     order = planned_order(split, tables, batching, sampler)
     warnings = sampler_warnings(split, tables, sampler, order)
     if request.on_error != "raise":
@@ -111,7 +113,10 @@ def _given_sampler(
     if sampler is not None and request.shuffle is not None:
         raise CallError(
             f"shuffle={request.shuffle} cannot be combined with a sampler, which decides the order",
-            hint="remove shuffle, or pass sampler=loaders.ShuffledSampler() to read every sample once per epoch",
+            hint=(
+                "remove shuffle, or pass sampler=loaders.ShuffledSampler() to read every sample"
+                " once per epoch"
+            ),
         )
     return sampler, notes
 
@@ -130,8 +135,8 @@ def _chosen_sampler(
         return None
     if shuffle == "buffer":
         raise CallError(
-            'shuffle="buffer" reads with DALI\'s own reader, which reads one local dataset and cannot leave out an '
-            "image",
+            'shuffle="buffer" reads with DALI\'s own reader, which reads one local dataset and'
+            " cannot leave out an image",
             hint="set shuffle=True",
         )
     return SequentialSampler()
@@ -140,7 +145,9 @@ def _chosen_sampler(
 def _needs_sampler(request: BuildRequest, split: OpenSplit) -> bool:
     # DALI's own readers would read parts of a shard that are not there yet.
     return (
-        split.cached is not None or request.on_error != "raise" or not isinstance(request.dataset, (str, os.PathLike))
+        split.cached is not None
+        or request.on_error != "raise"
+        or not isinstance(request.dataset, (str, os.PathLike))
     )
 
 
@@ -189,7 +196,8 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
         )
     size = batching.batch_size
     if batching.last_batch == "partial":
-        # DALI decodes full batches, and a batch never contains more than a rank's part of the split.
+        # DALI decodes full batches, and a batch never contains more than a rank's part of the
+        # split.
         size = min(size, ranks.largest_share(samples))
     order = StoredOrder(samples, ranks, size, batching.last_batch, shuffle)
     if order.batches == 0:
@@ -197,11 +205,14 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
     return order
 
 
-def planned_order(split: OpenSplit, tables: SampleTables, batching: Batching, sampler: Sampler) -> PlannedOrder:
+def planned_order(
+    split: OpenSplit, tables: SampleTables, batching: Batching, sampler: Sampler
+) -> PlannedOrder:
     """Fit a sampler to a split.
 
     Raises:
-        CallError: the object is not a sampler, cannot sample this split, or plans less than one full batch.
+        CallError: the object is not a sampler, cannot sample this split, or plans less than one
+            full batch.
 
     """
     name = type(sampler).__name__
@@ -226,23 +237,36 @@ def planned_order(split: OpenSplit, tables: SampleTables, batching: Batching, sa
     text = getattr(sampler, "text", None) or sampler_text(sampler, short_repr)
     spread = getattr(sampler, "spread", False) is True
     order = PlannedOrder(
-        plan, split.samples, ranks, size, batching.last_batch, text, spread, by=grouping_column(sampler)
+        plan,
+        split.samples,
+        ranks,
+        size,
+        batching.last_batch,
+        text,
+        spread,
+        by=grouping_column(sampler),
     )
     if order.batches == 0:
         whole_split = plan.samples == split.samples
         raise _no_full_batch(
-            batching, plan.samples, f"of split {split.name!r}" if whole_split else f"in an epoch of {name}"
+            batching,
+            plan.samples,
+            f"of split {split.name!r}" if whole_split else f"in an epoch of {name}",
         )
     return order
 
 
-def sampler_warnings(split: OpenSplit, tables: SampleTables, sampler: Sampler, order: PlannedOrder) -> tuple[str, ...]:
+def sampler_warnings(
+    split: OpenSplit, tables: SampleTables, sampler: Sampler, order: PlannedOrder
+) -> tuple[str, ...]:
     """Return the warnings of a fitted sampler, and one if some classes have no sample."""
     notes: tuple[str, ...] = tuple(getattr(order.plan, "notes", ()))
     if "label" not in sampler.columns or split.manifest.label_type != "class":
         return notes
     classes = len(split.manifest.classes)
-    present = int(np.count_nonzero(np.bincount(tables.columns(["label"], requested_by="a sampler")["label"])))
+    present = int(
+        np.count_nonzero(np.bincount(tables.columns(["label"], requested_by="a sampler")["label"]))
+    )
     if present >= classes:
         return notes
     absent = classes - present
@@ -257,5 +281,9 @@ def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:
         message = f"batch_size={size} is more than the {samples} samples {where}"
     else:
         share = batching.ranks.smallest_share(samples)
-        message = f"batch_size={size}, but a rank reads only {share} of the {samples} samples {where}"
-    return CallError(message, hint='lower batch_size, or set last_batch="partial" or last_batch="pad"')
+        message = (
+            f"batch_size={size}, but a rank reads only {share} of the {samples} samples {where}"
+        )
+    return CallError(
+        message, hint='lower batch_size, or set last_batch="partial" or last_batch="pad"'
+    )

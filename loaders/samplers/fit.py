@@ -27,29 +27,37 @@ def fit_sampler(
     world_size: int,
     seed: int,
 ) -> Plan:
-    """Return the plan of a sampler, and check that it has what `Plan` requires; see `Sampler.plan` for the arguments.
+    """Return the plan of a sampler, and check that it has what `Plan` requires.
+
+    See `Sampler.plan` for the arguments.
 
     Raises:
         CallError: it has not, or the sampler cannot sample this split.
 
     """
-    plan = sampler.plan(columns, samples=samples, batch_size=batch_size, world_size=world_size, seed=seed)
+    plan = sampler.plan(
+        columns, samples=samples, batch_size=batch_size, world_size=world_size, seed=seed
+    )
     name = type(sampler).__name__
     planned, lines = getattr(plan, "samples", None), getattr(plan, "lines", None)
     if not isinstance(planned, int) or planned < 1:
         raise CallError(
-            f"{name}.plan() must return a plan whose samples is an int of at least 1, got {planned!r}",
+            f"{name}.plan() must return a plan whose samples is an int of at least 1, got"
+            f" {planned!r}",
             hint=CHECK_SAMPLER,
         )
     if not isinstance(lines, tuple) or not callable(getattr(plan, "batch", None)):
         raise CallError(
-            f"{name}.plan() must return a plan that has lines (a tuple of strings) and the method batch()",
+            f"{name}.plan() must return a plan that has lines (a tuple of strings) and the method"
+            " batch()",
             hint=CHECK_SAMPLER,
         )
     return plan
 
 
-def sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) -> dict[str, NDArray[Any]]:
+def sampler_columns(
+    split: OpenSplit, tables: SampleTables, sampler: Sampler
+) -> dict[str, NDArray[Any]]:
     """Return the columns that a sampler needs, each an array [samples].
 
     Raises:
@@ -59,8 +67,12 @@ def sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) ->
     check_is_sampler(sampler)
     name = type(sampler).__name__
     columns = getattr(sampler, "columns", None)
-    if not isinstance(columns, (tuple, list)) or not all(isinstance(column, str) for column in columns):
-        raise CallError(f"{name}.columns must be a tuple of column names, got {columns!r}", hint=CHECK_SAMPLER)
+    if not isinstance(columns, (tuple, list)) or not all(
+        isinstance(column, str) for column in columns
+    ):
+        raise CallError(
+            f"{name}.columns must be a tuple of column names, got {columns!r}", hint=CHECK_SAMPLER
+        )
     found = tables.columns([column for column in columns if column != SHARD], requested_by=name)
     if SHARD in columns:
         samples = [shard.samples for shard in split.shards]
@@ -69,7 +81,9 @@ def sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) ->
         return found
     # The types of the tables: a custom sampler may calculate with the values.
     return {
-        name: array.astype(TABLE_DTYPES.get(name, array.dtype) if array.dtype != object else object, copy=False)
+        name: array.astype(
+            TABLE_DTYPES.get(name, array.dtype) if array.dtype != object else object, copy=False
+        )
         for name, array in found.items()
     }
 

@@ -22,10 +22,15 @@ _PK = {
     "NaiveIdentityBatchSampler": "num_instances",
 }
 
-_WEIGHTS: dict[str, Literal["identity", "sample"]] = {"sample_avg_prob": "sample", "id_avg_prob": "identity"}
+_WEIGHTS: dict[str, Literal["identity", "sample"]] = {
+    "sample_avg_prob": "sample",
+    "id_avg_prob": "identity",
+}
 
 
-def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sampler | None, tuple[str, ...]]:
+def configured_sampler(
+    section: Mapping[str, Any], batch_size: int
+) -> tuple[Sampler | None, tuple[str, ...]]:
     """Return the sampler for a config's section, and notes on what differs from PaddleClas.
 
     Args:
@@ -33,7 +38,8 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
         batch_size: samples in a batch of one rank.
 
     Returns:
-        The sampler, and one note for each difference. The sampler is ``None`` if every sample is read once per epoch.
+        The sampler, and one note for each difference. The sampler is ``None`` if every sample is
+        read once per epoch.
 
     Raises:
         CallError: an argument of the section is wrong, or K does not divide the batch size.
@@ -49,7 +55,9 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
         return None, (f"{text}: every sample is read once per epoch",)
     key = _PK[name]
     if section.get(key) is None:
-        raise CallError(f"the config's sampler {name} has no {key}", hint=f"set {key} in the config")
+        raise CallError(
+            f"the config's sampler {name} has no {key}", hint=f"set {key} in the config"
+        )
     k = require_int(f"the config's sampler.{key}", section[key], 1, maximum=MAX_BATCH_SIZE)
     if batch_size % k:
         raise CallError(
@@ -59,16 +67,22 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
     method = section.get("sample_method") or "sample_avg_prob"
     if method not in list(_WEIGHTS):  # it may be unhashable
         known = " or ".join(map(repr, _WEIGHTS))
-        raise CallError(f"the config's sampler.sample_method is {shown(method)}", hint=f"set it to {known}")
+        raise CallError(
+            f"the config's sampler.sample_method is {shown(method)}", hint=f"set it to {known}"
+        )
     batches = section.get("max_iters")
     if batches is not None:
-        batches = require_int("the config's sampler.max_iters", batches, 1, maximum=MAX_EPOCH_SAMPLES // batch_size)
+        batches = require_int(
+            "the config's sampler.max_iters", batches, 1, maximum=MAX_EPOCH_SAMPLES // batch_size
+        )
     sampler = PKSampler(batch_size // k, k, weight=_WEIGHTS[method], batches=batches)
     notes = [
-        f"the config's sampler {name} becomes {sampler!r}, which draws identities in rounds instead of independently"
+        f"the config's sampler {name} becomes {sampler!r}, which draws identities in rounds instead"
+        " of independently"
     ]
     if section.get("ratio"):
         notes.append(
-            "the config's sampler.id_list and sampler.ratio are ignored: the listed identities are not drawn more often"
+            "the config's sampler.id_list and sampler.ratio are ignored: the listed identities are"
+            " not drawn more often"
         )
     return sampler, tuple(notes)

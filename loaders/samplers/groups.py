@@ -20,7 +20,8 @@ class Groups:
 
     Attributes:
         starts: int64 [groups + 1], from 0 to the number of rows.
-        members: each row once, int32 or int64 [rows]; ascending within a group, unless `group_within` made it.
+        members: each row once, int32 or int64 [rows]; ascending within a group, unless
+            `group_within` made it.
 
     """
 
@@ -37,15 +38,20 @@ def read_codes(columns: Mapping[str, NDArray[Any]], name: str, samples: int) -> 
     """Return an integer below 2**32 for each row, uint64 [samples]: equal integers for equal values of the column.
 
     Raises:
-        CallError: the column is missing, has a wrong length, or a row has no value (``None``, NaN or NaT).
+        CallError: the column is missing, has a wrong length, or a row has no value (``None``, NaN
+            or NaT).
 
     """
     if name not in columns:
         known = ", ".join(map(repr, columns)) or "none"
-        raise CallError(f"the sample tables have no column {name!r}", hint=f"available columns: {known}")
+        raise CallError(
+            f"the sample tables have no column {name!r}", hint=f"available columns: {known}"
+        )
     column = np.asarray(columns[name])
     if column.shape != (samples,):
-        raise CallError(f"column {name!r} has shape {column.shape}, but the split has {samples} samples")
+        raise CallError(
+            f"column {name!r} has shape {column.shape}, but the split has {samples} samples"
+        )
     if column.dtype.kind in "biu":
         return _code_integers(column)
     if column.dtype.kind in "fmM":
@@ -62,7 +68,8 @@ def value_at(column: NDArray[Any], row: int) -> object:
 
 def group(codes: NDArray[np.integer[Any]]) -> Groups:
     """Group the rows by code, an integer from 0 to 2**32 - 1, in ascending order of the codes."""
-    # Pack code and row into one word: all words are different, so the fastest sort gives the same order everywhere.
+    # Pack code and row into one word: all words are different, so the fastest sort gives the same
+    # order everywhere.
     words = codes.astype(np.uint64)
     words <<= np.uint64(32)
     number_words(words)
@@ -80,7 +87,8 @@ def number_words(words: NDArray[np.uint64]) -> None:
         words[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
 
 
-#: Words that are handled in one step, so that a hundred million of them do not take another gigabyte for the step.
+#: Words that are handled in one step, so that a hundred million of them do not take another
+#: gigabyte for the step.
 _PART = 1 << 20
 
 
@@ -132,7 +140,8 @@ def _code_objects(name: str, values: list[Any]) -> NDArray[np.uint64]:
         codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
     except TypeError:
         raise CallError(
-            f"column {name!r} has values that cannot name a class, such as lists", hint="choose another column"
+            f"column {name!r} has values that cannot name a class, such as lists",
+            hint="choose another column",
         ) from None
     # NaN of any type is the only value that differs from itself.
     missing = {value for value in codes if value is None or value != value}  # noqa: PLR0124
@@ -144,6 +153,10 @@ def _code_objects(name: str, values: list[Any]) -> NDArray[np.uint64]:
 def _check_no_missing(name: str, missing: int, samples: int) -> None:
     if missing:
         raise CallError(
-            f"{missing:,} of {plural(samples, 'sample')} {agree(missing, 'has', 'have')} no value in column {name!r}",
-            hint="fill in the missing values in the source table and convert it again, or choose another column",
+            f"{missing:,} of {plural(samples, 'sample')} {agree(missing, 'has', 'have')} no value"
+            f" in column {name!r}",
+            hint=(
+                "fill in the missing values in the source table and convert it again, or choose"
+                " another column"
+            ),
         )

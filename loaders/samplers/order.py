@@ -27,10 +27,11 @@ CHECK_SAMPLER = "test the sampler with `loaders.samplers.check_sampler`"
 class EpochPlan(ABC):
     """A plan that draws one array per epoch and takes every batch from it.
 
-    The array contains the rows of the epoch; a plan that overrides `batch` draws what it needs instead, identities for
-    example. The arrays of the two most recently requested epochs are kept: drawing one takes up to seconds, slicing a
-    batch microseconds, and a loader prefetches batches of the next epoch while it reads the current one. In the middle
-    of an epoch, a thread begins to draw the next one, so that the loader does not wait for it.
+    The array contains the rows of the epoch; a plan that overrides `batch` draws what it needs
+    instead, identities for example. The arrays of the two most recently requested epochs are kept:
+    drawing one takes up to seconds, slicing a batch microseconds, and a loader prefetches batches
+    of the next epoch while it reads the current one. In the middle of an epoch, a thread begins to
+    draw the next one, so that the loader does not wait for it.
     """
 
     order_version = ORDER_VERSION
@@ -45,7 +46,10 @@ class EpochPlan(ABC):
 
     @abstractmethod
     def draw_epoch(self, epoch: int) -> Indices:
-        """Return the array of an epoch; if `batch` is not overridden, its rows in order, int32 or int64 [samples]."""
+        """Return the array of an epoch.
+
+        If `batch` is not overridden, its rows in order, int32 or int64 [samples].
+        """
 
     def batch(self, epoch: int, number: int) -> Rows:
         """Return the rows of a global batch; see `Plan.batch`."""
@@ -66,8 +70,12 @@ class EpochPlan(ABC):
         """
         values = self.epoch(epoch)[batch_slice(number, width, length)]
         if number == -(-length // width) // 2 and epoch + 1 not in self._epochs:
-            with suppress(RuntimeError):  # Without a thread, the next epoch is drawn when it is requested.
-                threading.Thread(target=self._draw_early, args=(epoch + 1,), name="draw epoch", daemon=True).start()
+            with suppress(
+                RuntimeError
+            ):  # Without a thread, the next epoch is drawn when it is requested.
+                threading.Thread(
+                    target=self._draw_early, args=(epoch + 1,), name="draw epoch", daemon=True
+                ).start()
         return values
 
     def _draw_early(self, epoch: int) -> None:
@@ -75,14 +83,20 @@ class EpochPlan(ABC):
             self.epoch(epoch)
 
     def epoch(self, epoch: int) -> Indices:
-        """Return what `draw_epoch` returns, computed once. While one thread draws an epoch, others may use another."""
+        """Return what `draw_epoch` returns, computed once.
+
+        While one thread draws an epoch, others may use another.
+        """
         own: Future[Indices] = Future()
-        # Register within `try`: after an interrupt at any line, no one waits for an epoch that is not being drawn.
+        # Register within `try`: after an interrupt at any line, no one waits for an epoch that is
+        # not being drawn.
         try:
             with self._lock:
                 future = self._epochs.pop(epoch, None)
                 if future is None:
-                    while len(self._epochs) > 1:  # Free the older epoch before the new one takes its memory.
+                    while (
+                        len(self._epochs) > 1
+                    ):  # Free the older epoch before the new one takes its memory.
                         del self._epochs[next(iter(self._epochs))]
                     future = own
                 self._epochs[epoch] = future
@@ -142,8 +156,10 @@ class StoredOrder(_Batches):
         ranks: this rank, and how many ranks share the samples.
         batch_size: samples in a batch of one rank.
         last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
-        shuffle: whether each epoch has the shards in another order, and DALI shuffles within its buffer.
-        text: how `explain()` and checkpoints name the sampler; ``None``, because there is no sampler.
+        shuffle: whether each epoch has the shards in another order, and DALI shuffles within its
+            buffer.
+        text: how `explain()` and checkpoints name the sampler; ``None``, because there is no
+            sampler.
         version: version of the sampler's orders; ``None``, because there is no sampler.
 
     """
@@ -159,7 +175,11 @@ class StoredOrder(_Batches):
     @property
     def batches(self) -> int:
         """Batches in an epoch, equal on every rank."""
-        return self.ranks.smallest_share(self.samples) // self.batch_size if self.last_batch == "drop" else self.runs
+        return (
+            self.ranks.smallest_share(self.samples) // self.batch_size
+            if self.last_batch == "drop"
+            else self.runs
+        )
 
     @property
     def runs(self) -> int:
@@ -207,7 +227,10 @@ class PlannedOrder(_Batches):
 
     @property
     def version(self) -> int | None:
-        """`ORDER_VERSION` of the sampler, which checkpoints compare; ``None`` for a custom sampler without one."""
+        """`ORDER_VERSION` of the sampler, which checkpoints compare.
+
+        ``None`` for a custom sampler without one.
+        """
         version: int | None = getattr(self.plan, "order_version", None)
         return version
 
@@ -227,7 +250,9 @@ class PlannedOrder(_Batches):
         return max(0, min(self.batch_size, rest - self.ranks.rank * self.batch_size))
 
     def rank_rows(self, step: int, started: int) -> NDArray[np.int64]:
-        """Return the rows of this rank's batch, int64 [batch_size]; a short batch repeats the epoch's last sample.
+        """Return the rows of this rank's batch, int64 [batch_size].
+
+        A short batch repeats the epoch's last sample.
 
         Args:
             step: index of the batch, counted from the start of epoch `started`.
@@ -245,7 +270,10 @@ class PlannedOrder(_Batches):
         return np.concatenate([rows, np.repeat(global_batch[-1:], self.batch_size - len(rows))])
 
     def global_rows(self, step: int, started: int) -> NDArray[np.int64]:
-        """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less; see `rank_rows`."""
+        """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less.
+
+        See `rank_rows`.
+        """
         epochs, number = divmod(step, self.batches)
         return self._checked(started + epochs, number)
 
@@ -255,10 +283,15 @@ class PlannedOrder(_Batches):
             rows = np.array(self.plan.batch(epoch, number))
         most = self.batch_size * self.ranks.world_size
         expected = min(most, self.plan.samples - number * most)
-        if rows.shape != (expected,) or rows.dtype.kind != "i" or rows.min() < 0 or rows.max() >= self.rows:
+        if (
+            rows.shape != (expected,)
+            or rows.dtype.kind != "i"
+            or rows.min() < 0
+            or rows.max() >= self.rows
+        ):
             raise CallError(
-                f"the sampler's batch {number} of epoch {epoch} must be {expected} integers from 0 to "
-                f"{self.rows - 1}, got {rows.dtype} {list(rows.shape)}",
+                f"the sampler's batch {number} of epoch {epoch} must be {expected} integers from 0"
+                f" to {self.rows - 1}, got {rows.dtype} {list(rows.shape)}",
                 hint=CHECK_SAMPLER,
             )
         return rows.astype(np.int64, copy=False)
@@ -269,7 +302,8 @@ class Upcoming:
     """The batches of a loader from now on.
 
     Attributes:
-        rank_rows: returns the rows of this rank's batch by its number, counted from the start of the pipeline.
+        rank_rows: returns the rows of this rank's batch by its number, counted from the start of
+            the pipeline.
         global_rows: the same for the batch of all ranks together.
         batches: batches in an epoch.
         batch_size: samples in a batch of this rank.

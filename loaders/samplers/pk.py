@@ -22,25 +22,29 @@ from manifests.text import agree, plural
 class PKSampler:
     """Batches of P identities with K samples each; over all ranks, P x world size identities.
 
-    A batch lists the K samples of its first identity, then those of the second, and so on. They are different samples
-    if the identity has K; see `few`. A turn of an identity is its place in a batch, with K samples. An epoch consists
-    of rounds: each identity has one turn per round (with ``weight="sample"``, until it has had its number of turns),
-    and some have a second if the last batch of the round is not full. The identities of a global batch are all
-    different. Within an epoch, the turns of an identity use all of its samples, except for at most K - 1 that are left
+    A batch lists the K samples of its first identity, then those of the second, and so on. They are
+    different samples if the identity has K; see `few`. A turn of an identity is its place in a
+    batch, with K samples. An epoch consists of rounds: each identity has one turn per round (with
+    ``weight="sample"``, until it has had its number of turns), and some have a second if the last
+    batch of the round is not full. The identities of a global batch are all different. Within an
+    epoch, the turns of an identity use all of its samples, except for at most K - 1 that are left
     over, before any sample repeats.
 
     Args:
         classes_per_batch: P, identities in a batch of one rank.
         samples_per_class: K, samples of each identity.
         by: column of the sample tables that names the identity.
-        few: how to treat identities with fewer than K samples. ``"repeat"`` repeats their samples within a turn, all
-            equally often to within one; ``"drop"`` leaves the identities out; ``"error"`` raises.
-        across: a second column, for example ``"camera"``: the K samples of a turn come from as many of the identity's
-            cameras as possible, evenly, and are drawn again for each turn (as in fast-reid's BalancedIdentitySampler).
-            So a sample may repeat before all others were drawn.
-        weight: ``"identity"`` gives all identities equally many turns, and an epoch about as many samples as the split.
-            ``"sample"`` gives an identity with n samples n // K turns, at least one, as fast-reid and PaddleClas
-            (``sample_avg_prob``) do; rounds with fewer identities than a global batch needs are left out.
+        few: how to treat identities with fewer than K samples. ``"repeat"`` repeats their samples
+            within a turn, all equally often to within one; ``"drop"`` leaves the identities out;
+            ``"error"`` raises.
+        across: a second column, for example ``"camera"``: the K samples of a turn come from as many
+            of the identity's cameras as possible, evenly, and are drawn again for each turn (as in
+            fast-reid's BalancedIdentitySampler). So a sample may repeat before all others were
+            drawn.
+        weight: ``"identity"`` gives all identities equally many turns, and an epoch about as many
+            samples as the split. ``"sample"`` gives an identity with n samples n // K turns, at
+            least one, as fast-reid and PaddleClas (``sample_avg_prob``) do; rounds with fewer
+            identities than a global batch needs are left out.
         batches: batches in an epoch. ``None`` means the number that follows from `weight`.
 
     Raises:
@@ -68,7 +72,8 @@ class PKSampler:
             check_column_name("across", self.across)
         if self.across == self.by:
             raise CallError(
-                f"across={self.across!r} is the column that already names the identity", hint="choose another column"
+                f"across={self.across!r} is the column that already names the identity",
+                hint="choose another column",
             )
         if self.batches is not None:
             require_int_field(self, "batches", 1)
@@ -79,13 +84,20 @@ class PKSampler:
         return (self.by,) if self.across is None else (self.by, self.across)
 
     def plan(
-        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        samples: int,
+        batch_size: int,
+        world_size: int,
+        seed: int,
     ) -> Plan:
         """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: the batch size is not P x K, the split has too few identities or no samples, ``few="error"``
-                found an identity with fewer than K samples, or a column is missing or has missing values.
+            CallError: the batch size is not P x K, the split has too few identities or no samples,
+                ``few="error"`` found an identity with fewer than K samples, or a column is missing
+                or has missing values.
 
         """
         self._check_batch_size(batch_size)
@@ -94,7 +106,11 @@ class PKSampler:
         sizes = identities.sizes
         if self.few == "error":
             self._check_none_small(identities, columns[self.by])
-        kept = np.flatnonzero(sizes >= self.samples_per_class) if self.few == "drop" else np.arange(len(sizes))
+        kept = (
+            np.flatnonzero(sizes >= self.samples_per_class)
+            if self.few == "drop"
+            else np.arange(len(sizes))
+        )
         width = self.classes_per_batch * world_size
         self._check_enough_identities(width, world_size, len(kept), len(sizes))
         turns = self._turns(sizes[kept], width)
@@ -110,7 +126,9 @@ class PKSampler:
             seed=seed,
         )
 
-    def _grouped(self, columns: Mapping[str, NDArray[Any]], samples: int) -> tuple[Groups, Rows | None]:
+    def _grouped(
+        self, columns: Mapping[str, NDArray[Any]], samples: int
+    ) -> tuple[Groups, Rows | None]:
         codes = read_codes(columns, self.by, samples)
         if self.across is None:
             return group(codes), None
@@ -129,9 +147,10 @@ class PKSampler:
         if small.size:
             label = value_at(column, int(identities.members[identities.starts[small[0]]]))
             raise CallError(
-                f"{plural(len(small), 'identity')} of column {self.by!r} {agree(len(small), 'has', 'have')} fewer than "
-                f"samples_per_class={self.samples_per_class} samples, for example {label!r}, which has "
-                f"{identities.sizes[small[0]]}",
+                f"{plural(len(small), 'identity')} of column {self.by!r}"
+                f" {agree(len(small), 'has', 'have')} fewer than"
+                f" samples_per_class={self.samples_per_class} samples, for example {label!r}, which"
+                f" has {identities.sizes[small[0]]}",
                 hint='set few="repeat" or few="drop"',
             )
 
@@ -142,11 +161,12 @@ class PKSampler:
         available = f"column {self.by!r} has {kept:,}"
         if kept < total:
             available = (
-                f"only {kept:,} of the {total:,} in column {self.by!r} have at least {self.samples_per_class} samples"
+                f"only {kept:,} of the {total:,} in column {self.by!r} have at least"
+                f" {self.samples_per_class} samples"
             )
         raise CallError(
-            f"a batch needs {width} different identities (classes_per_batch={self.classes_per_batch}{each_rank}), but "
-            f"{available}",
+            f"a batch needs {width} different identities"
+            f" (classes_per_batch={self.classes_per_batch}{each_rank}), but {available}",
             hint=self._identities_hint(kept, world_size),
         )
 
@@ -178,7 +198,8 @@ class _PKPlan(EpochPlan):
     Args:
         sampler: the options.
         identities: rows of each identity; with `cameras`, camera after camera.
-        cameras: where each camera of each identity starts among the members; ``None`` without `across`.
+        cameras: where each camera of each identity starts among the members; ``None`` without
+            `across`.
         kept: the groups of `identities` that are not left out.
         turns: number of rounds that each of them takes part in.
         width: identities in a global batch.
@@ -210,11 +231,16 @@ class _PKPlan(EpochPlan):
         self._batches = batches
 
     def draw_epoch(self, epoch: int) -> Indices:
-        """Return the rows of an epoch; with `across` the identities of its turns, from which `batch` draws the rows."""
+        """Return the rows of an epoch.
+
+        With `across` the identities of its turns, from which `batch` draws the rows.
+        """
         turns = self._kept[draw_turns(self._turns, self._width, self._batches, self.seed, epoch)]
         if self._cameras is not None:
             return turns.astype(self._identities.members.dtype)
-        return draw_samples(turns, self._identities, self._sampler.samples_per_class, self.seed, epoch)
+        return draw_samples(
+            turns, self._identities, self._sampler.samples_per_class, self.seed, epoch
+        )
 
     def batch(self, epoch: int, number: int) -> Rows:
         if self._cameras is None:
@@ -236,24 +262,37 @@ class _PKPlan(EpochPlan):
             return f"Every identity has at least {plural(wanted, 'sample')}."
         effect = "left out" if self._sampler.few == "drop" else "repeated"
         return (
-            f"{len(small):,} of {plural(len(sizes), 'identity')} {agree(len(small), 'has', 'have')} fewer than "
-            f"{plural(wanted, 'sample')}; {agree(len(small), 'its', 'their')} {plural(small.sum(), 'sample')} "
-            f"{agree(small.sum(), 'is', 'are')} {effect}."
+            f"{len(small):,} of {plural(len(sizes), 'identity')} {agree(len(small), 'has', 'have')}"
+            f" fewer than {plural(wanted, 'sample')}; {agree(len(small), 'its', 'their')}"
+            f" {plural(small.sum(), 'sample')} {agree(small.sum(), 'is', 'are')} {effect}."
         )
 
     @property
     def lines(self) -> tuple[str, ...]:
-        sampler, sizes, wanted = self._sampler, self._identities.sizes, self._sampler.samples_per_class
+        sampler, sizes, wanted = (
+            self._sampler,
+            self._identities.sizes,
+            self._sampler.samples_per_class,
+        )
         lines = [
-            f"Column {sampler.by!r} has {plural(len(sizes), 'identity')} of {sizes.min():,} to {sizes.max():,} "
-            f"samples, median {np.median(sizes):,.0f}.",
+            (
+                f"Column {sampler.by!r} has {plural(len(sizes), 'identity')} of {sizes.min():,} to"
+                f" {sizes.max():,} samples, median {np.median(sizes):,.0f}."
+            ),
             self._small_identities_line(),
-            f"An epoch has {plural(self._batches, 'batch')} of {plural(self._width, 'identity')} x {wanted} samples "
-            f"over all ranks: {self._batches * self._width / len(self._kept):,.1f} turns per identity on average.",
+            (
+                f"An epoch has {plural(self._batches, 'batch')} of"
+                f" {plural(self._width, 'identity')} x {wanted} samples over all ranks:"
+                f" {self._batches * self._width / len(self._kept):,.1f} turns per identity on"
+                " average."
+            ),
             self._rounds_line(),
         ]
         if sampler.across is not None:
-            lines.append(f"The samples of a turn come from as many values of column {sampler.across!r} as possible.")
+            lines.append(
+                f"The samples of a turn come from as many values of column {sampler.across!r} as"
+                " possible."
+            )
         return tuple(lines)
 
     def _rounds_line(self) -> str:
@@ -262,8 +301,13 @@ class _PKPlan(EpochPlan):
         size = f"{rounds[0]:,}" if rounds[-1] == rounds[0] else f"{rounds[-1]:,} to {rounds[0]:,}"
         line = f"{plural(len(rounds), 'round')} of {size} identities"
         if second_turns:
-            line += f", with {plural(second_turns, 'second turn')} to fill the last batches of rounds"
+            line += (
+                f", with {plural(second_turns, 'second turn')} to fill the last batches of rounds"
+            )
         if self._sampler.weight == "identity":
             return f"{line}."
         unused = int(self._turns.sum() - rounds.sum())
-        return f"{line}; {plural(unused, 'turn')} left out, because too few identities remain for a batch."
+        return (
+            f"{line}; {plural(unused, 'turn')} left out, because too few identities remain for a"
+            " batch."
+        )

@@ -1,4 +1,7 @@
-"""Divide an epoch among classes or samples by weight. Shares are integers, so sums and rounding are exact."""
+"""Divide an epoch among classes or samples by weight.
+
+Shares are integers, so sums and rounding are exact.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ def quota_ends(weights: NDArray[np.float64], length: int) -> Rows:
 def round_quotas(ends: Rows, *key: int) -> Rows:
     """Round each share up or down to whole samples, at random, so that they add up to the epoch: int64 [shares].
 
-    Systematic sampling: shift all boundaries by one random fraction of a sample, then round down. So each share gets
-    its quota on average.
+    Systematic sampling: shift all boundaries by one random fraction of a sample, then round down.
+    So each share gets its quota on average.
 
     Args:
         ends: what `quota_ends` returned.

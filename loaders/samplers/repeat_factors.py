@@ -17,10 +17,14 @@ from manifests.text import plural
 
 def has_lists(column: NDArray[Any]) -> bool:
     """Return whether the values of a column are lists."""
-    return column.dtype == object and any(isinstance(value, (list, tuple, np.ndarray)) for value in column[:100])
+    return column.dtype == object and any(
+        isinstance(value, (list, tuple, np.ndarray)) for value in column[:100]
+    )
 
 
-def repeat_factors(name: str, column: NDArray[Any], threshold: float) -> tuple[NDArray[np.float64], Rows]:
+def repeat_factors(
+    name: str, column: NDArray[Any], threshold: float
+) -> tuple[NDArray[np.float64], Rows]:
     """Return the weight of each sample: the largest of its classes' ``max(1, sqrt(threshold / f))``, 1 without classes.
 
     f is the fraction of all samples that have the class.
@@ -40,7 +44,10 @@ def repeat_factors(name: str, column: NDArray[Any], threshold: float) -> tuple[N
     counts = np.fromiter(map(_length(name), column), np.int64, len(column))
     values: list[Any] = [value for sample in column for value in sample]
     if values and isinstance(values[0], (float, np.floating)):
-        raise CallError(f"column {name!r} contains decimal numbers, which are no classes", hint="name another column")
+        raise CallError(
+            f"column {name!r} contains decimal numbers, which are no classes",
+            hint="name another column",
+        )
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     classes = np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
     rows = np.repeat(np.arange(len(column)), counts)
@@ -68,7 +75,9 @@ def _length(name: str) -> Any:
 class RepeatFactorPlan(WeightedPlan):
     """The plan of `ClassBalancedSampler` for samples with several classes."""
 
-    def __init__(self, name: str, sizes: Rows, threshold: float, *arguments: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, name: str, sizes: Rows, threshold: float, *arguments: Any, **kwargs: Any
+    ) -> None:
         super().__init__(*arguments, **kwargs)
         self._name = name
         self._sizes = sizes
@@ -82,10 +91,14 @@ class RepeatFactorPlan(WeightedPlan):
         repeated = int(np.count_nonzero(quotas > quotas.min() * 1.001))
         how = "with" if self.replacement else "without"
         return (
-            f"Column {self._name!r} has {plural(len(self._sizes), 'class')} of {min(sizes):,} to {max(sizes):,} "
-            f"samples, and several in a sample. Its rarest class decides how often a sample is repeated, "
-            f"threshold={self._threshold:g}.",
-            f"An epoch has {self.samples:,} samples, drawn {how} replacement: {repeated:,} of "
-            f"{plural(len(quotas), 'sample')} are repeated, up to {quotas.max() / quotas.min():,.1f} times as often as "
-            "the others.",
+            (
+                f"Column {self._name!r} has {plural(len(self._sizes), 'class')} of {min(sizes):,}"
+                f" to {max(sizes):,} samples, and several in a sample. Its rarest class decides how"
+                f" often a sample is repeated, threshold={self._threshold:g}."
+            ),
+            (
+                f"An epoch has {self.samples:,} samples, drawn {how} replacement: {repeated:,} of"
+                f" {plural(len(quotas), 'sample')} are repeated, up to"
+                f" {quotas.max() / quotas.min():,.1f} times as often as the others."
+            ),
         )

@@ -22,14 +22,15 @@ _ORDER = 0
 class RepeatedSampler:
     """Repeated augmentation (Hoffer et al., CVPR 2020), as DeiT's ``RASampler`` does it.
 
-    A global batch contains each of its samples `repeats` times, and each copy is augmented on its own. The copies are
-    as far apart in the global batch as possible, so with at least `repeats` ranks each is on another rank. An epoch is
-    as long as the split, so it contains one in `repeats` of all samples, chosen again in each epoch.
+    A global batch contains each of its samples `repeats` times, and each copy is augmented on its
+    own. The copies are as far apart in the global batch as possible, so with at least `repeats`
+    ranks each is on another rank. An epoch is as long as the split, so it contains one in `repeats`
+    of all samples, chosen again in each epoch.
 
     Args:
         repeats: copies of a sample in a global batch, from 2.
-        samples: samples in an epoch over all ranks, counted with their copies. ``None`` means the number of samples in
-            the split.
+        samples: samples in an epoch over all ranks, counted with their copies. ``None`` means the
+            number of samples in the split.
 
     Raises:
         CallError: an argument is wrong; the message names it.
@@ -50,7 +51,13 @@ class RepeatedSampler:
         return ()
 
     def plan(
-        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        samples: int,
+        batch_size: int,
+        world_size: int,
+        seed: int,
     ) -> Plan:
         """Fit the sampler to a split; see `Sampler`.
 
@@ -73,14 +80,18 @@ class _RepeatedPlan(EpochPlan):
     def lines(self) -> tuple[str, ...]:
         chosen = -(-self.samples // self._repeats)
         return (
-            f"An epoch has {self.samples:,} samples: {chosen:,} random ones, each up to {self._repeats} times in the "
-            f"same global batch or in two that follow each other.",
+            (
+                f"An epoch has {self.samples:,} samples: {chosen:,} random ones, each up to"
+                f" {self._repeats} times in the same global batch or in two that follow each other."
+            ),
         )
 
     def draw_epoch(self, epoch: int) -> Indices:
         chosen = -(-self.samples // self._repeats)
         rounds = -(-chosen // self._rows)
-        rows = np.concatenate([shuffled(self._rows, self.seed, epoch, number, _ORDER) for number in range(rounds)])
+        rows = np.concatenate(
+            [shuffled(self._rows, self.seed, epoch, number, _ORDER) for number in range(rounds)]
+        )
         stream = np.repeat(rows[:chosen], self._repeats)[: self.samples]
         full = self.samples - self.samples % self.global_batch
         batches = stream[:full].reshape(-1, self.global_batch)
@@ -89,4 +100,6 @@ class _RepeatedPlan(EpochPlan):
 
     def _apart(self, count: int) -> NDArray[np.int64]:
         """Return 0 .. count - 1 in the order that places the copies of a sample far apart: 0, 3, 6, ..., 1, 4, ..."""
-        return np.concatenate([np.arange(first, count, self._repeats) for first in range(self._repeats)])
+        return np.concatenate(
+            [np.arange(first, count, self._repeats) for first in range(self._repeats)]
+        )

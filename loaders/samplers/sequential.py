@@ -15,7 +15,10 @@ from loaders.samplers.order import EpochPlan
 
 @dataclass(frozen=True, slots=True)
 class SequentialSampler:
-    """Every sample once per epoch, in stored order. Each global batch follows the previous one in the split."""
+    """Every sample once per epoch, in stored order.
+
+    Each global batch follows the previous one in the split.
+    """
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -23,7 +26,13 @@ class SequentialSampler:
         return ()
 
     def plan(
-        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        samples: int,
+        batch_size: int,
+        world_size: int,
+        seed: int,
     ) -> Plan:
         """Fit the sampler to a split; see `Sampler`.
 

@@ -1,8 +1,9 @@
 """Random orders of a whole epoch, equal on every machine and with every NumPy release.
 
-NumPy guarantees the raw output of its bit generators and of `SeedSequence`, but not that of `Generator.permutation` or
-`Generator.random` (NEP 19, https://numpy.org/neps/nep-0019-rng-policy.html). So this module uses the raw 64-bit words
-only. Sorting 10 million of them takes 0.4 s, about as long as `Generator.permutation`.
+NumPy guarantees the raw output of its bit generators and of `SeedSequence`, but not that of
+`Generator.permutation` or `Generator.random` (NEP 19,
+https://numpy.org/neps/nep-0019-rng-policy.html). So this module uses the raw 64-bit words only.
+Sorting 10 million of them takes 0.4 s, about as long as `Generator.permutation`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ def random_words(count: int, *key: int) -> NDArray[np.uint64]:
 
     Args:
         count: number of words.
-        key: seed, epoch and purpose: integers from 0 to 2**64 - 1. Keys of the same length that differ in any number
-            give independent words.
+        key: seed, epoch and purpose: integers from 0 to 2**64 - 1. Keys of the same length that
+            differ in any number give independent words.
 
     """
     # Two words for each number, so that different keys of the same length always differ in a word.
@@ -36,9 +37,13 @@ def uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def shuffled(count: int, *key: int) -> Indices:
-    """Return 0 .. count - 1 in a random order, int32 or int64 [count]. See `random_words` for the key."""
-    # Sort random words whose lowest bits number them: all are different, so every sort gives the same order. At least
-    # 33 bits stay random up to 2**31 samples; of 10 million, about 45 pairs draw equal bits and keep their order.
+    """Return 0 .. count - 1 in a random order, int32 or int64 [count].
+
+    See `random_words` for the key.
+    """
+    # Sort random words whose lowest bits number them: all are different, so every sort gives the
+    # same order. At least 33 bits stay random up to 2**31 samples; of 10 million, about 45 pairs
+    # draw equal bits and keep their order.
     bits = max(1, (count - 1).bit_length())
     words = random_words(count, *key)
     words >>= np.uint64(bits)

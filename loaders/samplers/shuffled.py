@@ -25,14 +25,16 @@ class ShuffledSampler:
     """Every sample once per epoch, in a random order of the whole split that changes every epoch.
 
     Args:
-        spread: spread large images over the batches. The samples are sorted by their number of pixels and cut into as
-            many layers as a global batch has samples; each batch takes one random sample of each layer. So the largest
-            batch needs hardly more memory than the mean batch.
-        window: shuffle within a moving window of this many shards instead of the whole split, for a dataset in an
-            object store that is larger than the cache: a cache with room for the window reads every shard once per
-            epoch. Each epoch has the shards in another random order; then every sample moves back by a random distance
-            of up to `window` shards of mean size. Two samples that are stored next to each other come on average a
-            third of the window apart; in a shuffle of the whole split, a third of the epoch. `None` shuffles the
+        spread: spread large images over the batches. The samples are sorted by their number of
+            pixels and cut into as many layers as a global batch has samples; each batch takes one
+            random sample of each layer. So the largest batch needs hardly more memory than the mean
+            batch.
+        window: shuffle within a moving window of this many shards instead of the whole split, for a
+            dataset in an object store that is larger than the cache: a cache with room for the
+            window reads every shard once per epoch. Each epoch has the shards in another random
+            order; then every sample moves back by a random distance of up to `window` shards of
+            mean size. Two samples that are stored next to each other come on average a third of the
+            window apart; in a shuffle of the whole split, a third of the epoch. `None` shuffles the
             whole split.
 
     """
@@ -47,7 +49,8 @@ class ShuffledSampler:
             require_int_field(self, "window", 1)
             if self.spread:
                 raise CallError(
-                    "spread=True draws each batch from the whole split, so it cannot be combined with window",
+                    "spread=True draws each batch from the whole split, so it cannot be combined"
+                    " with window",
                     hint="remove one of them",
                 )
 
@@ -59,12 +62,19 @@ class ShuffledSampler:
         return ("width", "height") if self.spread else ()
 
     def plan(
-        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        samples: int,
+        batch_size: int,
+        world_size: int,
+        seed: int,
     ) -> Plan:
         """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: the split has no samples, or ``spread=True`` and the size of an image is unknown.
+            CallError: the split has no samples, or ``spread=True`` and the size of an image is
+                unknown.
 
         """
         check_not_empty(samples)
@@ -88,7 +98,12 @@ class ShuffledSampler:
 class _ShuffledPlan(EpochPlan):
     @property
     def lines(self) -> tuple[str, ...]:
-        return (f"An epoch has each of {self.samples:,} samples once, in a random order of the whole split.",)
+        return (
+            (
+                f"An epoch has each of {self.samples:,} samples once, in a random order of the"
+                " whole split."
+            ),
+        )
 
     def draw_epoch(self, epoch: int) -> Indices:
         return shuffled(self.samples, self.seed, epoch, _ORDER)
@@ -106,8 +121,11 @@ class _WindowPlan(EpochPlan):
     @property
     def lines(self) -> tuple[str, ...]:
         return (
-            f"An epoch has each of {self.samples:,} samples once, shuffled within a moving window of {self._shards:,} "
-            f"shards ({self._distance:,} samples); the shards come in a random order.",
+            (
+                f"An epoch has each of {self.samples:,} samples once, shuffled within a moving"
+                f" window of {self._shards:,} shards ({self._distance:,} samples); the shards come"
+                " in a random order."
+            ),
         )
 
     def draw_epoch(self, epoch: int) -> Indices:
@@ -130,14 +148,17 @@ class _SpreadPlan(EpochPlan):
     @property
     def lines(self) -> tuple[str, ...]:
         return (
-            f"An epoch has each of {self.samples:,} samples once; a batch has one random sample from each of "
-            f"{self.global_batch:,} layers of images of similar size.",
+            (
+                f"An epoch has each of {self.samples:,} samples once; a batch has one random sample"
+                f" from each of {self.global_batch:,} layers of images of similar size."
+            ),
         )
 
     def draw_epoch(self, epoch: int) -> Indices:
         layers = self.global_batch
         batches, rest = divmod(self.samples, layers)
-        # Draw the samples of the short last batch from all samples first, so that it has images of every size.
+        # Draw the samples of the short last batch from all samples first, so that it has images of
+        # every size.
         last = np.sort(shuffled(self.samples, self.seed, epoch, _LAST_BATCH)[:rest])
         full = np.delete(self._by_pixels, last)
         # Each layer is a row: shuffle every row, then read the columns as batches.

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import ComparedByText, Plan, Rows, Sampler, array_text, check_is_sampler, sampler_text
+from loaders.samplers.base import (
+    ComparedByText,
+    Plan,
+    Rows,
+    Sampler,
+    array_text,
+    check_is_sampler,
+    sampler_text,
+)
 from loaders.samplers.shuffled import ShuffledSampler
 from manifests.errors import CallError
 from manifests.filters import filter_columns, matching_rows
@@ -23,8 +31,8 @@ class SubsetSampler(ComparedByText):
     """Samples some rows of the split with another sampler. Give either `rows` or `where`.
 
     Args:
-        rows: rows of the split, from 0, each once, in the order in which `SequentialSampler` reads them. What the field
-            ``"index"`` contains.
+        rows: rows of the split, from 0, each once, in the order in which `SequentialSampler` reads
+            them. What the field ``"index"`` contains.
         where: a filter over the columns of the sample tables, as in a SQL ``WHERE`` clause:
             ``"width >= 64 and label in (1, 2)"``. Needs the extra ``sql``.
         sampler: draws from these rows.
@@ -42,7 +50,8 @@ class SubsetSampler(ComparedByText):
     def __post_init__(self) -> None:
         if (self.rows is None) == (self.where is None):
             raise CallError(
-                "SubsetSampler needs rows or where, and not both", hint='pass for example where="label < 10"'
+                "SubsetSampler needs rows or where, and not both",
+                hint='pass for example where="label < 10"',
             )
         if self.rows is not None:
             object.__setattr__(self, "rows", _as_rows(self.rows))
@@ -53,10 +62,16 @@ class SubsetSampler(ComparedByText):
                 "a SubsetSampler with rows cannot be inside of another SubsetSampler",
                 hint="give one SubsetSampler the rows that both choose",
             )
-        object.__setattr__(self, "_filter_columns", () if self.where is None else filter_columns(self.where))
+        object.__setattr__(
+            self, "_filter_columns", () if self.where is None else filter_columns(self.where)
+        )
 
     def __repr__(self) -> str:
-        chosen = f"where={self.where!r}" if self.where else f"rows={array_text(np.asarray(self.rows), '<i8')}"
+        chosen = (
+            f"where={self.where!r}"
+            if self.where
+            else f"rows={array_text(np.asarray(self.rows), '<i8')}"
+        )
         return f"SubsetSampler({chosen}, sampler={sampler_text(self.sampler)})"
 
     @property
@@ -65,12 +80,19 @@ class SubsetSampler(ComparedByText):
         return tuple(dict.fromkeys((*self._filter_columns, *self.sampler.columns)))
 
     def plan(
-        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        samples: int,
+        batch_size: int,
+        world_size: int,
+        seed: int,
     ) -> Plan:
         """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: a row is not in the split, no row matches, or the other sampler cannot sample the rows.
+            CallError: a row is not in the split, no row matches, or the other sampler cannot sample
+                the rows.
 
         """
         rows = self._chosen(columns, samples)
@@ -88,13 +110,18 @@ class SubsetSampler(ComparedByText):
             rows = np.asarray(self.rows, np.int64)
             if rows.max() >= samples:
                 raise CallError(
-                    f"SubsetSampler has row {rows.max()}, but the split has rows from 0 to {samples - 1}",
+                    f"SubsetSampler has row {rows.max()}, but the split has rows from 0 to"
+                    f" {samples - 1}",
                     hint="remove rows that are not in the split",
                 )
             return rows
-        rows = np.flatnonzero(matching_rows(self.where, _as_table(columns, self._filter_columns, samples)))
+        rows = np.flatnonzero(
+            matching_rows(self.where, _as_table(columns, self._filter_columns, samples))
+        )
         if not len(rows):
-            raise CallError(f"no sample of the split matches where={self.where!r}", hint="change the filter")
+            raise CallError(
+                f"no sample of the split matches where={self.where!r}", hint="change the filter"
+            )
         return rows
 
 
@@ -110,7 +137,8 @@ def _as_table(columns: Mapping[str, NDArray[Any]], names: Sequence[str], samples
         except (pa.ArrowException, OverflowError) as error:
             # For example numbers in one dataset and texts in another.
             raise CallError(
-                f"where cannot use the column {name!r}, because its values have no common type ({error})",
+                f"where cannot use the column {name!r}, because its values have no common type"
+                f" ({error})",
                 hint="give the column the same type in all datasets, or leave it out of where",
             ) from None
     return pa.table(table)
@@ -126,7 +154,8 @@ def _as_rows(values: Any) -> Rows:
     given = np.asarray(values)
     if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
         raise CallError(
-            f"rows must be a list of integers with at least one, got {given.dtype} {list(given.shape)}",
+            f"rows must be a list of integers with at least one, got {given.dtype}"
+            f" {list(given.shape)}",
             hint="np.flatnonzero(mask) turns a mask into rows" if given.dtype == bool else "",
         )
     rows = given.astype(np.int64)
@@ -134,7 +163,9 @@ def _as_rows(values: Any) -> Rows:
         raise CallError(f"rows must be at least 0, got {rows.min()}")
     unique, counts = np.unique(rows, return_counts=True)
     if len(unique) < len(rows):
-        raise CallError(f"rows contains {unique[counts.argmax()]} twice", hint="WeightedSampler repeats samples")
+        raise CallError(
+            f"rows contains {unique[counts.argmax()]} twice", hint="WeightedSampler repeats samples"
+        )
     rows.flags.writeable = False
     return rows
 
@@ -150,7 +181,10 @@ class _SubsetPlan:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return (f"A subset of {len(self._rows):,} of the {self._split_samples:,} samples is read.", *self._plan.lines)
+        return (
+            f"A subset of {len(self._rows):,} of the {self._split_samples:,} samples is read.",
+            *self._plan.lines,
+        )
 
     @property
     def drawable(self) -> NDArray[np.bool_]:

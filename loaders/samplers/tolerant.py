@@ -1,4 +1,7 @@
-"""`TolerantOrder`: a planned order that continues without images that cannot be decoded. Never imports DALI."""
+"""`TolerantOrder`: a planned order that continues without images that cannot be decoded.
+
+Never imports DALI.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +49,15 @@ class Peers:
 
     @classmethod
     def of(
-        cls, columns: Mapping[str, NDArray[Any]], name: str, samples: int, drawable: NDArray[np.bool_] | None = None
+        cls,
+        columns: Mapping[str, NDArray[Any]],
+        name: str,
+        samples: int,
+        drawable: NDArray[np.bool_] | None = None,
     ) -> Peers:
-        """Group the rows by a column, or only the `drawable` ones: bool [samples]. The others have no peers.
+        """Group the rows by a column, or only the `drawable` ones: bool [samples].
+
+        The others have no peers.
 
         Raises:
             CallError: the column is missing, or a row has no value.
@@ -86,19 +95,22 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TolerantOrder(PlannedOrder):
-    """A planned order from which some rows are taken out. The number of batches does not change, so ranks stay in step.
+    """A planned order from which some rows are taken out.
 
-    The batches up to a bad row do not depend on bad rows that come later. So a loader that finds one restarts at that
-    batch, and what the user has received before stays what the order says.
+    The number of batches does not change, so ranks stay in step.
+
+    The batches up to a bad row do not depend on bad rows that come later. So a loader that finds
+    one restarts at that batch, and what the user has received before stays what the order says.
 
     Attributes:
         bad: the rows to take out.
         mode: ``"skip"`` moves all later samples of the rank up, so the last batch is shorter (with
-            ``last_batch="partial"``) or is filled up (otherwise). ``"replace"`` puts another row of the split in the
-            place of a bad one, drawn from its peers.
+            ``last_batch="partial"``) or is filled up (otherwise). ``"replace"`` puts another row of
+            the split in the place of a bad one, drawn from its peers.
         peers: which rows may replace a row; `None` means every row.
         seed: seed of the draw.
-        drawable: which rows may replace a row, because the sampler draws them at all: bool [rows]; `None` means all.
+        drawable: which rows may replace a row, because the sampler draws them at all: bool [rows];
+            `None` means all.
 
     """
 
@@ -125,7 +137,9 @@ class TolerantOrder(PlannedOrder):
             return PlannedOrder.rank_rows(self, step, started)
         epochs, number = divmod(step, self.batches)
         if self.mode == "replace":
-            return self._replaced(PlannedOrder.rank_rows(self, step, started), started + epochs, number)
+            return self._replaced(
+                PlannedOrder.rank_rows(self, step, started), started + epochs, number
+            )
         stream = self._stream(started + epochs).rows
         rows = stream[number * self.batch_size : (number + 1) * self.batch_size]
         return np.concatenate([rows, np.repeat(stream[-1:], self.batch_size - len(rows))])
@@ -147,7 +161,10 @@ class TolerantOrder(PlannedOrder):
         return np.arange(self.batch_size) < rest
 
     def _stream(self, epoch: int) -> _Stream:
-        """Return the good rows of this rank in an epoch; at least as many as the batches need, unless partial."""
+        """Return the good rows of this rank in an epoch.
+
+        At least as many as the batches need, unless partial.
+        """
         # Two epochs, because batches of the next one are prepared while the current one is used.
         with self._lock:
             if epoch not in self._streams:
@@ -158,10 +175,13 @@ class TolerantOrder(PlannedOrder):
 
     def _compute_stream(self, epoch: int) -> _Stream:
         planned = np.concatenate(list(self._parts(epoch)))
-        # A rank without samples of its own has one batch, which only repeats a sample of another rank.
+        # A rank without samples of its own has one batch, which only repeats a sample of another
+        # rank.
         rows = self._without_bad(planned if len(planned) else self._checked(epoch, 0))
         if not len(rows):
-            raise DamagedError("every image that this rank reads is damaged", hint="run `dataprep verify --decode`")
+            raise DamagedError(
+                "every image that this rank reads is damaged", hint="run `dataprep verify --decode`"
+            )
         if not len(planned):
             return _Stream(rows[-1:], 0)
         missing = self.batches * self.batch_size - len(rows)
@@ -204,28 +224,41 @@ class TolerantOrder(PlannedOrder):
         for candidates, excluded in ((peers, used), (peers, set()), (everyone, set())):
             for step in range(len(candidates)):
                 candidate = int(candidates[(word + step) % len(candidates)])
-                if candidate not in self.bad and candidate not in excluded and self._is_drawable(candidate):
+                if (
+                    candidate not in self.bad
+                    and candidate not in excluded
+                    and self._is_drawable(candidate)
+                ):
                     return candidate
-        raise DamagedError("every image of the split is damaged", hint="run `dataprep verify --decode`")
+        raise DamagedError(
+            "every image of the split is damaged", hint="run `dataprep verify --decode`"
+        )
 
     def _is_drawable(self, row: int) -> bool:
         return self.drawable is None or bool(self.drawable[row])
 
 
 def tolerant_order(
-    order: PlannedOrder, tables: SampleTables, sampler: Sampler, *, mode: Literal["skip", "replace"], seed: int
+    order: PlannedOrder,
+    tables: SampleTables,
+    sampler: Sampler,
+    *,
+    mode: Literal["skip", "replace"],
+    seed: int,
 ) -> TolerantOrder:
     """Return an order that can continue without bad images.
 
     Args:
         order: the order of the sampler.
         tables: the sample tables of the split.
-        sampler: the sampler. A bad row is replaced by one with the same value in the column that it samples by.
+        sampler: the sampler. A bad row is replaced by one with the same value in the column that it
+            samples by.
         mode: see `TolerantOrder`.
         seed: seed of the draw.
 
     Raises:
-        CallError: the sampler makes batches of a fixed composition, and `mode` would move samples between them.
+        CallError: the sampler makes batches of a fixed composition, and `mode` would move samples
+            between them.
 
     """
     drawing = sampler
@@ -242,6 +275,10 @@ def tolerant_order(
         by = grouping_column(drawing) or ("label" if tables.label_type == "class" else None)
         columns = {} if by is None else tables.columns([by], requested_by=type(sampler).__name__)
         # Samples with several classes have no peers, and neither have those without a class.
-        peers = None if by is None or has_lists(columns[by]) else Peers.of(columns, by, order.rows, drawable)
+        peers = (
+            None
+            if by is None or has_lists(columns[by])
+            else Peers.of(columns, by, order.rows, drawable)
+        )
     values = {each.name: getattr(order, each.name) for each in fields(PlannedOrder)}
     return TolerantOrder(**values, mode=mode, peers=peers, seed=seed, drawable=drawable)

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
-from loaders.samplers.base import ComparedByText, Indices, Plan, Rows, array_text, check_not_empty, index_dtype
+from loaders.samplers.base import (
+    ComparedByText,
+    Indices,
+    Plan,
+    Rows,
+    array_text,
+    check_not_empty,
+    index_dtype,
+)
 from loaders.samplers.order import EpochPlan
 from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
 from loaders.samplers.shuffle import random_words, shuffled, uniform
@@ -25,11 +33,13 @@ class WeightedSampler(ComparedByText):
     """Draws each sample in proportion to a weight of its own, as `torch.utils.data.WeightedRandomSampler` does.
 
     Args:
-        weights: name of a numeric column of the sample tables, or an array with one weight per row of the split.
-            Weights are finite and at least 0; a sample of weight 0 is never drawn.
-        replacement: draw each sample independently, so that the number of its appearances varies. Without replacement,
-            a sample appears as often as its share of the epoch says, rounded up or down at random in each epoch.
-        samples: samples in an epoch over all ranks. ``None`` means the number of samples in the split.
+        weights: name of a numeric column of the sample tables, or an array with one weight per row
+            of the split. Weights are finite and at least 0; a sample of weight 0 is never drawn.
+        replacement: draw each sample independently, so that the number of its appearances varies.
+            Without replacement, a sample appears as often as its share of the epoch says, rounded
+            up or down at random in each epoch.
+        samples: samples in an epoch over all ranks. ``None`` means the number of samples in the
+            split.
 
     Raises:
         CallError: an argument is wrong; the message names it.
@@ -52,8 +62,15 @@ class WeightedSampler(ComparedByText):
 
     def __repr__(self) -> str:
         # Checkpoints compare this text, so it identifies the values of an array.
-        weights = array_text(self.weights, "<f8") if isinstance(self.weights, np.ndarray) else repr(self.weights)
-        return f"WeightedSampler(weights={weights}, replacement={self.replacement}, samples={self.samples})"
+        weights = (
+            array_text(self.weights, "<f8")
+            if isinstance(self.weights, np.ndarray)
+            else repr(self.weights)
+        )
+        return (
+            f"WeightedSampler(weights={weights}, replacement={self.replacement},"
+            f" samples={self.samples})"
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -61,13 +78,19 @@ class WeightedSampler(ComparedByText):
         return (self.weights,) if isinstance(self.weights, str) else ()
 
     def plan(
-        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        samples: int,
+        batch_size: int,
+        world_size: int,
+        seed: int,
     ) -> Plan:
         """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: the split has no samples, there is not one weight per sample, a weight is missing, negative or
-                not finite, or all are 0.
+            CallError: the split has no samples, there is not one weight per sample, a weight is
+                missing, negative or not finite, or all are 0.
 
         """
         check_not_empty(samples)
@@ -78,10 +101,17 @@ class WeightedSampler(ComparedByText):
         if len(weights) != samples:
             raise CallError(
                 f"WeightedSampler has {len(weights):,} weights, but draws from {samples:,} samples",
-                hint="pass one weight per row of the split, in stored order; in a SubsetSampler, per row of that",
+                hint=(
+                    "pass one weight per row of the split, in stored order; in a SubsetSampler, per"
+                    " row of that"
+                ),
             )
         return WeightedPlan(
-            weights, self.samples or samples, batch_size * world_size, seed, replacement=self.replacement
+            weights,
+            self.samples or samples,
+            batch_size * world_size,
+            seed,
+            replacement=self.replacement,
         )
 
 
@@ -113,7 +143,13 @@ class WeightedPlan(EpochPlan):
     """Draws each row in proportion to its weight."""
 
     def __init__(
-        self, weights: NDArray[np.float64], samples: int, global_batch: int, seed: int, *, replacement: bool
+        self,
+        weights: NDArray[np.float64],
+        samples: int,
+        global_batch: int,
+        seed: int,
+        *,
+        replacement: bool,
     ) -> None:
         """Plan epochs of `samples` samples; `weights` has one number for each row of the split."""
         super().__init__(samples, global_batch, seed)
@@ -127,8 +163,11 @@ class WeightedPlan(EpochPlan):
         how = "with" if self.replacement else "without"
         drawn = int(np.count_nonzero(quotas))
         return (
-            f"An epoch has {self.samples:,} samples, drawn {how} replacement from {drawn:,} samples with a positive "
-            f"weight: a sample appears up to {quotas.max():,.1f} times on average.",
+            (
+                f"An epoch has {self.samples:,} samples, drawn {how} replacement from {drawn:,}"
+                f" samples with a positive weight: a sample appears up to {quotas.max():,.1f} times"
+                " on average."
+            ),
         )
 
     @property
@@ -141,7 +180,8 @@ class WeightedPlan(EpochPlan):
         """Return the rows of an epoch; see `EpochPlan.draw_epoch`."""
         dtype = index_dtype(len(self._ends))
         if self.replacement:
-            # Searching 10 million ends in ascending order, sort included, takes 6% of the time of a random order.
+            # Searching 10 million ends in ascending order, sort included, takes 6% of the time of a
+            # random order.
             draws = np.sort(uniform(random_words(self.samples, self.seed, epoch, _DRAW)))
             rows = draw_by_quota(self._ends, draws).astype(dtype)
         else:

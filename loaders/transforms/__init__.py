@@ -14,7 +14,14 @@ Nothing in this package imports DALI or torch; `loaders.dali` turns the records 
 from __future__ import annotations
 
 from loaders.transforms.base import ImageSpec, Operation
-from loaders.transforms.color import ColorJitter, ConvertColor, GaussianBlur, PCALighting, RandomBlur, RandomGrayscale
+from loaders.transforms.color import (
+    ColorJitter,
+    ConvertColor,
+    GaussianBlur,
+    PCALighting,
+    RandomBlur,
+    RandomGrayscale,
+)
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat

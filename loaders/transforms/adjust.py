@@ -21,7 +21,8 @@ class Adjustment:
     """What `Loader.set` has changed. `None` means as written.
 
     Attributes:
-        size: height and width of the images of a batch in pixels. With views, of those of the first view.
+        size: height and width of the images of a batch in pixels. With views, of those of the first
+            view.
         magnitude: strength of the policies, in the units of their names.
 
     """
@@ -51,7 +52,8 @@ class Adjustment:
             height, width = written or (0, 0)
             if height != width:
                 raise CallError(
-                    f"size={size} is one number, but the transforms make images of {height} x {width} pixels",
+                    f"size={size} is one number, but the transforms make images of {height} x"
+                    f" {width} pixels",
                     hint="set size=(height, width)",
                 )
             size = (size, size)
@@ -104,13 +106,18 @@ def scaled(operation: Operation, scale: Scale) -> Operation:
 
 @scaled.register
 def _(operation: RandomApply, scale: Scale) -> Operation:
-    return replace(operation, operations=tuple(scaled(each, scale) for each in operation.operations))
+    return replace(
+        operation, operations=tuple(scaled(each, scale) for each in operation.operations)
+    )
 
 
 @scaled.register(RandomChoice)
 @scaled.register(RandomOrder)
 def _(operation: RandomChoice | RandomOrder, scale: Scale) -> Operation:
-    return replace(operation, chains=tuple(tuple(scaled(each, scale) for each in chain) for chain in operation.chains))
+    return replace(
+        operation,
+        chains=tuple(tuple(scaled(each, scale) for each in chain) for chain in operation.chains),
+    )
 
 
 @scaled.register(Crop)
@@ -137,7 +144,9 @@ def _(operation: Resize, scale: Scale) -> Operation:
 @scaled.register
 def _(operation: ResizeWithin, scale: Scale) -> Operation:
     shorter = scale.length(operation.shorter or 1, 1)
-    return replace(operation, shorter=shorter, longest=max(shorter + 1, scale.length(operation.longest, 1)))
+    return replace(
+        operation, shorter=shorter, longest=max(shorter + 1, scale.length(operation.longest, 1))
+    )
 
 
 @scaled.register
@@ -184,4 +193,6 @@ def _(operation: GridMask, scale: Scale) -> Operation:
 
 @scaled.register
 def _(operation: HideAndSeek, scale: Scale) -> Operation:
-    return replace(operation, sizes=tuple(side and scale.length(side, 1) for side in operation.sizes))
+    return replace(
+        operation, sizes=tuple(side and scale.length(side, 1) for side in operation.sizes)
+    )

@@ -48,8 +48,10 @@ def parse_transforms(
     Args:
         transforms: the argument of `loaders.build`.
         split: selects the section of a PaddleClas config.
-        views: lists of transforms, one for each view of the images; `None` for one tensor of images.
-        image_size: returns the height and width of all images of the dataset, or `None` if they vary.
+        views: lists of transforms, one for each view of the images; `None` for one tensor of
+            images.
+        image_size: returns the height and width of all images of the dataset, or `None` if they
+            vary.
 
     Raises:
         CallError: the preset or the file does not exist, or a transform is unknown or wrong.
@@ -62,7 +64,8 @@ def parse_transforms(
         presets = [item for item in transforms if isinstance(item, str) and item in PRESETS]
         if presets:
             raise CallError(
-                f"transforms is a list that contains the preset {presets[0]!r}", hint=f"write transforms={presets[0]!r}"
+                f"transforms is a list that contains the preset {presets[0]!r}",
+                hint=f"write transforms={presets[0]!r}",
             )
         if views is not None:
             return ParsedTransforms(read_views(transforms, views, image_size=image_size))
@@ -74,8 +77,8 @@ def parse_transforms(
         )
     if not isinstance(transforms, (str, os.PathLike)):
         raise CallError(
-            "transforms must be the name of a preset, a list, a torchvision Compose or a YAML file, got "
-            f"{shown(transforms)}",
+            "transforms must be the name of a preset, a list, a torchvision Compose or a YAML"
+            f" file, got {shown(transforms)}",
             hint='pass for example "imagenet-train" or [{"CropImage": {"size": 224}}]',
         )
     path = os.fspath(transforms)
@@ -89,6 +92,10 @@ def parse_transforms(
             notes=config.notes,
             image_size=image_size,
         )
-        return ParsedTransforms(recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler)
+        return ParsedTransforms(
+            recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler
+        )
     items, batch = get_preset(path)
-    return ParsedTransforms(read_recipe(items, source=f"{path}: transforms", batch=batch, image_size=image_size))
+    return ParsedTransforms(
+        read_recipe(items, source=f"{path}: transforms", batch=batch, image_size=image_size)
+    )

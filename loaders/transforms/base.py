@@ -31,7 +31,8 @@ class ImageSpec:
         channels: channels per pixel.
         is_uint8: ``True`` for uint8 values from 0 to 255, ``False`` for float32.
         color_space: ``"RGB"``, ``"BGR"``, ``"GRAY"``, ``"LAB"``, ``"HSV"`` or ``"YCbCr"``.
-        crops: number of crops that `MultiCrop` has made of every image; 0 for plain images. Images are then NHWC.
+        crops: number of crops that `MultiCrop` has made of every image; 0 for plain images. Images
+            are then NHWC.
 
     """
 
@@ -49,8 +50,8 @@ class ImageSpec:
 class Operation:
     """Base of all operations: a frozen record, compared by value, that checks its fields when it is created.
 
-    The ``repr`` of an operation seeds its random numbers and is part of a loader's checkpoint. Renaming a class or a
-    field therefore changes what is drawn for a given seed.
+    The ``repr`` of an operation seeds its random numbers and is part of a loader's checkpoint.
+    Renaming a class or a field therefore changes what is drawn for a given seed.
 
     Raises:
         CallError: a value is wrong; the message names the field.
@@ -72,7 +73,8 @@ class Operation:
     def pointwise(self) -> bool:
         """Whether each output pixel depends only on the same input pixel and on random draws.
 
-        A pointwise operation can run after a crop instead of before it. Every linear one is pointwise.
+        A pointwise operation can run after a crop instead of before it. Every linear one is
+        pointwise.
         """
         return self.linear
 
@@ -80,13 +82,17 @@ class Operation:
     def linear(self) -> bool:
         """Whether it is pointwise, and the mean of two results is the result of the mean, except for rounding.
 
-        A linear operation can run after a resize instead of before it. One that clips at 0 and 255 is not linear.
+        A linear operation can run after a resize instead of before it. One that clips at 0 and 255
+        is not linear.
         """
         return False
 
 
 class BatchOperation(Operation):
-    """An operation on a whole batch. It runs after all per-image operations and mixes images and their labels."""
+    """An operation on a whole batch.
+
+    It runs after all per-image operations and mixes images and their labels.
+    """
 
     __slots__ = ()
 
@@ -115,7 +121,8 @@ def require_uint8(operation: Operation, spec: ImageSpec) -> ImageSpec:
     """
     if not spec.is_uint8:
         raise CallError(
-            f"{type(operation).__name__} needs uint8 values from 0 to 255, but the images are normalized at this point",
+            f"{type(operation).__name__} needs uint8 values from 0 to 255, but the images are"
+            " normalized at this point",
             hint="move it before the normalization",
         )
     return require_three_channels(operation, spec)
@@ -130,7 +137,8 @@ def require_three_channels(operation: Operation, spec: ImageSpec) -> ImageSpec:
     """
     if spec.channels != 3:
         raise CallError(
-            f"{type(operation).__name__} needs three channels, but the images have {spec.channels} at this point",
+            f"{type(operation).__name__} needs three channels, but the images have {spec.channels}"
+            " at this point",
             hint="move it before the normalization that adds a channel",
         )
     return spec
@@ -138,14 +146,24 @@ def require_three_channels(operation: Operation, spec: ImageSpec) -> ImageSpec:
 
 def check_size(name: str, value: object) -> None:
     """Check that a value is a `Size` with sides from 1 to `MAX_SIDE`."""
-    if not (isinstance(value, tuple) and len(value) == 2 and all(_is_int(each) and each >= 1 for each in value)):
+    if not (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(_is_int(each) and each >= 1 for each in value)
+    ):
         raise CallError(
-            f"{name} must be (height, width), two integers of at least 1, got {shown(value)}", hint=_tuple_hint(value)
+            f"{name} must be (height, width), two integers of at least 1, got {shown(value)}",
+            hint=_tuple_hint(value),
         )
     if max(value) > MAX_SIDE:
-        raise CallError(f"{name} must be (height, width), each at most {MAX_SIDE}, got {shown(value)}")
+        raise CallError(
+            f"{name} must be (height, width), each at most {MAX_SIDE}, got {shown(value)}"
+        )
     if value[0] * value[1] > MAX_PIXELS:
-        raise CallError(f"{name} must be (height, width) with a product of at most {MAX_PIXELS}, got {shown(value)}")
+        raise CallError(
+            f"{name} must be (height, width) with a product of at most {MAX_PIXELS}, got"
+            f" {shown(value)}"
+        )
 
 
 def check_int(name: str, value: Any, minimum: int, maximum: int | None = None) -> None:
@@ -161,10 +179,14 @@ def check_bool(name: str, value: object) -> None:
         raise CallError(f"{name} must be True or False, got {shown(value)}")
 
 
-def check_number(name: str, value: Any, minimum: float = float("-inf"), maximum: float = float("inf")) -> None:
+def check_number(
+    name: str, value: Any, minimum: float = float("-inf"), maximum: float = float("inf")
+) -> None:
     """Check that a value is a finite number from `minimum` to `maximum`."""
     if not _is_number(value) or not minimum <= value <= maximum:
-        raise CallError(f"{name} must be a number{_bounds_text(minimum, maximum)}, got {shown(value)}")
+        raise CallError(
+            f"{name} must be a number{_bounds_text(minimum, maximum)}, got {shown(value)}"
+        )
 
 
 def check_probability(name: str, value: object) -> None:
@@ -172,27 +194,34 @@ def check_probability(name: str, value: object) -> None:
     check_number(name, value, 0, 1)
 
 
-def check_range(name: str, value: Any, minimum: float = float("-inf"), maximum: float = float("inf")) -> None:
+def check_range(
+    name: str, value: Any, minimum: float = float("-inf"), maximum: float = float("inf")
+) -> None:
     """Check that a value is a `Range` inside ``[minimum, maximum]``."""
     is_pair = isinstance(value, tuple) and len(value) == 2 and all(map(_is_number, value))
     if not is_pair or not minimum <= value[0] <= value[1] <= maximum:
         bounds = _bounds_text(minimum, maximum)
         raise CallError(
-            f"{name} must be two numbers{bounds} in ascending order, got {shown(value)}", hint=_tuple_hint(value)
+            f"{name} must be two numbers{bounds} in ascending order, got {shown(value)}",
+            hint=_tuple_hint(value),
         )
 
 
 def check_numbers(name: str, value: Any, count: int) -> None:
     """Check that a value is a tuple of `count` numbers."""
     if not (isinstance(value, tuple) and len(value) == count and all(map(_is_number, value))):
-        raise CallError(f"{name} must be {count} numbers, got {shown(value)}", hint=_tuple_hint(value))
+        raise CallError(
+            f"{name} must be {count} numbers, got {shown(value)}", hint=_tuple_hint(value)
+        )
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Check that a value is one of the given strings."""
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
-        raise CallError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
+        raise CallError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}"
+        )
 
 
 def check_type(name: str, value: object, *types: type) -> None:
@@ -204,7 +233,9 @@ def check_type(name: str, value: object, *types: type) -> None:
 def check_tuple(name: str, value: object, *types: type) -> None:
     """Check that a value is a non-empty tuple of instances of the types."""
     if not isinstance(value, tuple) or not value:
-        raise CallError(f"{name} must be a tuple of at least one {_type_names(types)}, got {shown(value)}")
+        raise CallError(
+            f"{name} must be a tuple of at least one {_type_names(types)}, got {shown(value)}"
+        )
     if len(value) > MAX_VALUES:
         raise CallError(f"{name} must contain at most {MAX_VALUES} values, got {len(value)}")
     for each in value:
@@ -226,7 +257,11 @@ def _is_int(value: object) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max
+    )
 
 
 def _bounds_text(minimum: float, maximum: float) -> str:

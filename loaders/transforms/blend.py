@@ -22,8 +22,8 @@ class Blend:
     Attributes:
         partner: index in the batch of each image's partner, int32 [B].
         share: share of each image's own label, float32 [B].
-        factors: two float32 arrays [B, H or 1, W or 1, 1] whose product is the weight. A box is the product of its
-            rows and its columns, so it needs only H + W values.
+        factors: two float32 arrays [B, H or 1, W or 1, 1] whose product is the weight. A box is the
+            product of its rows and its columns, so it needs only H + W values.
 
     """
 
@@ -117,13 +117,19 @@ def _fmix(mixing: Fmix, batch: _Batch) -> _GroupDraws:
 @_draw.register
 def _one_of(mixing: MixOneOf, batch: _Batch) -> _GroupDraws:
     chosen = int(np.searchsorted(np.cumsum(mixing.probabilities), batch.rng.random(), side="right"))
-    return _draw(mixing.operations[chosen], batch) if chosen < len(mixing.operations) else _uniform(np.zeros(1))
+    return (
+        _draw(mixing.operations[chosen], batch)
+        if chosen < len(mixing.operations)
+        else _uniform(np.zeros(1))
+    )
 
 
 @_draw.register
 def _mixup_cutmix(mixing: MixupCutmix, batch: _Batch) -> _GroupDraws:
     rng, indices = batch.rng, np.arange(batch.count)
-    group = {"batch": indices * 0, "pair": np.minimum(indices, indices[::-1]), "image": indices}[mixing.each]
+    group = {"batch": indices * 0, "pair": np.minimum(indices, indices[::-1]), "image": indices}[
+        mixing.each
+    ]
     groups = int(group.max()) + 1
     mixes = rng.random(groups) < mixing.probability
     blended = np.where(mixes, _betas(mixing.mixup_alpha, groups, rng), 0.0)
@@ -147,10 +153,13 @@ def _betas(alpha: float, count: int, rng: np.random.Generator) -> NDArray[np.flo
 
 def _uniform(weight: NDArray[np.float64], group: NDArray[np.int64] | None = None) -> _GroupDraws:
     """Return draws with the same weight at every pixel."""
-    return _GroupDraws(weight, (weight.reshape(-1, 1, 1, 1), np.ones((len(weight), 1, 1, 1))), group)
+    return _GroupDraws(
+        weight, (weight.reshape(-1, 1, 1, 1), np.ones((len(weight), 1, 1, 1))), group
+    )
 
 
-# Boxes ---------------------------------------------------------------------------------------------------------------
+# Boxes
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +195,10 @@ def _boxes_of_area(area: NDArray[np.float64], batch: _Batch) -> _Boxes:
 
 
 def _boxes_of_sides(sides: Range, count: int, batch: _Batch) -> _Boxes:
-    """Draw boxes inside the image; `sides` are the minimum and maximum side as a fraction of the image's side."""
+    """Draw boxes inside the image.
+
+    `sides` are the minimum and maximum side as a fraction of the image's side.
+    """
     edges = []
     for side in batch.size:
         low, high = int(side * sides[0]), int(side * sides[1])
@@ -197,28 +209,38 @@ def _boxes_of_sides(sides: Range, count: int, batch: _Batch) -> _Boxes:
 
 
 def _area(boxes: _Boxes, size: Size) -> NDArray[np.float64]:
-    area: NDArray[np.float64] = (boxes.bottom - boxes.top) * (boxes.right - boxes.left) / (size[0] * size[1])
+    area: NDArray[np.float64] = (
+        (boxes.bottom - boxes.top) * (boxes.right - boxes.left) / (size[0] * size[1])
+    )
     return area
 
 
-def _boxed(weight: NDArray[np.float64], boxes: _Boxes, size: Size) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _boxed(
+    weight: NDArray[np.float64], boxes: _Boxes, size: Size
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the factors of a weight that is `weight` inside the boxes and 0 outside."""
     rows, columns = np.arange(size[0]), np.arange(size[1])
     in_rows = (rows >= boxes.top[:, None]) & (rows < boxes.bottom[:, None])
     in_columns = (columns >= boxes.left[:, None]) & (columns < boxes.right[:, None])
-    return (in_rows * weight[:, None])[:, :, None, None], in_columns.astype(np.float64)[:, None, :, None]
+    return (in_rows * weight[:, None])[:, :, None, None], in_columns.astype(np.float64)[
+        :, None, :, None
+    ]
 
 
-# Regions of random shape ---------------------------------------------------------------------------------------------
+# Regions of random shape
+# ---------------------------------------------------------------------------------------------
 
 
 def _low_frequencies(decay: float, batch: _Batch) -> NDArray[np.float64]:
     """Draw an image whose amplitudes fall with frequency to the power of `decay`."""
     rng, (height, width) = batch.rng, batch.size
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
-    # The mean has frequency 0, so its amplitude would be infinite. It gets that of the lowest frequency above 0.
+    # The mean has frequency 0, so its amplitude would be infinite. It gets that of the lowest
+    # frequency above 0.
     amplitude = np.maximum(frequency, 1 / max(batch.size)) ** -decay
-    spectrum = amplitude * (rng.standard_normal(frequency.shape) + 1j * rng.standard_normal(frequency.shape))
+    spectrum = amplitude * (
+        rng.standard_normal(frequency.shape) + 1j * rng.standard_normal(frequency.shape)
+    )
     image: NDArray[np.float64] = np.fft.irfft2(spectrum, s=batch.size)
     return image
 

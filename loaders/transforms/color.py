@@ -30,9 +30,10 @@ SPACES = ("RGB", "BGR", "GRAY", "LAB", "HSV", "YCbCr")
 class ColorJitter(Operation):
     """Change brightness, contrast, saturation and hue by random amounts, in an order drawn per image.
 
-    As in torchvision, the first three blend the image with black, with the mean of its grayscale version, and with
-    its grayscale version. A factor of 1 keeps the image, 0 gives only the other image, and more than 1 extrapolates.
-    The hue is shifted in HSV, computed in floating point; Pillow computes it in bytes.
+    As in torchvision, the first three blend the image with black, with the mean of its grayscale
+    version, and with its grayscale version. A factor of 1 keeps the image, 0 gives only the other
+    image, and more than 1 extrapolates. The hue is shifted in HSV, computed in floating point;
+    Pillow computes it in bytes.
 
     Attributes:
         brightness: minimum and maximum factor, at least 0.
@@ -63,7 +64,9 @@ class ColorJitter(Operation):
     @property
     def linear(self) -> bool:
         """``True`` if only brightness and saturation change, and are not increased: then nothing is clipped."""
-        return self.pointwise and self.hue == (0, 0) and max(*self.brightness, *self.saturation) <= 1
+        return (
+            self.pointwise and self.hue == (0, 0) and max(*self.brightness, *self.saturation) <= 1
+        )
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the same spec; images must be uint8 RGB, BGR or gray."""
@@ -125,8 +128,9 @@ class ConvertColor(Operation):
     """Convert images to another color space, uint8 to uint8.
 
     Attributes:
-        space: ``"RGB"``, ``"BGR"``, ``"GRAY"`` (three equal channels), ``"LAB"`` (CIE L*a*b*, D65; L scaled to 0-255,
-            a and b shifted by 128), ``"HSV"`` (each channel scaled to 0-255) or ``"YCbCr"`` (JPEG, full range 0-255).
+        space: ``"RGB"``, ``"BGR"``, ``"GRAY"`` (three equal channels), ``"LAB"`` (CIE L*a*b*, D65;
+            L scaled to 0-255, a and b shifted by 128), ``"HSV"`` (each channel scaled to 0-255) or
+            ``"YCbCr"`` (JPEG, full range 0-255).
 
     """
 
@@ -152,7 +156,9 @@ class ConvertColor(Operation):
 
 @dataclass(frozen=True, slots=True)
 class GaussianBlur(Operation):
-    """Blur with a Gaussian of random width. The border is reflected without repeating the edge pixel.
+    """Blur with a Gaussian of random width.
+
+    The border is reflected without repeating the edge pixel.
 
     Attributes:
         window: height and width of the kernel in pixels, both odd.
@@ -166,19 +172,26 @@ class GaussianBlur(Operation):
     def __post_init__(self) -> None:
         check_size("window", self.window)
         if not all(side % 2 for side in self.window):
-            raise CallError(f"window must be (height, width), two odd integers, got {shown(self.window)}")
+            raise CallError(
+                f"window must be (height, width), two odd integers, got {shown(self.window)}"
+            )
         if max(self.window) > MAX_GAUSSIAN:
-            raise CallError(f"window must be (height, width), each at most {MAX_GAUSSIAN}, got {shown(self.window)}")
+            raise CallError(
+                f"window must be (height, width), each at most {MAX_GAUSSIAN}, got"
+                f" {shown(self.window)}"
+            )
         check_range("sigma", self.sigma, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomBlur(Operation):
-    """Blur with a probability. Half of the blurred images get a defocus blur, the other half a motion blur.
+    """Blur with a probability.
 
-    Defocus is a Gaussian whose height and width are drawn independently. Motion averages along a line and, as in
-    PaddleClas, then stretches the values of the image to the full range from 0 to 255. Kernel sides are odd
-    numbers from 5 up to, but excluding, a maximum.
+    Half of the blurred images get a defocus blur, the other half a motion blur.
+
+    Defocus is a Gaussian whose height and width are drawn independently. Motion averages along a
+    line and, as in PaddleClas, then stretches the values of the image to the full range from 0 to
+    255. Kernel sides are odd numbers from 5 up to, but excluding, a maximum.
 
     Attributes:
         probability: probability of blurring.
@@ -211,8 +224,8 @@ def _require_uint8_colors(operation: Operation, spec: ImageSpec) -> ImageSpec:
 def _require_rgb_colors(operation: Operation, spec: ImageSpec) -> ImageSpec:
     if spec.color_space not in ("RGB", "BGR", "GRAY"):
         raise CallError(
-            f"{type(operation).__name__} needs red, green and blue channels, but the images are {spec.color_space} "
-            "at this point",
+            f"{type(operation).__name__} needs red, green and blue channels, but the images are"
+            f" {spec.color_space} at this point",
             hint="move it before the color conversion",
         )
     return spec

@@ -109,7 +109,9 @@ class RandomOrder(Operation):
     def __post_init__(self) -> None:
         _check_chains("chains", self.chains)
         if len(self.chains) > MAX_ORDERED:
-            raise CallError(f"chains must contain at most {MAX_ORDERED} values, got {len(self.chains)}")
+            raise CallError(
+                f"chains must contain at most {MAX_ORDERED} values, got {len(self.chains)}"
+            )
         _check_work(self)
 
     @property
@@ -144,8 +146,8 @@ def _common(operation: Operation, specs: Sequence[ImageSpec]) -> ImageSpec:
     first = specs[0]
     if any(replace(each, size=None) != replace(first, size=None) for each in specs):
         raise CallError(
-            f"{type(operation).__name__} would give images of different types, because a transform in it changes the "
-            "color space, the number of channels, or bytes to floating point",
+            f"{type(operation).__name__} would give images of different types, because a transform"
+            " in it changes the color space, the number of channels, or bytes to floating point",
             hint="move that transform out of the list in it",
         )
     return first if all(each.size == first.size for each in specs) else first.with_size(None)
@@ -172,8 +174,8 @@ def _check_work(operation: Operation) -> None:
     work = count_operations(operation)
     if work > MAX_TRANSFORMS:
         raise CallError(
-            f"{type(operation).__name__} would run {work} operations per image, but at most {MAX_TRANSFORMS} are "
-            "supported"
+            f"{type(operation).__name__} would run {work} operations per image, but at most"
+            f" {MAX_TRANSFORMS} are supported"
         )
 
 
@@ -185,5 +187,7 @@ def count_operations(operation: Operation) -> int:
         case RandomChoice():
             return sum(count_operations(each) for chain in operation.chains for each in chain)
         case RandomOrder():
-            return len(operation.chains) * sum(count_operations(each) for chain in operation.chains for each in chain)
+            return len(operation.chains) * sum(
+                count_operations(each) for chain in operation.chains for each in chain
+            )
     return 1

@@ -1,4 +1,7 @@
-"""The cost of a fused list of operations: memory for work on whole images, and CPU time. Does not import DALI."""
+"""The cost of a fused list of operations: memory for work on whole images, and CPU time.
+
+Does not import DALI.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,36 @@ from loaders.transforms.resize import Resize
 #: Warn about the order of operations if it makes a batch more than this many times larger.
 _WARN_RATIO = 2
 
-#: Memory of an operation on a whole image, as a multiple of the decoded image. Measured with ColorJitter, which needs
-#: the most.
+#: Memory of an operation on a whole image, as a multiple of the decoded image. Measured with
+#: ColorJitter, which needs the most.
 _IMAGES_PER_OPERATION = 12.0
 
 #: Operations that make an image smaller.
-_SHRINKING = (Resize, ResizeCrop, CropResize, Crop, MultiCrop, KeepSize, RandomResizedCrop, CropAtRatio)
+_SHRINKING = (
+    Resize,
+    ResizeCrop,
+    CropResize,
+    Crop,
+    MultiCrop,
+    KeepSize,
+    RandomResizedCrop,
+    CropAtRatio,
+)
 
 #: Operations that take little CPU time even if images are on the GPU.
-_LIGHT = (Decode, Unpack, KeepSize, MultiCrop, Resize, ResizeCrop, CropResize, Crop, Flip, FlipNormalize, Normalize)
+_LIGHT = (
+    Decode,
+    Unpack,
+    KeepSize,
+    MultiCrop,
+    Resize,
+    ResizeCrop,
+    CropResize,
+    Crop,
+    Flip,
+    FlipNormalize,
+    Normalize,
+)
 
 
 def decode_window(operations: Sequence[Operation]) -> CropWindow | None:
@@ -42,9 +66,11 @@ def full_size_images(operations: Sequence[Operation]) -> float:
 def computes_on_cpu(operations: Sequence[Operation]) -> bool:
     """Return whether operations take much CPU time even if images are on the GPU."""
     return any(
-        getattr(operation.crop, "sampling", "") != "attempts"
-        if isinstance(operation, DecodeCrop)
-        else not isinstance(operation, _LIGHT)
+        (
+            getattr(operation.crop, "sampling", "") != "attempts"
+            if isinstance(operation, DecodeCrop)
+            else not isinstance(operation, _LIGHT)
+        )
         for operation in operations
     )
 
@@ -71,17 +97,20 @@ def order_warnings(
         return ()
     large_width, large_height = sizes.largest
     return tuple(
-        f"{_description(early, recipe)} works on whole images of up to {large_width}x{large_height} pixels, because it "
-        f"comes before {_description(late, recipe)}: a batch takes {_mib(batch_size * sizes.mean_pixels)} on average "
-        f"instead of {_mib(batch_size * height * width)}. Put the operation that "
-        "makes images smaller first if a slightly different result is acceptable"
+        f"{_description(early, recipe)} works on whole images of up to {large_width}x{large_height}"
+        f" pixels, because it comes before {_description(late, recipe)}: a batch takes"
+        f" {_mib(batch_size * sizes.mean_pixels)} on average instead of"
+        f" {_mib(batch_size * height * width)}. Put the operation that makes images smaller first"
+        " if a slightly different result is acceptable"
         for early, late in _before_shrinking(operations)
     )
 
 
 def _before_shrinking(operations: Sequence[Operation]) -> Iterator[tuple[Operation, Operation]]:
     """Yield each operation on whole images, with the later one that makes them smaller."""
-    first = next((number for number, each in enumerate(operations) if isinstance(each, _SHRINKING)), 0)
+    first = next(
+        (number for number, each in enumerate(operations) if isinstance(each, _SHRINKING)), 0
+    )
     shrinking = operations[first]
     for operation in operations[1:first]:
         yield operation, shrinking.resize if isinstance(shrinking, ResizeCrop) else shrinking

@@ -30,8 +30,8 @@ class Crop(Operation):
     Attributes:
         size: height and width of the crop in pixels.
         at: ``"center"``, or ``"random"`` for a uniformly distributed position.
-        rounding: how the position of a center crop is rounded: ``"down"`` as in PaddleClas, or ``"even"`` (half to
-            even) as in torchvision.
+        rounding: how the position of a center crop is rounded: ``"down"`` as in PaddleClas, or
+            ``"even"`` (half to even) as in torchvision.
 
     """
 
@@ -57,9 +57,10 @@ class RandomResizedCrop(Operation):
         size: height and width of the output in pixels.
         area: minimum and maximum area of the crop as a fraction of the image's area.
         ratio: minimum and maximum aspect ratio of the crop, width / height.
-        sampling: ``"attempts"`` draws area and log-ratio up to ten times until the crop fits, as torchvision does. If
-            none of them fits, it takes the largest crop that fits, at a random position (torchvision: at the center).
-            ``"bounded"`` draws once and limits the area so that the crop fits, as PaddleClas does.
+        sampling: ``"attempts"`` draws area and log-ratio up to ten times until the crop fits, as
+            torchvision does. If none of them fits, it takes the largest crop that fits, at a random
+            position (torchvision: at the center). ``"bounded"`` draws once and limits the area so
+            that the crop fits, as PaddleClas does.
         log_ratio: whether ``"bounded"`` draws the ratio uniformly on a log scale.
         filter: interpolation filter.
         antialias: whether the filter widens when it shrinks the image.
@@ -86,7 +87,8 @@ class RandomResizedCrop(Operation):
             raise CallError(f"the maximum of area must be above 0, got {shown(self.area)}")
         if self.sampling == "attempts" and not self.log_ratio:
             raise CallError(
-                'log_ratio=False needs sampling="bounded"', hint='set sampling="bounded" too, or remove log_ratio'
+                'log_ratio=False needs sampling="bounded"',
+                hint='set sampling="bounded" too, or remove log_ratio',
             )
 
     def output(self, spec: ImageSpec) -> ImageSpec:
@@ -115,7 +117,9 @@ class KeepSize(Operation):
 
 @dataclass(frozen=True, slots=True)
 class MultiCrop(Operation):
-    """Crop the four corners and the center; with `flip`, also those of the flipped image. For evaluation.
+    """Crop the four corners and the center; with `flip`, also those of the flipped image.
+
+    For evaluation.
 
     Images smaller than the crop are padded with zeros.
 

@@ -40,7 +40,9 @@ class Decode(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Unpack(Operation):
-    """Reshape stored pixels to an image. Replaces `Decode` for datasets that store raw uint8 RGB pixels, row by row.
+    """Reshape stored pixels to an image.
+
+    Replaces `Decode` for datasets that store raw uint8 RGB pixels, row by row.
 
     Attributes:
         size: height and width of every stored image.

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DecodeCrop(Operation):
-    """Decode only the region that a crop keeps. The resize of the crop follows as a separate operation.
+    """Decode only the region that a crop keeps.
+
+    The resize of the crop follows as a separate operation.
 
     Attributes:
         decode: how to decode.
@@ -83,8 +85,8 @@ class Fusion:
     reasons: tuple[str, ...]
 
 
-#: Takes the operations up to and including a pair of neighbors. Returns the operations that replace the pair, or
-#: ``None`` if the rule does not apply.
+#: Takes the operations up to and including a pair of neighbors. Returns the operations that replace
+#: the pair, or ``None`` if the rule does not apply.
 Rewrite: TypeAlias = Callable[[Sequence[Operation]], "tuple[Operation, ...] | None"]
 
 
@@ -94,7 +96,8 @@ class Rule:
 
     Attributes:
         rewrite: the function that checks and rewrites the pair.
-        reason: why the result is the same or better; ``{first}`` and ``{second}`` stand for the operations' names.
+        reason: why the result is the same or better; ``{first}`` and ``{second}`` stand for the
+            operations' names.
 
     """
 
@@ -104,7 +107,10 @@ class Rule:
 
 def fuse_recipe(recipe: Recipe) -> list[Fusion]:
     """Return the operations that DALI runs: for all images, then for each view."""
-    return [fuse(operations) for operations in (recipe.operations, *(view.operations for view in recipe.views))]
+    return [
+        fuse(operations)
+        for operations in (recipe.operations, *(view.operations for view in recipe.views))
+    ]
 
 
 def fuse(operations: Sequence[Operation]) -> Fusion:
@@ -152,19 +158,29 @@ def _decode_only_the_crop(operations: Sequence[Operation]) -> tuple[Operation, .
 
 def _crop_and_resize_in_one_pass(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
     first, second = operations[-2:]
-    if isinstance(first, Unpack) and isinstance(second, RandomResizedCrop) and second.sampling == "attempts":
+    if (
+        isinstance(first, Unpack)
+        and isinstance(second, RandomResizedCrop)
+        and second.sampling == "attempts"
+    ):
         return (first, CropResize(second))
     return None
 
 
 def _resize_only_the_crop(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
     *before, first, second = operations
-    if isinstance(first, Resize) and isinstance(second, Crop) and _never_pads(second, [*before, first]):
+    if (
+        isinstance(first, Resize)
+        and isinstance(second, Crop)
+        and _never_pads(second, [*before, first])
+    ):
         return (ResizeCrop(first, second),)
     return None
 
 
-def _flip_and_normalize_in_one_pass(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
+def _flip_and_normalize_in_one_pass(
+    operations: Sequence[Operation],
+) -> tuple[Operation, ...] | None:
     first, second = operations[-2:]
     if isinstance(first, Flip) and first.axis == "horizontal" and isinstance(second, Normalize):
         return (FlipNormalize(first, second),)
@@ -176,7 +192,11 @@ def _never_pads(operation: Operation, before: Sequence[Operation]) -> bool:
     if not isinstance(operation, Crop):
         return False
     for each in reversed(before):
-        if isinstance(each, Resize) and not isinstance(each, ResizeWithin) and each.shorter is not None:
+        if (
+            isinstance(each, Resize)
+            and not isinstance(each, ResizeWithin)
+            and each.shorter is not None
+        ):
             return max(operation.size) <= each.shorter
         size = each.output(ImageSpec()).size
         if size is not None:
@@ -190,15 +210,21 @@ def _never_pads(operation: Operation, before: Sequence[Operation]) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         _move_resize_before_pointwise,
-        "{second} before {first}: {first} works on each pixel separately, so its result is the same with fewer pixels, "
-        "except for rounding",
+        "{second} before {first}: {first} works on each pixel separately, so its result is the same"
+        " with fewer pixels, except for rounding",
     ),
     Rule(_decode_only_the_crop, "{first} + {second}: only the cropped region is decoded"),
     Rule(
         _crop_and_resize_in_one_pass,
-        "{second} in one pass: stored pixels need no decoding; at the border of the crop, the filter also reads "
-        "pixels outside of it",
+        "{second} in one pass: stored pixels need no decoding; at the border of the crop, the"
+        " filter also reads pixels outside of it",
     ),
-    Rule(_resize_only_the_crop, "{first} + {second}: only the pixels that the crop keeps are computed"),
-    Rule(_flip_and_normalize_in_one_pass, "{first} + {second}: one pass over the pixels instead of two"),
+    Rule(
+        _resize_only_the_crop,
+        "{first} + {second}: only the pixels that the crop keeps are computed",
+    ),
+    Rule(
+        _flip_and_normalize_in_one_pass,
+        "{first} + {second}: one pass over the pixels instead of two",
+    ),
 )

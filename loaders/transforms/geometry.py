@@ -29,8 +29,8 @@ class Flip(Operation):
 
     Attributes:
         probability: probability of flipping an image.
-        axis: ``"horizontal"`` swaps left and right, ``"vertical"`` swaps top and bottom, ``"both"`` rotates by 180
-            degrees.
+        axis: ``"horizontal"`` swaps left and right, ``"vertical"`` swaps top and bottom, ``"both"``
+            rotates by 180 degrees.
 
     """
 
@@ -50,7 +50,8 @@ class Rotate(Operation):
         degrees: minimum and maximum angle in degrees, counterclockwise, from -360 to 360.
         probability: probability of rotating an image.
         filter: ``"nearest"`` or ``"linear"``.
-        fill: value of pixels from outside the image, in the units of the image (0 to 255, or normalized).
+        fill: value of pixels from outside the image, in the units of the image (0 to 255, or
+            normalized).
 
     """
 
@@ -82,9 +83,11 @@ class Pad(Operation):
 
     Attributes:
         left, top, right, bottom: number of pixels to add.
-        fill: one value per channel for ``mode="constant"``, truncated to an integer for uint8 images.
-        mode: ``"constant"``, ``"edge"`` (repeat the edge pixel), ``"reflect"`` (mirror without the edge pixel) or
-            ``"symmetric"`` (mirror with it). It is an error if an image has fewer pixels than are mirrored.
+        fill: one value per channel for ``mode="constant"``, truncated to an integer for uint8
+            images.
+        mode: ``"constant"``, ``"edge"`` (repeat the edge pixel), ``"reflect"`` (mirror without the
+            edge pixel) or ``"symmetric"`` (mirror with it). It is an error if an image has fewer
+            pixels than are mirrored.
 
     """
 
@@ -108,7 +111,8 @@ class Pad(Operation):
         height, width = spec.size
         mirrored = {"reflect": 1, "symmetric": 0}.get(self.mode)
         if mirrored is not None and (
-            max(self.top, self.bottom) + mirrored > height or max(self.left, self.right) + mirrored > width
+            max(self.top, self.bottom) + mirrored > height
+            or max(self.left, self.right) + mirrored > width
         ):
             raise CallError(
                 f"Pad cannot mirror more pixels than an image of {height} x {width} pixels has",
@@ -122,10 +126,11 @@ class PadTo(Operation):
     """Pad images to a size. Larger images are cropped.
 
     Attributes:
-        size: height and width of the output in pixels; ``None`` pads each side to a multiple of `divisor`.
+        size: height and width of the output in pixels; ``None`` pads each side to a multiple of
+            `divisor`.
         divisor: used if `size` is ``None``.
-        at: position of the image in the output: ``"center"`` (rounded down), ``"start"`` (top left), ``"end"`` (bottom
-            right), or its (top, left) offset in pixels.
+        at: position of the image in the output: ``"center"`` (rounded down), ``"start"`` (top
+            left), ``"end"`` (bottom right), or its (top, left) offset in pixels.
         fill: one value per channel, truncated to an integer for uint8 images.
 
     """

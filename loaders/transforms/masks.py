@@ -1,6 +1,7 @@
 """Records of operations that mask regions of an image.
 
-They work on uint8 and on normalized images. Fill values are in the units of the image and are rounded for uint8.
+They work on uint8 and on normalized images. Fill values are in the units of the image and are
+rounded for uint8.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from manifests.text import shown
 class RandomErasing(Operation):
     """Erase a random rectangle with a probability (https://arxiv.org/abs/1708.04896).
 
-    Area and ratio are drawn until the rectangle is smaller than the image in both directions. If that never happens,
-    the image stays as it is.
+    Area and ratio are drawn until the rectangle is smaller than the image in both directions. If
+    that never happens, the image stays as it is.
 
     Attributes:
         probability: probability of erasing.
@@ -41,8 +42,9 @@ class RandomErasing(Operation):
         ratio: minimum and maximum aspect ratio of the rectangle, height / width.
         log_ratio: whether the ratio is drawn uniformly on a log scale.
         attempts: maximum number of draws.
-        mode: ``"constant"`` fills with `fill`, ``"color"`` with one random color per image, ``"pixels"`` with one
-            random color per pixel. Random colors have mean 0 and standard deviation 1: use them on normalized images.
+        mode: ``"constant"`` fills with `fill`, ``"color"`` with one random color per image,
+            ``"pixels"`` with one random color per pixel. Random colors have mean 0 and standard
+            deviation 1: use them on normalized images.
         fill: one value per channel for ``mode="constant"``.
 
     """
@@ -76,7 +78,8 @@ class Cutout(Operation):
     Attributes:
         holes: number of squares.
         length: side of a square in pixels; an odd length is reduced by one.
-        fill: one value per channel; ``None`` draws a random uint8 color per square and needs uint8 images.
+        fill: one value per channel; ``None`` draws a random uint8 color per square and needs uint8
+            images.
 
     """
 
@@ -91,8 +94,13 @@ class Cutout(Operation):
             check_numbers("fill", self.fill, 3)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must have three channels, and be uint8 if `fill` is ``None``."""
-        return require_uint8(self, spec) if self.fill is None else require_three_channels(self, spec)
+        """Return the same spec.
+
+        Images must have three channels, and be uint8 if `fill` is ``None``.
+        """
+        return (
+            require_uint8(self, spec) if self.fill is None else require_three_channels(self, spec)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,9 @@ class GridMask(Operation):
 
 @dataclass(frozen=True, slots=True)
 class HideAndSeek(Operation):
-    """Set random cells of a grid to 0 (https://arxiv.org/abs/1704.04232). The cell size is drawn per image.
+    """Set random cells of a grid to 0 (https://arxiv.org/abs/1704.04232).
+
+    The cell size is drawn per image.
 
     Attributes:
         sizes: sides of a cell in pixels, drawn with equal probability; 0 masks nothing.
@@ -139,7 +149,9 @@ class HideAndSeek(Operation):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.sizes, tuple) and any(self.sizes)):
-            raise CallError(f"sizes must be a tuple of integers that are not all 0, got {shown(self.sizes)}")
+            raise CallError(
+                f"sizes must be a tuple of integers that are not all 0, got {shown(self.sizes)}"
+            )
         check_tuple("sizes", self.sizes, int)
         for each in self.sizes:
             check_int("sizes", each, 0, MAX_SIDE)

@@ -23,17 +23,20 @@ from loaders.transforms.limits import MAX_CLASSES
 from manifests.errors import CallError
 from manifests.text import shown
 
-#: Which image of the batch is the partner of image i: ``"shuffled"`` takes a random permutation, ``"previous"`` image
-#: i - 1 (the last one for the first), ``"reversed"`` image B - 1 - i of a batch of B.
+#: Which image of the batch is the partner of image i: ``"shuffled"`` takes a random permutation,
+#: ``"previous"`` image i - 1 (the last one for the first), ``"reversed"`` image B - 1 - i of a
+#: batch of B.
 Pairing: TypeAlias = Literal["shuffled", "previous", "reversed"]
 PAIRINGS = ("shuffled", "previous", "reversed")
 
 
 class Mixing(BatchOperation):
-    """Base of the operations that mix each image with a partner from its batch. The output is float32.
+    """Base of the operations that mix each image with a partner from its batch.
 
-    A label becomes a vector with one share per class. The image's own class and its partner's class get the shares of
-    the two images; the other classes get 0.
+    The output is float32.
+
+    A label becomes a vector with one share per class. The image's own class and its partner's class
+    get the shares of the two images; the other classes get 0.
     """
 
     __slots__ = ()
@@ -81,8 +84,9 @@ class Mixup(Mixing):
 class Cutmix(Mixing):
     """Replace a box of each image with the same box of its partner, one box per batch: CutMix (https://arxiv.org/abs/1905.04899).
 
-    The box has the aspect ratio of the image, a uniformly distributed center, and is clipped at the border of the
-    image. The partner's share of the label is the clipped box's fraction of the image's area.
+    The box has the aspect ratio of the image, a uniformly distributed center, and is clipped at the
+    border of the image. The partner's share of the label is the clipped box's fraction of the
+    image's area.
 
     Attributes:
         alpha: both parameters of the beta distribution of the box's area, above 0.
@@ -109,11 +113,12 @@ class Fmix(Mixing):
 
     Attributes:
         alpha: both parameters of the beta distribution of the share that the image keeps, above 0.
-        decay: power by which amplitudes fall with frequency, from 0 to 20. Larger values make larger, smoother regions.
-        softness: width of the transition on either side of an edge, as a fraction of the image's pixels, from 0 to
-            0.5.
-        own_more: add one to the first parameter of the distribution, so that an image keeps more than half of its
-            pixels on average (``reformulate`` in the paper's code).
+        decay: power by which amplitudes fall with frequency, from 0 to 20. Larger values make
+            larger, smoother regions.
+        softness: width of the transition on either side of an edge, as a fraction of the image's
+            pixels, from 0 to 0.5.
+        own_more: add one to the first parameter of the distribution, so that an image keeps more
+            than half of its pixels on average (``reformulate`` in the paper's code).
         classes: number of classes; ``None`` takes the number of classes in the dataset.
 
     """
@@ -138,7 +143,8 @@ class MixOneOf(Mixing):
 
     Attributes:
         operations: the operations to draw from.
-        probabilities: probability of each. If they add up to less than 1, the other batches are not mixed.
+        probabilities: probability of each. If they add up to less than 1, the other batches are not
+            mixed.
         classes: number of classes; ``None`` takes the number of classes in the dataset.
 
     """
@@ -161,17 +167,22 @@ class MixOneOf(Mixing):
 
 @dataclass(frozen=True, slots=True)
 class MixupCutmix(Mixing):
-    """Draw mixup or CutMix per batch, pair or image, as timm's ``Mixup`` does. The partner of image i is B - 1 - i.
+    """Draw mixup or CutMix per batch, pair or image, as timm's ``Mixup`` does.
+
+    The partner of image i is B - 1 - i.
 
     Attributes:
         mixup_alpha: both parameters of the beta distribution of the mixup weight; 0 disables mixup.
-        cutmix_alpha: both parameters of the beta distribution of the CutMix box's area; 0 disables CutMix.
-        cutmix_sides: minimum and maximum side of the box as a fraction of the image's, drawn separately for height
-            and width. The box then lies completely inside the image, and `cutmix_alpha` is not used.
+        cutmix_alpha: both parameters of the beta distribution of the CutMix box's area; 0 disables
+            CutMix.
+        cutmix_sides: minimum and maximum side of the box as a fraction of the image's, drawn
+            separately for height and width. The box then lies completely inside the image, and
+            `cutmix_alpha` is not used.
         probability: probability of mixing at all.
         cutmix_probability: probability of CutMix if both are enabled.
         each: draw once per ``"batch"``, ``"pair"`` of partners, or ``"image"``.
-        correct: whether the partner's share of the label is the area of the box after clipping instead of before.
+        correct: whether the partner's share of the label is the area of the box after clipping
+            instead of before.
         smoothing: label smoothing: the fraction of each label that is spread over all classes.
         classes: number of classes; ``None`` takes the number of classes in the dataset.
 

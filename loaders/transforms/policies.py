@@ -26,15 +26,13 @@ from manifests.errors import CallError
 Color: TypeAlias = tuple[float, float, float]
 
 #: The names of steps. The argument of a step is
-#: for ``shear_x`` and ``shear_y``: the shift of a pixel divided by its distance from the top or left edge,
-#: for ``translate_x`` and ``translate_y``: the shift in pixels,
-#: for ``rotate``: the angle in degrees, counterclockwise,
-#: for ``color``, ``contrast``, ``brightness`` and ``sharpness``: the factor; 1 keeps the image,
-#: for ``posterize``: the number of bits to keep,
-#: for ``solarize``: the threshold; values at or above it are inverted,
-#: for ``solarize_add``: the number that is added to values below 128,
-#: for ``cutout``: half the side of the square in pixels.
-#: The other steps have no argument.
+#: for ``shear_x`` and ``shear_y``: the shift of a pixel divided by its distance from the top or
+#: left edge, for ``translate_x`` and ``translate_y``: the shift in pixels, for ``rotate``: the
+#: angle in degrees, counterclockwise, for ``color``, ``contrast``, ``brightness`` and
+#: ``sharpness``: the factor; 1 keeps the image, for ``posterize``: the number of bits to keep, for
+#: ``solarize``: the threshold; values at or above it are inverted, for ``solarize_add``: the number
+#: that is added to values below 128, for ``cutout``: half the side of the square in pixels. The
+#: other steps have no argument.
 STEPS = (
     "identity",
     "shear_x",
@@ -55,7 +53,8 @@ STEPS = (
     "cutout",
 )  # fmt: skip
 
-#: Maximum number of orders in which weighted steps can be drawn without replacement. A table contains all of them.
+#: Maximum number of orders in which weighted steps can be drawn without replacement. A table
+#: contains all of them.
 MAX_ORDERS = 20_000
 
 
@@ -97,7 +96,8 @@ class Amount:
     Attributes:
         offset: argument at level 0.
         slope: change of the argument per level.
-        rounding: how ``slope * level`` is rounded to an integer: ``"none"``, ``"down"`` (toward 0) or ``"nearest"``.
+        rounding: how ``slope * level`` is rounded to an integer: ``"none"``, ``"down"`` (toward 0)
+            or ``"nearest"``.
         signed: subtract instead of add with a probability of one half.
         of_side: the slope is a fraction of the image's width (of its height for ``translate_y``).
 
@@ -170,7 +170,9 @@ class SubPolicies(Operation):
         for steps in self.sequences:
             check_tuple("sequences", steps, Step)
             if len(steps) > MAX_STEPS:
-                raise CallError(f"sequences must contain at most {MAX_STEPS} steps each, got {len(steps)}")
+                raise CallError(
+                    f"sequences must contain at most {MAX_STEPS} steps each, got {len(steps)}"
+                )
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the same spec; images must be uint8."""
@@ -184,8 +186,8 @@ class RandomSteps(Operation):
     Attributes:
         pool: the steps to choose from.
         count: number of steps to draw.
-        weights: relative probability of each step, drawn without replacement. ``None`` draws uniformly, with
-            replacement.
+        weights: relative probability of each step, drawn without replacement. ``None`` draws
+            uniformly, with replacement.
         probability: probability of changing an image at all.
 
     """
@@ -208,13 +210,14 @@ class RandomSteps(Operation):
     def _check_orders(self, drawable: int) -> None:
         if self.count > drawable:
             raise CallError(
-                f"count must be at most {drawable}, the number of steps with a weight above 0, got {self.count}"
+                f"count must be at most {drawable}, the number of steps with a weight above 0, got"
+                f" {self.count}"
             )
         orders = perm(drawable, self.count)
         if orders > MAX_ORDERS:
             raise CallError(
-                f"count={self.count} allows {orders} orders of the weighted steps, but at most {MAX_ORDERS} are "
-                "supported",
+                f"count={self.count} allows {orders} orders of the weighted steps, but at most"
+                f" {MAX_ORDERS} are supported",
                 hint="set a smaller count, or remove the weights",
             )
 
@@ -227,8 +230,8 @@ class RandomSteps(Operation):
 class MixedChains(Operation):
     """Run chains of steps on copies of an image and mix the results with the image: AugMix.
 
-    From https://arxiv.org/abs/1912.02781. The weights of the chains have a Dirichlet distribution, the share of their
-    mixture in the output has a beta distribution.
+    From https://arxiv.org/abs/1912.02781. The weights of the chains have a Dirichlet distribution,
+    the share of their mixture in the output has a beta distribution.
 
     Attributes:
         pool: the steps to choose from, uniformly and with replacement.

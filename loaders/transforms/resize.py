@@ -31,9 +31,10 @@ class Resize(Operation):
         size: height and width in pixels; ``None`` if `shorter` is set.
         shorter: length of the shorter side in pixels; ``None`` if `size` is set.
         filter: interpolation filter.
-        antialias: whether the filter widens when it shrinks the image, as in Pillow and torchvision but not OpenCV.
-        rounding: how the longer side is rounded: ``"down"`` as in torchvision, or ``"nearest"`` (half to even) as in
-            PaddleClas.
+        antialias: whether the filter widens when it shrinks the image, as in Pillow and torchvision
+            but not OpenCV.
+        rounding: how the longer side is rounded: ``"down"`` as in torchvision, or ``"nearest"``
+            (half to even) as in PaddleClas.
 
     """
 
@@ -45,7 +46,10 @@ class Resize(Operation):
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.shorter is None):
-            raise CallError("Resize needs either size or shorter, not both or neither", hint="set exactly one of them")
+            raise CallError(
+                "Resize needs either size or shorter, not both or neither",
+                hint="set exactly one of them",
+            )
         if self.size is not None:
             check_size("size", self.size)
         if self.shorter is not None:
@@ -61,7 +65,11 @@ class Resize(Operation):
             return spec.with_size(self.size)
         short = min(spec.size)
         height, width = (
-            self.shorter * side // short if self.rounding == "down" else round(side * (self.shorter / short))
+            (
+                self.shorter * side // short
+                if self.rounding == "down"
+                else round(side * (self.shorter / short))
+            )
             for side in spec.size
         )
         return spec.with_size((height, width))
@@ -69,7 +77,9 @@ class Resize(Operation):
 
 @dataclass(frozen=True, slots=True)
 class ResizeWithin(Resize):
-    """Resize the shorter side to a length, but the longer side to at most another; keep the aspect ratio.
+    """Resize the shorter side to a length, but the longer side to at most another.
+
+    Keep the aspect ratio.
 
     A class of its own, because the ``repr`` of `Resize` seeds random numbers.
 
@@ -85,7 +95,8 @@ class ResizeWithin(Resize):
         check_int("longest", self.longest, 1, MAX_SIDE)
         if self.shorter is None or self.longest <= self.shorter:
             raise CallError(
-                f"the longer side must be above the shorter side of {self.shorter} pixels, got {self.longest}",
+                f"the longer side must be above the shorter side of {self.shorter} pixels, got"
+                f" {self.longest}",
                 hint="set a larger maximum, or resize to a height and a width",
             )
 
@@ -103,7 +114,8 @@ class ResizeWithin(Resize):
 class ScaleJitter(Operation):
     """Resize to a target size times a random factor, and keep the aspect ratio.
 
-    As in torchvision, the factor of the image is the smaller one of target[1] / height and target[0] / width.
+    As in torchvision, the factor of the image is the smaller one of target[1] / height and
+    target[0] / width.
 
     Attributes:
         target: two sides in pixels.
@@ -131,11 +143,14 @@ class ScaleJitter(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RandomDownscale(Operation):
-    """Downscale an image to a square and upscale it to its original size, to remove detail. Filters are random.
+    """Downscale an image to a square and upscale it to its original size, to remove detail.
+
+    Filters are random.
 
     Attributes:
         probability: probability of changing an image.
-        share: minimum and maximum side of the square as a fraction of the image's height, from 0.01 to 1.
+        share: minimum and maximum side of the square as a fraction of the image's height, from 0.01
+            to 1.
 
     """
 

@@ -13,9 +13,15 @@ Shares: TypeAlias = NDArray[np.float32]
 
 
 def mixed_labels(
-    labels: NDArray[np.int64], partner: NDArray[np.int32], share: Shares, classes: int, smoothing: float = 0.0
+    labels: NDArray[np.int64],
+    partner: NDArray[np.int32],
+    share: Shares,
+    classes: int,
+    smoothing: float = 0.0,
 ) -> Shares:
-    """Return the labels of B mixed samples as shares of the classes, float32 [B, classes]. Each row adds up to 1.
+    """Return the labels of B mixed samples as shares of the classes, float32 [B, classes].
+
+    Each row adds up to 1.
 
     Args:
         labels: class of each sample, int64 [B].
@@ -42,7 +48,9 @@ def mixed_labels(
     return mixed
 
 
-def mixed_values(values: Shares, partner: NDArray[np.int32], share: Shares, smoothing: float = 0.0) -> Shares:
+def mixed_values(
+    values: Shares, partner: NDArray[np.int32], share: Shares, smoothing: float = 0.0
+) -> Shares:
     """Return the values of B mixed samples, such as multi-hot labels or numbers: float32 [B, N].
 
     Args:

@@ -1,7 +1,10 @@
-"""What operations do to masks and boxes, which must stay where their image shows them. No side effects.
+"""What operations do to masks and boxes, which must stay where their image shows them.
 
-An operation moves pixels, or it only changes their values. Masks and boxes follow the ones that move pixels, and skip
-the others. An operation that hides pixels, such as `RandomErasing`, changes values: what it covers is still labeled.
+No side effects.
+
+An operation moves pixels, or it only changes their values. Masks and boxes follow the ones that
+move pixels, and skip the others. An operation that hides pixels, such as `RandomErasing`, changes
+values: what it covers is still labeled.
 """
 
 from __future__ import annotations
@@ -10,7 +13,14 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from loaders.transforms.base import BatchOperation, Operation
-from loaders.transforms.color import ColorJitter, ConvertColor, GaussianBlur, PCALighting, RandomBlur, RandomGrayscale
+from loaders.transforms.color import (
+    ColorJitter,
+    ConvertColor,
+    GaussianBlur,
+    PCALighting,
+    RandomBlur,
+    RandomGrayscale,
+)
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
@@ -91,10 +101,17 @@ def _simple_reason(operation: Operation, targets: Targets) -> str | None:
     if isinstance(operation, MultiCrop):
         return "it makes several crops of each image"
     if targets == "boxes" and isinstance(operation, RandomRightAngle):
-        return "it exchanges the width and the height of the image, and boxes follow only flips, crops and sizes"
+        return (
+            "it exchanges the width and the height of the image, and boxes follow only flips, crops"
+            " and sizes"
+        )
     if targets == "boxes" and isinstance(operation, _TILTING):
         return "it does not keep the sides of boxes parallel to those of the image"
-    if targets == "boxes" and isinstance(operation, Pad) and operation.mode in ("reflect", "symmetric"):
+    if (
+        targets == "boxes"
+        and isinstance(operation, Pad)
+        and operation.mode in ("reflect", "symmetric")
+    ):
         return "it shows objects a second time in the border"
     known = isinstance(operation, (*_STRAIGHT, *_TILTING, *_VALUES))
     return None if known else f"what it does to {targets} is not known"

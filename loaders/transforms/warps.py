@@ -1,4 +1,7 @@
-"""Records of operations that move pixels by a random map: affine, perspective, elastic. Images keep their size."""
+"""Records of operations that move pixels by a random map: affine, perspective, elastic.
+
+Images keep their size.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,12 @@ class RandomAffine(Operation):
     """Rotate, shear, scale and shift around the center of the image by random amounts.
 
     Attributes:
-        degrees: minimum and maximum angle in degrees, clockwise as in torchvision, from -360 to 360.
+        degrees: minimum and maximum angle in degrees, clockwise as in torchvision, from -360 to
+            360.
         translate: maximum shift as a fraction of the width and of the height.
         scale: minimum and maximum factor, at least 0.01.
-        shear: minimum and maximum angle of the x axis, then of the y axis, in degrees from -89 to 89.
+        shear: minimum and maximum angle of the x axis, then of the y axis, in degrees from -89 to
+            89.
         filter: ``"nearest"`` or ``"linear"``.
         fill: color of pixels from outside the image.
 
@@ -109,8 +114,10 @@ class Elastic(Operation):
     """Shift each pixel by smooth random amounts.
 
     Attributes:
-        alpha: strength of the shifts across and down. A shift is half of it times blurred noise from -1 to 1.
-        sigma: standard deviation in pixels of the Gaussian that blurs the noise, across and down; 0 does not blur.
+        alpha: strength of the shifts across and down. A shift is half of it times blurred noise
+            from -1 to 1.
+        sigma: standard deviation in pixels of the Gaussian that blurs the noise, across and down; 0
+            does not blur.
         filter: ``"nearest"`` or ``"linear"``.
         fill: color of pixels from outside the image.
 

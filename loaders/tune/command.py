@@ -88,7 +88,8 @@ def tune(dataset: str, *, model: str | None, objective: str | None, **options: A
     Args:
         dataset: folder or URL of the dataset.
         model: what ``--model`` names. `None` measures the loader alone.
-        objective: ``"images"`` or ``"model"``, which must agree with `model`. `None` means what agrees.
+        objective: ``"images"`` or ``"model"``, which must agree with `model`. `None` means what
+            agrees.
         options: the other arguments of `make_problem`.
 
     Raises:
@@ -128,7 +129,11 @@ def make_problem(
     resolved = spec.options
     gpu, encoded = resolved.device.is_gpu, spec.recipe.raw_size is None
     cores = usable_cores(resolved.ranks, 1)
-    start = Tuning(resolved.num_threads, resolved.prefetch, resolved.hw_decoder_load if gpu and encoded else None)
+    start = Tuning(
+        resolved.num_threads,
+        resolved.prefetch,
+        resolved.hw_decoder_load if gpu and encoded else None,
+    )
     stepper = load_model(model, spec) if model else None
 
     def measure(point: Tuning) -> Rate:
@@ -153,7 +158,9 @@ def make_problem(
 
 
 def kept_entries(path: str, *, overwrite: bool) -> list[Entry]:
-    """Return the entries of a file that may exist; with `overwrite`, none of a file that is damaged.
+    """Return the entries of a file that may exist.
+
+    With `overwrite`, none of a file that is damaged.
 
     Raises:
         CallError: the file exists and is damaged.
@@ -171,7 +178,9 @@ def kept_entries(path: str, *, overwrite: bool) -> list[Entry]:
 
 def describe(tuning: Tuning) -> str:
     """Return the options as Python arguments."""
-    return ", ".join(f"{name}={value}" for name, value in asdict(tuning).items() if value is not None)
+    return ", ".join(
+        f"{name}={value}" for name, value in asdict(tuning).items() if value is not None
+    )
 
 
 def as_text(tuned: Tuned, path: str) -> str:
@@ -187,27 +196,36 @@ def as_text(tuned: Tuned, path: str) -> str:
     best, start = found.best, found.start
     what = "images/s" if model is None else f"images/s of {model} fed by the loader"
     if best.tuning == start.tuning:
-        result = f"the defaults are the best: {describe(best.tuning)}, {best.rate.median:,.0f} {what}"
+        result = (
+            f"the defaults are the best: {describe(best.tuning)}, {best.rate.median:,.0f} {what}"
+        )
     else:
         gain = best.rate.median / start.rate.median - 1
         result = (
-            f"{describe(best.tuning)}: {best.rate.median:,.0f} {what}, {gain:.1%} more than {start.rate.median:,.0f} "
-            f"with the defaults"
+            f"{describe(best.tuning)}: {best.rate.median:,.0f} {what}, {gain:.1%} more than"
+            f" {start.rate.median:,.0f} with the defaults"
         )
     head = [
-        f"{problem.folder}: {problem.transforms}, batches of {problem.batch_size:,}; "
-        f"{machine.device}, {machine.cores} cores",
+        (
+            f"{problem.folder}: {problem.transforms}, batches of {problem.batch_size:,}; "
+            f"{machine.device}, {machine.cores} cores"
+        ),
         describe_conditions(tuned.conditions, machine.cores),
         "",
         f"{what}:",
     ]
-    return "\n".join([*head, *lines, "", result, f'{path} is written: loaders.build(..., tuning="{path}")'])
+    return "\n".join(
+        [*head, *lines, "", result, f'{path} is written: loaders.build(..., tuning="{path}")']
+    )
 
 
 def as_json(tuned: Tuned) -> dict[str, Any]:
     """Return the result and all trials as JSON has them."""
     entry = tuned.entry
-    trials = [{**asdict(trial.tuning), "images_per_second": trial.rate.repeats} for trial in tuned.found.trials]
+    trials = [
+        {**asdict(trial.tuning), "images_per_second": trial.rate.repeats}
+        for trial in tuned.found.trials
+    ]
     key = {**asdict(entry.key), "batch_size": entry.batch_size}
     return {**key, "options": asdict(entry.tuning), **entry.notes, "measured": trials}
 
@@ -216,7 +234,10 @@ def _check_objective(objective: str | None, model: str | None) -> None:
     if objective is None or (objective == "model") == (model is not None):
         return
     if objective == "model":
-        raise CallError("--objective model needs --model", hint="add --model, for example --model resnet50")
+        raise CallError(
+            "--objective model needs --model", hint="add --model, for example --model resnet50"
+        )
     raise CallError(
-        "--objective images measures the loader alone, but --model is given", hint="remove --model or --objective"
+        "--objective images measures the loader alone, but --model is given",
+        hint="remove --model or --objective",
     )

@@ -81,8 +81,8 @@ def read_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) -
     """Return the tuning of a file for a loader: of several for the same key, that with the nearest batch size.
 
     Raises:
-        CallError: the file does not exist or is damaged, or is for another machine, dataset or transforms. The message
-            says what differs.
+        CallError: the file does not exist or is damaged, or is for another machine, dataset or
+            transforms. The message says what differs.
 
     """
     entries = read_entries(path)
@@ -94,7 +94,9 @@ def read_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) -
     differences = min((list(_differences(entry.key, key)) for entry in entries), key=len)
     which = "it was" if len(entries) == 1 else "the most similar of its entries was"
     raise CallError(
-        f"tuning: {which} measured for something else: {'; '.join(differences)}", file=os.fspath(path), hint=_AGAIN
+        f"tuning: {which} measured for something else: {'; '.join(differences)}",
+        file=os.fspath(path),
+        hint=_AGAIN,
     )
 
 
@@ -120,7 +122,9 @@ def read_entries(path: str | os.PathLike[str]) -> list[Entry]:
 
 def with_entry(entries: list[Entry], entry: Entry) -> bytes:
     """Return the content of a file with an entry, which replaces one with the same key and batch size."""
-    kept = [each for each in entries if (each.key, each.batch_size) != (entry.key, entry.batch_size)]
+    kept = [
+        each for each in entries if (each.key, each.batch_size) != (entry.key, entry.batch_size)
+    ]
     body = {MARK: _VERSION, "entries": [_entry_to_json(each) for each in (*kept, entry)]}
     return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
 
@@ -169,7 +173,9 @@ def _optional_share(member: Member) -> float | None:
 
 def _differences(there: TuningKey, here: TuningKey) -> Iterator[str]:
     if there.device != here.device:
-        yield f"the device was {printable(there.device)!r}, and here it is {printable(here.device)!r}"
+        yield (
+            f"the device was {printable(there.device)!r}, and here it is {printable(here.device)!r}"
+        )
     if there.cores != here.cores:
         yield f"there were {plural(there.cores, 'core')}, and this process may use {here.cores:,}"
     if there.dataset != here.dataset:

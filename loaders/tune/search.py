@@ -16,7 +16,8 @@ PREFETCH = (1, 2, 3, 5, 8)
 
 #: How often the search goes through all options.
 _MAX_ROUNDS = 3
-#: Points that are measured again at the end, besides the start and where the climb ended; and how often.
+#: Points that are measured again at the end, besides the start and where the climb ended; and how
+#: often.
 _FINALISTS, _LAST_ROUNDS = 2, 5
 
 #: Measures a point: images per second.
@@ -42,7 +43,8 @@ class Found:
     """The result of a search.
 
     Attributes:
-        best: the fastest of the finalists; the start, unless another one is faster in all of the last rounds but one.
+        best: the fastest of the finalists; the start, unless another one is faster in all of the
+            last rounds but one.
         start: the start, measured with the finalists.
         trials: every point in the order in which it was measured.
 
@@ -75,9 +77,9 @@ def axes_for(cores: int, *, gpu: bool, encoded: bool, start: Tuning) -> dict[str
 def search(measure: Measure, axes: Mapping[str, Sequence[Any]], start: Tuning) -> Found:
     """Climb from the start: along one option at a time, as long as the rate rises by more than the noise.
 
-    From each point, both neighbors on an axis are tried, and the one after a neighbor that is not slower, because a
-    rate often rises behind a level part. At the end, the fastest points and the start are measured again, in turn:
-    the highest of many noisy rates is too high.
+    From each point, both neighbors on an axis are tried, and the one after a neighbor that is not
+    slower, because a rate often rises behind a level part. At the end, the fastest points and the
+    start are measured again, in turn: the highest of many noisy rates is too high.
 
     Args:
         measure: measures a point.
@@ -105,7 +107,10 @@ def search(measure: Measure, axes: Mapping[str, Sequence[Any]], start: Tuning) -
     ranked = sorted(trials, key=lambda point: trials[point].median, reverse=True)
     finalists = list(dict.fromkeys([start, best, *ranked[:_FINALISTS]]))
     rounds = [{point: measure(point) for point in finalists} for _ in range(_LAST_ROUNDS)]
-    final = {point: Rate(tuple(rate for each in rounds for rate in each[point].repeats)) for point in finalists}
+    final = {
+        point: Rate(tuple(rate for each in rounds for rate in each[point].repeats))
+        for point in finalists
+    }
     fastest = max(final, key=lambda point: final[point].median)
     gain = final[fastest].median / final[start].median - 1
     wins = sum(each[fastest].median > each[start].median for each in rounds)

@@ -50,7 +50,8 @@ def use_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) ->
     if entry.batch_size == batch_size:
         return Tuned(entry.tuning)
     warning = (
-        f"{os.fspath(path)} was measured with batches of {entry.batch_size:,} images, and this loader has batches of "
-        f"{batch_size:,}, for which other options may be faster: add them with `loaders tune --batch-size {batch_size}`"
+        f"{os.fspath(path)} was measured with batches of {entry.batch_size:,} images, and this"
+        f" loader has batches of {batch_size:,}, for which other options may be faster: add them"
+        f" with `loaders tune --batch-size {batch_size}`"
     )
     return Tuned(entry.tuning, (warning,))

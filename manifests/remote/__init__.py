@@ -1,11 +1,12 @@
 """Object stores: S3, Google Cloud Storage, Azure Blob Storage and HTTPS behind one small interface.
 
-`is_url` tells a URL from a local path, `parse_url` reads it, and `open_store` returns the `Store` of a URL: a folder of
-objects that are listed, read in ranges, published atomically and deleted. The package ``obstore`` does the work; it is
-imported when the first store is opened, and the extra ``[cloud]`` installs it.
+`is_url` tells a URL from a local path, `parse_url` reads it, and `open_store` returns the `Store`
+of a URL: a folder of objects that are listed, read in ranges, published atomically and deleted. The
+package ``obstore`` does the work; it is imported when the first store is opened, and the extra
+``[cloud]`` installs it.
 
-Credentials and endpoints come from the environment and the usual files only, never from a URL, so no message, manifest
-or log can contain one.
+Credentials and endpoints come from the environment and the usual files only, never from a URL, so
+no message, manifest or log can contain one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from manifests.remote.url import Url, absolute, is_url, join_path, local_path, normal_path, parent_folder, parse_url
+from manifests.remote.url import (
+    Url,
+    absolute,
+    is_url,
+    join_path,
+    local_path,
+    normal_path,
+    parent_folder,
+    parse_url,
+)
 
 if TYPE_CHECKING:
     from manifests.remote.object_info import ObjectInfo
@@ -36,7 +46,8 @@ __all__ = [
     "parse_url",
 ]
 
-#: Modules of the names that most runs do not need: importing them takes longer than everything else here.
+#: Modules of the names that most runs do not need: importing them takes longer than everything else
+#: here.
 _LAZY = {
     "COALESCE_BYTES": "manifests.remote.ranges",
     "coalesce": "manifests.remote.ranges",

@@ -1,6 +1,7 @@
 """Connect to an object store: the endpoint, the credentials, and where they come from.
 
-Everything is read from the environment and from the usual files; nothing of it is ever part of a message.
+Everything is read from the environment and from the usual files; nothing of it is ever part of a
+message.
 """
 
 from __future__ import annotations
@@ -38,15 +39,21 @@ def connect(url: Url, *, writes: bool = False) -> ObjectStore:
         writes: whether single attempts may take as long as a large upload does.
 
     Raises:
-        CallError: ``obstore`` is not installed, or the environment lacks a setting that the store needs.
+        CallError: ``obstore`` is not installed, or the environment lacks a setting that the store
+            needs.
 
     """
-    store: ObjectStore = _connect(url.scheme, url.bucket, WRITE_SECONDS if writes else READ_SECONDS, os.getpid())
+    store: ObjectStore = _connect(
+        url.scheme, url.bucket, WRITE_SECONDS if writes else READ_SECONDS, os.getpid()
+    )
     return store
 
 
 def close_connections() -> None:
-    """Forget all stores, so that the next one reads the environment again. ``memory`` stores lose their content."""
+    """Forget all stores, so that the next one reads the environment again.
+
+    ``memory`` stores lose their content.
+    """
     _connect.cache_clear()
     _memory.cache_clear()
 
@@ -61,7 +68,10 @@ def _connect(scheme: str, bucket: str, seconds: int, pid: int) -> Any:
             "retry_timeout": timedelta(seconds=RETRY_SECONDS),
             "backoff": _BACKOFF,
         },
-        "client_options": {"timeout": timedelta(seconds=seconds), "connect_timeout": timedelta(seconds=5)},
+        "client_options": {
+            "timeout": timedelta(seconds=seconds),
+            "connect_timeout": timedelta(seconds=5),
+        },
     }
     try:
         if scheme == "memory":
@@ -70,7 +80,9 @@ def _connect(scheme: str, bucket: str, seconds: int, pid: int) -> Any:
             return _connect_s3(store, bucket, options)
         if scheme == "gs":
             if endpoint := os.environ.get("GOOGLE_BASE_URL"):
-                options["client_options"]["allow_http"] = _is_plain_http("GOOGLE_BASE_URL", endpoint)
+                options["client_options"]["allow_http"] = _is_plain_http(
+                    "GOOGLE_BASE_URL", endpoint
+                )
             return store.GCSStore(bucket, **options)
         if scheme == "az":
             options["client_options"]["allow_http"] = _is_set(_EMULATOR)
@@ -81,8 +93,8 @@ def _connect(scheme: str, bucket: str, seconds: int, pid: int) -> Any:
         raise
     except Exception as error:  # obstore has no common type for a setting that is missing or wrong
         raise CallError(
-            f"{scheme}://{bucket} cannot be opened: a setting in the environment is missing or wrong "
-            f"({type(error).__name__})",
+            f"{scheme}://{bucket} cannot be opened: a setting in the environment is missing or"
+            f" wrong ({type(error).__name__})",
             hint=f"check {_SETTINGS[scheme]}" if scheme in _SETTINGS else "",
         ) from None
 
@@ -116,12 +128,15 @@ def _connect_s3(store: Any, bucket: str, options: dict[str, Any]) -> Any:
 
 #: Address of a server: scheme, host, port and path.
 _ENDPOINT = re.compile(
-    r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[!-~]*)?", re.ASCII | re.IGNORECASE
+    r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[!-~]*)?",
+    re.ASCII | re.IGNORECASE,
 )
 
 
 def _is_plain_http(name: str, endpoint: str) -> bool:
-    """Return whether the address of a server begins with ``http://``. The client ends the process for a wrong one.
+    """Return whether the address of a server begins with ``http://``.
+
+    The client ends the process for a wrong one.
 
     Raises:
         CallError: it is no such address. It may contain a password, so it is not repeated.
@@ -129,22 +144,33 @@ def _is_plain_http(name: str, endpoint: str) -> bool:
     """
     match = _ENDPOINT.fullmatch(endpoint)
     if match is None:
-        raise CallError(f"{name} is not the URL of a server", hint="write it like https://host or http://host:8333")
+        raise CallError(
+            f"{name} is not the URL of a server",
+            hint="write it like https://host or http://host:8333",
+        )
     return match[1].lower() == "http"
 
 
 def _use_aws_files(options: dict[str, Any]) -> str | None:
-    """Let boto3 read the AWS files, refresh roles and single sign-on; return the endpoint of the profile."""
+    """Let boto3 read the AWS files, refresh roles and single sign-on.
+
+    Return the endpoint of the profile.
+    """
     try:
         import boto3.session
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
         raise CallError(
             "the AWS credential files need the package boto3, which is not installed",
-            hint="run `pip install 'dataprep-loaders[cloud]'`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            hint=(
+                "run `pip install 'dataprep-loaders[cloud]'`, or set AWS_ACCESS_KEY_ID and"
+                " AWS_SECRET_ACCESS_KEY"
+            ),
         ) from None
     session = boto3.session.Session()
-    if session.get_credentials() is None:  # files without this profile's credentials: the machine's role, if any
+    if (
+        session.get_credentials() is None
+    ):  # files without this profile's credentials: the machine's role, if any
         return None
     provider = Boto3CredentialProvider(session)
     options["credential_provider"] = provider
@@ -159,7 +185,10 @@ def _use_aws_files(options: dict[str, Any]) -> str | None:
 
 #: What to check if a store refuses a request, by scheme.
 _SETTINGS = {
-    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or the profile in ~/.aws",
+    "s3": (
+        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or the profile"
+        " in ~/.aws"
+    ),
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
@@ -167,7 +196,9 @@ _SETTINGS = {
 
 def credential_source(url: Url) -> str:
     """Return where the credentials of a store come from, for a message: never the credentials themselves."""
-    return {"s3": _aws_source, "gs": _google_source, "az": _azure_source}.get(url.scheme, lambda: "no credentials")()
+    return {"s3": _aws_source, "gs": _google_source, "az": _azure_source}.get(
+        url.scheme, lambda: "no credentials"
+    )()
 
 
 def _is_set(name: str) -> bool:
@@ -179,7 +210,10 @@ def _has_aws_keys() -> bool:
 
 
 def _aws_files() -> list[str]:
-    names = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+    names = {
+        "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+        "AWS_CONFIG_FILE": "~/.aws/config",
+    }
     paths = [os.path.expanduser(os.environ.get(name) or default) for name, default in names.items()]
     return [path for path in paths if os.path.isfile(path)]
 
@@ -197,7 +231,9 @@ def _aws_source() -> str:
         return f"profile {os.environ.get('AWS_PROFILE') or 'default'} in {files[0]}"
     if os.environ.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
         return "the web identity in AWS_WEB_IDENTITY_TOKEN_FILE"
-    if os.environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") or os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+    if os.environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") or os.environ.get(
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+    ):
         return "the role of the container"
     return "the role of this machine"
 
@@ -207,7 +243,11 @@ def _google_source() -> str:
         return "no credentials, because GOOGLE_SKIP_SIGNATURE is set"
     if os.environ.get("GOOGLE_BEARER_TOKEN"):
         return "the token in GOOGLE_BEARER_TOKEN"
-    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH"):
+    for name in (
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_SERVICE_ACCOUNT",
+        "GOOGLE_SERVICE_ACCOUNT_PATH",
+    ):
         if os.environ.get(name):
             return f"the file in {name}"
     if os.environ.get("GOOGLE_SERVICE_ACCOUNT_KEY"):

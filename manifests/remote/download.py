@@ -10,7 +10,8 @@ from manifests.remote.object_info import ObjectInfo
 from manifests.remote.store import open_store
 from manifests.remote.url import parse_url
 
-#: An object of up to this many bytes is kept in memory; a longer one in a temporary file without a name.
+#: An object of up to this many bytes is kept in memory; a longer one in a temporary file without a
+#: name.
 IN_MEMORY_BYTES = 16 << 20
 
 

@@ -1,7 +1,8 @@
 """Translate the errors of object stores into ours.
 
-A server's answer may repeat the key that was used, the text that was signed, or a URL with a signature. So nothing of
-an error's text is ever shown, except the HTTP status and the server's error code, which are matched strictly.
+A server's answer may repeat the key that was used, the text that was signed, or a URL with a
+signature. So nothing of an error's text is ever shown, except the HTTP status and the server's
+error code, which are matched strictly.
 """
 
 from __future__ import annotations
@@ -54,10 +55,15 @@ def translate(error: Exception, url: Url, verb: str) -> Exception:
     status, code = _first(_STATUS, text), _first(_CODE, text)
     place = str(url)
     if code in _NO_BUCKET:
-        return CallError(f"{url.scheme}://{url.bucket}: the bucket does not exist", hint="check its name, or create it")
+        return CallError(
+            f"{url.scheme}://{url.bucket}: the bucket does not exist",
+            hint="check its name, or create it",
+        )
     if name in ("PreconditionError", "NotModifiedError"):
         return ReplacedError(
-            "the object was replaced while it was in use", file=place, hint="do not change a dataset that is in use"
+            "the object was replaced while it was in use",
+            file=place,
+            hint="do not change a dataset that is in use",
         )
     if isinstance(error, ValueError):
         return CallError(f"{place} is not a valid key of an object", hint="rename it")
@@ -66,7 +72,8 @@ def translate(error: Exception, url: Url, verb: str) -> Exception:
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
         reason = f" ({code})" if code else ""
         return RefusedError(
-            f"the object store refused permission{reason} to {verb} it with {credential_source(url)}",
+            f"the object store refused permission{reason} to {verb} it with"
+            f" {credential_source(url)}",
             file=place,
             hint="check these credentials and the permissions that docs/object-storage.md lists",
         )
@@ -77,7 +84,10 @@ def _unreachable(place: str, verb: str, reason: str) -> UnreachableError:
     return UnreachableError(
         f"the object cannot be {_PARTICIPLES.get(verb, verb)}: {reason}",
         file=place,
-        hint="check the network and the endpoint, then run the same command again; finished shards are kept",
+        hint=(
+            "check the network and the endpoint, then run the same command again; finished shards"
+            " are kept"
+        ),
     )
 
 
@@ -101,7 +111,10 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 
 def _reason(text: str, status: str, code: str) -> str:
     if status:
-        return f"the server answered {status}{f' {code}' if code else ''}, after retries of up to {RETRY_SECONDS:g} s"
+        return (
+            f"the server answered {status}{f' {code}' if code else ''}, after retries of up to"
+            f" {RETRY_SECONDS:g} s"
+        )
     lowered = text.lower()
     if "connect" in lowered or "dns" in lowered:
         return "the server cannot be reached"

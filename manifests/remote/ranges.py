@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-#: Ranges that are at most this many bytes apart are read in one request. A request costs about as much time as this
-#: many bytes do: 20 to 100 ms at 10 to 100 MB/s.
+#: Ranges that are at most this many bytes apart are read in one request. A request costs about as
+#: much time as this many bytes do: 20 to 100 ms at 10 to 100 MB/s.
 COALESCE_BYTES = 1 << 20
 
 #: A longer request is divided, so that several connections work on it, and a retry repeats little.
@@ -33,8 +33,8 @@ def coalesce(
 ) -> list[Request]:
     """Combine ranges into requests, sorted by their first bytes.
 
-    A range is never divided, so a request is longer than `max_bytes` only if one range is. Empty ranges are in no
-    request.
+    A range is never divided, so a request is longer than `max_bytes` only if one range is. Empty
+    ranges are in no request.
 
     Args:
         ranges: (start, end) of each range in bytes, in any order; they may overlap.

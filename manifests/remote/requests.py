@@ -23,7 +23,8 @@ Result = TypeVar("Result")
 #: Connections that one process uses at a time.
 CONNECTIONS = 32
 
-#: An interrupted response is requested again this many times. Refused and failed requests are retried by obstore.
+#: An interrupted response is requested again this many times. Refused and failed requests are
+#: retried by obstore.
 _ATTEMPTS = 4
 _FIRST_WAIT = 0.2
 
@@ -36,7 +37,10 @@ def range_reader(url: Url, request: Request, etag: str | None) -> Callable[[], B
     """Return a function that reads one range of an object, if it still has this `etag`."""
 
     def read() -> Buffer:
-        options: Any = {"range": (request.start, request.end), **({"if_match": etag} if etag else {})}
+        options: Any = {
+            "range": (request.start, request.end),
+            **({"if_match": etag} if etag else {}),
+        }
         answer = connect(url).get(url.path, options=options)
         if answer.meta["size"] < request.end:
             size = answer.meta["size"]
@@ -59,8 +63,13 @@ def parts_reader(url: Url, ranges: Sequence[tuple[int, int]]) -> Callable[[], Se
     starts, ends = ([each[side] for each in ranges] for side in (0, 1))
 
     def read() -> Sequence[memoryview]:
-        parts = [memoryview(part) for part in connect(url).get_ranges(url.path, starts=starts, ends=ends, coalesce=0)]
-        if any(len(part) != end - start for part, start, end in zip(parts, starts, ends, strict=True)):
+        parts = [
+            memoryview(part)
+            for part in connect(url).get_ranges(url.path, starts=starts, ends=ends, coalesce=0)
+        ]
+        if any(
+            len(part) != end - start for part, start, end in zip(parts, starts, ends, strict=True)
+        ):
             raise BrokenOffError
         return parts
 
@@ -76,7 +85,9 @@ def repeat(url: Url, read: Callable[[], Result]) -> Result:
             except DatasetError:
                 raise
             except Exception as error:
-                if attempt == _ATTEMPTS - 1 or not (isinstance(error, BrokenOffError) or is_broken_answer(error)):
+                if attempt == _ATTEMPTS - 1 or not (
+                    isinstance(error, BrokenOffError) or is_broken_answer(error)
+                ):
                     raise
                 time.sleep(_FIRST_WAIT * 2**attempt)
     raise AssertionError("unreachable")

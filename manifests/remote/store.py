@@ -24,18 +24,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: An object of up to this many bytes is written in one request, so an interrupted upload leaves nothing behind. It is
-#: above the default ``--shard-size``; the stores allow 4 GiB at least.
+#: An object of up to this many bytes is written in one request, so an interrupted upload leaves
+#: nothing behind. It is above the default ``--shard-size``; the stores allow 4 GiB at least.
 SINGLE_PUT_BYTES = 320 << 20
 
 #: Length of the parts of longer objects. The stores allow 10,000 parts.
 PART_BYTES = 64 << 20
 
-#: The object that `Store.check_conditions` creates twice. If a run is killed in between, the next run deletes it.
+#: The object that `Store.check_conditions` creates twice. If a run is killed in between, the next
+#: run deletes it.
 PROBE_NAME = ".dataprep-probe"
 _PROBES = 5
 
-#: An object that no store has: its ETag would be the MD5 sum of its content, and Google's generations are far larger.
+#: An object that no store has: its ETag would be the MD5 sum of its content, and Google's
+#: generations are far larger.
 _ANOTHER_OBJECT = ObjectInfo(PROBE_NAME, 0, etag=f'"{"0" * 32}"', modified_ns=0, version="1")
 
 #: Requests in advance of the one that is being processed, while an object is read from end to end.
@@ -46,11 +48,13 @@ _AHEAD = 2
 class Store:
     """A folder in an object store. Names are paths relative to it.
 
-    It holds no connection, so it can be pickled and used in any process; all methods can be called from several
-    threads. While a method waits for the server, Ctrl-C interrupts the main thread as usual.
+    It holds no connection, so it can be pickled and used in any process; all methods can be called
+    from several threads. While a method waits for the server, Ctrl-C interrupts the main thread as
+    usual.
 
-    Every method raises `StorageError` if the store cannot be reached or refuses the request, after retries of up to
-    `connect.RETRY_SECONDS`, and `CallError` if the bucket does not exist. No message contains a credential.
+    Every method raises `StorageError` if the store cannot be reached or refuses the request, after
+    retries of up to `connect.RETRY_SECONDS`, and `CallError` if the bucket does not exist. No
+    message contains a credential.
 
     Attributes:
         url: the folder.
@@ -123,7 +127,9 @@ class Store:
         """
         return self.start_get(name, check).result()
 
-    def start_get(self, name: str, check: Callable[[ObjectInfo], None] | None = None) -> Future[Buffer]:
+    def start_get(
+        self, name: str, check: Callable[[ObjectInfo], None] | None = None
+    ) -> Future[Buffer]:
         """Begin to read a whole object; the future returns what `get` does."""
         url = self._url(name)
 
@@ -140,7 +146,12 @@ class Store:
         return submit(repeat, url, read)
 
     def get_ranges(
-        self, name: str, ranges: Sequence[tuple[int, int]], *, etag: str | None = None, gap: int = COALESCE_BYTES
+        self,
+        name: str,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        etag: str | None = None,
+        gap: int = COALESCE_BYTES,
     ) -> Sequence[memoryview]:
         """Read parts of an object; parts that are close together are read in one request.
 
@@ -161,7 +172,9 @@ class Store:
         """
         parts = [memoryview(b"")] * len(ranges)
         requests = coalesce(ranges, gap)
-        answers = [self.start_range(name, request.start, request.end, etag=etag) for request in requests]
+        answers = [
+            self.start_range(name, request.start, request.end, etag=etag) for request in requests
+        ]
         for request, answer in zip(requests, answers, strict=True):
             data = memoryview(answer.result())
             for number in request.members:
@@ -169,8 +182,13 @@ class Store:
                 parts[number] = data[start - request.start : end - request.start]
         return parts
 
-    def start_range(self, name: str, start: int, end: int, *, etag: str | None = None) -> Future[Buffer]:
-        """Begin to read bytes `start` to `end` of an object; the future raises what `get_ranges` does."""
+    def start_range(
+        self, name: str, start: int, end: int, *, etag: str | None = None
+    ) -> Future[Buffer]:
+        """Begin to read bytes `start` to `end` of an object.
+
+        The future raises what `get_ranges` does.
+        """
         url = self._url(name)
         return submit(repeat, url, range_reader(url, Request(start, end, ()), etag))
 
@@ -183,14 +201,19 @@ class Store:
 
         Raises:
             FileNotFoundError: the object does not exist.
-            StorageError: the store cannot be reached or refuses the request, or the object ends before a part does.
+            StorageError: the store cannot be reached or refuses the request, or the object ends
+                before a part does.
 
         """
         url = self._url(name)
         return repeat(url, parts_reader(url, ranges))
 
-    def chunks(self, name: str, size: int, *, start: int = 0, etag: str | None = None) -> Iterator[memoryview]:
-        """Read an object from `start` to `size` in order; while one chunk is processed, the next are on their way.
+    def chunks(
+        self, name: str, size: int, *, start: int = 0, etag: str | None = None
+    ) -> Iterator[memoryview]:
+        """Read an object from `start` to `size` in order.
+
+        While one chunk is processed, the next are on their way.
 
         Args:
             name: the object.
@@ -206,7 +229,9 @@ class Store:
         pending: deque[Future[Buffer]] = deque()
         while True:
             while len(pending) <= _AHEAD and (at := next(starts, None)) is not None:
-                pending.append(self.start_range(name, at, min(at + MAX_REQUEST_BYTES, size), etag=etag))
+                pending.append(
+                    self.start_range(name, at, min(at + MAX_REQUEST_BYTES, size), etag=etag)
+                )
             if not pending:
                 return
             yield memoryview(pending.popleft().result())
@@ -216,18 +241,23 @@ class Store:
         view = memoryview(data)
         url = self._writable(self._url(name), "write")
         multipart = view.nbytes > SINGLE_PUT_BYTES
-        options: Mapping[str, Any] = {"use_multipart": multipart, **({"chunk_size": PART_BYTES} if multipart else {})}
+        options: Mapping[str, Any] = {
+            "use_multipart": multipart,
+            **({"chunk_size": PART_BYTES} if multipart else {}),
+        }
         started = time.monotonic()
         with translated(url, "write"):
             submit(lambda: connect(url, writes=True).put(url.path, view, **options)).result()
-        _log.info("%s: %d bytes are uploaded in %.1f s", url, view.nbytes, time.monotonic() - started)
+        _log.info(
+            "%s: %d bytes are uploaded in %.1f s", url, view.nbytes, time.monotonic() - started
+        )
 
     def create(self, name: str, data: Buffer) -> bool:
         """Write an object only if there is none of this name.
 
         Returns:
-            Whether it was written. After a request that had to be repeated, `False` may mean that the first attempt
-            wrote it; so compare the content.
+            Whether it was written. After a request that had to be repeated, `False` may mean that
+            the first attempt wrote it; so compare the content.
 
         """
         return self._put_if(name, data, "create", "AlreadyExistsError")
@@ -239,18 +269,27 @@ class Store:
             Whether it was written. `False` is as uncertain as that of `create`.
 
         """
-        mode = {key: value for key, value in (("e_tag", old.etag), ("version", old.version)) if value}
+        mode = {
+            key: value for key, value in (("e_tag", old.etag), ("version", old.version)) if value
+        }
         try:
             return self._put_if(name, data, mode, "PreconditionError")
-        except FileNotFoundError:  # Amazon S3 answers 404 if there is no object any more, where others answer 412
+        except (
+            FileNotFoundError
+        ):  # Amazon S3 answers 404 if there is no object any more, where others answer 412
             return False
 
     def _put_if(self, name: str, data: Buffer, mode: Any, refusal: str) -> bool:
-        """Write an object on a condition; return whether it was met. `refusal` is obstore's error if it was not."""
+        """Write an object on a condition; return whether it was met.
+
+        `refusal` is obstore's error if it was not.
+        """
         url = self._writable(self._url(name), "write")
         with translated(url, "write"):
             try:
-                submit(lambda: connect(url, writes=True).put(url.path, memoryview(data), mode=mode)).result()
+                submit(
+                    lambda: connect(url, writes=True).put(url.path, memoryview(data), mode=mode)
+                ).result()
             except Exception as error:
                 if type(error).__name__ != refusal:
                     raise
@@ -264,7 +303,9 @@ class Store:
             submit(connect(url).delete, url.path).result()
 
     def check_conditions(self) -> None:
-        """Check that the store honors the conditions of `create` and `replace`. Also checks that it can be written.
+        """Check that the store honors the conditions of `create` and `replace`.
+
+        Also checks that it can be written.
 
         Raises:
             CallError: the store ignores one, so several writers could replace each other's files.
@@ -275,10 +316,16 @@ class Store:
             creates = any(not self.create(PROBE_NAME, b"") for _ in range(2 * _PROBES))
             replaces = creates and not self.replace(PROBE_NAME, b"", _ANOTHER_OBJECT)
         finally:
-            with suppress(StorageError):  # there is nothing to delete, or the first deletion that matters says why not
+            with suppress(
+                StorageError
+            ):  # there is nothing to delete, or the first deletion that matters says why not
                 self.delete(PROBE_NAME)
         if not replaces:
-            condition = "replace-if-unchanged (If-Match)" if creates else "create-if-absent (If-None-Match: *)"
+            condition = (
+                "replace-if-unchanged (If-Match)"
+                if creates
+                else "create-if-absent (If-None-Match: *)"
+            )
             raise CallError(
                 f"{self.url.scheme}://{self.url.bucket}: this object store ignores {condition}",
                 hint="update its server, or write to a local folder and copy the dataset",
@@ -290,7 +337,8 @@ class Store:
     def _writable(self, url: Url, verb: str) -> Url:
         if url.is_read_only:
             raise CallError(
-                f"{url}: {url.scheme}:// URLs can only be read, not {'listed' if verb == 'list' else 'written'}",
+                f"{url}: {url.scheme}:// URLs can only be read, not"
+                f" {'listed' if verb == 'list' else 'written'}",
                 hint="use the s3://, gs:// or az:// URL of the bucket",
             )
         return url

@@ -1,7 +1,7 @@
 """Abort uploads in parts that a killed process left: they are invisible, and cost money.
 
-Only S3 and what speaks its protocol needs this; Azure forgets such parts after a week, and Google Cloud Storage has
-rules for them. ``obstore`` cannot list uploads, so this uses ``boto3``.
+Only S3 and what speaks its protocol needs this; Azure forgets such parts after a week, and Google
+Cloud Storage has rules for them. ``obstore`` cannot list uploads, so this uses ``boto3``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _before: dict[Url, frozenset[str]] = {}
 
 
 def begin_upload(url: Url) -> None:
-    """Note the unfinished uploads of an object before this process uploads it in parts; see `abort_own_upload`."""
+    """Note the unfinished uploads of an object before this process uploads it in parts.
+
+    See `abort_own_upload`.
+    """
     _before.pop(url, None)
     if url.scheme == "s3":
         with suppress(Exception):  # as in abort_uploads
@@ -32,9 +35,12 @@ def begin_upload(url: Url) -> None:
 
 
 def abort_own_upload(url: Url) -> int:
-    """Abort the unfinished upload that this process began, and return 1; 0 if there is none or it is not possible.
+    """Abort the unfinished upload that this process began, and return 1.
 
-    Nothing tells the id of an upload that ``obstore`` begins. It is the oldest that did not exist right before.
+    0 if there is none or it is not possible.
+
+    Nothing tells the id of an upload that ``obstore`` begins. It is the oldest that did not exist
+    right before.
     """
     before = _before.pop(url, None)
     if before is None:
@@ -50,24 +56,34 @@ def abort_own_upload(url: Url) -> int:
 
 
 def abort_uploads(url: Url) -> int:
-    """Abort all unfinished uploads of one object, and return their number; 0 if that is not possible.
+    """Abort all unfinished uploads of one object, and return their number.
+
+    0 if that is not possible.
 
     A failure is no error: the lifecycle rule in docs/object-storage.md removes what remains.
     """
     if url.scheme != "s3":
         return 0
     aborted = 0
-    with suppress(Exception):  # boto3 is not installed, has no credentials, or the server refuses to list uploads
+    with suppress(
+        Exception
+    ):  # boto3 is not installed, has no credentials, or the server refuses to list uploads
         client = _client()
         for upload in _unfinished(client, url):
-            client.abort_multipart_upload(Bucket=url.bucket, Key=url.path, UploadId=upload["UploadId"])
+            client.abort_multipart_upload(
+                Bucket=url.bucket, Key=url.path, UploadId=upload["UploadId"]
+            )
             aborted += 1
     return aborted
 
 
 def _unfinished(client: Any, url: Url) -> list[dict[str, Any]]:
-    pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=url.bucket, Prefix=url.path)
-    return [upload for page in pages for upload in page.get("Uploads", ()) if upload["Key"] == url.path]
+    pages = client.get_paginator("list_multipart_uploads").paginate(
+        Bucket=url.bucket, Prefix=url.path
+    )
+    return [
+        upload for page in pages for upload in page.get("Uploads", ()) if upload["Key"] == url.path
+    ]
 
 
 def _client() -> Any:

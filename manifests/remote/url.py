@@ -19,7 +19,9 @@ SCHEMES = ("s3", "gs", "az", "https", "memory")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,221}", re.ASCII)
 
 #: Host and port of an ``https`` URL.
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?|\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?", re.ASCII)
+_HOST = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?|\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?", re.ASCII
+)
 
 #: Plain HTTP is accepted from this machine only.
 _LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
@@ -33,9 +35,11 @@ class Url:
     """A folder or an object in an object store.
 
     Attributes:
-        scheme: ``"s3"``, ``"gs"``, ``"az"``, ``"https"``, ``"http"`` (this machine only) or ``"memory"``.
+        scheme: ``"s3"``, ``"gs"``, ``"az"``, ``"https"``, ``"http"`` (this machine only) or
+            ``"memory"``.
         bucket: name of the bucket or container; of ``https``, the host.
-        path: key of the object or of the folder, without slashes at its ends; empty for the whole bucket.
+        path: key of the object or of the folder, without slashes at its ends; empty for the whole
+            bucket.
 
     """
 
@@ -44,7 +48,11 @@ class Url:
     path: str
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.bucket}/{self.path}" if self.path else f"{self.scheme}://{self.bucket}"
+        return (
+            f"{self.scheme}://{self.bucket}/{self.path}"
+            if self.path
+            else f"{self.scheme}://{self.bucket}"
+        )
 
     @property
     def name(self) -> str:
@@ -58,7 +66,9 @@ class Url:
 
     def join(self, name: str) -> Url:
         """Return the URL of a path in this folder."""
-        return replace(self, path=f"{self.path}/{name}" if self.path and name else self.path or name)
+        return replace(
+            self, path=f"{self.path}/{name}" if self.path and name else self.path or name
+        )
 
     @property
     def is_read_only(self) -> bool:
@@ -69,7 +79,8 @@ class Url:
 def is_url(text: object) -> bool:
     """Return whether a text begins as a URL does: ``s3://``, also with a scheme that `parse_url` refuses.
 
-    ``file://`` counts too; `local_path` reads it. A path such as ``C:/photos`` or ``a:b`` is not a URL.
+    ``file://`` counts too; `local_path` reads it. A path such as ``C:/photos`` or ``a:b`` is not a
+    URL.
     """
     return isinstance(text, str) and _SCHEME.match(text) is not None
 
@@ -77,10 +88,12 @@ def is_url(text: object) -> bool:
 def parse_url(text: str) -> Url:
     """Read a URL.
 
-    A query string or a user name is refused, because it may contain a credential: this function never repeats it.
+    A query string or a user name is refused, because it may contain a credential: this function
+    never repeats it.
 
     Raises:
-        CallError: the scheme is not known, or the URL has no bucket, a query string, or a path that is not a valid key.
+        CallError: the scheme is not known, or the URL has no bucket, a query string, or a path that
+            is not a valid key.
 
     """
     match = _SCHEME.match(text)
@@ -95,14 +108,19 @@ def parse_url(text: str) -> Url:
         raise CallError(f"{printable(name)} not supported", hint=hint)
     if "?" in rest or "#" in rest or "@" in bucket:
         raise CallError(
-            f"the URL {scheme}://... has a query string, a fragment or a user name, which may contain a credential",
+            f"the URL {scheme}://... has a query string, a fragment or a user name, which may"
+            " contain a credential",
             hint="leave it out; credentials come from the environment and the usual files",
         )
     is_http = scheme in ("https", "http")
     if not (_HOST if is_http else _BUCKET).fullmatch(bucket):
         raise CallError(
             f"the URL {scheme}://... has no valid {'host' if is_http else 'bucket'}",
-            hint="write it like https://host/path" if is_http else f"write it like {scheme}://bucket/path",
+            hint=(
+                "write it like https://host/path"
+                if is_http
+                else f"write it like {scheme}://bucket/path"
+            ),
         )
     return Url(scheme, bucket, check_key(unquote(path) if is_http else path))
 
@@ -111,7 +129,8 @@ def check_key(path: str) -> str:
     """Return a path without slashes at its ends, after checking that every object store can store it.
 
     Raises:
-        CallError: it has an empty part, a part ``.`` or ``..``, a control character, or is too long.
+        CallError: it has an empty part, a part ``.`` or ``..``, a control character, or is too
+            long.
 
     """
     key = path.strip("/")
@@ -124,7 +143,10 @@ def check_key(path: str) -> str:
     elif len(key.encode()) > MAX_KEY_BYTES:
         problem = f"more than {MAX_KEY_BYTES:,} bytes"
     if problem:
-        raise CallError(f"the path {printable(key[:200])} in a URL has {problem}", hint="write the path of an object")
+        raise CallError(
+            f"the path {printable(key[:200])} in a URL has {problem}",
+            hint="write the path of an object",
+        )
     return key
 
 
@@ -145,7 +167,10 @@ def local_path(text: str) -> str:
 
 
 def join_path(root: str, path: str) -> str:
-    """Return a path below a folder; either may be a URL, and an absolute path or URL is returned as it is."""
+    """Return a path below a folder.
+
+    Either may be a URL, and an absolute path or URL is returned as it is.
+    """
     return path if path.startswith("/") or is_url(path) else f"{root}/{path}" if root else path
 
 

@@ -1,17 +1,20 @@
 """Is a model that is trained with our loader as good? The same training, with torchvision's loader and with ours.
 
     python scripts/bench/accuracy.py CIFAR-10/ --recipe plain --seeds 12 --results plain.jsonl
-    python scripts/bench/accuracy.py CIFAR-10/ --recipe modern --seeds 20 --results modern.jsonl --seconds 500
-    python scripts/bench/accuracy.py PHOTOS/ --recipe resized-crop --seeds 24 --results photos.jsonl
+    python scripts/bench/accuracy.py CIFAR-10/ --recipe modern --seeds 20 --results modern.jsonl
+    --seconds 500 python scripts/bench/accuracy.py PHOTOS/ --recipe resized-crop --seeds 24
+    --results photos.jsonl
 
-The folder has the images of each class in train/CLASS/ and val/CLASS/ (test/ is also accepted). The recipes are a crop
-and a flip (`plain`); these with TrivialAugment, random erasing, mixup and CutMix (`modern`); and RandomResizedCrop, for
-photographs, which our loader decodes only within the crop (`resized-crop`). Model, first weights, schedule, files and
-torchvision's transforms are the same for both loaders. Each evaluates with its own images.
+The folder has the images of each class in train/CLASS/ and val/CLASS/ (test/ is also accepted). The
+recipes are a crop and a flip (`plain`); these with TrivialAugment, random erasing, mixup and CutMix
+(`modern`); and RandomResizedCrop, for photographs, which our loader decodes only within the crop
+(`resized-crop`). Model, first weights, schedule, files and torchvision's transforms are the same
+for both loaders. Each evaluates with its own images.
 
-Both sides train at the same time, each in a process of its own. The accuracy of each run is appended to --results. With
-the same arguments, the command continues after the seeds that this file has; --seconds limits the time for new ones.
-The table has the differences of pairs with the same seed, with their 95% interval (Student's t).
+Both sides train at the same time, each in a process of its own. The accuracy of each run is
+appended to --results. With the same arguments, the command continues after the seeds that this file
+has; --seconds limits the time for new ones. The table has the differences of pairs with the same
+seed, with their 95% interval (Student's t).
 """
 
 from __future__ import annotations
@@ -97,18 +100,28 @@ def parse() -> argparse.Namespace:
     parser = pairs_parser(__doc__, (TORCHVISION, OURS), seeds=12, results="accuracy.jsonl")
     parser.add_argument("images", type=Path, help="folder with train/CLASS/ and val/CLASS/")
     parser.add_argument("--recipe", choices=list(RECIPES), default="plain")
-    parser.add_argument("--epochs", type=int, help="default: that of the recipe, as for the next two")
+    parser.add_argument(
+        "--epochs", type=int, help="default: that of the recipe, as for the next two"
+    )
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--lr", type=float)
-    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=max(1, cores - 3), help="processes of torchvision's loader")
+    parser.add_argument(
+        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=max(1, cores - 3), help="processes of torchvision's loader"
+    )
     parser.add_argument("--threads", type=int, default=min(cores, 4), help="threads of our loader")
     return parser.parse_args()
 
 
 def main() -> None:
     args = parse()
-    changed = {name: getattr(args, name) for name in ("epochs", "batch_size", "lr") if getattr(args, name) is not None}
+    changed = {
+        name: getattr(args, name)
+        for name in ("epochs", "batch_size", "lr")
+        if getattr(args, name) is not None
+    }
     recipe = replace(RECIPES[args.recipe], **changed)
     settings = {"recipe": args.recipe, "images": args.images.resolve().name}
     settings |= {name: getattr(recipe, name) for name in ("size", "epochs", "batch_size", "lr")}
@@ -118,12 +131,19 @@ def main() -> None:
     with Report("accuracy", args.json) as report:
         prepare(args)
         run_sides((TORCHVISION, OURS))
-        title = f"{args.recipe}, {recipe.epochs} epochs of {count_images(split_folders(args.images)[0]):,} images"
+        title = (
+            f"{args.recipe}, {recipe.epochs} epochs of"
+            f" {count_images(split_folders(args.images)[0]):,} images"
+        )
         for name, mean, half in report_pairs(
             report, args, settings, title=title, names=["accuracy"], other=TORCHVISION
         ):
             report.check(f"{args.recipe}: half the interval of {name}", half, "half_interval")
-            report.check(f"{args.recipe}: limit of the interval farthest from 0", abs(mean) + half, "farthest")
+            report.check(
+                f"{args.recipe}: limit of the interval farthest from 0",
+                abs(mean) + half,
+                "farthest",
+            )
 
 
 if __name__ == "__main__":

@@ -22,8 +22,12 @@ class Block(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.down = nn.Sequential(convolution(inputs, outputs), nn.MaxPool2d(2), nn.BatchNorm2d(outputs), nn.ReLU())
-        self.residual = nn.Sequential(convolution(outputs, outputs), nn.BatchNorm2d(outputs), nn.ReLU())
+        self.down = nn.Sequential(
+            convolution(inputs, outputs), nn.MaxPool2d(2), nn.BatchNorm2d(outputs), nn.ReLU()
+        )
+        self.residual = nn.Sequential(
+            convolution(outputs, outputs), nn.BatchNorm2d(outputs), nn.ReLU()
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return [B, outputs, H / 2, W / 2]."""
@@ -61,9 +65,13 @@ def autocast(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
-def train(model: nn.Module, batches: Iterable[Any], steps: int, lr: float, device: torch.device) -> float:
+def train(
+    model: nn.Module, batches: Iterable[Any], steps: int, lr: float, device: torch.device
+) -> float:
     """Train on all batches, and return the mean loss of the last tenth of the steps."""
-    optimizer = torch.optim.SGD(model.parameters(), lr, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True
+    )
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, triangle(steps))
     last: list[torch.Tensor] = []
     done = 0
@@ -86,12 +94,17 @@ def train(model: nn.Module, batches: Iterable[Any], steps: int, lr: float, devic
 def triangle(steps: int) -> Callable[[int], float]:
     """Return the share of the learning rate at each step: up, and down to 0."""
     peak = max(1, steps * WARM_UP)
-    return lambda step: (step + 1) / peak if step + 1 < peak else max(0.0, (steps - step) / (steps - peak + 1))
+    return lambda step: (
+        (step + 1) / peak if step + 1 < peak else max(0.0, (steps - step) / (steps - peak + 1))
+    )
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """Return the percentage of correctly classified images; the scores are those of an image and its mirror image."""
+    """Return the percentage of correctly classified images.
+
+    The scores are those of an image and its mirror image.
+    """
     model.eval()
     correct = 0
     for part, expected in zip(images.split(2048), labels.split(2048), strict=True):

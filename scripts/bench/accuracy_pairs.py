@@ -18,17 +18,30 @@ from report import Report, make_parser
 OURS = "loaders.build"
 
 
-def add_arguments(parser: argparse.ArgumentParser, sides: Sequence[str], *, seeds: int, results: str) -> None:
+def add_arguments(
+    parser: argparse.ArgumentParser, sides: Sequence[str], *, seeds: int, results: str
+) -> None:
     """Add the options that all comparisons have."""
     parser.add_argument("--seeds", type=int, default=seeds, help="pairs of runs")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="start no run that would end later than this")
-    parser.add_argument("--results", type=Path, default=Path(results), help="file of the finished runs")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=math.inf,
+        help="start no run that would end later than this",
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path(results), help="file of the finished runs"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards"
+    )
     parser.add_argument("--side", choices=sides, help=argparse.SUPPRESS)
 
 
-def pairs_parser(description: str | None, sides: Sequence[str], *, seeds: int, results: str) -> argparse.ArgumentParser:
+def pairs_parser(
+    description: str | None, sides: Sequence[str], *, seeds: int, results: str
+) -> argparse.ArgumentParser:
     parser = make_parser(description)
     add_arguments(parser, sides, seeds=seeds, results=results)
     return parser
@@ -45,11 +58,16 @@ def run_sides(sides: Sequence[str]) -> None:
 def remaining_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> list[int]:
     """Return the seeds without a result of this side."""
     done = read_results(args.results, settings).get(args.side, {})
-    return [seed for seed in range(args.first_seed, args.first_seed + args.seeds) if seed not in done]
+    return [
+        seed for seed in range(args.first_seed, args.first_seed + args.seeds) if seed not in done
+    ]
 
 
 def run_seeds(
-    args: argparse.Namespace, settings: dict[str, Any], seeds: Iterable[int], run: Callable[[int], dict[str, float]]
+    args: argparse.Namespace,
+    settings: dict[str, Any],
+    seeds: Iterable[int],
+    run: Callable[[int], dict[str, float]],
 ) -> None:
     """Run with each seed while there is time, and append each result to the file."""
     end, took = time.monotonic() + args.seconds, 0.0
@@ -59,7 +77,13 @@ def run_seeds(
             break
         scores = run(seed)
         took = time.monotonic() - start
-        row = {"side": args.side, "seed": seed, **scores, "seconds": round(took, 2), "settings": settings}
+        row = {
+            "side": args.side,
+            "seed": seed,
+            **scores,
+            "seconds": round(took, 2),
+            "settings": settings,
+        }
         with args.results.open("a") as stream:
             stream.write(json.dumps(row) + "\n")
         text = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
@@ -77,13 +101,18 @@ def read_results(file: Path, settings: dict[str, Any]) -> dict[str, dict[int, di
 
 
 def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of the differences, and half the width of its 95% interval; infinite for a single one."""
+    """Return the mean of the differences, and half the width of its 95% interval.
+
+    Infinite for a single one.
+    """
     from scipy import stats
 
     count, mean = len(differences), statistics.fmean(differences)
     if count < 2:
         return mean, math.inf
-    return mean, float(stats.t.ppf(0.975, count - 1)) * statistics.stdev(differences) / math.sqrt(count)
+    return mean, float(stats.t.ppf(0.975, count - 1)) * statistics.stdev(differences) / math.sqrt(
+        count
+    )
 
 
 def report_pairs(
@@ -101,20 +130,33 @@ def report_pairs(
     seeds = sorted(set(found.get(ours, ())) & set(found.get(other, ())))
     if len(seeds) < 2:
         raise SystemExit(
-            f"an interval needs two pairs of runs, there are {len(seeds)}. Hint: raise --seeds or --seconds."
+            f"an interval needs two pairs of runs, there are {len(seeds)}. Hint: raise --seeds or"
+            " --seconds."
         )
     rows = []
     for side in (other, ours):
         row: dict[str, Any] = {"mean of the seeds": side, "seeds": len(seeds)}
-        for name in [name for name in found[side][seeds[0]] if name not in ("side", "seed", "settings")]:
+        for name in [
+            name for name in found[side][seeds[0]] if name not in ("side", "seed", "settings")
+        ]:
             values = [found[side][seed][name] for seed in seeds]
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-            row |= {name: f"{statistics.fmean(values):.2f}", f"deviation of {name}": f"{deviation:.2f}"}
+            row |= {
+                name: f"{statistics.fmean(values):.2f}",
+                f"deviation of {name}": f"{deviation:.2f}",
+            }
             row |= {f"{name} of each seed": values}
         rows.append(row)
-    hidden = [name for name in rows[0] if name.endswith("of each seed") or name == "deviation of seconds"]
+    hidden = [
+        name for name in rows[0] if name.endswith("of each seed") or name == "deviation of seconds"
+    ]
     report.table(title, rows, hidden=hidden)
     for name in names:
-        mean, half = paired_interval([found[ours][seed][name] - found[other][seed][name] for seed in seeds])
-        print(f"{name}, {ours} - {other}: {mean:+.3f} ± {half:.3f} percentage points (95%, {len(seeds)} pairs)")
+        mean, half = paired_interval(
+            [found[ours][seed][name] - found[other][seed][name] for seed in seeds]
+        )
+        print(
+            f"{name}, {ours} - {other}: {mean:+.3f} ± {half:.3f} percentage points (95%,"
+            f" {len(seeds)} pairs)"
+        )
         yield name, mean, half

@@ -1,18 +1,21 @@
 """Does train_reid.py find people as well as with a plain PyTorch loader? The same training with each loader.
 
-    python scripts/bench/accuracy_reid.py OMNIGLOT/ --seeds 10 --epochs 6 --results reid.jsonl --json reid.json
+    python scripts/bench/accuracy_reid.py OMNIGLOT/ --seeds 10 --epochs 6 --results reid.jsonl
+    --json reid.json
 
-The folder has the images of each identity in train/IDENTITY/ and val/IDENTITY/; the identities of val are others.
-Model, first weights, losses, schedule, files and evaluation are those of scripts/train_reid.py. The other side is what
-people write in PyTorch: Pillow, torchvision's transforms, and a sampler that takes the samples of each identity in
-groups of K, and P groups of different identities for a batch. Each evaluates with its own images.
+The folder has the images of each identity in train/IDENTITY/ and val/IDENTITY/; the identities of
+val are others. Model, first weights, losses, schedule, files and evaluation are those of
+scripts/train_reid.py. The other side is what people write in PyTorch: Pillow, torchvision's
+transforms, and a sampler that takes the samples of each identity in groups of K, and P groups of
+different identities for a batch. Each evaluates with its own images.
 
-A third side is our loader with the batches that this sampler draws. So the table tells what the loader changes, if
-anything, from what `PKSampler` does, which gives all identities a turn before one has its next.
+A third side is our loader with the batches that this sampler draws. So the table tells what the
+loader changes, if anything, from what `PKSampler` does, which gives all identities a turn before
+one has its next.
 
-All sides train at the same time, each in a process of its own. With the same arguments, the command continues after
-the seeds that --results has; --seconds limits the time for new ones. The differences of pairs with the same seed are
-printed with their 95% interval (Student's t).
+All sides train at the same time, each in a process of its own. With the same arguments, the command
+continues after the seeds that --results has; --seconds limits the time for new ones. The
+differences of pairs with the same seed are printed with their 95% interval (Student's t).
 """
 
 from __future__ import annotations
@@ -70,14 +73,25 @@ class Images(torch.utils.data.Dataset[Any]):
         """Read the names of the files; labels number the identities of all splits, `classes`."""
         from torchvision import datasets, transforms
 
-        augment = [transforms.RandomHorizontalFlip(), transforms.Pad(10), transforms.RandomCrop((HEIGHT, WIDTH))]
+        augment = [
+            transforms.RandomHorizontalFlip(),
+            transforms.Pad(10),
+            transforms.RandomCrop((HEIGHT, WIDTH)),
+        ]
         steps = [transforms.Resize((HEIGHT, WIDTH)), *(augment if train else [])]
-        steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD), *([Erase()] if train else [])]
+        steps += [
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+            *([Erase()] if train else []),
+        ]
         self.folder = datasets.ImageFolder(str(folder), transforms.Compose(steps))
         self.labels = [classes.index(name) for name in self.folder.classes]
 
     def __getitems__(self, keys: list[tuple[str, int]]) -> list[Any]:
-        """Return image, identity and row of each sample; a key is the name of the batch and the row."""
+        """Return image, identity and row of each sample.
+
+        A key is the name of the batch and the row.
+        """
         random.seed(keys[0][0])
         torch.manual_seed(random.getrandbits(32))
         found = [(*self.folder[row], row) for _, row in keys]
@@ -85,12 +99,20 @@ class Images(torch.utils.data.Dataset[Any]):
 
 
 class Batches:
-    """A plain loader of one split, with what train_reid.py uses of a `loaders.Loader`. It makes all epochs at once."""
+    """A plain loader of one split, with what train_reid.py uses of a `loaders.Loader`.
+
+    It makes all epochs at once.
+    """
 
     classes: list[str]
 
     def __init__(
-        self, images: Images, keys: list[list[tuple[str, int]]], epochs: int, device: Any, workers: int
+        self,
+        images: Images,
+        keys: list[list[tuple[str, int]]],
+        epochs: int,
+        device: Any,
+        workers: int,
     ) -> None:
         multiprocessing.set_forkserver_preload(["__main__", "torchvision"])
         self.device = device
@@ -114,7 +136,9 @@ class Batches:
 
     def _moved(self, batch: Any) -> tuple[Any, ...]:
         images, labels, rows = batch
-        images = images.to(self.device, non_blocking=True).contiguous(memory_format=torch.channels_last)
+        images = images.to(self.device, non_blocking=True).contiguous(
+            memory_format=torch.channels_last
+        )
         return images.permute(0, 2, 3, 1), labels.to(self.device, non_blocking=True), rows.tolist()
 
     def state_dict(self) -> dict[str, Any]:
@@ -211,7 +235,9 @@ def run_side(args: argparse.Namespace, settings: dict[str, Any]) -> None:
             if args.side == PLAIN:
                 made: Any = plain_loaders(args, length, classes, device)
             else:
-                made = train_reid.build(args, same_batches(args, length) if args.side == SAME else None)
+                made = train_reid.build(
+                    args, same_batches(args, length) if args.side == SAME else None
+                )
                 for loader in (made[0], *made[1]):
                     stack.enter_context(loader)
             rank1, mean_precision, _ = train_reid.run(args, *made, device)
@@ -233,7 +259,9 @@ def same_batches(args: argparse.Namespace, length: int) -> SameBatches:
 def plain_loaders(
     args: argparse.Namespace, length: int, classes: list[str], device: Any
 ) -> tuple[Batches, list[Batches]]:
-    images, evaluated = (Images(args.images / name, classes, train=name == "train") for name in ("train", "val"))
+    images, evaluated = (
+        Images(args.images / name, classes, train=name == "train") for name in ("train", "val")
+    )
     keys = identity_batches(images.folder.targets, args, args.epochs * length, args.seed)
     rows = [("val", row) for row in range(len(evaluated.folder.samples))]
     parts = [rows[start : start + 256] for start in range(0, len(rows), 256)]
@@ -256,9 +284,19 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--identities", type=int, default=64, help="identities in a batch (P)")
     parser.add_argument("--samples", type=int, default=4, help="samples of each identity (K)")
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=max(1, cores - 3), help="processes of the plain loader")
-    fixed = {"margin": None, "resume": False, "save_every": 1 << 30, "log_every": 1 << 30, "evaluate_every": 1 << 30}
+    parser.add_argument(
+        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=max(1, cores - 3), help="processes of the plain loader"
+    )
+    fixed = {
+        "margin": None,
+        "resume": False,
+        "save_every": 1 << 30,
+        "log_every": 1 << 30,
+        "evaluate_every": 1 << 30,
+    }
     parser.set_defaults(**fixed)
     args = parser.parse_args()
     args.checkpoint = args.work / f"accuracy-reid-{os.getpid()}.pt"
@@ -268,7 +306,10 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     args = parse()
     names = ("model", "epochs", "identities", "samples", "lr")
-    settings = {"images": args.images.resolve().name, **{name: getattr(args, name) for name in names}}
+    settings = {
+        "images": args.images.resolve().name,
+        **{name: getattr(args, name) for name in names},
+    }
     if args.side:
         try:
             run_side(args, settings)
@@ -279,11 +320,22 @@ def main() -> None:
         if not (dataset_folder(args) / "manifest.json").exists():
             convert(args.images, dataset_folder(args), "tfrecord")
         run_sides((PLAIN, OURS, SAME))
-        title = f"{args.model}, {args.epochs} epochs, {len(os.listdir(args.images / 'train')):,} identities"
+        title = (
+            f"{args.model}, {args.epochs} epochs, {len(os.listdir(args.images / 'train')):,}"
+            " identities"
+        )
         names = ("rank-1", "mAP")
-        for name, mean, half in report_pairs(report, args, settings, title=title, names=names, ours=SAME, other=PLAIN):
-            report.check(f"{name}, the same batches: difference / half its interval", abs(mean) / half, "within_noise")
-        for name, mean, half in report_pairs(report, args, settings, title=title, names=names, other=PLAIN):
+        for name, mean, half in report_pairs(
+            report, args, settings, title=title, names=names, ours=SAME, other=PLAIN
+        ):
+            report.check(
+                f"{name}, the same batches: difference / half its interval",
+                abs(mean) / half,
+                "within_noise",
+            )
+        for name, mean, half in report_pairs(
+            report, args, settings, title=title, names=names, other=PLAIN
+        ):
             report.check(f"{name}, PKSampler: upper end of the interval", mean + half, "not_worse")
 
 

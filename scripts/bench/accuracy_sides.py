@@ -26,7 +26,8 @@ class Recipe:
     """How a model is trained.
 
     Attributes:
-        augment: names of torchvision's transforms before the conversion to a tensor, with their arguments.
+        augment: names of torchvision's transforms before the conversion to a tensor, with their
+            arguments.
         size: side of the training images in pixels.
         erase: probability of random erasing.
         mixes: whether batches are mixed, by mixup or CutMix, half of them each.
@@ -59,7 +60,11 @@ class Recipe:
     def eval_transforms(self) -> list[Any]:
         """Return torchvision's transforms of the evaluated images."""
         transforms = import_transforms()
-        crop = [] if self.small else [transforms.Resize(self.size * 8 // 7), transforms.CenterCrop(self.size)]
+        crop = (
+            []
+            if self.small
+            else [transforms.Resize(self.size * 8 // 7), transforms.CenterCrop(self.size)]
+        )
         return [*crop, transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
 
 
@@ -70,7 +75,9 @@ _CROP_FLIP: tuple[tuple[str, dict[str, Any]], ...] = (
 
 RECIPES: dict[str, Recipe] = {
     "plain": Recipe(_CROP_FLIP, size=32),
-    "modern": Recipe((*_CROP_FLIP, ("TrivialAugmentWide", {})), size=32, erase=0.1, mixes=True, epochs=10),
+    "modern": Recipe(
+        (*_CROP_FLIP, ("TrivialAugmentWide", {})), size=32, erase=0.1, mixes=True, epochs=10
+    ),
     "resized-crop": Recipe(
         (("RandomResizedCrop", {"size": 96}), ("RandomHorizontalFlip", {})),
         size=96,
@@ -88,17 +95,23 @@ def import_transforms() -> Any:
     return importlib.import_module("torchvision.transforms")
 
 
-# torchvision ----------------------------------------------------------------------------------------------------------
+# torchvision
+# --------------------------------------------------------------------------------------------------
 
 
 class Images:
     """An ImageFolder whose random numbers depend on the seed and the step, and not on the worker process."""
 
     def __init__(self, folder: Path, transforms: Sequence[Any], *, small: bool = False) -> None:
-        """Read the names of the files. A process decodes each of the images once if all of them are `small`."""
+        """Read the names of the files.
+
+        A process decodes each of the images once if all of them are `small`.
+        """
         datasets = importlib.import_module("torchvision.datasets")
         decode = decode_once if small else datasets.folder.default_loader
-        self.folder = datasets.ImageFolder(str(folder), import_transforms().Compose(list(transforms)), loader=decode)
+        self.folder = datasets.ImageFolder(
+            str(folder), import_transforms().Compose(list(transforms)), loader=decode
+        )
 
     def __len__(self) -> int:
         return len(self.folder)
@@ -115,7 +128,9 @@ def decode_once(path: str) -> Any:
     return importlib.import_module("torchvision.datasets").folder.default_loader(path)
 
 
-def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator[list[tuple[int, int, int]]]:
+def shuffled_keys(
+    images: int, seeds: Sequence[int], recipe: Recipe
+) -> Iterator[list[tuple[int, int, int]]]:
     """Return the keys of all batches of the runs with each seed, one run after the other."""
     size = recipe.batch_size
     for seed in seeds:
@@ -130,9 +145,12 @@ def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator
 def torchvision_runs(
     folder: Path, recipe: Recipe, seeds: Sequence[int], device: torch.device, workers: int
 ) -> Callable[[int], Batches]:
-    """Return a function that gives the batches of the run with a seed. Call it in the order of `seeds`.
+    """Return a function that gives the batches of the run with a seed.
 
-    One `DataLoader` makes the batches of all runs, so its processes start once and never wait at the end of an epoch.
+    Call it in the order of `seeds`.
+
+    One `DataLoader` makes the batches of all runs, so its processes start once and never wait at
+    the end of an epoch.
     """
     images = Images(folder, recipe.train_transforms(), small=recipe.small)
     steps = len(images) // recipe.batch_size * recipe.epochs
@@ -181,24 +199,39 @@ def torchvision_images(folder: Path, recipe: Recipe, device: torch.device, worke
     """Return all images of the evaluation and their labels, on the device."""
     images = Images(folder, recipe.eval_transforms(), small=recipe.small)
     keys = [
-        [(0, 0, row) for row in range(start, min(start + 256, len(images)))] for start in range(0, len(images), 256)
+        [(0, 0, row) for row in range(start, min(start + 256, len(images)))]
+        for start in range(0, len(images), 256)
     ]
-    return _joined([_to_device(batch, device) for batch in _data_loader(images, keys, device, workers)])
+    return _joined(
+        [_to_device(batch, device) for batch in _data_loader(images, keys, device, workers)]
+    )
 
 
-# loaders.build --------------------------------------------------------------------------------------------------------
+# loaders.build
+# --------------------------------------------------------------------------------------------------
 
 #: As in the preset "modern-train".
-_MIX = {"OpSampler": {"MixupOperator": {"alpha": 0.2, "prob": 0.5}, "CutmixOperator": {"alpha": 1.0, "prob": 0.5}}}
+_MIX = {
+    "OpSampler": {
+        "MixupOperator": {"alpha": 0.2, "prob": 0.5},
+        "CutmixOperator": {"alpha": 1.0, "prob": 0.5},
+    }
+}
 
 
-def our_runs(dataset: Path, recipe: Recipe, device: torch.device, threads: int | None) -> Callable[[int], Batches]:
+def our_runs(
+    dataset: Path, recipe: Recipe, device: torch.device, threads: int | None
+) -> Callable[[int], Batches]:
     """Return a function that gives the batches of the run with a seed."""
     transforms = [*recipe.train_transforms(), *([_MIX] if recipe.mixes else [])]
 
     def run(seed: int) -> Batches:
         with loaders.build(
-            dataset, transforms=transforms, batch_size=recipe.batch_size, seed=seed, **_shared(device, threads)
+            dataset,
+            transforms=transforms,
+            batch_size=recipe.batch_size,
+            seed=seed,
+            **_shared(device, threads),
         ) as batches:
             for _ in range(recipe.epochs):
                 for images, labels in batches:
@@ -210,7 +243,11 @@ def our_runs(dataset: Path, recipe: Recipe, device: torch.device, threads: int |
 def our_images(dataset: Path, recipe: Recipe, device: torch.device, threads: int | None) -> Any:
     """Return all images of the evaluation and their labels, on the device."""
     with loaders.build(
-        dataset, split="val", transforms=recipe.eval_transforms(), batch_size=256, **_shared(device, threads)
+        dataset,
+        split="val",
+        transforms=recipe.eval_transforms(),
+        batch_size=256,
+        **_shared(device, threads),
     ) as batches:
         return _joined([(images.permute(0, 3, 1, 2), labels) for images, labels in batches])
 

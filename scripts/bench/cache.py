@@ -4,11 +4,11 @@
     python scripts/bench/cache.py --images PHOTOS/ --count 8192 --latency 20   # and 20 ms more for every request
     python scripts/bench/cache.py --images PHOTOS/ --count 8192 --device gpu
 
-An epoch is cold with an empty cache folder, and warm if all images are in the cache. Every time includes building
-the loader, which already fetches the first batches.
-"The store" is how fast the same client reads the same bytes without a loader: whole shards in requests of 8 MiB, or
-one request for each image, with as many requests at a time as the cache sends. The latency is added by a proxy, which
-the figures without latency pass as well.
+An epoch is cold with an empty cache folder, and warm if all images are in the cache. Every time
+includes building the loader, which already fetches the first batches. "The store" is how fast the
+same client reads the same bytes without a loader: whole shards in requests of 8 MiB, or one request
+for each image, with as many requests at a time as the cache sends. The latency is added by a proxy,
+which the figures without latency pass as well.
 """
 
 from __future__ import annotations
@@ -43,13 +43,20 @@ ORDERS: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "in order": lambda *_: {"shuffle": False},
     "shuffled": lambda *_: {"shuffle": True},
     "PK": lambda count, size: {
-        "sampler": loaders.PKSampler(size // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=count // size)
+        "sampler": loaders.PKSampler(
+            size // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=count // size
+        )
     },
 }
 
 
-def epoch(dataset: str | Path, arguments: argparse.Namespace, order: str, cache: Path | None = None) -> float:
-    """Build a loader and read an epoch; return the seconds of both: a loader begins to fetch while it is built."""
+def epoch(
+    dataset: str | Path, arguments: argparse.Namespace, order: str, cache: Path | None = None
+) -> float:
+    """Build a loader and read an epoch.
+
+    Return the seconds of both: a loader begins to fetch while it is built.
+    """
     where = {} if cache is None else {"cache": cache}
     size, device = arguments.batch_size, arguments.device
     start = time.perf_counter()
@@ -84,11 +91,17 @@ def read_images(local: Path) -> None:
             table = TableFile(str(local / shard.table.name)).read(("offset", "size"))
             offsets, sizes = (table[name].to_numpy() for name in ("offset", "size"))
             parts += [
-                (shard.name, int(offset), int(offset + size)) for offset, size in zip(offsets, sizes, strict=True)
+                (shard.name, int(offset), int(offset + size))
+                for offset, size in zip(offsets, sizes, strict=True)
             ]
     order = np.random.default_rng(0).permutation(len(parts)).tolist()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        list(pool.map(lambda number: len(store.get_ranges(parts[number][0], [parts[number][1:]])[0]), order))
+        list(
+            pool.map(
+                lambda number: len(store.get_ranges(parts[number][0], [parts[number][1:]])[0]),
+                order,
+            )
+        )
 
 
 def cold(order: str, arguments: argparse.Namespace, cache: Path) -> float:
@@ -96,7 +109,9 @@ def cold(order: str, arguments: argparse.Namespace, cache: Path) -> float:
     return epoch(URL, arguments, order, cache)
 
 
-def measure(arguments: argparse.Namespace, local: Path, orders: list[str], repeats: int) -> dict[str, Timing]:
+def measure(
+    arguments: argparse.Namespace, local: Path, orders: list[str], repeats: int
+) -> dict[str, Timing]:
     cache = arguments.work / "cache"
     sides: dict[str, Callable[[], float | None]] = {
         "the store, whole shards": partial(read_shards, local),
@@ -138,14 +153,22 @@ def main() -> None:
             timings = measure(arguments, local, orders, arguments.repeats)
         report.rates(f"{arguments.count:,} images, batch {arguments.batch_size}", timings, count)
         if "in order" in orders:
-            in_order = max(median(timings["the store, whole shards"]), median(timings["local, in order"]))
+            in_order = max(
+                median(timings["the store, whole shards"]), median(timings["local, in order"])
+            )
             report.check(
-                "cold in order / slower of store and local", in_order / median(timings["cold, in order"]), "cold"
+                "cold in order / slower of store and local",
+                in_order / median(timings["cold, in order"]),
+                "cold",
             )
         report.ratios(timings, [(f"warm, {order}", f"local, {order}", "warm") for order in orders])
         if "PK" in orders:
             ranged = max(median(timings["the store, image by image"]), median(timings["local, PK"]))
-            report.check("cold PK / slower of ranged reads and local", ranged / median(timings["cold, PK"]), "cold_pk")
+            report.check(
+                "cold PK / slower of ranged reads and local",
+                ranged / median(timings["cold, PK"]),
+                "cold_pk",
+            )
         if arguments.latency:
             with latency_proxy(endpoint, arguments.latency) as place:
                 use_endpoint(place)
@@ -161,11 +184,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=8192, help="samples")
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-cache"), help="folder for everything")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench-cache"), help="folder for everything"
+    )
     parser.add_argument("--shard-size", default="64MiB")
     parser.add_argument("--orders", nargs="+", choices=list(ORDERS), default=list(ORDERS))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--latency", type=float, default=0.0, metavar="MS", help="also measure with this latency")
+    parser.add_argument(
+        "--latency", type=float, default=0.0, metavar="MS", help="also measure with this latency"
+    )
     parser.add_argument("--device", default="auto", choices=["auto", "gpu", "cpu"])
     arguments = parser.parse_args()
     if arguments.count < arguments.batch_size:

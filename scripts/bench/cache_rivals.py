@@ -1,21 +1,24 @@
 """Training from an object store through a cache: `loaders` beside MosaicML Streaming and LitData.
 
-    python scripts/bench/cache_rivals.py --images PHOTOS/ --count 1280 --rivals-python RIVALS/bin/python
+    python scripts/bench/cache_rivals.py --images PHOTOS/ --count 1280 --rivals-python
+    RIVALS/bin/python
 
-RIVALS is a virtual environment with ``mosaicml-streaming``, ``litdata``, ``boto3``, ``torch`` and ``nvidia-dali``; the
-first two are imported only there. All sides read the same photographs from the same SeaweedFS on loopback, from shards
-of the same size, in batches of the same size, and make the same batches on the CPU: a random crop, 224 pixels, flipped,
-normalized. What differs:
+RIVALS is a virtual environment with ``mosaicml-streaming``, ``litdata``, ``boto3``, ``torch`` and
+``nvidia-dali``; the first two are imported only there. All sides read the same photographs from the
+same SeaweedFS on loopback, from shards of the same size, in batches of the same size, and make the
+same batches on the CPU: a random crop, 224 pixels, flipped, normalized. What differs:
 
-- `loaders` reads and decodes in threads of one process. The others read in as many worker processes as there are cores,
-  which is how both are used. With ``dali`` these send the encoded images to DALI in the main process, with as many
-  threads as `loaders` uses and the same steps; with ``pillow`` they decode with Pillow themselves, as both guides do.
+- `loaders` reads and decodes in threads of one process. The others read in as many worker processes
+  as there are cores, which is how both are used. With ``dali`` these send the encoded images to
+  DALI in the main process, with as many threads as `loaders` uses and the same steps; with
+  ``pillow`` they decode with Pillow themselves, as both guides do.
 - The others shuffle as their options do by default; `loaders` shuffles the whole dataset.
 - Ours compares the checksum of each image with the dataset's; the others compare none.
 
-An epoch is cold with an empty cache folder, and warm with a full one. Every time includes building the loader, and
-starting the worker processes, but not importing the libraries. The CPU time of `loaders` includes the first batches of
-the next epoch, which it has begun when the last batch of an epoch is there; the others begin none.
+An epoch is cold with an empty cache folder, and warm with a full one. Every time includes building
+the loader, and starting the worker processes, but not importing the libraries. The CPU time of
+`loaders` includes the first batches of the next epoch, which it has begun when the last batch of an
+epoch is there; the others begin none.
 """
 
 from __future__ import annotations
@@ -139,7 +142,8 @@ def main() -> None:
 def epoch(order: str, folder: Path, *, empty: bool) -> float:
     """Build a loader and read an epoch; return the seconds until the last batch is there.
 
-    The loader has begun the next epoch by then, which the others do not: closing it is not part of the time.
+    The loader has begun the next epoch by then, which the others do not: closing it is not part of
+    the time.
     """
     if empty:
         shutil.rmtree(folder, ignore_errors=True)
@@ -155,7 +159,11 @@ def epoch(order: str, folder: Path, *, empty: bool) -> float:
 
 
 def compare(
-    report: Report, arguments: argparse.Namespace, order: str, rivals: dict[tuple[str, str], Rival], count: int
+    report: Report,
+    arguments: argparse.Namespace,
+    order: str,
+    rivals: dict[tuple[str, str], Rival],
+    count: int,
 ) -> None:
     """Measure cold and warm epochs of all sides in turn."""
     mine = arguments.work / "cache"
@@ -185,24 +193,36 @@ PACKAGES = {"mosaicml": "streaming", "litdata": "litdata"}
 
 def has_module(python: Path, name: str) -> bool:
     """Return whether a Python can import a module."""
-    done = subprocess.run([python, "-c", f"import {name}"], env=environment(), capture_output=True, check=False)
+    done = subprocess.run(
+        [python, "-c", f"import {name}"], env=environment(), capture_output=True, check=False
+    )
     return done.returncode == 0
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--rivals-python", type=Path, required=True, help="Python that has the other libraries")
+    parser.add_argument(
+        "--rivals-python", type=Path, required=True, help="Python that has the other libraries"
+    )
     parser.add_argument("--rivals", nargs="+", choices=list(PACKAGES), default=list(PACKAGES))
-    parser.add_argument("--decoders", nargs="+", choices=["dali", "pillow"], default=["dali", "pillow"])
+    parser.add_argument(
+        "--decoders", nargs="+", choices=["dali", "pillow"], default=["dali", "pillow"]
+    )
     parser.add_argument("--count", type=int, default=1280, help="samples")
     parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-rivals"), help="folder for everything")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench-rivals"), help="folder for everything"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    missing = [name for name in arguments.rivals if not has_module(arguments.rivals_python, PACKAGES[name])]
+    missing = [
+        name for name in arguments.rivals if not has_module(arguments.rivals_python, PACKAGES[name])
+    ]
     if missing:
-        parser.error(f"--rivals-python cannot import {' and '.join(PACKAGES[name] for name in missing)}")
+        parser.error(
+            f"--rivals-python cannot import {' and '.join(PACKAGES[name] for name in missing)}"
+        )
     arguments.work.mkdir(parents=True, exist_ok=True)
     return arguments
 

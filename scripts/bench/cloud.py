@@ -2,10 +2,11 @@
 
     python scripts/bench/cloud.py --images PHOTOS/ --count 3000
 
-PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count and uploaded to SeaweedFS on this machine.
-`plain obstore` gets the same images with as many processes and requests at a time, joins those of a shard in memory,
-and puts the shards: no scan, checks, indexes or tables. `s5cmd` only downloads the images into a folder in memory. The
-server runs on the same CPUs as everything else, so only rates count, not CPU times.
+PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count and uploaded to
+SeaweedFS on this machine. `plain obstore` gets the same images with as many processes and requests
+at a time, joins those of a shard in memory, and puts the shards: no scan, checks, indexes or
+tables. `s5cmd` only downloads the images into a folder in memory. The server runs on the same CPUs
+as everything else, so only rates count, not CPU times.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from images import photographs
 from report import Report, make_parser, time_in_turn
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # The packages come first: `tests` has folders of the same names.
+sys.path[:0] = [
+    str(ROOT),
+    str(ROOT / "tests"),
+]  # The packages come first: `tests` has folders of the same names.
 
 from helpers.servers import BUCKET, seaweedfs  # noqa: E402
 
@@ -45,7 +49,9 @@ def upload(photos: Path, url: str, count: int) -> None:
     with ThreadPoolExecutor(16) as pool:
         list(
             pool.map(
-                lambda number: store.put(f"class{number % 100:04d}/{number:08d}.jpg", contents[number % len(contents)]),
+                lambda number: store.put(
+                    f"class{number % 100:04d}/{number:08d}.jpg", contents[number % len(contents)]
+                ),
                 range(count),
             )
         )
@@ -55,7 +61,9 @@ def upload(photos: Path, url: str, count: int) -> None:
 def _plain_store() -> object:
     from obstore.store import S3Store
 
-    return S3Store(BUCKET, endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True})
+    return S3Store(
+        BUCKET, endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True}
+    )
 
 
 def copy_shard(keys: list[str], target: str) -> None:
@@ -76,11 +84,20 @@ def plain(pool: multiprocessing.pool.Pool, prefix: str, out: str) -> None:
             size = 0
         shards[-1].append(meta["path"])
         size += meta["size"]
-    pool.starmap(copy_shard, [(keys, f"{out}/{number}") for number, keys in enumerate(shards)], chunksize=1)
+    pool.starmap(
+        copy_shard, [(keys, f"{out}/{number}") for number, keys in enumerate(shards)], chunksize=1
+    )
 
 
 def s5cmd(src: str, folder: Path) -> None:
-    program = ["s5cmd", "--endpoint-url", os.environ["AWS_ENDPOINT_URL"], "cp", f"{src}/*", f"{folder}/"]
+    program = [
+        "s5cmd",
+        "--endpoint-url",
+        os.environ["AWS_ENDPOINT_URL"],
+        "cp",
+        f"{src}/*",
+        f"{folder}/",
+    ]
     subprocess.run(program, check=True, capture_output=True)
 
 
@@ -96,7 +113,9 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=3000, help="images in the bucket")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-cloud"), help="folder in memory")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench-cloud"), help="folder in memory"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
@@ -120,7 +139,9 @@ def main() -> None:
         if shutil.which("s5cmd"):
             sides["s5cmd, download only"] = lambda: s5cmd(src, folder)
         timings = time_in_turn(sides, repeats=args.repeats, reset=lambda: clear(out, folder))
-        report.rates(f"{args.count:,} images, {args.repeats} repeats after one warm-up", timings, args.count)
+        report.rates(
+            f"{args.count:,} images, {args.repeats} repeats after one warm-up", timings, args.count
+        )
         for name in ("dataprep, bucket to bucket", "dataprep, as a command"):
             one, other = timings[name].seconds, timings["plain obstore"].seconds
             pairs = sorted(b / a for a, b in zip(one, other, strict=True))

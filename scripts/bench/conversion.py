@@ -11,13 +11,18 @@ def convert(src: Path | str, out: Path | str, fmt: str, *options: object) -> Non
     """Run ``dataprep convert``; exit with what it prints if it fails."""
     arguments = ["convert", "--src", src, "--out", out, "--fmt", fmt, *options]
     done = subprocess.run(
-        [sys.executable, "-m", "dataprep", *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "dataprep", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise SystemExit(done.stderr)
 
 
-def convert_here(src: Path | str, out: Path | str, fmt: str, *, shard_bytes: int, workers: int) -> None:
+def convert_here(
+    src: Path | str, out: Path | str, fmt: str, *, shard_bytes: int, workers: int
+) -> None:
     """Convert with workers of this process, which start while the source is scanned, as those of the command do."""
     from dataprep.convert.dataset import convert_dataset
     from dataprep.engines import LocalEngine
@@ -26,4 +31,6 @@ def convert_here(src: Path | str, out: Path | str, fmt: str, *, shard_bytes: int
 
     engine = LocalEngine(workers)
     engine.start("dataprep.shards.write")
-    convert_dataset(read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=shard_bytes), engine=engine)
+    convert_dataset(
+        read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=shard_bytes), engine=engine
+    )

@@ -2,11 +2,12 @@
 
     python scripts/bench/convert.py --images PHOTOS/ --count 30000 --work /dev/shm/bench
 
-PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count. All sides read the same ImageFolder from
-memory and write to memory, in turn. `dataprep` does all of its work in two worker processes: scan, plan, check of the
-headers, indexes, sample tables, checksums and reading back. The time includes the start of the workers; `as a command`
-also includes the start of the interpreter and all imports. TensorFlow is measured if it is installed. Processes that
-only copy, and processes that copy, compute both checksums and read back, show what the machine allows.
+PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count. All sides read the
+same ImageFolder from memory and write to memory, in turn. `dataprep` does all of its work in two
+worker processes: scan, plan, check of the headers, indexes, sample tables, checksums and reading
+back. The time includes the start of the workers; `as a command` also includes the start of the
+interpreter and all imports. TensorFlow is measured if it is installed. Processes that only copy,
+and processes that copy, compute both checksums and read back, show what the machine allows.
 """
 
 from __future__ import annotations
@@ -44,11 +45,16 @@ def size_of(data: bytes) -> tuple[int, int]:
 
 
 def shard_writer(src: Path, out: Path, *, same: bool) -> None:
-    """Write image and label with `webdataset`; with `same`, also the .json that `dataprep` writes."""
+    """Write image and label with `webdataset`.
+
+    With `same`, also the .json that `dataprep` writes.
+    """
     import webdataset
 
     out.mkdir()
-    with webdataset.ShardWriter(f"{out}/%05d.tar", maxsize=SHARD, maxcount=1 << 40, verbose=0) as sink:
+    with webdataset.ShardWriter(
+        f"{out}/%05d.tar", maxsize=SHARD, maxcount=1 << 40, verbose=0
+    ) as sink:
         for number, (file, label, name) in enumerate(labeled(src)):
             data = file.read_bytes()
             sample = {"__key__": f"{number:08d}", "jpg": data, "cls": label}
@@ -98,7 +104,10 @@ def tensorflow_writer(src: Path, out: Path, *, same: bool) -> None:
 
 
 def copy_files(paths: list[str], out: str, checked: bool) -> None:
-    """Append all files to one file; with `checked`, also compute both checksums and read everything back."""
+    """Append all files to one file.
+
+    With `checked`, also compute both checksums and read everything back.
+    """
     handle = os.open(out, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     buffer = memoryview(bytearray(1 << 18))
     end = position = crc = 0
@@ -116,20 +125,29 @@ def copy_files(paths: list[str], out: str, checked: bool) -> None:
     os.close(handle)
 
 
-def copy_in_processes(pool: multiprocessing.pool.Pool, src: Path, out: Path, workers: int, *, checked: bool) -> None:
+def copy_in_processes(
+    pool: multiprocessing.pool.Pool, src: Path, out: Path, workers: int, *, checked: bool
+) -> None:
     out.mkdir()
     paths = [str(file) for file, _, _ in labeled(src)]
-    pool.starmap(copy_files, [(paths[number::workers], f"{out}/{number}", checked) for number in range(workers)])
+    pool.starmap(
+        copy_files,
+        [(paths[number::workers], f"{out}/{number}", checked) for number in range(workers)],
+    )
 
 
 def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=30_000, help="images in the ImageFolder")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder in memory")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench"), help="folder in memory"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", nargs="+", help="measure only the sides whose names contain one of these words")
+    parser.add_argument(
+        "--only", nargs="+", help="measure only the sides whose names contain one of these words"
+    )
     args = parser.parse_args()
 
     src = repeat_images(args.images, args.work / "src", args.count)
@@ -140,9 +158,13 @@ def main() -> None:
     checked = f"{args.workers} that copy, check, read back"
     options = ("--shard-size", SHARD, "--workers", args.workers)
     sides: dict[str, Callable[[], None]] = {
-        "dataprep, webdataset": partial(convert_here, src, out, "webdataset", shard_bytes=SHARD, workers=args.workers),
+        "dataprep, webdataset": partial(
+            convert_here, src, out, "webdataset", shard_bytes=SHARD, workers=args.workers
+        ),
         "dataprep webdataset, as a command": lambda: convert(src, out, "webdataset", *options),
-        "dataprep, tfrecord": partial(convert_here, src, out, "tfrecord", shard_bytes=SHARD, workers=args.workers),
+        "dataprep, tfrecord": partial(
+            convert_here, src, out, "tfrecord", shard_bytes=SHARD, workers=args.workers
+        ),
         copied: lambda: copy_in_processes(pool, src, out, args.workers, checked=False),
         checked: lambda: copy_in_processes(pool, src, out, args.workers, checked=True),
         "GNU tar": lambda: tar(src, out),
@@ -156,17 +178,25 @@ def main() -> None:
             "TFRecordWriter, image and label": lambda: tensorflow_writer(src, out, same=False),
         }
     if args.only:
-        sides = {name: side for name, side in sides.items() if any(word in name for word in args.only)}
+        sides = {
+            name: side for name, side in sides.items() if any(word in name for word in args.only)
+        }
     with Report("convert", args.json) as report:
         ready = bytes_in(src)
         timings = time_in_turn(sides, repeats=args.repeats, reset=lambda: clear(out, ready=ready))
-        report.rates(f"{args.count:,} images, {args.repeats} repeats after one warm-up", timings, args.count)
+        report.rates(
+            f"{args.count:,} images, {args.repeats} repeats after one warm-up", timings, args.count
+        )
         report.ratios(
             timings,
             [
                 ("dataprep, webdataset", "ShardWriter, the same files", "shard_writer"),
                 ("dataprep, webdataset", "ShardWriter, image and label", "shard_writer"),
-                ("dataprep webdataset, as a command", "ShardWriter, the same files", "shard_writer"),
+                (
+                    "dataprep webdataset, as a command",
+                    "ShardWriter, the same files",
+                    "shard_writer",
+                ),
                 ("dataprep, webdataset", "GNU tar", "tar"),
                 ("dataprep, tfrecord", "TFRecordWriter, the same features", "tfrecord_writer"),
                 ("dataprep, tfrecord", "TFRecordWriter, image and label", "tfrecord_writer"),

@@ -2,13 +2,14 @@
 
     python scripts/bench/downscale.py --images PHOTOS/ --count 1440 --work /dev/shm/bench
 
-PHOTOS is a folder of JPEGs, at any depth; ImageNet's have 110 KB. They are measured as they are, and enlarged to images
-of 3840x2160 pixels: JPEGs of about `--length` bytes, baseline and progressive, PNG and WebP. Both sides read the same
-images from memory and write to memory, in turn.
-`dataprep` does all of its work: scan, plan, decoding that detects damage, encoding, index, table, checksums, reading
-back, and the start of its second process. The Pillow loop opens, converts to RGB, resizes with Lanczos and saves, in
-forked processes, which start at once. With one worker, the ratio is that of the time per image and core. Before the
-measurement, the pixels that both sides would encode are compared, and both JPEGs with the pixels of the loop.
+PHOTOS is a folder of JPEGs, at any depth; ImageNet's have 110 KB. They are measured as they are,
+and enlarged to images of 3840x2160 pixels: JPEGs of about `--length` bytes, baseline and
+progressive, PNG and WebP. Both sides read the same images from memory and write to memory, in turn.
+`dataprep` does all of its work: scan, plan, decoding that detects damage, encoding, index, table,
+checksums, reading back, and the start of its second process. The Pillow loop opens, converts to
+RGB, resizes with Lanczos and saves, in forked processes, which start at once. With one worker, the
+ratio is that of the time per image and core. Before the measurement, the pixels that both sides
+would encode are compared, and both JPEGs with the pixels of the loop.
 """
 
 from __future__ import annotations
@@ -67,7 +68,11 @@ def make_images(photos: Path, src: Path, args: argparse.Namespace, kind: str) ->
             data = file.read_bytes()
         else:
             photo = enlarged(file)
-            data = as_jpeg(photo, args.length, options) if name == "JPEG" else encoded(photo, name, options)
+            data = (
+                as_jpeg(photo, args.length, options)
+                if name == "JPEG"
+                else encoded(photo, name, options)
+            )
         made[-1].write_bytes(data)
     for number in range(len(made), count):
         shutil.copyfile(made[number % len(made)], src / "class" / f"{number:08d}.{suffix}")
@@ -96,7 +101,9 @@ def in_processes(src: Path, out: Path, workers: int) -> None:
     out.mkdir()
     files = sorted((src / "class").iterdir())
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        pool.map(pillow_loop, [(files[number::workers], out) for number in range(workers)], chunksize=1)
+        pool.map(
+            pillow_loop, [(files[number::workers], out) for number in range(workers)], chunksize=1
+        )
         pool.close()
         pool.join()
 
@@ -110,14 +117,21 @@ def similarity(file: Path) -> tuple[float, float, float] | None:
     info = inspect(data)
     size = target_size(info.width, info.height, TO)
     with Image.open(io.BytesIO(data)) as image:
-        if size is None or image.mode != "RGB" or image.info.get("icc_profile") or orientation_of(image.info) != 1:
+        if (
+            size is None
+            or image.mode != "RGB"
+            or image.info.get("icc_profile")
+            or orientation_of(image.info) != 1
+        ):
             return None
     mine, theirs = resize_image(data, info, size, TO)[0], by_pillow(data)
     out = io.BytesIO()
     theirs.save(out, "JPEG", quality=QUALITY)
     jpeg = prepare(data, Options(downscale=replace(TO, subsampling="420"))).data  # as Pillow does
     pixels = np.asarray(theirs)
-    gained = peak_signal_noise_ratio(pixels, decoded(jpeg)) - peak_signal_noise_ratio(pixels, decoded(out.getvalue()))
+    gained = peak_signal_noise_ratio(pixels, decoded(jpeg)) - peak_signal_noise_ratio(
+        pixels, decoded(out.getvalue())
+    )
     with np.errstate(divide="ignore"):
         psnr = min(peak_signal_noise_ratio(pixels, mine), 99.0)
     return float(psnr), structural_similarity(pixels, mine, channel_axis=2), float(gained)
@@ -137,12 +151,18 @@ def report_similarity(report: Report, kind: str, files: list[Path]) -> None:
     title = f"{kind}: {len(psnr)} different images of {min(lengths):.2f} to {max(lengths):.2f} MB"
     rows = [
         {"similarity": name, "min": float(min(values)), "mean": float(statistics.mean(values))}
-        for name, values in (("PSNR, dB", psnr), ("SSIM", ssim), ("dB gained to Pillow's JPEG", gained))
+        for name, values in (
+            ("PSNR, dB", psnr),
+            ("SSIM", ssim),
+            ("dB gained to Pillow's JPEG", gained),
+        )
     ]
     report.table(title, rows)
     report.check(f"{kind}, minimum PSNR", float(min(psnr)), "psnr_db")
     report.check(f"{kind}, minimum SSIM", float(min(ssim)), "ssim")
-    report.check(f"{kind}, mean dB gained to Pillow's JPEG", float(statistics.mean(gained)), "encoded_db")
+    report.check(
+        f"{kind}, mean dB gained to Pillow's JPEG", float(statistics.mean(gained)), "encoded_db"
+    )
 
 
 def measure_kind(report: Report, args: argparse.Namespace, kind: str) -> None:
@@ -156,7 +176,9 @@ def measure_kind(report: Report, args: argparse.Namespace, kind: str) -> None:
         sides[loop] = partial(in_processes, src, out, workers)
         pairs.append((mine, loop, TARGETS.get(kind, "other")))
     timings = time_in_turn(sides, repeats=args.repeats, reset=lambda: clear(out, ready=1 << 24))
-    report.rates(f"{kind}: {count:,} images, {args.repeats} repeats after one warm-up", timings, count)
+    report.rates(
+        f"{kind}: {count:,} images, {args.repeats} repeats after one warm-up", timings, count
+    )
     report.ratios(timings, pairs)
     shutil.rmtree(src, ignore_errors=True)
     shutil.rmtree(out, ignore_errors=True)
@@ -166,12 +188,21 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=1440, help="JPEGs in the ImageFolder")
-    parser.add_argument("--different", type=int, default=24, help="different photographs that the images are made from")
+    parser.add_argument(
+        "--different",
+        type=int,
+        default=24,
+        help="different photographs that the images are made from",
+    )
     parser.add_argument("--length", type=int, default=900_000, help="approximate bytes of a JPEG")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder in memory")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench"), help="folder in memory"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, nargs="+", default=powers_of_two(default_workers()))
-    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), help="kinds of images to measure")
+    parser.add_argument(
+        "--only", nargs="+", choices=KINDS, default=list(KINDS), help="kinds of images to measure"
+    )
     args = parser.parse_args()
     with Report("downscale", args.json) as report:
         for kind in args.only:

@@ -5,20 +5,23 @@
     python scripts/bench/duplicates.py --photos DIR --dataset 1000000 1280000x1280000
     python scripts/bench/duplicates.py --judged DIR PAIRS.csv --imagededup HASHES.json
 
-Every JPEG of DIR is changed in each of several ways. `found` is the share of the copies that are found at a distance of
-31 bits, in the right symmetry where there is one. `false pairs` are pairs of different photographs of DIR, in any
-symmetry. `ms per image` is the CPU time to hash a photograph in memory.
+Every JPEG of DIR is changed in each of several ways. `found` is the share of the copies that are
+found at a distance of 31 bits, in the right symmetry where there is one. `false pairs` are pairs of
+different photographs of DIR, in any symmetry. `ms per image` is the CPU time to hash a photograph
+in memory.
 
-The search compares A x B hashes of images (A x A if both are equal) in all eight symmetries. The hashes are those of
-the photographs with a quarter of their bits changed, so their bits depend on each other as those of photographs do,
-but there are no near pairs except the planted ones, all of which must be found. Times are CPU seconds of all processes,
-because other programs may use the machine; `wall s` is what the run took beside them. `peak GB` is the sum of the peaks
-of the processes.
+The search compares A x B hashes of images (A x A if both are equal) in all eight symmetries. The
+hashes are those of the photographs with a quarter of their bits changed, so their bits depend on
+each other as those of photographs do, but there are no near pairs except the planted ones, all of
+which must be found. Times are CPU seconds of all processes, because other programs may use the
+machine; `wall s` is what the run took beside them. `peak GB` is the sum of the peaks of the
+processes.
 
---dataset runs the whole command, a process of its own, on a prepared dataset of N samples, a twentieth of them in val,
-or with --across on two datasets of A and B samples. Their tables have such hashes, so it reads no image. `peak GB` is
-the largest sum over all of its processes, with shared pages divided (PSS). --judged compares DIR/test with DIR/train,
-and what is found with pairs that people judged.
+--dataset runs the whole command, a process of its own, on a prepared dataset of N samples, a
+twentieth of them in val, or with --across on two datasets of A and B samples. Their tables have
+such hashes, so it reads no image. `peak GB` is the largest sum over all of its processes, with
+shared pages divided (PSS). --judged compares DIR/test with DIR/train, and what is found with pairs
+that people judged.
 """
 
 from __future__ import annotations
@@ -72,12 +75,27 @@ CHANGES: dict[str, tuple[Callable[[Image.Image], bytes], str]] = {
     "quality 75": (lambda image: encode(image, 75), "identical"),
     "quality 30": (lambda image: encode(image, 30), "identical"),
     "half size, quality 60": (lambda image: encode(shrink(image, 0.5), 60), "identical"),
-    "shorter side 256": (lambda image: encode(shrink(image, 256 / min(image.size)), 90), "identical"),
-    "brightness x 1.3": (lambda image: encode(ImageEnhance.Brightness(image).enhance(1.3), 90), "identical"),
-    "brightness x 0.7": (lambda image: encode(ImageEnhance.Brightness(image).enhance(0.7), 90), "identical"),
+    "shorter side 256": (
+        lambda image: encode(shrink(image, 256 / min(image.size)), 90),
+        "identical",
+    ),
+    "brightness x 1.3": (
+        lambda image: encode(ImageEnhance.Brightness(image).enhance(1.3), 90),
+        "identical",
+    ),
+    "brightness x 0.7": (
+        lambda image: encode(ImageEnhance.Brightness(image).enhance(0.7), 90),
+        "identical",
+    ),
     "gray": (lambda image: encode(image.convert("L"), 90), "identical"),
-    "mirror": (lambda image: encode(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), 90), "mirrored"),
-    "rotated": (lambda image: encode(image.transpose(Image.Transpose.ROTATE_270), 90), "rotated 90"),
+    "mirror": (
+        lambda image: encode(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), 90),
+        "mirrored",
+    ),
+    "rotated": (
+        lambda image: encode(image.transpose(Image.Transpose.ROTATE_270), 90),
+        "rotated 90",
+    ),
     "crop of 1%": (lambda image: encode(crop(image, 0.01), 90), "identical"),
     "crop of 5%": (lambda image: encode(crop(image, 0.05), 90), "identical"),
 }
@@ -163,7 +181,10 @@ def measure_search(own: NDArray[np.uint64], size: str, workers: int | None) -> d
     cpu, wall = sum(os.times()[:4]) - cpu, time.perf_counter() - wall
     found = set(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
     missing = {tuple(sorted(pair)) for pair in planted} - found
-    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    peaks = [
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
     return {
         "search": size,
         "CPU s": cpu,
@@ -184,7 +205,9 @@ def measure_command(own: NDArray[np.uint64], size: str, image: Path) -> dict[str
     planted = len(list(plant(hashes[:-last], hashes[-last:], 1000)))
     with tempfile.TemporaryDirectory() as folder:
         folders = [Path(folder) / f"dataset-{number}" for number in range(len(counts))]
-        for number, (out, start) in enumerate(zip(folders, np.cumsum([0, *counts]).tolist(), strict=False)):
+        for number, (out, start) in enumerate(
+            zip(folders, np.cumsum([0, *counts]).tolist(), strict=False)
+        ):
             part = hashes[start : start + counts[number]]
             make_hashed_dataset(out, part, 0 if len(counts) > 1 else last, image, first=start)
         del hashes
@@ -192,7 +215,9 @@ def measure_command(own: NDArray[np.uint64], size: str, image: Path) -> dict[str
         command += ["--across"] * (len(counts) > 1)
         cpu, wall, peak = sum(os.times()[2:4]), time.perf_counter(), 0
         with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(command, start_new_session=True, stdout=output, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                command, start_new_session=True, stdout=output, stderr=subprocess.DEVNULL
+            )
             while process.poll() is None:
                 peak = max(peak, memory_of_session(process.pid))
                 time.sleep(0.2)
@@ -215,18 +240,35 @@ def measure_command(own: NDArray[np.uint64], size: str, image: Path) -> dict[str
 def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--photos", type=Path, help="folder of JPEGs")
-    parser.add_argument("--search", nargs="*", default=[], metavar="AxB", help="numbers of hashes to compare")
+    parser.add_argument(
+        "--search", nargs="*", default=[], metavar="AxB", help="numbers of hashes to compare"
+    )
     parser.add_argument("--workers", type=int, default=None, help="processes of the search")
-    parser.add_argument("--dataset", nargs="*", default=[], metavar="N|AxB", help="samples of one dataset, or of two")
-    parser.add_argument("--judged", nargs=2, type=Path, metavar=("DIR", "PAIRS"), help="images, and pairs of them")
-    parser.add_argument("--imagededup", type=Path, metavar="JSON", help="hashes of the judged images by imagededup")
+    parser.add_argument(
+        "--dataset",
+        nargs="*",
+        default=[],
+        metavar="N|AxB",
+        help="samples of one dataset, or of two",
+    )
+    parser.add_argument(
+        "--judged", nargs=2, type=Path, metavar=("DIR", "PAIRS"), help="images, and pairs of them"
+    )
+    parser.add_argument(
+        "--imagededup", type=Path, metavar="JSON", help="hashes of the judged images by imagededup"
+    )
     args: argparse.Namespace = parser.parse_args()
     with Report("duplicates", args.json) as report:
         if args.judged:
             judged = read_pairs(args.judged[1])
-            report.table("Judged pairs", [*measure_ours(args.judged[0], judged, [15, 20, 25, 31, 37, 43])])
+            report.table(
+                "Judged pairs", [*measure_ours(args.judged[0], judged, [15, 20, 25, 31, 37, 43])]
+            )
             if args.imagededup:
-                report.table("Judged pairs", [*measure_imagededup(args.imagededup, judged, [*range(0, 15, 2)])])
+                report.table(
+                    "Judged pairs",
+                    [*measure_imagededup(args.imagededup, judged, [*range(0, 15, 2)])],
+                )
         if not args.photos:
             return
         files = [path.read_bytes() for path in photographs(args.photos)]

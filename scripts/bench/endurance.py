@@ -1,17 +1,20 @@
 """A day of training in minutes: many epochs, and loaders that are opened, left, resumed and dropped, in one process.
 
     python scripts/bench/endurance.py --images PHOTOS/ --minutes 20
-    python scripts/bench/endurance.py --images PHOTOS/ --minutes 10 --device cpu --json endurance.json
+    python scripts/bench/endurance.py --images PHOTOS/ --minutes 10 --device cpu --json
+    endurance.json
 
-Each cycle runs all orders, on each device. The formats, the stores (images of any size, resized, raw pixels, and an
-object store through a cache) and what is done with a loader change from cycle to cycle, so over the cycles each order
-meets all of them: full epochs; an epoch that is left in the middle, twice; a checkpoint that a new loader resumes,
-whose next batch must be the same bit for bit; a loader that is dropped without `close`; damaged images that are
-skipped; other sizes with `Loader.set`; and views.
+Each cycle runs all orders, on each device. The formats, the stores (images of any size, resized,
+raw pixels, and an object store through a cache) and what is done with a loader change from cycle to
+cycle, so over the cycles each order meets all of them: full epochs; an epoch that is left in the
+middle, twice; a checkpoint that a new loader resumes, whose next batch must be the same bit for
+bit; a loader that is dropped without `close`; damaged images that are skipped; other sizes with
+`Loader.set`; and views.
 
-After each cycle, the host memory, the memory of the GPU, the open files and the threads of the process are recorded.
-Before that, glibc returns free memory to the system: many threads leave gaps in it, which grow for a while.
-The first quarter of the time warms up. After it, the trend (Theil-Sen) must stay within the targets.
+After each cycle, the host memory, the memory of the GPU, the open files and the threads of the
+process are recorded. Before that, glibc returns free memory to the system: many threads leave gaps
+in it, which grow for a while. The first quarter of the time warms up. After it, the trend
+(Theil-Sen) must stay within the targets.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ STORES: dict[str, tuple[str, ...]] = {
     "256": ("--resize-shorter", "256"),
     "raw": ("--store", "raw"),
 }
-#: Made of the full images of each format: some are damaged; and from an object store, through a cache.
+#: Made of the full images of each format: some are damaged; and from an object store, through a
+#: cache.
 DAMAGED, CACHED = "damaged", "cached"
 BATCH = 8
 AUGMENT = [
@@ -70,7 +74,8 @@ class Sample:
         loaders: loaders that were built so far.
         epochs: epochs that were begun so far.
         host_mib: resident memory.
-        gpu_mib: memory of the GPU, of this process if nvidia-smi lists it, else of all; 0 without a GPU.
+        gpu_mib: memory of the GPU, of this process if nvidia-smi lists it, else of all; 0 without a
+            GPU.
         files: open files.
         threads: threads.
         names: the names of the threads.
@@ -97,13 +102,26 @@ class Endurance:
     def build(self, fmt: str, store: str, device: str, **options: Any) -> Any:
         """Build a loader of a dataset; `options` replace the defaults."""
         self.loaders += 1
-        given = {"batch_size": BATCH, "transforms": AUGMENT, "fields": ("image", "label", "key"), **options}
+        given = {
+            "batch_size": BATCH,
+            "transforms": AUGMENT,
+            "fields": ("image", "label", "key"),
+            **options,
+        }
         if store == CACHED:
             given |= {"cache": self.folders[fmt, "full"].with_name("cache")}
             if self.loaders % 20 == 0:
                 shutil.rmtree(given["cache"], ignore_errors=True)
-            return loaders.build(put(self.folders[fmt, "full"]), device=device, dtype="float32", num_threads=2, **given)
-        return loaders.build(self.folders[fmt, store], device=device, dtype="float32", num_threads=2, **given)
+            return loaders.build(
+                put(self.folders[fmt, "full"]),
+                device=device,
+                dtype="float32",
+                num_threads=2,
+                **given,
+            )
+        return loaders.build(
+            self.folders[fmt, store], device=device, dtype="float32", num_threads=2, **given
+        )
 
     def batches(self, loader: Any) -> Iterator[Any]:
         """Begin an epoch."""
@@ -173,7 +191,15 @@ class Endurance:
 
     def actions(self) -> list[Callable[..., None]]:
         """Return everything that is done with a loader."""
-        return [self.full_epochs, self.leave, self.resume, self.drop, self.skip, self.resize, self.views]
+        return [
+            self.full_epochs,
+            self.leave,
+            self.resume,
+            self.drop,
+            self.skip,
+            self.resize,
+            self.views,
+        ]
 
 
 @cache
@@ -308,9 +334,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--count", type=int, default=64, help="images of a dataset")
     parser.add_argument(
-        "--device", default="auto", choices=["auto", "gpu", "cpu"], help="auto: both, if there is a GPU"
+        "--device",
+        default="auto",
+        choices=["auto", "gpu", "cpu"],
+        help="auto: both, if there is a GPU",
     )
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/endurance"), help="folder for the shards")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/endurance"), help="folder for the shards"
+    )
     return parser.parse_args()
 
 
@@ -318,7 +349,11 @@ def main() -> None:
     import torch
 
     args = parse()
-    devices = [args.device] if args.device != "auto" else ["cpu", *(["gpu"] if torch.cuda.is_available() else [])]
+    devices = (
+        [args.device]
+        if args.device != "auto"
+        else ["cpu", *(["gpu"] if torch.cuda.is_available() else [])]
+    )
     with Report("endurance", args.json) as report:
         endurance = Endurance(prepare(args))
         start_request_threads()
@@ -326,15 +361,24 @@ def main() -> None:
         while not samples or samples[-1].minutes < args.minutes:
             run_cycle(endurance, len(samples), devices, args.count)
             samples.append(record(start, endurance))
-            print(", ".join(f"{name} {value:.6g}" for name, value in numbers(samples[-1]).items()), flush=True)
+            print(
+                ", ".join(f"{name} {value:.6g}" for name, value in numbers(samples[-1]).items()),
+                flush=True,
+            )
         measured = samples[len(samples) // 4 :]
-        rows = [measured[round(place)] for place in np.linspace(0, len(measured) - 1, min(24, len(measured)))]
+        rows = [
+            measured[round(place)]
+            for place in np.linspace(0, len(measured) - 1, min(24, len(measured)))
+        ]
         report.table(f"{', '.join(devices)}: {len(samples)} cycles", [
             {"minutes": f"{row.minutes:.1f}", **{key: round(value) for key, value in list(numbers(row).items())[1:]}}
             for row in rows
         ])  # fmt: skip
         print(f"{endurance.skipped} damaged images were skipped")
-        for sign, more, fewer in (("+", measured[-1], measured[0]), ("-", measured[0], measured[-1])):
+        for sign, more, fewer in (
+            ("+", measured[-1], measured[0]),
+            ("-", measured[0], measured[-1]),
+        ):
             for name, count in (Counter(more.names) - Counter(fewer.names)).items():
                 print(f"threads after the warm-up: {sign}{count} {name}")
         for name in ("host_mib", "gpu_mib", "files", "threads"):

@@ -1,13 +1,15 @@
 """How long the GPU works for a batch, and which share of its speed that leaves a model beside the loader.
 
     python scripts/bench/gpu_work.py --images PHOTOS/
-    python scripts/bench/gpu_work.py --images PHOTOS/ --count 64 --batch-sizes 8 --models tiny --device cpu
+    python scripts/bench/gpu_work.py --images PHOTOS/ --count 64 --batch-sizes 8 --models tiny
+    --device cpu
 
-PyTorch's profiler lists the kernels and copies while a feed runs alone: `loaders.build`, or a DALI pipeline by hand.
-"kernels ms" is the time in which at least one kernel runs. The last columns divide the time of a training step on one
-cached batch by the sum of both: what remains of the model's speed if its kernels and those of the feed take turns on
-the GPU, and nothing else costs time. Compare it with the shares that train_speed.py prints. Without a GPU, there are no
-kernels, and only the steps are timed.
+PyTorch's profiler lists the kernels and copies while a feed runs alone: `loaders.build`, or a DALI
+pipeline by hand. "kernels ms" is the time in which at least one kernel runs. The last columns
+divide the time of a training step on one cached batch by the sum of both: what remains of the
+model's speed if its kernels and those of the feed take turns on the GPU, and nothing else costs
+time. Compare it with the shares that train_speed.py prints. Without a GPU, there are no kernels,
+and only the steps are timed.
 """
 
 from __future__ import annotations
@@ -40,10 +42,14 @@ def main() -> None:
     with Report("gpu_work", args.json) as report:
         for batch_size in args.batch_sizes:
             with_batch_size = argparse.Namespace(**{**vars(args), "batch_size": batch_size})
-            report.table(f"Batches of {batch_size}, each feed alone", rows(datasets, with_batch_size, device))
+            report.table(
+                f"Batches of {batch_size}, each feed alone", rows(datasets, with_batch_size, device)
+            )
 
 
-def rows(datasets: dict[str, Path], args: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+def rows(
+    datasets: dict[str, Path], args: argparse.Namespace, device: torch.device
+) -> list[dict[str, Any]]:
     """Return a row for each feed."""
     found = []
     steps: dict[str, float] = {}
@@ -74,7 +80,11 @@ def work(feed: Feed, batches: int) -> dict[str, float]:
         events = json.loads(file.read_text())["traceEvents"]
     result: dict[str, float] = {}
     for title, category in {"kernels": KERNEL, "copies": COPY}.items():
-        spans = [(event["ts"], event["ts"] + event["dur"]) for event in events if event.get("cat") == category]
+        spans = [
+            (event["ts"], event["ts"] + event["dur"])
+            for event in events
+            if event.get("cat") == category
+        ]
         result[title] = len(spans) / batches
         result[f"{title} ms"] = covered(spans) / 1000 / batches
     return result
@@ -103,12 +113,16 @@ def step_times(cached: Feed, args: argparse.Namespace, device: torch.device) -> 
 def parse() -> argparse.Namespace:
     parser = dataset_parser(__doc__, count=6_400, work="/dev/shm/bench-train")
     parser.add_argument("--stores", nargs="+", choices=STORES, default=list(STORES))
-    parser.add_argument("--models", nargs="+", default=["resnet50", "resnet18"], help="of torchvision; vit_s")
+    parser.add_argument(
+        "--models", nargs="+", default=["resnet50", "resnet18"], help="of torchvision; vit_s"
+    )
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[256])
     parser.add_argument("--profiled", type=int, default=20, help="batches to profile")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of steps on the cached batch")
     parser.add_argument("--seconds", type=float, default=0.5, help="duration of a round")
-    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
+    )
     args = parser.parse_args()
     args.hand, args.torchvision, args.workers, args.options = True, [], [], {}
     return args

@@ -25,7 +25,9 @@ _IMAGE_BYTES = 110_000
 CLASSES = 1000
 
 
-def make_hashed_dataset(out: Path, hashes: NDArray[np.uint64], val: int, image: Path, *, first: int = 0) -> None:
+def make_hashed_dataset(
+    out: Path, hashes: NDArray[np.uint64], val: int, image: Path, *, first: int = 0
+) -> None:
     """Write a dataset with these hashes.
 
     Args:
@@ -39,7 +41,9 @@ def make_hashed_dataset(out: Path, hashes: NDArray[np.uint64], val: int, image: 
     example = out.parent / f"{out.name}-example"
     (example / "images" / "class").mkdir(parents=True)
     (example / "images" / "class" / image.name).write_bytes(image.read_bytes())
-    convert_dataset(read_source(str(example / "images")), str(example / "out"), Options(hash=True), workers=1)
+    convert_dataset(
+        read_source(str(example / "images")), str(example / "out"), Options(hash=True), workers=1
+    )
     manifest = read_manifest(example / "out")
     out.mkdir()
     splits = [
@@ -51,7 +55,12 @@ def make_hashed_dataset(out: Path, hashes: NDArray[np.uint64], val: int, image: 
         if rows.start < rows.stop
     ]
     classes = tuple(f"n{number:08d}" for number in range(CLASSES))
-    made = replace(manifest, classes=classes, splits=tuple(splits), options={**manifest.options, "hash": HASH_RECIPE})
+    made = replace(
+        manifest,
+        classes=classes,
+        splits=tuple(splits),
+        options={**manifest.options, "hash": HASH_RECIPE},
+    )
     for name, content in manifest_files(made).items():
         (out / name).write_bytes(content)
 
@@ -84,7 +93,9 @@ def _write_split(out: Path, split: str, hashes: NDArray[np.uint64], first: int) 
 
 
 def _describe(path: Path) -> File:
-    if path.suffix == ".tfrecord":  # a file without content takes no space, and its checksum is not read
+    if (
+        path.suffix == ".tfrecord"
+    ):  # a file without content takes no space, and its checksum is not read
         return File(path.name, path.stat().st_size, "crc32c:00000000")
     data = path.read_bytes()
     return File(path.name, len(data), checksum_text(crc32c(data)))

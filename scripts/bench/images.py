@@ -49,7 +49,9 @@ def enlarged(file: Path) -> Image.Image:
     height = min(photo.height, photo.width * 9 // 16)
     width = height * 16 // 9
     left, top = (photo.width - width) // 2, (photo.height - height) // 2
-    return photo.resize(SIZE_4K, Image.Resampling.LANCZOS, box=(left, top, left + width, top + height))
+    return photo.resize(
+        SIZE_4K, Image.Resampling.LANCZOS, box=(left, top, left + width, top + height)
+    )
 
 
 def encoded(photo: Image.Image, kind: str, options: dict[str, object]) -> bytes:
@@ -81,7 +83,8 @@ def bytes_in(folder: Path) -> int:
 def clear(out: Path, *, ready: int) -> None:
     """Remove the output of a side, and make `ready` bytes of memory available to the next one.
 
-    A virtual machine returns free memory to its host, and the next side to use it would wait to get it back.
+    A virtual machine returns free memory to its host, and the next side to use it would wait to get
+    it back.
     """
     shutil.rmtree(out, ignore_errors=True)
     ballast = out.with_name("ballast")

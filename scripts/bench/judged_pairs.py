@@ -36,14 +36,24 @@ def measure_ours(folder: Path, judged: set[Pair], distances: list[int]) -> Itera
         found = find_duplicates(images, distance, across=True, workers=1)
         seconds = _cpu() - start
         first, second = found.first_image[found.pairs.first], found.first_image[found.pairs.second]
-        pairs = {frozenset((paths[a], paths[b])) for a, b in zip(first.tolist(), second.tolist(), strict=True)}
-        yield _row("dataprep", distance, pairs, judged) | {"CPU s": hashing + seconds, "of it search": seconds}
+        pairs = {
+            frozenset((paths[a], paths[b]))
+            for a, b in zip(first.tolist(), second.tolist(), strict=True)
+        }
+        yield _row("dataprep", distance, pairs, judged) | {
+            "CPU s": hashing + seconds,
+            "of it search": seconds,
+        }
 
 
-def measure_imagededup(file: Path, judged: set[Pair], distances: list[int]) -> Iterator[dict[str, Any]]:
+def measure_imagededup(
+    file: Path, judged: set[Pair], distances: list[int]
+) -> Iterator[dict[str, Any]]:
     """Yield a row for each distance of the hashes that `PHash().encode_images` wrote: JSON, 16 hex digits by path."""
     hashes = json.loads(file.read_text())
-    sides = [sorted(path for path in hashes if path.startswith(split)) for split in ("test", "train")]
+    sides = [
+        sorted(path for path in hashes if path.startswith(split)) for split in ("test", "train")
+    ]
     a, b = (np.array([int(hashes[path], 16) for path in side], np.uint64) for side in sides)
     bits = {}
     for start in range(0, len(a), 256):

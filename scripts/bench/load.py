@@ -7,17 +7,18 @@
     python scripts/bench/load.py --images PHOTOS/ --memory
     python scripts/bench/load.py --start
 
-PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count and converted with `dataprep convert`.
-torchvision reads them as an ImageFolder, the other two as shards, all from memory. Every side does the work of
-imagenet-train and returns float16 tensors on the GPU, or float32 tensors on the CPU. A measurement takes whole epochs,
-`--epochs` of them and more until `--min-seconds` have passed, without a pause between them. It starts after the side
-has returned the batches that it prefetched while another side was measured, so no measurement benefits from earlier
-work or includes a cold start. torchvision uses the fastest of the given numbers of workers and batch sizes.
+PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count and converted with
+`dataprep convert`. torchvision reads them as an ImageFolder, the other two as shards, all from
+memory. Every side does the work of imagenet-train and returns float16 tensors on the GPU, or
+float32 tensors on the CPU. A measurement takes whole epochs, `--epochs` of them and more until
+`--min-seconds` have passed, without a pause between them. It starts after the side has returned the
+batches that it prefetched while another side was measured, so no measurement benefits from earlier
+work or includes a cold start. torchvision uses the fastest of the given numbers of workers and
+batch sizes.
 
-Then the stages of the pipeline are measured: reading, with decoding, with augmentation, and `loaders.build` with torch
-tensors.
-With --memory: GPU memory after each of three epochs. With --start: how long `loaders.build` takes for a million
-samples.
+Then the stages of the pipeline are measured: reading, with decoding, with augmentation, and
+`loaders.build` with torch tensors. With --memory: GPU memory after each of three epochs. With
+--start: how long `loaders.build` takes for a million samples.
 """
 
 from __future__ import annotations
@@ -52,32 +53,59 @@ def main() -> None:
 
 def preset_or_file(text: str) -> str:
     if text not in PRESETS and not os.path.isfile(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a YAML file nor one of {', '.join(PRESETS)}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a YAML file nor one of {', '.join(PRESETS)}"
+        )
     return text
 
 
 def parse() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=25_600, help="images in an epoch, rounded down to full batches")
-    parser.add_argument("--epochs", type=int, default=1, help="minimum number of epochs in a measurement")
-    parser.add_argument("--min-seconds", type=float, default=1.0, help="minimum duration of a measurement")
     parser.add_argument(
-        "--work", type=Path, default=Path("/dev/shm/bench-load"), help="folder in memory; datasets in it are reused"
+        "--count", type=int, default=25_600, help="images in an epoch, rounded down to full batches"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=1, help="minimum number of epochs in a measurement"
+    )
+    parser.add_argument(
+        "--min-seconds", type=float, default=1.0, help="minimum duration of a measurement"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("/dev/shm/bench-load"),
+        help="folder in memory; datasets in it are reused",
     )
     parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
-    parser.add_argument("--resize-shorter", type=int, help="convert with this option; torchvision reads the originals")
-    parser.add_argument("--store", choices=["encoded", "raw"], default="encoded", help="convert with this option")
+    parser.add_argument(
+        "--resize-shorter",
+        type=int,
+        help="convert with this option; torchvision reads the originals",
+    )
+    parser.add_argument(
+        "--store", choices=["encoded", "raw"], default="encoded", help="convert with this option"
+    )
     parser.add_argument(
         "--order",
         choices=["stored", "sampled"],
-        help=f"make {OURS} use DALI's reader (stored) or a ShuffledSampler (sampled); default: as {OURS} chooses",
+        help=(
+            f"make {OURS} use DALI's reader (stored) or a ShuffledSampler (sampled); default: as"
+            f" {OURS} chooses"
+        ),
     )
-    parser.add_argument("--preset", type=preset_or_file, default="imagenet-train", help="name of a preset or YAML file")
+    parser.add_argument(
+        "--preset",
+        type=preset_or_file,
+        default="imagenet-train",
+        help="name of a preset or YAML file",
+    )
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument(
-        "--threads", type=int, help="CPU threads of the sides that run DALI; default: as loaders.build chooses"
+        "--threads",
+        type=int,
+        help="CPU threads of the sides that run DALI; default: as loaders.build chooses",
     )
     parser.add_argument(
         "--torch-workers",
@@ -87,15 +115,23 @@ def parse() -> argparse.Namespace:
         help="numbers of DataLoader workers to try",
     )
     parser.add_argument(
-        "--torch-batch-sizes", type=int, nargs="+", help="batch sizes of torchvision to try; default: --batch-size"
+        "--torch-batch-sizes",
+        type=int,
+        nargs="+",
+        help="batch sizes of torchvision to try; default: --batch-size",
     )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
         "--only",
         nargs="+",
-        help="measure only the sides whose names contain one of these words; `apart` measures the stages",
+        help=(
+            "measure only the sides whose names contain one of these words; `apart` measures the"
+            " stages"
+        ),
     )
-    parser.add_argument("--memory", action="store_true", help="measure only the GPU memory of three epochs")
+    parser.add_argument(
+        "--memory", action="store_true", help="measure only the GPU memory of three epochs"
+    )
     parser.add_argument("--start", action="store_true", help="measure only the time to start")
     args = parser.parse_args()
     if args.device == "auto":
@@ -107,7 +143,8 @@ def parse() -> argparse.Namespace:
     for word in args.only or ():
         if word != "apart" and not any(word in name for name in SIDES):
             parser.error(
-                f"--only {word} matches no side. The sides are {', '.join(SIDES)}; `apart` measures the stages."
+                f"--only {word} matches no side. The sides are {', '.join(SIDES)}; `apart` measures"
+                " the stages."
             )
     if args.count < args.batch_size:
         parser.error(f"--count {args.count} is less than --batch-size {args.batch_size}")

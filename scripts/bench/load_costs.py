@@ -33,9 +33,16 @@ def report_memory(report: Report, args: argparse.Namespace) -> None:
             for _ in loader:
                 pass
             after.append(used())
-    rows = [{"epoch": str(epoch), "MiB more than before": (each - before) / 2**20} for epoch, each in enumerate(after)]
+    rows = [
+        {"epoch": str(epoch), "MiB more than before": (each - before) / 2**20}
+        for epoch, each in enumerate(after)
+    ]
     report.table("GPU memory", rows)
-    report.check("growth from the first epoch to the third, MiB", (after[-1] - after[0]) / 2**20, "memory_growth_mib")
+    report.check(
+        "growth from the first epoch to the third, MiB",
+        (after[-1] - after[0]) / 2**20,
+        "memory_growth_mib",
+    )
 
 
 def report_start(report: Report, args: argparse.Namespace) -> None:
@@ -89,7 +96,9 @@ def start_empty(args: argparse.Namespace) -> float:
     return time.perf_counter() - start
 
 
-def start_ours(args: argparse.Namespace, dataset: Path, fields: Sequence[str], batches: int) -> float:
+def start_ours(
+    args: argparse.Namespace, dataset: Path, fields: Sequence[str], batches: int
+) -> float:
     """Return the seconds that `loaders.build` and the first `batches` batches take."""
     import nvidia.dali.fn  # noqa: F401
 

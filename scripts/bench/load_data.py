@@ -35,7 +35,9 @@ def dataset_parser(
     parser = make_parser(description)
     parser.add_argument("--images", type=Path, required=True, help=images)
     parser.add_argument("--count", type=int, default=count, help="images of each dataset")
-    parser.add_argument("--work", type=Path, default=Path(work), help="folder in memory for the datasets")
+    parser.add_argument(
+        "--work", type=Path, default=Path(work), help="folder in memory for the datasets"
+    )
     parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
     return parser
 
@@ -47,7 +49,10 @@ def prepare_store(args: argparse.Namespace, store: str) -> tuple[Path, Path]:
 
 def prepare(args: argparse.Namespace) -> tuple[Path, Path]:
     """Return an ImageFolder of `count` images, hard links to the photographs, and the dataset converted from it."""
-    src, out = args.work / f"src-{args.count}", args.work / f"{args.fmt}-{args.count}{stored_as(args)}"
+    src, out = (
+        args.work / f"src-{args.count}",
+        args.work / f"{args.fmt}-{args.count}{stored_as(args)}",
+    )
     if not (out / "manifest.json").exists():
         originals = args.work / "originals"
         shutil.rmtree(src, ignore_errors=True)
@@ -67,7 +72,9 @@ def prepare(args: argparse.Namespace) -> tuple[Path, Path]:
 
 def stored_as(args: argparse.Namespace) -> str:
     """Return the suffix of a dataset's name for its options."""
-    return ("-raw" if args.store == "raw" else "") + (f"-{args.resize_shorter}" if args.resize_shorter else "")
+    return ("-raw" if args.store == "raw" else "") + (
+        f"-{args.resize_shorter}" if args.resize_shorter else ""
+    )
 
 
 def repeat_shard(args: argparse.Namespace, shards: int, samples: int) -> Path:
@@ -97,7 +104,12 @@ def repeat_shard(args: argparse.Namespace, shards: int, samples: int) -> Path:
         return replace(file, name=name)
 
     copies = tuple(
-        Shard(linked(shard.file, number), shard.samples, linked(shard.index, number), linked(shard.table, number))
+        Shard(
+            linked(shard.file, number),
+            shard.samples,
+            linked(shard.index, number),
+            linked(shard.table, number),
+        )
         for number in range(shards)
     )
     complete = replace(manifest, splits=(Split("train", copies),))

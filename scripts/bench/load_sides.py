@@ -32,14 +32,21 @@ class Side:
         iterator: the batches.
         prefetch: batches that may be made before they are requested.
         batches: minimum number of batches in a measurement.
-        seconds: minimum duration of a measurement, which repeats the batches until then. In a short measurement, a
-            single delay of the machine would dominate.
+        seconds: minimum duration of a measurement, which repeats the batches until then. In a short
+            measurement, a single delay of the machine would dominate.
         timing: mean time of `batches` batches in each measurement.
 
     """
 
-    def __init__(self, iterator: Iterator[Any], *, prefetch: int, batches: int, seconds: float) -> None:
-        self.iterator, self.prefetch, self.batches, self.seconds = iterator, prefetch, batches, seconds
+    def __init__(
+        self, iterator: Iterator[Any], *, prefetch: int, batches: int, seconds: float
+    ) -> None:
+        self.iterator, self.prefetch, self.batches, self.seconds = (
+            iterator,
+            prefetch,
+            batches,
+            seconds,
+        )
         self.timing = Timing()
 
     def take(self, count: int) -> Any:
@@ -81,13 +88,22 @@ def cpu_seconds_of_all() -> float:
     return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measure(report: Report, title: str, sides: Mapping[str, Side], args: argparse.Namespace) -> dict[str, Timing]:
+def measure(
+    report: Report, title: str, sides: Mapping[str, Side], args: argparse.Namespace
+) -> dict[str, Timing]:
     """Measure every side in turn, `--repeats` times after one warm-up, and report the rates."""
     for _, side in itertools.product(range(args.repeats + 1), sides.values()):
         side.measure()
-    timings = {name: Timing(side.timing.seconds[1:], side.timing.cpu_seconds[1:]) for name, side in sides.items()}
+    timings = {
+        name: Timing(side.timing.seconds[1:], side.timing.cpu_seconds[1:])
+        for name, side in sides.items()
+    }
     images = args.count * args.epochs
-    report.rates(f"{title}: at least {images:,} images, {args.repeats} repeats after one warm-up", timings, images)
+    report.rates(
+        f"{title}: at least {images:,} images, {args.repeats} repeats after one warm-up",
+        timings,
+        images,
+    )
     return timings
 
 
@@ -102,7 +118,10 @@ def compare_sides(report: Report, src: Path, dataset: Path, args: argparse.Names
         return
     firsts = {name: side.take(1)[0] for name, side in sides.items()}
     if len({(images.shape[1:], images.dtype, images.device) for images in firsts.values()}) > 1:
-        raise SystemExit(f"the sides differ: { {name: (x.shape, x.dtype, x.device) for name, x in firsts.items()} }")
+        raise SystemExit(
+            "the sides differ:"
+            f" { {name: (x.shape, x.dtype, x.device) for name, x in firsts.items()} }"
+        )
     firsts.clear()
     timings = measure(report, "Loading", sides, args)
     hand = "hand_raw" if args.store == "raw" else "hand_encoded"
@@ -156,18 +175,33 @@ def endless(loader: Any) -> Iterator[Any]:
 
 def ours(dataset: Path, args: argparse.Namespace) -> Side:
     loader = build(dataset, args)
-    return Side(endless(loader), prefetch=loader.options.prefetch, batches=args.batches, seconds=args.min_seconds)
+    return Side(
+        endless(loader),
+        prefetch=loader.options.prefetch,
+        batches=args.batches,
+        seconds=args.min_seconds,
+    )
 
 
 def torchvision_side(src: Path, args: argparse.Namespace, workers: int, batch_size: int) -> Side:
-    """Load with an ordinary DataLoader; the sampler never ends, so there is no pause between epochs."""
+    """Load with an ordinary DataLoader.
+
+    The sampler never ends, so there is no pause between epochs.
+    """
     from torch.utils.data import DataLoader, RandomSampler
     from torchvision import datasets, transforms
 
-    # A process that runs DALI has threads and must not be forked. The fork server has only imported torchvision.
+    # A process that runs DALI has threads and must not be forked. The fork server has only imported
+    # torchvision.
     multiprocessing.set_forkserver_preload(["torchvision"])
-    steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
-    data = datasets.ImageFolder(str(src), transforms.Compose([*steps, transforms.Normalize(MEAN, STD)]))
+    steps = [
+        transforms.RandomResizedCrop(224),
+        transforms.RandomHorizontalFlip(),
+        transforms.ToTensor(),
+    ]
+    data = datasets.ImageFolder(
+        str(src), transforms.Compose([*steps, transforms.Normalize(MEAN, STD)])
+    )
     iterator: Iterator[Any] = iter(
         DataLoader(
             data,
@@ -184,7 +218,10 @@ def torchvision_side(src: Path, args: argparse.Namespace, workers: int, batch_si
             for images, labels in iterator
         )
     return Side(
-        iterator, prefetch=2 * workers, batches=args.count * args.epochs // batch_size, seconds=args.min_seconds
+        iterator,
+        prefetch=2 * workers,
+        batches=args.count * args.epochs // batch_size,
+        seconds=args.min_seconds,
     )
 
 
@@ -197,21 +234,34 @@ def best_torchvision(src: Path, args: argparse.Namespace) -> Side:
         side.batches = max(4 * workers, args.count // size // 4)
         side.measure()
         rates[workers, size] = side.batches * size / side.timing.seconds[0]
-        print(f"  {TORCHVISION}, {workers} workers, batches of {size}: {rates[workers, size]:,.0f} images/s")
+        print(
+            f"  {TORCHVISION}, {workers} workers, batches of {size}: {rates[workers, size]:,.0f}"
+            " images/s"
+        )
     workers, size = max(tried, key=lambda each: rates.get(each, 0.0))
     print(f"{TORCHVISION} with {workers} workers and batches of {size}")
     return torchvision_side(src, args, workers, size)
 
 
 def by_hand(
-    dataset: Path, args: argparse.Namespace, options: Any, until: str | None = None, layout: str = "CHW"
+    dataset: Path,
+    args: argparse.Namespace,
+    options: Any,
+    until: str | None = None,
+    layout: str = "CHW",
 ) -> Side:
-    """Load as NVIDIA's ImageNet examples do, with the options of our loader; with `until`, end after that stage."""
+    """Load as NVIDIA's ImageNet examples do, with the options of our loader.
+
+    With `until`, end after that stage.
+    """
     from nvidia.dali import fn, pipeline_def, tfrecord, types
 
     gpu = args.device == "gpu"
     shards = sorted(dataset.glob("*.tfrecord" if args.fmt == "tfrecord" else "*.tar"))
-    paths, indexes = [str(path) for path in shards], [str(path.with_suffix(".idx")) for path in shards]
+    paths, indexes = (
+        [str(path) for path in shards],
+        [str(path.with_suffix(".idx")) for path in shards],
+    )
     manifest = read_manifest(dataset)
     stored, pixels = manifest.components.image[0], manifest.pixels
     reader = {
@@ -233,11 +283,17 @@ def by_hand(
             read = fn.readers.tfrecord(path=paths, index_path=indexes, features=features, **reader)
             encoded, label = read[stored], read["image/class/label"]
         else:
-            encoded, label = fn.readers.webdataset(paths=paths, index_paths=indexes, ext=[stored, "cls"], **reader)
+            encoded, label = fn.readers.webdataset(
+                paths=paths, index_paths=indexes, ext=[stored, "cls"], **reader
+            )
             label = fn.pad(label)
         if until == "reading":
             return encoded, label
-        crop = {"random_aspect_ratio": [3 / 4, 4 / 3], "random_area": [0.08, 1.0], "num_attempts": 10}
+        crop = {
+            "random_aspect_ratio": [3 / 4, 4 / 3],
+            "random_area": [0.08, 1.0],
+            "num_attempts": 10,
+        }
         resize = {"size": [224, 224], "interp_type": types.INTERP_LINEAR, "antialias": True}
         if pixels:
             decoded = fn.reshape(encoded, shape=list(pixels), layout="HWC")
@@ -249,7 +305,11 @@ def by_hand(
             )
         if until == "decoding":
             return decoded, label
-        images = fn.random_resized_crop(decoded, **crop, **resize) if pixels else fn.resize(decoded, **resize)
+        images = (
+            fn.random_resized_crop(decoded, **crop, **resize)
+            if pixels
+            else fn.resize(decoded, **resize)
+        )
         images = fn.crop_mirror_normalize(
             images,
             mirror=fn.random.coin_flip(probability=0.5),

@@ -2,8 +2,8 @@
 
     python scripts/bench/memory.py --work /dev/shm/bench-memory
 
-Each size runs in a new process. The table shows its peak resident memory, and the bytes per additional sample, compared
-with the smallest size.
+Each size runs in a new process. The table shows its peak resident memory, and the bytes per
+additional sample, compared with the smallest size.
 """
 
 from __future__ import annotations
@@ -37,13 +37,21 @@ def measure(folder: str) -> tuple[int, float, float]:
     scanned = time.perf_counter()
     make_plan(source, Options(shard_samples=2400))
     planned = time.perf_counter()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, scanned - start, planned - scanned
+    return (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        scanned - start,
+        planned - scanned,
+    )
 
 
 def main() -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-memory"), help="folder for the files")
-    parser.add_argument("--counts", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="samples")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench-memory"), help="folder for the files"
+    )
+    parser.add_argument(
+        "--counts", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="samples"
+    )
     args = parser.parse_args()
     with Report("memory", args.json) as report:
         rows: list[dict[str, Any]] = []

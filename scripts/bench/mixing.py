@@ -22,7 +22,11 @@ def measure(window: int | None, shards: int, samples: int) -> dict[str, object]:
         columns, samples=shards * samples, batch_size=BATCH, world_size=1, seed=0
     )
     batches = [plan.batch(0, number) for number in range(shards * samples // BATCH)]
-    places = np.argsort(np.concatenate([*batches, np.setdiff1d(np.arange(shards * samples), np.concatenate(batches))]))
+    places = np.argsort(
+        np.concatenate(
+            [*batches, np.setdiff1d(np.arange(shards * samples), np.concatenate(batches))]
+        )
+    )
     distance = np.abs(np.diff(places.reshape(shards, samples), axis=1)).mean()
     return {
         "window": "whole split" if window is None else str(window),
@@ -38,7 +42,10 @@ def main() -> None:
     arguments = parser.parse_args()
     with Report("mixing", arguments.json) as report:
         rows = [measure(window, arguments.shards, arguments.samples) for window in WINDOWS]
-        report.table(f"{arguments.shards:,} shards of {arguments.samples:,} samples, batches of {BATCH}", rows)
+        report.table(
+            f"{arguments.shards:,} shards of {arguments.samples:,} samples, batches of {BATCH}",
+            rows,
+        )
 
 
 if __name__ == "__main__":

@@ -41,16 +41,35 @@ def _weed() -> str:
 
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[str]:
-    """Run SeaweedFS in a new folder, without credentials; yield its endpoint. The bucket `BUCKET` exists."""
+    """Run SeaweedFS in a new folder, without credentials; yield its endpoint.
+
+    The bucket `BUCKET` exists.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     names = ("master", "volume", "filer", "s3")
     ports = _free_ports(2 * len(names))
-    command = [_weed(), f"-logdir={folder}", "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
-    command += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=64"]
+    command = [
+        _weed(),
+        f"-logdir={folder}",
+        "server",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-s3",
+    ]
+    command += [
+        "-master.telemetry=false",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-volume.max=64",
+    ]
     command += ["-master.volumeSizeLimitMB=4096", "-master.volumePreallocate=false"]
     for number, name in enumerate(names):
-        command += [f"-{name}.port={ports[2 * number]}", f"-{name}.port.grpc={ports[2 * number + 1]}"]
+        command += [
+            f"-{name}.port={ports[2 * number]}",
+            f"-{name}.port.grpc={ports[2 * number + 1]}",
+        ]
     end_with_parent = ctypes.CDLL(None).prctl
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -66,7 +85,10 @@ def seaweedfs(folder: Path) -> Iterator[str]:
         deadline = time.monotonic() + _DEADLINE
         while not (_put(f"{endpoint}/{BUCKET}") and _put(f"{endpoint}/{BUCKET}/.ready")):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"SeaweedFS did not start:\n{(folder / 'log').read_text('utf-8', 'replace')[-2000:]}")
+                raise SystemExit(
+                    "SeaweedFS did not"
+                    f" start:\n{(folder / 'log').read_text('utf-8', 'replace')[-2000:]}"
+                )
             time.sleep(0.1)
         yield endpoint
     finally:
@@ -100,7 +122,8 @@ def use_endpoint(endpoint: str) -> None:
 def latency_proxy(endpoint: str, milliseconds: float) -> Iterator[str]:
     """Run a proxy that delivers each request late; answers pass at full speed. Yield its endpoint.
 
-    It runs in a process of its own, and moves answers with splice(2), so it copies nothing and needs little CPU time.
+    It runs in a process of its own, and moves answers with splice(2), so it copies nothing and
+    needs little CPU time.
     """
     port = int(endpoint.rpartition(":")[2])
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)

@@ -1,11 +1,13 @@
 """One pipeline against two that take turns: alone, and beside a model that trains.
 
     python scripts/bench/pipelines.py --images PHOTOS/ --count 12800 --work /dev/shm/bench-load
-    python scripts/bench/pipelines.py --images PHOTOS/ --count 512 --device cpu --models resnet18 --sizes 8
+    python scripts/bench/pipelines.py --images PHOTOS/ --count 512 --device cpu --models resnet18
+    --sizes 8
 
-Two pipelines are two loaders, each with half of the CPU threads and driven by a thread of its own, whose batches are
-taken in turn. The sides are measured in rounds, one after another, so that a slow moment of the machine affects all of
-them. "One cached batch" is the speed of the model alone, which no loader can exceed.
+Two pipelines are two loaders, each with half of the CPU threads and driven by a thread of its own,
+whose batches are taken in turn. The sides are measured in rounds, one after another, so that a slow
+moment of the machine affects all of them. "One cached batch" is the speed of the model alone, which
+no loader can exceed.
 """
 
 from __future__ import annotations
@@ -80,7 +82,11 @@ def batches(
         options: dict[str, Any] = {}
         if pipelines > 1:
             threads = args.threads or len(os.sched_getaffinity(0))
-            options = {"rank": rank, "world_size": pipelines, "num_threads": max(1, min(8, threads // pipelines))}
+            options = {
+                "rank": rank,
+                "world_size": pipelines,
+                "num_threads": max(1, min(8, threads // pipelines)),
+            }
         opened.append(stack.enter_context(build(dataset, args, batch_size, **options)))
     if pipelines == 1:
         return endless(opened[0])
@@ -106,13 +112,17 @@ def ignore(images: torch.Tensor, labels: torch.Tensor) -> None:
 
 
 def rate(
-    source: Iterator[Any], step: Callable[[torch.Tensor, torch.Tensor], None], batch_size: int, seconds: float
+    source: Iterator[Any],
+    step: Callable[[torch.Tensor, torch.Tensor], None],
+    batch_size: int,
+    seconds: float,
 ) -> float:
     """Return the images per second of some batches, after a fifth of them without measurement."""
     for until in (seconds / 5, seconds):
         count, start = 0, time.perf_counter()
         while time.perf_counter() - start < until:
-            # A few batches between two waits for the GPU: waiting for each would stop the queue of kernels.
+            # A few batches between two waits for the GPU: waiting for each would stop the queue of
+            # kernels.
             for images, labels in itertools.islice(source, 8):
                 step(images, labels)
             count += 8
@@ -124,7 +134,11 @@ def rate(
 def measure(report: Report, args: argparse.Namespace, model: str, batch_size: int) -> None:
     """Measure one model, or none, with all stores."""
     torch.backends.cudnn.benchmark = True
-    step = ignore if model == ALONE else make_step(model, torch.device("cuda" if args.device == "gpu" else "cpu"))
+    step = (
+        ignore
+        if model == ALONE
+        else make_step(model, torch.device("cuda" if args.device == "gpu" else "cpu"))
+    )
     with ExitStack() as stack:
         sides: dict[str, Iterator[Any]] = {}
         for store, pipelines in itertools.product(args.stores, args.pipelines):
@@ -156,18 +170,38 @@ def measure(report: Report, args: argparse.Namespace, model: str, batch_size: in
         if one and more and one is not more:
             pairs = sorted(b / a for a, b in zip(one, more, strict=True))
             note = f"pairs {pairs[0]:.3f} to {pairs[-1]:.3f}"
-            report.check(f"{title}, {store}: {args.pipelines[-1]} pipelines / 1", statistics.median(pairs), None, note)
+            report.check(
+                f"{title}, {store}: {args.pipelines[-1]} pipelines / 1",
+                statistics.median(pairs),
+                None,
+                note,
+            )
 
 
 def parse() -> argparse.Namespace:
     parser = dataset_parser(__doc__, count=12_800, work="/dev/shm/bench-load")
-    parser.add_argument("--stores", nargs="+", choices=list(STORES), default=list(STORES), help="how images are stored")
-    parser.add_argument("--pipelines", type=int, nargs="+", default=[1, 2], help="numbers of pipelines to compare")
     parser.add_argument(
-        "--models", nargs="+", default=[ALONE, "resnet50", "resnet18"], help=f"models of torchvision, or {ALONE!r}"
+        "--stores",
+        nargs="+",
+        choices=list(STORES),
+        default=list(STORES),
+        help="how images are stored",
     )
-    parser.add_argument("--sizes", type=int, nargs="+", default=[256, 256, 128], help="batch size for each model")
-    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--pipelines", type=int, nargs="+", default=[1, 2], help="numbers of pipelines to compare"
+    )
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        default=[ALONE, "resnet50", "resnet18"],
+        help=f"models of torchvision, or {ALONE!r}",
+    )
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[256, 256, 128], help="batch size for each model"
+    )
+    parser.add_argument(
+        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument("--threads", type=int, help="CPU threads of all pipelines together")
     parser.add_argument("--seconds", type=float, default=1.5, help="duration of a measurement")
     parser.add_argument("--rounds", type=int, default=3)

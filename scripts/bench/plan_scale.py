@@ -3,10 +3,11 @@
     python scripts/bench/plan_scale.py --work /some/disk/scale
     python scripts/bench/plan_scale.py --work /tmp/scale --quick
 
-Each step runs in a new process, which calls the functions that the commands call. `plan` plans images that do not
-exist. `rows of 20 shards` is what one worker does before it reads an image. `finish` reads tables and indexes of real
-shards of 1,000 tiny images. The other steps open a dataset whose shards, indexes and tables are hard links to a few
-real ones. The last table extends a line through the two largest sizes of each step to 10^8 and 10^9 samples.
+Each step runs in a new process, which calls the functions that the commands call. `plan` plans
+images that do not exist. `rows of 20 shards` is what one worker does before it reads an image.
+`finish` reads tables and indexes of real shards of 1,000 tiny images. The other steps open a
+dataset whose shards, indexes and tables are hard links to a few real ones. The last table extends a
+line through the two largest sizes of each step to 10^8 and 10^9 samples.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def plan(folder: Path, shards: int) -> dict[str, float]:
     out, source = folder / f"plan-{shards}", make_source(shards * SAMPLES_PER_SHARD)
     shutil.rmtree(out, ignore_errors=True)
     own = process_memory("VmRSS") / 1e6
-    return measured(lambda: plan_dataset(source, str(out), Options(shard_samples=SAMPLES_PER_SHARD))) | {
-        "of it source MB": own
-    }
+    return measured(
+        lambda: plan_dataset(source, str(out), Options(shard_samples=SAMPLES_PER_SHARD))
+    ) | {"of it source MB": own}
 
 
 def rows(folder: Path, shards: int) -> dict[str, float]:
@@ -75,7 +76,9 @@ def rows(folder: Path, shards: int) -> dict[str, float]:
 def finish_work(folder: Path, shards: int) -> dict[str, float]:
     out, samples = folder / f"finish-{shards}", shards * SAMPLES_PER_SHARD
     shutil.rmtree(out, ignore_errors=True)
-    plan_dataset(small_source(folder / "images", samples), str(out), Options(shard_samples=SAMPLES_PER_SHARD))
+    plan_dataset(
+        small_source(folder / "images", samples), str(out), Options(shard_samples=SAMPLES_PER_SHARD)
+    )
     work(str(out))
     return measured(lambda: finish(str(out), workers=1))
 
@@ -94,7 +97,9 @@ def build(folder: Path, shards: int) -> dict[str, float]:
     import loaders
 
     out = make_dataset(folder, shards, SAMPLES_PER_SHARD)
-    return measured(lambda: loaders.build(out, batch_size=256, transforms="imagenet-train", framework="numpy"))
+    return measured(
+        lambda: loaders.build(out, batch_size=256, transforms="imagenet-train", framework="numpy")
+    )
 
 
 def sample(name: str, folder: Path, shards: int) -> dict[str, float]:
@@ -108,12 +113,18 @@ def sample(name: str, folder: Path, shards: int) -> dict[str, float]:
         "ClassBalancedSampler": ClassBalancedSampler(),
         "PKSampler": PKSampler(64, 4),
     }
-    split, sampler = open_split(make_dataset(folder, shards, SAMPLES_PER_SHARD), "train"), samplers[name]
+    split, sampler = (
+        open_split(make_dataset(folder, shards, SAMPLES_PER_SHARD), "train"),
+        samplers[name],
+    )
     start = time.perf_counter()
     columns = SampleTables(split).columns(sampler.columns, requested_by=name)
     read = time.perf_counter() - start
     arguments = {"samples": split.samples, "batch_size": 256, "world_size": 1, "seed": 0}
-    return measured(lambda: sampler.plan(columns, **arguments).batch(0, 0)) | {"of it source MB": 0.0, "labels s": read}
+    return measured(lambda: sampler.plan(columns, **arguments).batch(0, 0)) | {
+        "of it source MB": 0.0,
+        "labels s": read,
+    }
 
 
 STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
@@ -134,13 +145,26 @@ STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
 
 def main() -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("--work", type=Path, default=Path("/tmp/bench-scale"), help="folder on a disk with hard links")
-    parser.add_argument("--shards", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="of 1,000 samples")
-    parser.add_argument("--plan-shards", type=int, nargs="+", default=[1_000, 10_000], help="for plan and its rows")
-    parser.add_argument("--finish-shards", type=int, nargs="+", default=[20, 100], help="for finish")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("/tmp/bench-scale"),
+        help="folder on a disk with hard links",
+    )
+    parser.add_argument(
+        "--shards", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="of 1,000 samples"
+    )
+    parser.add_argument(
+        "--plan-shards", type=int, nargs="+", default=[1_000, 10_000], help="for plan and its rows"
+    )
+    parser.add_argument(
+        "--finish-shards", type=int, nargs="+", default=[20, 100], help="for finish"
+    )
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=[*STEPS])
     parser.add_argument("--quick", action="store_true", help="10^4 and 10^5 samples")
-    parser.add_argument("--only", type=int, help="measure the one step of --steps in this process, and print JSON")
+    parser.add_argument(
+        "--only", type=int, help="measure the one step of --steps in this process, and print JSON"
+    )
     args = parser.parse_args()
     if args.only:
         print(json.dumps(STEPS[args.steps[0]](args.work, args.only)))
@@ -152,7 +176,8 @@ def main() -> None:
         measurements = {step: measure(args, step) for step in args.steps}
         report.table("Measured", [row for found in measurements.values() for row in found])
         report.table(
-            "Extended by a line", [row for step, found in measurements.items() for row in extended(step, found)]
+            "Extended by a line",
+            [row for step, found in measurements.items() for row in extended(step, found)],
         )
         check(report, measurements)
 
@@ -162,12 +187,24 @@ def measure(args: argparse.Namespace, step: str) -> list[dict[str, Any]]:
     sizes = args.plan_shards if planned else args.finish_shards if step == "finish" else args.shards
     found = []
     for shards in sorted(sizes):
-        command = [sys.executable, __file__, "--work", args.work, "--steps", step, "--only", str(shards)]
+        command = [
+            sys.executable,
+            __file__,
+            "--work",
+            args.work,
+            "--steps",
+            step,
+            "--only",
+            str(shards),
+        ]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
         row = json.loads(done.stdout.splitlines()[-1])
         base = {"step": step, "samples": shards * SAMPLES_PER_SHARD, "shards": shards}
         found.append(base | {"of it source MB": 0.0, "labels s": 0.0} | row)
-        print(f"  {step}, {shards:,} shards: {row['seconds']:.1f} s, {row['peak MB']:,.0f} MB", flush=True)
+        print(
+            f"  {step}, {shards:,} shards: {row['seconds']:.1f} s, {row['peak MB']:,.0f} MB",
+            flush=True,
+        )
     return found
 
 
@@ -180,7 +217,10 @@ def extended(step: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for samples in (10**8, 10**9):
         if samples > two["samples"]:
             ratio = (samples - two["samples"]) / (two["samples"] - one["samples"])
-            values = {key: max(0.0, two[key] + ratio * (two[key] - one[key])) for key in ("seconds", "peak MB")}
+            values = {
+                key: max(0.0, two[key] + ratio * (two[key] - one[key]))
+                for key in ("seconds", "peak MB")
+            }
             rows.append({"step": step, "samples": samples, **values})
     return rows
 

@@ -29,8 +29,12 @@ PACKAGES = (
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options that all benchmarks have."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the results to this file"
+    )
     return parser
 
 
@@ -43,7 +47,10 @@ class Timing:
 
 
 def time_in_turn(
-    sides: Mapping[str, Callable[[], float | None]], *, repeats: int, reset: Callable[[], None] = lambda: None
+    sides: Mapping[str, Callable[[], float | None]],
+    *,
+    repeats: int,
+    reset: Callable[[], None] = lambda: None,
 ) -> dict[str, Timing]:
     """Time every side `repeats` times, in turn, after one round of warm-up.
 
@@ -60,7 +67,9 @@ def time_in_turn(
             start, cpu_start = time.perf_counter(), cpu_seconds()
             seconds = side()
             if repeat:
-                timings[name].seconds.append(time.perf_counter() - start if seconds is None else seconds)
+                timings[name].seconds.append(
+                    time.perf_counter() - start if seconds is None else seconds
+                )
                 timings[name].cpu_seconds.append(cpu_seconds() - cpu_start)
     return timings
 
@@ -97,10 +106,16 @@ class Report:
         if self._json_file is not None and kind is None:
             self._json_file.write_text(json.dumps(self._results, indent=2) + "\n")
 
-    def table(self, title: str, rows: Sequence[Mapping[str, Any]], hidden: Sequence[str] = ()) -> None:
+    def table(
+        self, title: str, rows: Sequence[Mapping[str, Any]], hidden: Sequence[str] = ()
+    ) -> None:
         """Print rows as a table, without the columns that only the JSON file has."""
         print(f"\n{title}")
-        print(format_table([{key: value for key, value in row.items() if key not in hidden} for row in rows]))
+        print(
+            format_table(
+                [{key: value for key, value in row.items() if key not in hidden} for row in rows]
+            )
+        )
         sys.stdout.flush()
         self._results["tables"].append({"title": title, "rows": [dict(row) for row in rows]})
 
@@ -117,7 +132,9 @@ class Report:
         self.table(title, rows, hidden=["repeats"])
 
     def ratios(self, timings: Mapping[str, Timing], ratios: Sequence[tuple[str, str, str]]) -> None:
-        """Compare pairs of sides: how many times as fast the first is as the second. The third item names the target.
+        """Compare pairs of sides: how many times as fast the first is as the second.
+
+        The third item names the target.
 
         Compares runs that followed each other, because a slow moment of the machine affects both.
         """
@@ -125,7 +142,9 @@ class Report:
             if left in timings and right in timings:
                 one, other = timings[left], timings[right]
                 pairs = sorted(b / a for a, b in zip(one.seconds, other.seconds, strict=True))
-                cpu = statistics.median(other.cpu_seconds) / max(statistics.median(one.cpu_seconds), 1e-9)
+                cpu = statistics.median(other.cpu_seconds) / max(
+                    statistics.median(one.cpu_seconds), 1e-9
+                )
                 note = f"pairs {pairs[0]:.2f} to {pairs[-1]:.2f}, by CPU time {cpu:.2f}"
                 self.check(f"{left} / {right}", statistics.median(pairs), target, note)
 
@@ -133,13 +152,28 @@ class Report:
         """Print a value beside its target, if it has one."""
         if target is None:
             print(f"{name}: {format_value(value)}" + (f" ({note})" if note else ""), flush=True)
-            self._results["checks"].append({"name": name, "value": value, "target": None, "note": note})
+            self._results["checks"].append(
+                {"name": name, "value": value, "target": None, "note": note}
+            )
             return
         ((bound, limit),) = self._targets[target].items()
         met = value >= limit if bound == "min" else value <= limit
-        verdict = f"target: at {'least' if bound == 'min' else 'most'} {limit:g}, {'met' if met else 'MISSED'}"
-        print(f"{name}: {format_value(value)} ({'; '.join(filter(None, [note, verdict]))})", flush=True)
-        check = {"name": name, "value": value, "target": target, bound: limit, "met": met, "note": note}
+        verdict = (
+            f"target: at {'least' if bound == 'min' else 'most'} {limit:g},"
+            f" {'met' if met else 'MISSED'}"
+        )
+        print(
+            f"{name}: {format_value(value)} ({'; '.join(filter(None, [note, verdict]))})",
+            flush=True,
+        )
+        check = {
+            "name": name,
+            "value": value,
+            "target": target,
+            bound: limit,
+            "met": met,
+            "note": note,
+        }
         self._results["checks"].append(check)
 
 
@@ -148,7 +182,8 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     cells = [list(rows[0]), *([format_value(value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
-        f"  {first:{widths[0]}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
+        f"  {first:{widths[0]}}"
+        + "".join(f"  {cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
         for first, *rest in cells
     )
 
@@ -158,14 +193,22 @@ def format_value(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
+        return (
+            f"{value:,.0f}"
+            if abs(value) >= 100
+            else f"{value:.1f}"
+            if abs(value) >= 10
+            else f"{value:.3f}"
+        )
     return str(value)
 
 
 def machine() -> dict[str, Any]:
     """Return the CPU's model, the usable cores, the memory in GB, and the GPUs."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": model or platform.machine(),

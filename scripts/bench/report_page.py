@@ -2,9 +2,10 @@
 
     python scripts/bench/report_page.py --images PHOTOS/ --work /dev/shm/bench-report
 
-The photographs are converted once. Larger datasets have the same shard under many names (hard links) with a sample
-table of its own for each, so that a million images need no more disk than a thousand. Memory is the largest sum over
-all processes of the command, with shared pages divided (PSS).
+The photographs are converted once. Larger datasets have the same shard under many names (hard
+links) with a sample table of its own for each, so that a million images need no more disk than a
+thousand. Memory is the largest sum over all processes of the command, with shared pages divided
+(PSS).
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def make_dataset(base: Path, out: Path, shards: int) -> None:
         os.link(base / original.name, out / files["shard"])
         os.link(base / original.index.name, out / files["index"])
         # Half of the classes have few images.
-        labels = np.minimum(rng.integers(0, CLASSES, len(table)), rng.integers(0, CLASSES, len(table)))
+        labels = np.minimum(
+            rng.integers(0, CLASSES, len(table)), rng.integers(0, CLASSES, len(table))
+        )
         columns = {
             "key": pa.array([f"{number * len(table) + row:08d}" for row in range(len(table))]),
             "label": pa.array(labels),
@@ -64,14 +67,29 @@ def make_dataset(base: Path, out: Path, shards: int) -> None:
         shard, index, rows = (File(name, sizes[kind], None) for kind, name in files.items())
         made.append(Shard(shard, len(table), index, rows))
     classes = tuple(f"class {label:04d}" for label in range(CLASSES))
-    whole = replace(manifest, classes=classes, splits=(Split("train", tuple(made)),), rejected=None, creator="index")
+    whole = replace(
+        manifest,
+        classes=classes,
+        splits=(Split("train", tuple(made)),),
+        rejected=None,
+        creator="index",
+    )
     (out / MANIFEST_NAME).write_bytes(manifest_bytes(whole))
 
 
 def run(dataset: Path, *options: str) -> dict[str, Any]:
     """Run the command; return its seconds, its peak memory in bytes, and the bytes of the page."""
     page = dataset.with_suffix(".html")
-    command = [sys.executable, "-m", "dataprep", "report", str(dataset), "--out", str(page), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "dataprep",
+        "report",
+        str(dataset),
+        "--out",
+        str(page),
+        *options,
+    ]
     start, cpu_start, peak = time.perf_counter(), cpu_seconds(), 0
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     while process.poll() is None:
@@ -81,7 +99,12 @@ def run(dataset: Path, *options: str) -> dict[str, Any]:
     if process.returncode:
         raise SystemExit(f"dataprep report ended with status {process.returncode}")
     cpu = cpu_seconds() - cpu_start
-    return {"seconds": seconds, "CPU seconds": cpu, "peak MB": peak / 1e6, "page MB": page.stat().st_size / 1e6}
+    return {
+        "seconds": seconds,
+        "CPU seconds": cpu,
+        "peak MB": peak / 1e6,
+        "page MB": page.stat().st_size / 1e6,
+    }
 
 
 def memory_of_session(session: int) -> int:
@@ -91,7 +114,9 @@ def memory_of_session(session: int) -> int:
         try:
             if folder.name.isdigit() and os.getsid(int(folder.name)) == session:
                 line = next(
-                    text for text in (folder / "smaps_rollup").read_text().splitlines() if text.startswith("Pss:")
+                    text
+                    for text in (folder / "smaps_rollup").read_text().splitlines()
+                    if text.startswith("Pss:")
                 )
                 total += int(line.split()[1]) * 1024
         except (OSError, StopIteration):  # the process ended
@@ -102,9 +127,13 @@ def memory_of_session(session: int) -> int:
 def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of JPEGs")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-report"), help="folder for the files")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench-report"), help="folder for the files"
+    )
     parser.add_argument("--shard", type=int, default=1000, help="images per shard")
-    parser.add_argument("--counts", type=int, nargs="+", default=[10_000, 1_000_000], help="images of the datasets")
+    parser.add_argument(
+        "--counts", type=int, nargs="+", default=[10_000, 1_000_000], help="images of the datasets"
+    )
     args = parser.parse_args()
     shutil.rmtree(args.work, ignore_errors=True)
     with Report("report_page", args.json) as report:

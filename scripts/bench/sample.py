@@ -3,18 +3,21 @@
     python scripts/bench/sample.py --images PHOTOS/ --count 20000                     # reading alone, from memory
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --load              # with imagenet-train
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --cold --work /some/disk
-    python scripts/bench/sample.py --images PHOTOS/ --load --stores encoded 256 raw --samplers ShuffledSampler
+    python scripts/bench/sample.py --images PHOTOS/ --load --stores encoded 256 raw --samplers
+    ShuffledSampler
 
-The last command compares DALI's native reader, which shuffles within a buffer, with a ShuffledSampler, for each store
-and format: full-size images, images resized to 256, and raw pixels. It prints the ratio of the rates, with the range of
-the pairs of runs that followed each other.
+The last command compares DALI's native reader, which shuffles within a buffer, with a
+ShuffledSampler, for each store and format: full-size images, images resized to 256, and raw pixels.
+It prints the ratio of the rates, with the range of the pairs of runs that followed each other.
 
-Reading alone passes the encoded images to a DALI operator that reads their headers and does not decode; with --out DALI
-also copies them to its outputs. With --cold each measurement runs in a new process, after the shards were dropped from
-the page cache; every byte is copied, and the disk itself is measured by reading the shards from end to end. "Main
-thread" is the CPU time of the thread that trains: it calls the sampler, locates the images and passes them to DALI.
+Reading alone passes the encoded images to a DALI operator that reads their headers and does not
+decode; with --out DALI also copies them to its outputs. With --cold each measurement runs in a new
+process, after the shards were dropped from the page cache; every byte is copied, and the disk
+itself is measured by reading the shards from end to end. "Main thread" is the CPU time of the
+thread that trains: it calls the sampler, locates the images and passes them to DALI.
 
-Reading alone has no public interface, so this benchmark builds DALI pipelines from the readers in `loaders.dali`.
+Reading alone has no public interface, so this benchmark builds DALI pipelines from the readers in
+`loaders.dali`.
 """
 
 from __future__ import annotations
@@ -57,7 +60,9 @@ def samplers(count: int, batch_size: int) -> dict[str, Any]:
     return {
         "ShuffledSampler": loaders.ShuffledSampler(),
         "ClassBalancedSampler": loaders.ClassBalancedSampler(),
-        "PKSampler": loaders.PKSampler(batch_size // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=count // batch_size),
+        "PKSampler": loaders.PKSampler(
+            batch_size // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=count // batch_size
+        ),
     }
 
 
@@ -94,15 +99,30 @@ class Side:
 def read(split: OpenSplit, sampler: Any, batch_size: int, threads: int, out: bool) -> Side:
     """Read without decoding, on one rank."""
     pipeline = dali.Pipeline(
-        batch_size=batch_size, num_threads=threads, device_id=None, prefetch_queue_depth=PREFETCH, exec_dynamic=True
+        batch_size=batch_size,
+        num_threads=threads,
+        device_id=None,
+        prefetch_queue_depth=PREFETCH,
+        exec_dynamic=True,
     )
     if sampler is None:
         order = StoredOrder(split.samples, Ranks(), batch_size, "drop", shuffle=True)
-        make = partial(read_stored, split, order, seed=1, shard_seed=1, started=0, with_label=False, with_source=False)
+        make = partial(
+            read_stored,
+            split,
+            order,
+            seed=1,
+            shard_seed=1,
+            started=0,
+            with_label=False,
+            with_source=False,
+        )
     else:
         tables = SampleTables(split)
         columns = tables.columns(sampler.columns, requested_by="a sampler")
-        plan = sampler.plan(columns, samples=split.samples, batch_size=batch_size, world_size=1, seed=1)
+        plan = sampler.plan(
+            columns, samples=split.samples, batch_size=batch_size, world_size=1, seed=1
+        )
         planned = PlannedOrder(plan, split.samples, Ranks(), batch_size, "drop", "")
         make = partial(read_planned, planned, Records(split, tables), started=0, prefetch=PREFETCH)
     with pipeline:
@@ -131,7 +151,9 @@ def read_alone(args: argparse.Namespace) -> float:
         run: Callable[[], None] = partial(read_through, folder)
     else:
         sampler = {NATIVE: None, **samplers(args.count, args.batch_size)}[name]
-        run = read(open_split(folder, "train"), sampler, args.batch_size, args.threads, out=True).run
+        run = read(
+            open_split(folder, "train"), sampler, args.batch_size, args.threads, out=True
+        ).run
     drop_pages(shard_files(folder))
     start = time.perf_counter()
     run()
@@ -173,7 +195,9 @@ def measure(report: Report, args: argparse.Namespace, fmt: str, store: str) -> N
     folder = make_shards(args.images, args.work, fmt, store, args.count)
     split = open_split(folder, "train")
     every = {NATIVE: None, **samplers(args.count, args.batch_size)}
-    every = {name: sampler for name, sampler in every.items() if name == NATIVE or name in args.samplers}
+    every = {
+        name: sampler for name, sampler in every.items() if name == NATIVE or name in args.samplers
+    }
     names = [name for name in every if name != NATIVE]
     cached = "not in the page cache" if args.cold else "in memory"
     title = f"{store}, {fmt}, {'loading' if args.load else 'reading'}, {cached}"
@@ -184,19 +208,34 @@ def measure(report: Report, args: argparse.Namespace, fmt: str, store: str) -> N
         report.ratios(timings, [(name, DISK, "cold") for name in names])
         return
     if args.load:
-        sides = {name: load(folder, sampler, args.batch_size, args.device) for name, sampler in every.items()}
-        sides[TOLERANT] = load(folder, loaders.ShuffledSampler(), args.batch_size, args.device, on_error="skip")
+        sides = {
+            name: load(folder, sampler, args.batch_size, args.device)
+            for name, sampler in every.items()
+        }
+        sides[TOLERANT] = load(
+            folder, loaders.ShuffledSampler(), args.batch_size, args.device, on_error="skip"
+        )
     else:
-        sides = {name: read(split, sampler, args.batch_size, args.threads, args.out) for name, sampler in every.items()}
+        sides = {
+            name: read(split, sampler, args.batch_size, args.threads, args.out)
+            for name, sampler in every.items()
+        }
     timings = time_in_turn(sides, repeats=args.repeats)
     report.rates(title, timings, split.samples)
-    report.ratios(timings, [(name, NATIVE, "loading" if args.load else "reading") for name in names])
+    report.ratios(
+        timings, [(name, NATIVE, "loading" if args.load else "reading") for name in names]
+    )
     if args.load and "ShuffledSampler" in names:
         report.ratios(timings, [(TOLERANT, "ShuffledSampler", "tolerant")])
     for name, side in sides.items():
         share = statistics.median(side.main_thread[1:]) / split.samples * 1e6
-        # DALI's own reader needs the main thread for nothing but the calls, so it is what to compare with.
-        report.check(f"{name}, us of the main thread per sample", share, None if name == NATIVE else "main_thread_us")
+        # DALI's own reader needs the main thread for nothing but the calls, so it is what to
+        # compare with.
+        report.check(
+            f"{name}, us of the main thread per sample",
+            share,
+            None if name == NATIVE else "main_thread_us",
+        )
 
 
 def parse() -> argparse.Namespace:
@@ -204,9 +243,17 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=20_000, help="samples")
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards"
+    )
     parser.add_argument("--formats", nargs="+", default=["tfrecord", "webdataset"])
-    parser.add_argument("--stores", nargs="+", choices=list(STORES), default=["encoded"], help="how images are stored")
+    parser.add_argument(
+        "--stores",
+        nargs="+",
+        choices=list(STORES),
+        default=["encoded"],
+        help="how images are stored",
+    )
     parser.add_argument(
         "--samplers",
         nargs="+",
@@ -217,10 +264,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--load", action="store_true", help="also decode and augment")
-    parser.add_argument("--device", default="auto", choices=["auto", "gpu", "cpu"], help="for --load")
-    parser.add_argument("--out", action="store_true", help="without --load: also copy the images to DALI's outputs")
+    parser.add_argument(
+        "--device", default="auto", choices=["auto", "gpu", "cpu"], help="for --load"
+    )
+    parser.add_argument(
+        "--out", action="store_true", help="without --load: also copy the images to DALI's outputs"
+    )
     parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--cold", action="store_true", help="drop the shards from the page cache each time")
+    parser.add_argument(
+        "--cold", action="store_true", help="drop the shards from the page cache each time"
+    )
     return parser.parse_args()
 
 

@@ -3,12 +3,13 @@
     python scripts/bench/samplers.py
     python scripts/bench/samplers.py --samples 1000000 --identities 1000 --world-size 8
 
-Each sampler runs in a new process, on random columns. `plan` is the time to make the plan. `epoch` is the time of the
-first batch, which computes the order of its epoch. `CPU` is the CPU time of both, which is less than the wall-clock
-time if the machine is busy. `next` is the time of the first batch of the second epoch. `peak` is the peak memory of the
-process without the columns. `kept` is the memory that the process still uses with two epochs planned. A batch is a
-global batch, of all ranks; batches are requested in order, as a loader does. `epoch mean` spreads the time of an
-epoch's order over its batches.
+Each sampler runs in a new process, on random columns. `plan` is the time to make the plan. `epoch`
+is the time of the first batch, which computes the order of its epoch. `CPU` is the CPU time of
+both, which is less than the wall-clock time if the machine is busy. `next` is the time of the first
+batch of the second epoch. `peak` is the peak memory of the process without the columns. `kept` is
+the memory that the process still uses with two epochs planned. A batch is a global batch, of all
+ranks; batches are requested in order, as a loader does. `epoch mean` spreads the time of an epoch's
+order over its batches.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(args.seed)
     ranges = {"identity": args.identities, "camera": args.cameras, "width": 4000, "height": 4000}
     columns = {
-        column: rng.integers(0, ranges[column], args.samples, dtype=args.dtype) for column in SAMPLERS[name].columns
+        column: rng.integers(0, ranges[column], args.samples, dtype=args.dtype)
+        for column in SAMPLERS[name].columns
     }
     before = process_memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # Reset the peak.
@@ -84,11 +86,15 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=10_000_000)
     parser.add_argument("--identities", type=int, default=100_000)
     parser.add_argument("--cameras", type=int, default=6)
-    parser.add_argument("--dtype", default="int64", choices=["int32", "int64"], help="dtype of the columns")
+    parser.add_argument(
+        "--dtype", default="int64", choices=["int32", "int64"], help="dtype of the columns"
+    )
     parser.add_argument("--world-size", type=int, default=1)
     parser.add_argument("--batches", type=int, default=5_000, help="batches to time")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=SAMPLERS, help="measure this sampler in this process, and print JSON")
+    parser.add_argument(
+        "--only", choices=SAMPLERS, help="measure this sampler in this process, and print JSON"
+    )
     args = parser.parse_args()
     if args.only:
         print(json.dumps(measure(args.only, args)))
@@ -97,15 +103,23 @@ def main() -> None:
         rows = []
         for name in SAMPLERS:
             command = [sys.executable, __file__, *sys.argv[1:], "--only", name]
-            rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+            rows.append(
+                json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            )
         report.table(
-            f"{args.samples:,} samples, {args.identities:,} identities, {args.world_size} ranks of 256 samples", rows
+            f"{args.samples:,} samples, {args.identities:,} identities, {args.world_size} ranks of"
+            " 256 samples",
+            rows,
         )
         report.check(
-            "slowest plan and first epoch, s", max(row["plan s"] + row["epoch s"] for row in rows), "plan_seconds"
+            "slowest plan and first epoch, s",
+            max(row["plan s"] + row["epoch s"] for row in rows),
+            "plan_seconds",
         )
         report.check("largest peak, MB", max(row["peak MB"] for row in rows), "peak_mb")
-        report.check("slowest batch over an epoch, ms", max(row["epoch mean ms"] for row in rows), "batch_ms")
+        report.check(
+            "slowest batch over an epoch, ms", max(row["epoch mean ms"] for row in rows), "batch_ms"
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Inputs of `plan_scale.py`: a source of any number of samples, and a dataset of any number of shards.
 
-The dataset has few different shards. Each of them, with its index and its table, has many names (hard links), so a
-hundred million samples take a few megabytes of disk, and an inode for each name is not needed. The manifest is an
-ordinary one, and the code that is measured opens the dataset as any other.
+The dataset has few different shards. Each of them, with its index and its table, has many names
+(hard links), so a hundred million samples take a few megabytes of disk, and an inode for each name
+is not needed. The manifest is an ordinary one, and the code that is measured opens the dataset as
+any other.
 """
 
 from __future__ import annotations
@@ -45,8 +46,12 @@ def small_source(folder: Path, samples: int) -> Source:
         Image.fromarray(random.integers(0, 256, (16, 16, 3), np.uint8)).save(path)
         sizes.append(path.stat().st_size)
     rows = np.arange(samples)
-    paths = pa.array([f"{number:02d}.jpg" for number in range(100)], pa.large_string()).take(pa.array(rows % 100))
-    return _source(str(folder), paths, (rows % CLASSES).astype(np.int32), np.array(sizes, np.int64)[rows % 100])
+    paths = pa.array([f"{number:02d}.jpg" for number in range(100)], pa.large_string()).take(
+        pa.array(rows % 100)
+    )
+    return _source(
+        str(folder), paths, (rows % CLASSES).astype(np.int32), np.array(sizes, np.int64)[rows % 100]
+    )
 
 
 def _source(root: str, paths: pa.Array, labels: np.ndarray, sizes: np.ndarray) -> Source:
@@ -84,10 +89,14 @@ def make_dataset(work: Path, shards: int, samples: int) -> Path:
     few = work / f"different-{samples}"
     count = max(4, -(-shards // MAX_LINKS))
     shutil.rmtree(few, ignore_errors=True)
-    convert_dataset(small_source(work / "images", count * samples), str(few), Options(shard_samples=samples))
+    convert_dataset(
+        small_source(work / "images", count * samples), str(few), Options(shard_samples=samples)
+    )
     manifest = read_manifest(few)
     linked = _linked(few, out, manifest.splits[0].shards, shards)
-    for name, content in manifest_files(replace(manifest, splits=(Split("train", linked),))).items():
+    for name, content in manifest_files(
+        replace(manifest, splits=(Split("train", linked),))
+    ).items():
         (out / name).write_bytes(content)
     return out
 

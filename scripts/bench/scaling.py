@@ -2,15 +2,18 @@
 
     python scripts/bench/scaling.py --photos PHOTOS/
 
-PHOTOS is a folder of JPEGs, at any depth; ImageNet's have 110 KB. They are read as they are, and enlarged to JPEGs of
-3840x2160 pixels and about 900 KB. Both become JPEGs of 256 pixels or raw pixels, in one shard and in many; the images
-as they are are also copied. With N processes, N times as many images are converted as with one, for about `--seconds`.
-A rate includes everything: the start of the processes, scan, plan, checksums, reading back, index, table and manifest.
+PHOTOS is a folder of JPEGs, at any depth; ImageNet's have 110 KB. They are read as they are, and
+enlarged to JPEGs of 3840x2160 pixels and about 900 KB. Both become JPEGs of 256 pixels or raw
+pixels, in one shard and in many; the images as they are are also copied. With N processes, N times
+as many images are converted as with one, for about `--seconds`. A rate includes everything: the
+start of the processes, scan, plan, checksums, reading back, index, table and manifest.
 
-The efficiency of N processes is their rate, divided by N times the rate of one. Cores that share caches, memory and
-power are slower together: `N commands of one worker`, which share nothing but the machine, show how much.
+The efficiency of N processes is their rate, divided by N times the rate of one. Cores that share
+caches, memory and power are slower together: `N commands of one worker`, which share nothing but
+the machine, show how much.
 
-On 16 cores it takes about 5 minutes and 15 GB in --work, a folder in memory if there is one of that size.
+On 16 cores it takes about 5 minutes and 15 GB in --work, a folder in memory if there is one of that
+size.
 """
 
 from __future__ import annotations
@@ -44,7 +47,10 @@ MAX_BYTES = 6 << 30
 
 @dataclass(frozen=True)
 class Case:
-    """What is converted to what. `target` names the lowest efficiency, `guess` is a rate to begin with."""
+    """What is converted to what.
+
+    `target` names the lowest efficiency, `guess` is a rate to begin with.
+    """
 
     name: str
     source: str
@@ -67,7 +73,10 @@ CASES = (
 
 
 def make_originals(photos: list[Path], folder: Path, different: int) -> dict[str, list[Path]]:
-    """Copy the photographs to the folder, and enlarge some of them; return the files of each kind."""
+    """Copy the photographs to the folder, and enlarge some of them.
+
+    Return the files of each kind.
+    """
     kinds: dict[str, list[Path]] = {"photos": [], "4k": []}
     for kind in kinds:
         (folder / kind).mkdir(parents=True)
@@ -75,7 +84,9 @@ def make_originals(photos: list[Path], folder: Path, different: int) -> dict[str
         kinds["photos"].append(folder / "photos" / f"{number}.jpg")
         shutil.copyfile(photo, kinds["photos"][-1])
     with multiprocessing.get_context("spawn").Pool(min(default_workers(), different)) as pool:
-        for number, data in enumerate(pool.imap(enlarge, photos[:: max(1, len(photos) // different)][:different])):
+        for number, data in enumerate(
+            pool.imap(enlarge, photos[:: max(1, len(photos) // different)][:different])
+        ):
             kinds["4k"].append(folder / "4k" / f"{number}.jpg")
             kinds["4k"][-1].write_bytes(data)
     return kinds
@@ -91,7 +102,10 @@ def link_images(originals: list[Path], src: Path, count: int) -> None:
     for number in range(min(CLASSES, count)):
         (src / f"class{number:04d}").mkdir(parents=True)
     for number in range(count):
-        os.link(originals[number % len(originals)], src / f"class{number % CLASSES:04d}" / f"{number:08d}.jpg")
+        os.link(
+            originals[number % len(originals)],
+            src / f"class{number % CLASSES:04d}" / f"{number:08d}.jpg",
+        )
 
 
 # --- sides ---------------------------------------------------------------------------------------
@@ -101,17 +115,36 @@ def convert(src: Path, out: Path, case: Case, workers: int, shard_samples: int) 
     engine = LocalEngine(workers)
     engine.start("dataprep.shards.write")  # as the command does, while the source is scanned
     members = {field: getattr(case.options, field) for field in ("downscale", "raw")}
-    convert_dataset(read_source(str(src)), str(out), Options(shard_samples=shard_samples, **members), engine=engine)
+    convert_dataset(
+        read_source(str(src)),
+        str(out),
+        Options(shard_samples=shard_samples, **members),
+        engine=engine,
+    )
 
 
 def convert_apart(src: Path, out: Path, case: Case, workers: int, count: int) -> None:
-    """Run `workers` commands of one worker each. Every one converts all of `src`, which has its share of images."""
-    command = [sys.executable, "-m", "dataprep", "convert", "--src", src, "--workers", "1", *case.flags]
+    """Run `workers` commands of one worker each.
+
+    Every one converts all of `src`, which has its share of images.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "dataprep",
+        "convert",
+        "--src",
+        src,
+        "--workers",
+        "1",
+        *case.flags,
+    ]
     command += ["--samples-per-shard", count]
     out.mkdir()
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     running = [
-        subprocess.Popen([*map(str, command), "--out", str(out / str(number))], **pipes) for number in range(workers)
+        subprocess.Popen([*map(str, command), "--out", str(out / str(number))], **pipes)
+        for number in range(workers)
     ]
     if any(process.wait() for process in running):
         raise SystemExit(f"a command failed: {command}")
@@ -140,19 +173,33 @@ def measure(report: Report, case: Case, originals: list[Path], args: argparse.Na
             seconds, cpu = timed(partial(convert, src, out, case, workers, per_shard), out)
             rates[workers] = count / seconds
             guess = max(guess, rates[workers] / workers) if workers == 1 else guess
-            rows.append(row(f"{workers} workers", count, seconds, cpu, rates[workers] / workers / rates[1]))
+            rows.append(
+                row(f"{workers} workers", count, seconds, cpu, rates[workers] / workers / rates[1])
+            )
         most = args.workers[-1]
         if shards == "one shard" and most > 1:
             count = max(1, min(int(guess * args.seconds), int(MAX_BYTES / size / most)))
             link_images(originals, src, count)
             seconds, cpu = timed(partial(convert_apart, src, out, case, most, count), out)
             apart = count * most / seconds
-            rows.append(row(f"{most} commands of one worker", count * most, seconds, cpu, apart / most / rates[1]))
+            rows.append(
+                row(
+                    f"{most} commands of one worker",
+                    count * most,
+                    seconds,
+                    cpu,
+                    apart / most / rates[1],
+                )
+            )
         report.table(f"{case.name}, {shards}", rows)
         if case.target and most > 1:
             name = f"{case.name}, {shards}: efficiency of {most} workers"
             report.check(name, rates[most] / most / rates[1], case.target)
-            report.check(f"{case.name}, {shards}: {most} workers / {most} commands", rates[most] / apart, "commands")
+            report.check(
+                f"{case.name}, {shards}: {most} workers / {most} commands",
+                rates[most] / apart,
+                "commands",
+            )
 
 
 def row(name: str, count: int, seconds: float, cpu: float, efficiency: float) -> dict[str, object]:
@@ -173,11 +220,20 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--photos", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--workers", type=int, nargs="+", default=powers_of_two(default_workers()))
-    parser.add_argument("--seconds", type=float, default=4.0, help="approximate time of one measurement")
-    parser.add_argument("--different", type=int, default=16, help="different 4K images")
-    parser.add_argument("--work", type=Path, help="new folder  [default: in memory if there is room, else on the disk]")
     parser.add_argument(
-        "--only", nargs="+", default=[""], help="measure only the cases that contain one of these words"
+        "--seconds", type=float, default=4.0, help="approximate time of one measurement"
+    )
+    parser.add_argument("--different", type=int, default=16, help="different 4K images")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        help="new folder  [default: in memory if there is room, else on the disk]",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[""],
+        help="measure only the cases that contain one of these words",
     )
     args = parser.parse_args()
     args.workers = sorted({1, *args.workers})
@@ -186,7 +242,9 @@ def main() -> None:
     try:
         with Report("scaling", args.json) as report:
             print(f"in {args.work}")
-            originals = make_originals(photographs(args.photos), args.work / "originals", args.different)
+            originals = make_originals(
+                photographs(args.photos), args.work / "originals", args.different
+            )
             for case in cases:
                 measure(report, case, originals[case.source], args)
     finally:

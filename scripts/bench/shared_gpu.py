@@ -2,11 +2,13 @@
 
     python scripts/bench/shared_gpu.py --images PHOTOS/ --processes 1 6 14
     python scripts/bench/shared_gpu.py --images PHOTOS/ --processes 14 --queues 8 32
-    python scripts/bench/shared_gpu.py --images PHOTOS/ --count 64 --batch-size 8 --device cpu --processes 2
+    python scripts/bench/shared_gpu.py --images PHOTOS/ --count 64 --batch-size 8 --device cpu
+    --processes 2
 
-The sides are `loaders.build` and a DALI pipeline by hand; both read, decode and resize. An image is wrong if it
-differs by more than four levels of 255 on average; less is the difference between two JPEG decoders. `--queues` are
-values of CUDA_DEVICE_MAX_CONNECTIONS. A process that fails is counted, with the last line of its errors.
+The sides are `loaders.build` and a DALI pipeline by hand; both read, decode and resize. An image is
+wrong if it differs by more than four levels of 255 on average; less is the difference between two
+JPEG decoders. `--queues` are values of CUDA_DEVICE_MAX_CONNECTIONS. A process that fails is
+counted, with the last line of its errors.
 """
 
 from __future__ import annotations
@@ -74,11 +76,17 @@ def batches_by_hand(args: argparse.Namespace) -> Iterator[torch.Tensor]:
         yield from_dlpack(images.as_tensor())
 
 
-SIDES: dict[str, Callable[[argparse.Namespace], Iterator[torch.Tensor]]] = {OURS: our_batches, HAND: batches_by_hand}
+SIDES: dict[str, Callable[[argparse.Namespace], Iterator[torch.Tensor]]] = {
+    OURS: our_batches,
+    HAND: batches_by_hand,
+}
 
 
 def count_different(batch: torch.Tensor, expected: torch.Tensor) -> tuple[int, int]:
-    """Return how many images of a batch are wrong, and how many differ by less; both are uint8 [B, H, W, C]."""
+    """Return how many images of a batch are wrong, and how many differ by less.
+
+    Both are uint8 [B, H, W, C].
+    """
     difference = (batch.float() - expected.float()).abs().mean((1, 2, 3))
     wrong = int((difference > TOLERANCE).sum())
     return wrong, int((difference > 0).sum()) - wrong
@@ -89,7 +97,9 @@ def run_process(args: argparse.Namespace) -> None:
     batches, file = SIDES[args.side](args), expected_file(args)
     epoch = args.count // args.batch_size
     if args.alone:
-        np.save(file, torch.stack([batch.cpu() for batch in itertools.islice(batches, epoch)]).numpy())
+        np.save(
+            file, torch.stack([batch.cpu() for batch in itertools.islice(batches, epoch)]).numpy()
+        )
         return
     expected = torch.from_numpy(np.load(file)).to("cuda" if args.device == "gpu" else "cpu")
     following = zip(batches, itertools.cycle(expected), strict=False)
@@ -108,14 +118,21 @@ def run_process(args: argparse.Namespace) -> None:
 
 
 def expected_file(args: argparse.Namespace) -> Path:
-    file: Path = args.work / f"expected-{list(SIDES).index(args.side)}-{args.device}-{args.count}-{args.batch_size}.npy"
+    file: Path = (
+        args.work
+        / f"expected-{list(SIDES).index(args.side)}-{args.device}-{args.count}-{args.batch_size}.npy"
+    )
     return file
 
 
 def start_process(side: str, queues: int, *arguments: str) -> subprocess.Popen[str]:
     """Start this command as one of the processes that share the GPU."""
     command = [sys.executable, *sys.argv, "--side", side, *arguments]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
     environment = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": str(queues)}
     return subprocess.Popen(command, text=True, env=environment, **pipes)
 
@@ -140,7 +157,10 @@ def measure(side: str, processes: int, queues: int) -> dict[str, Any]:
         output, errors = process.communicate()
         if process.returncode:
             total["failed"] += 1
-            print(f"{side}, a process of {processes}: {(errors.splitlines() or ['no message'])[-1]}", file=sys.stderr)
+            print(
+                f"{side}, a process of {processes}: {(errors.splitlines() or ['no message'])[-1]}",
+                file=sys.stderr,
+            )
             continue
         for name, count in json.loads(output).items():
             total[name] += count
@@ -150,13 +170,21 @@ def measure(side: str, processes: int, queues: int) -> dict[str, Any]:
 def parse() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=512, help="images of the dataset; a multiple of the batch size")
+    parser.add_argument(
+        "--count", type=int, default=512, help="images of the dataset; a multiple of the batch size"
+    )
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-shared"), help="folder in memory")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench-shared"), help="folder in memory"
+    )
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 6, 14])
-    parser.add_argument("--queues", type=int, nargs="+", default=[32], help="hardware queues of a process")
+    parser.add_argument(
+        "--queues", type=int, nargs="+", default=[32], help="hardware queues of a process"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="duration of each comparison")
-    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -178,7 +206,9 @@ def main() -> None:
             _, errors = alone.communicate()
             if alone.returncode:
                 raise SystemExit(errors)
-            rows += [measure(side, *each) for each in itertools.product(args.processes, args.queues)]
+            rows += [
+                measure(side, *each) for each in itertools.product(args.processes, args.queues)
+            ]
         report.table(f"Batches of {args.batch_size}, {args.seconds:g} s each", rows)
         report.check("wrong images", sum(row["wrong"] for row in rows), "wrong")
         report.check("failed processes", sum(row["failed"] for row in rows), "failed")

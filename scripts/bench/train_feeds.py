@@ -37,7 +37,9 @@ class Feed:
 
 def cached_feed(batch: Any) -> Feed:
     """Return a feed that repeats a copy of one batch."""
-    return Feed(itertools.repeat(tuple(each.clone(memory_format=torch.preserve_format) for each in batch)))
+    return Feed(
+        itertools.repeat(tuple(each.clone(memory_format=torch.preserve_format) for each in batch))
+    )
 
 
 def make_sides(
@@ -75,8 +77,12 @@ def hand_feed(dataset: Path, args: argparse.Namespace) -> Iterator[Feed]:
     """Open a DALI pipeline with our loader's options and DALI's own reader, without a line of Python per batch."""
     with open_loader(dataset, args) as loader:
         options = loader.options
-    side = by_hand(dataset, argparse.Namespace(**vars(args), batches=1, min_seconds=0.0), options, layout="HWC")
-    yield Feed(((images.permute(0, 3, 1, 2), labels) for images, labels in side.iterator), side.prefetch)
+    side = by_hand(
+        dataset, argparse.Namespace(**vars(args), batches=1, min_seconds=0.0), options, layout="HWC"
+    )
+    yield Feed(
+        ((images.permute(0, 3, 1, 2), labels) for images, labels in side.iterator), side.prefetch
+    )
 
 
 @contextmanager
@@ -89,14 +95,18 @@ def torchvision_feed(
 
     # The workers fork from a server that has imported what they need, and not this program.
     multiprocessing.set_forkserver_preload(["torchvision.transforms.v2"])
-    transforms: Any = importlib.import_module("torchvision.transforms" + (".v2" if version == "v2" else ""))
+    transforms: Any = importlib.import_module(
+        "torchvision.transforms" + (".v2" if version == "v2" else "")
+    )
     crop = [transforms.RandomResizedCrop(224, antialias=True), transforms.RandomHorizontalFlip()]
     convert = (
         [transforms.ToImage(), transforms.ToDtype(torch.float32, scale=True)]
         if version == "v2"
         else [transforms.ToTensor()]
     )
-    data = ImageFolder(str(folder), transforms.Compose([*crop, *convert, transforms.Normalize(MEAN, STD)]))
+    data = ImageFolder(
+        str(folder), transforms.Compose([*crop, *convert, transforms.Normalize(MEAN, STD)])
+    )
     loader = DataLoader(
         data, args.batch_size, sampler=RandomSampler(data, num_samples=len(data) * 10_000), num_workers=workers,
         pin_memory=device.type == "cuda", multiprocessing_context="forkserver" if workers else None,

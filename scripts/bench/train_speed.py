@@ -1,16 +1,18 @@
 """Training: a model fed by `loaders.build`, by torchvision's DataLoader, and by one batch that is already on the GPU.
 
     python scripts/bench/train_speed.py --images PHOTOS/ --models resnet50 --batch-sizes 256
-    python scripts/bench/train_speed.py --images PHOTOS/ --batch-sizes 64 --torchvision v1 v2 --workers 12 16
-    torchrun --nproc-per-node 2 scripts/bench/train_speed.py --images PHOTOS/
-    python scripts/bench/train_speed.py --images PHOTOS/ --count 64 --models tiny --batch-sizes 8 --device cpu
+    python scripts/bench/train_speed.py --images PHOTOS/ --batch-sizes 64 --torchvision v1 v2
+    --workers 12 16 torchrun --nproc-per-node 2 scripts/bench/train_speed.py --images PHOTOS/ python
+    scripts/bench/train_speed.py --images PHOTOS/ --count 64 --models tiny --batch-sizes 8 --device
+    cpu
 
-PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized to 256 pixels, and
-as raw pixels. A step is forward, backward and SGD in bfloat16 with channels last. The cached batch is the limit of the
-model on this machine. Each side takes steps in turn with it, while no other side is open, and first returns the batches
-that it has prefetched meanwhile. A side that is open feeds one model after the other.
-With `torchrun`, the model is trained with DistributedDataParallel, and the rates are those of one GPU. `--cuda-graphs`
-launches all kernels of a step at once, from a CUDA graph that reads a copy of the batch at a fixed address.
+PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized
+to 256 pixels, and as raw pixels. A step is forward, backward and SGD in bfloat16 with channels
+last. The cached batch is the limit of the model on this machine. Each side takes steps in turn with
+it, while no other side is open, and first returns the batches that it has prefetched meanwhile. A
+side that is open feeds one model after the other. With `torchrun`, the model is trained with
+DistributedDataParallel, and the rates are those of one GPU. `--cuda-graphs` launches all kernels of
+a step at once, from a CUDA graph that reads a copy of the batch at a fixed address.
 """
 
 from __future__ import annotations
@@ -66,8 +68,9 @@ class Measured:
 def train(feed: Feed, step: Step, steps: int, batch_size: int) -> tuple[float, float]:
     """Take some steps, and return images per second and milliseconds per step in `next`.
 
-    Worker processes finish their batches at about the same time, and while nobody takes them, they get ahead. So with
-    workers, the measurement begins once the steps wait for them, and takes as many batches of each: whole bursts.
+    Worker processes finish their batches at about the same time, and while nobody takes them, they
+    get ahead. So with workers, the measurement begins once the steps wait for them, and takes as
+    many batches of each: whole bursts.
     """
     for _ in range(feed.prefetched + 2 if feed.prefetched else 0):
         next(feed.batches)
@@ -102,7 +105,9 @@ def main() -> None:
     datasets = make_datasets(args)
     with Report("train_speed", args.json if RANK == 0 else None) as report:
         for batch_size in args.batch_sizes:
-            steps = {model: make_step(model, device, graph=args.cuda_graphs) for model in args.models}
+            steps = {
+                model: make_step(model, device, graph=args.cuda_graphs) for model in args.models
+            }
             with_batch_size = argparse.Namespace(**{**vars(args), "batch_size": batch_size})
             for model, measured in measure(steps, datasets, with_batch_size, device).items():
                 if RANK == 0:
@@ -125,9 +130,15 @@ def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def measure(
-    steps: dict[str, Step], datasets: dict[str, Path], args: argparse.Namespace, device: torch.device
+    steps: dict[str, Step],
+    datasets: dict[str, Path],
+    args: argparse.Namespace,
+    device: torch.device,
 ) -> dict[str, dict[str, Measured]]:
-    """Return what was measured of each model's feeds. One is open at a time, and takes turns with the cached batch."""
+    """Return what was measured of each model's feeds.
+
+    One is open at a time, and takes turns with the cached batch.
+    """
     sides = make_sides(datasets, args, device)
     with sides[f"loaders, {args.stores[0]}"]() as feed:
         cached = cached_feed(next(feed.batches))
@@ -163,7 +174,9 @@ def make_step(name: str, device: torch.device, *, graph: bool = False) -> Step:
     """Return a training step of a model: one of torchvision's, `vit_s` (ViT-S/16), or `tiny`."""
     net = make_model(name).to(device, memory_format=torch.channels_last).train()
     if distributed.is_initialized():
-        net = nn.parallel.DistributedDataParallel(net, [device.index] if device.type == "cuda" else None)
+        net = nn.parallel.DistributedDataParallel(
+            net, [device.index] if device.type == "cuda" else None
+        )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
     def step(images: Any, labels: Any) -> None:
@@ -187,11 +200,14 @@ def captured(step: Step) -> Step:
             inputs.extend(each.clone(memory_format=torch.preserve_format) for each in batch)
             aside = torch.cuda.Stream()
             aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):  # the libraries allocate what they need, which a capture forbids
+            with torch.cuda.stream(
+                aside
+            ):  # the libraries allocate what they need, which a capture forbids
                 for _ in range(3):
                     step(*inputs)
             torch.cuda.current_stream().wait_stream(aside)
-            # The threads of the pipelines go on allocating memory: the rules of a capture are for this thread only.
+            # The threads of the pipelines go on allocating memory: the rules of a capture are for
+            # this thread only.
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 step(*inputs)
         for held, given in zip(inputs, batch, strict=True):
@@ -203,11 +219,15 @@ def captured(step: Step) -> Step:
 
 def make_model(name: str) -> nn.Module:
     if name == "tiny":
-        return nn.Sequential(nn.Conv2d(3, 8, 8, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1000))
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 8, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1000)
+        )
     from torchvision import models
 
     if name == "vit_s":
-        return models.VisionTransformer(224, 16, num_layers=12, num_heads=6, hidden_dim=384, mlp_dim=1536)
+        return models.VisionTransformer(
+            224, 16, num_layers=12, num_heads=6, hidden_dim=384, mlp_dim=1536
+        )
     net: nn.Module = models.get_model(name, num_classes=1000)
     return net
 
@@ -237,27 +257,57 @@ def report_feeds(report: Report, title: str, model: str, measured: dict[str, Mea
         report.check(f"{title}: {name} / cached batch", row["of the cached batch"], target)
         for other in by_name:
             if other == f"DALI by hand, {store}" or other.startswith("torchvision"):
-                report.check(f"{title}: {name} / {other}", row["images/s"] / by_name[other]["images/s"], None)
+                report.check(
+                    f"{title}: {name} / {other}", row["images/s"] / by_name[other]["images/s"], None
+                )
 
 
 def parse() -> argparse.Namespace:
     parser = dataset_parser(__doc__, count=6_400, work="/dev/shm/bench-train")
     parser.add_argument("--stores", nargs="+", choices=STORES, default=["full", "256"])
-    parser.add_argument("--models", nargs="+", default=["resnet50", "resnet18", "vit_s"], help="of torchvision; vit_s")
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        default=["resnet50", "resnet18", "vit_s"],
+        help="of torchvision; vit_s",
+    )
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[256])
-    parser.add_argument("--torchvision", nargs="*", choices=["v1", "v2"], default=[], help="also measure its loaders")
-    parser.add_argument("--hand", action="store_true", help="also measure DALI pipelines written by hand")
-    parser.add_argument("--cuda-graphs", action="store_true", help="capture each model's step in a CUDA graph")
+    parser.add_argument(
+        "--torchvision",
+        nargs="*",
+        choices=["v1", "v2"],
+        default=[],
+        help="also measure its loaders",
+    )
+    parser.add_argument(
+        "--hand", action="store_true", help="also measure DALI pipelines written by hand"
+    )
+    parser.add_argument(
+        "--cuda-graphs", action="store_true", help="capture each model's step in a CUDA graph"
+    )
     cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--workers", type=int, nargs="+", default=[cores], help="of torchvision's DataLoader")
-    parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "NUMBER"), help="of build")
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=[cores], help="of torchvision's DataLoader"
+    )
+    parser.add_argument(
+        "--option",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "NUMBER"),
+        help="of build",
+    )
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
-    parser.add_argument("--seconds", type=float, default=1.0, help="duration of the cached batch's steps in a round")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="duration of the cached batch's steps in a round"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     if args.device == "auto":
         args.device = "gpu" if torch.cuda.is_available() else "cpu"
-    args.options = {name: float(value) if "." in value else int(value) for name, value in args.option}
+    args.options = {
+        name: float(value) if "." in value else int(value) for name, value in args.option
+    }
     if args.cuda_graphs and (args.device == "cpu" or "RANK" in os.environ):
         parser.error("--cuda-graphs needs a GPU, and no torchrun")
     if args.count < max(args.batch_sizes):

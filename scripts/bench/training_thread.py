@@ -1,17 +1,20 @@
 """What a ready batch costs the thread that trains: milliseconds in `next`, per sampler and framework.
 
     python scripts/bench/training_thread.py --images PHOTOS/ --count 12800
-    python scripts/bench/training_thread.py --images PHOTOS/ --count 2048 --device cpu --store raw --cheap
+    python scripts/bench/training_thread.py --images PHOTOS/ --count 2048 --device cpu --store raw
+    --cheap
 
-Between two batches the thread sleeps until the next one is ready, as with a model that is slower than the loader. So
-`next` does not wait for the pipeline, and what remains is the work of this thread: taking the outputs, making tensors,
-the images of the batch that DALI starts next, and the checkpoint.
+Between two batches the thread sleeps until the next one is ready, as with a model that is slower
+than the loader. So `next` does not wait for the pipeline, and what remains is the work of this
+thread: taking the outputs, making tensors, the images of the batch that DALI starts next, and the
+checkpoint.
 
-"DALI" is the part of it within DALI's own calls, "torch" that within the calls of torch that make the tensors, and
-"ours" is the rest, the code of this project. With another framework, its calls count as ours.
+"DALI" is the part of it within DALI's own calls, "torch" that within the calls of torch that make
+the tensors, and "ours" is the rest, the code of this project. With another framework, its calls
+count as ours.
 
-"beside" is the CPU time of Python's other threads, which prepare the images of later batches. While one of them holds
-the interpreter lock, a model that is bound by the launches of its kernels waits.
+"beside" is the CPU time of Python's other threads, which prepare the images of later batches. While
+one of them holds the interpreter lock, a model that is bound by the launches of its kernels waits.
 """
 
 from __future__ import annotations
@@ -136,13 +139,19 @@ def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
         cpu.append(time.thread_time() - cpu_start)
         libraries.append(timed.seconds)
         del batch
-    beside = sum(now - beside_before.get(thread, 0.0) for thread, now in seconds_beside().items()) / batches
+    beside = (
+        sum(now - beside_before.get(thread, 0.0) for thread, now in seconds_beside().items())
+        / batches
+    )
     ours = [whole - sum(each.values()) for whole, each in zip(every, libraries, strict=True)]
     return {
         "next": statistics.median(every) * 1e3,
         "max": max(every) * 1e3,
         "CPU": statistics.median(cpu) * 1e3,
-        **{name: statistics.median(each[name] for each in libraries) * 1e3 for name in timed.seconds},
+        **{
+            name: statistics.median(each[name] for each in libraries) * 1e3
+            for name in timed.seconds
+        },
         "ours": statistics.median(ours) * 1e3,
         "beside": beside * 1e3,
     }
@@ -161,12 +170,20 @@ def seconds_beside() -> dict[threading.Thread, float]:
 def parse() -> argparse.Namespace:
     parser = dataset_parser(__doc__, count=12_800, work="/dev/shm/bench-load")
     parser.add_argument("--resize-shorter", type=int, help="convert with this option")
-    parser.add_argument("--store", choices=["encoded", "raw"], default="encoded", help="convert with this option")
+    parser.add_argument(
+        "--store", choices=["encoded", "raw"], default="encoded", help="convert with this option"
+    )
     parser.add_argument("--device", choices=["gpu", "cpu", "auto"], default="auto")
-    parser.add_argument("--frameworks", nargs="+", default=["torch"], help="frameworks of the tensors")
+    parser.add_argument(
+        "--frameworks", nargs="+", default=["torch"], help="frameworks of the tensors"
+    )
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--batches", type=int, default=100, help="batches to time")
-    parser.add_argument("--cheap", action="store_true", help="no transforms but a crop of 32 pixels, for a small CPU")
+    parser.add_argument(
+        "--cheap",
+        action="store_true",
+        help="no transforms but a crop of 32 pixels, for a small CPU",
+    )
     return parser.parse_args()
 
 
@@ -187,7 +204,9 @@ def main() -> None:
                 framework=framework,
                 device=args.device,
             ) as loader:
-                rows.append({"ms per batch": f"{name}, {framework}", **measure(loader, timed, args.batches)})
+                rows.append(
+                    {"ms per batch": f"{name}, {framework}", **measure(loader, timed, args.batches)}
+                )
         report.table(f"Ready batches of {args.batch_size}, in the thread that trains", rows)
         slowest = max(row["ours"] for row in rows)
         report.check("slowest, ms of our code per batch", slowest, "ours_ms")

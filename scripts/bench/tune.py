@@ -1,13 +1,14 @@
 """`loaders tune` against the defaults of `loaders.build` and against the best point of a full grid.
 
     python scripts/bench/tune.py --images PHOTOS/ --count 5120
-    python scripts/bench/tune.py --images PHOTOS/ --stores 256 --threads 8 12 16 --loads 0.5 0.65 0.8 --prefetch 2 3
-    python scripts/bench/tune.py --images PHOTOS/ --count 64 --batch-size 8 --device cpu --threads 1 2 --prefetch 2
+    python scripts/bench/tune.py --images PHOTOS/ --stores 256 --threads 8 12 16 --loads 0.5 0.65
+    0.8 --prefetch 2 3 python scripts/bench/tune.py --images PHOTOS/ --count 64 --batch-size 8
+    --device cpu --threads 1 2 --prefetch 2
 
-PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized to 256 pixels, and
-as raw pixels. For each dataset, tune searches, then every point of the grid that tune has not measured is measured. The
-default, what tune has found and the best point of the grid are measured again, in turn, because the highest of many
-noisy rates is too high.
+PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized
+to 256 pixels, and as raw pixels. For each dataset, tune searches, then every point of the grid that
+tune has not measured is measured. The default, what tune has found and the best point of the grid
+are measured again, in turn, because the highest of many noisy rates is too high.
 """
 
 from __future__ import annotations
@@ -55,13 +56,17 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
     searched = time.perf_counter()
     loads = args.loads if "hw_decoder_load" in problem.axes else [None]
     grid = [Tuning(*point) for point in itertools.product(args.threads, args.prefetch, loads)]
-    tried = [{"tried by tune": describe(each.tuning), "images/s": each.rate.median} for each in found.trials]
+    tried = [
+        {"tried by tune": describe(each.tuning), "images/s": each.rate.median}
+        for each in found.trials
+    ]
     report.table(f"{store}: points of tune", tried)
     known = {each.tuning: each.rate for each in found.trials}
     rates = {point: known[point] if point in known else problem.measure(point) for point in grid}
     print(
-        f"{store}: tune tried {len(found.trials)} points in {searched - started:.0f} s; the other "
-        f"{len(rates.keys() - known.keys())} points of the grid took {time.perf_counter() - searched:.0f} s"
+        f"{store}: tune tried {len(found.trials)} points in {searched - started:.0f} s; the other"
+        f" {len(rates.keys() - known.keys())} points of the grid took"
+        f" {time.perf_counter() - searched:.0f} s"
     )
     measured = [{"grid": describe(point), "images/s": rate.median} for point, rate in rates.items()]
     report.table(f"{store}: points of the grid", measured)
@@ -81,7 +86,9 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
     report.table(f"{store}: default, tune, best of the grid", rows)
     tuned = final[named["tune"]].median
     report.check(f"{store}: tune / default", tuned / final[named["default"]].median, "default")
-    report.check(f"{store}: tune / best of the grid", tuned / final[named["best of the grid"]].median, "grid")
+    report.check(
+        f"{store}: tune / best of the grid", tuned / final[named["best of the grid"]].median, "grid"
+    )
 
 
 def announce(point: str) -> None:
@@ -91,7 +98,10 @@ def announce(point: str) -> None:
 
 def measure_in_rounds(measure, points: list[Tuning], rounds: int) -> dict[Tuning, Rate]:
     measured = [{point: measure(point) for point in points} for _ in range(rounds)]
-    return {point: Rate(tuple(rate for each in measured for rate in each[point].repeats)) for point in points}
+    return {
+        point: Rate(tuple(rate for each in measured for rate in each[point].repeats))
+        for point in points
+    }
 
 
 def parse() -> argparse.Namespace:
@@ -100,13 +110,25 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--model", help="as `loaders tune --model`")
-    parser.add_argument("--verbose", action="store_true", help="print how long pipelines take to start")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print how long pipelines take to start"
+    )
     parser.add_argument("--seconds", type=float, default=0.5, help="duration of a repeat")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of the last comparison")
-    parser.add_argument("--threads", type=int, nargs="+", default=[4, 8, 12, 16], help="grid: values of num_threads")
-    parser.add_argument("--prefetch", type=int, nargs="+", default=[2, 3, 5], help="grid: values of prefetch")
-    parser.add_argument("--loads", type=float, nargs="+", default=[0.5, 0.65, 0.8, 1.0], help="grid: hw_decoder_load")
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[4, 8, 12, 16], help="grid: values of num_threads"
+    )
+    parser.add_argument(
+        "--prefetch", type=int, nargs="+", default=[2, 3, 5], help="grid: values of prefetch"
+    )
+    parser.add_argument(
+        "--loads",
+        type=float,
+        nargs="+",
+        default=[0.5, 0.65, 0.8, 1.0],
+        help="grid: hw_decoder_load",
+    )
     return parser.parse_args()
 
 

@@ -29,7 +29,9 @@ def photographs() -> Photographs:
         ("JPG", {"quality": 95, "subsampling": 0}),
     ]
     out = []
-    for number, name in enumerate(("astronaut", "coffee", "chelsea", "rocket", "camera", "coins", "moon") * 2):
+    for number, name in enumerate(
+        ("astronaut", "coffee", "chelsea", "rocket", "camera", "coins", "moon") * 2
+    ):
         picture = Image.fromarray(np.asarray(getattr(data, name)()))
         picture.thumbnail((90 + 7 * number, 90))
         extension, options = kinds[number % len(kinds)]
@@ -46,7 +48,9 @@ CLASSES = ("cat", "ein Häßlicher Name", "日本")
 
 
 @pytest.fixture(scope="session")
-def image_folder(photographs: Photographs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def image_folder(
+    photographs: Photographs, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """An ImageFolder of all photographs in three classes. Tests must not change it."""
     root = tmp_path_factory.mktemp("images") / "photo graphs"
     for number, (extension, data) in enumerate(photographs):
@@ -55,12 +59,17 @@ def image_folder(photographs: Photographs, tmp_path_factory: pytest.TempPathFact
         path.write_bytes(data)
     before = sorted(path.name for path in root.rglob("*"))
     yield root
-    assert sorted(path.name for path in root.rglob("*")) == before, "a test has changed the folder that others read"
+    assert sorted(path.name for path in root.rglob("*")) == before, (
+        "a test has changed the folder that others read"
+    )
 
 
 @pytest.fixture
 def invoke() -> Invoke:
-    """A function that runs the command line in this process and checks its exit status. A traceback fails the test."""
+    """A function that runs the command line in this process and checks its exit status.
+
+    A traceback fails the test.
+    """
     from dataprep.cli import main
 
     def run(*arguments: object, status: int = 0) -> Result:

@@ -37,15 +37,25 @@ def test_equal_on_the_same_machine():
     expected = canary()
     canary.cache_clear()
     check_canary(pickle.loads(pickle.dumps(expected)))
-    assert {"dataprep", "Pillow", "cykooz-resizer", "simplejpeg", "pyarrow", "numpy", "libjpeg-turbo", "CPU"} == set(
-        expected.versions
-    )
+    assert {
+        "dataprep",
+        "Pillow",
+        "cykooz-resizer",
+        "simplejpeg",
+        "pyarrow",
+        "numpy",
+        "libjpeg-turbo",
+        "CPU",
+    } == set(expected.versions)
 
 
 def test_another_version_is_refused_and_named_even_if_the_pictures_are_equal(monkeypatch):
     expected = canary()
     monkeypatch.setattr(PIL, "__version__", "1.1.7")
-    assert f"made with Pillow {expected.versions['Pillow']}, but this machine has Pillow 1.1.7" in refusal(expected)
+    assert (
+        f"made with Pillow {expected.versions['Pillow']}, but this machine has Pillow 1.1.7"
+        in refusal(expected)
+    )
 
 
 def test_other_pixels_are_refused_although_the_versions_are_equal(monkeypatch):
@@ -53,7 +63,8 @@ def test_other_pixels_are_refused_although_the_versions_are_equal(monkeypatch):
     expected = canary()
     encode = simplejpeg.encode_jpeg
     monkeypatch.setattr(
-        "simplejpeg.encode_jpeg", lambda pixels, *options: encode(pixels ^ (pixels == pixels.max()), *options)
+        "simplejpeg.encode_jpeg",
+        lambda pixels, *options: encode(pixels ^ (pixels == pixels.max()), *options),
     )
     assert "the versions are equal" in refusal(expected)
 
@@ -62,7 +73,11 @@ def test_another_table_is_refused(monkeypatch):
     import pyarrow.parquet as pq
 
     expected, write = canary(), pq.write_table
-    monkeypatch.setattr(pq, "write_table", lambda table, sink, **options: write(table, sink, **options, version="1.0"))
+    monkeypatch.setattr(
+        pq,
+        "write_table",
+        lambda table, sink, **options: write(table, sink, **options, version="1.0"),
+    )
     assert "the versions are equal" in refusal(expected)
 
 
@@ -76,11 +91,18 @@ def test_other_cpus_that_give_the_same_bytes_are_accepted(monkeypatch):
 
 @pytest.mark.parametrize(
     ("flags", "level"),
-    [("fpu sse2", "1"), ("ssse3 sse4_2 popcnt", "2"), ("ssse3 sse4_2 popcnt avx2 bmi2 fma avx512f", "3"), ("", "1")],
+    [
+        ("fpu sse2", "1"),
+        ("ssse3 sse4_2 popcnt", "2"),
+        ("ssse3 sse4_2 popcnt avx2 bmi2 fma avx512f", "3"),
+        ("", "1"),
+    ],
 )
 def test_level_of_the_cpu(flags, level, monkeypatch):
     monkeypatch.setattr(canary_module.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr("builtins.open", lambda *_, **__: io.StringIO(f"model name : x\nflags : {flags}\n"))
+    monkeypatch.setattr(
+        "builtins.open", lambda *_, **__: io.StringIO(f"model name : x\nflags : {flags}\n")
+    )
     assert canary_module._cpu_level() == f"x86-64-v{level}"
 
 
@@ -88,5 +110,7 @@ def test_importing_it_loads_no_imaging_library():
     """Workers import this module before they know whether they need one."""
     import subprocess
 
-    program = "import sys, dataprep.canary; sys.exit('PIL' in sys.modules or 'pyarrow' in sys.modules)"
+    program = (
+        "import sys, dataprep.canary; sys.exit('PIL' in sys.modules or 'pyarrow' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -84,12 +84,19 @@ def test_help_lists_every_command_and_exit_status(invoke):
 )  # fmt: skip
 def test_every_option_is_explained(invoke, command, options):
     text = invoke(command, "--help").stdout
-    listed = {line.split()[0].rstrip(",") for line in text.splitlines() if line.startswith(("  -h", "  --"))}
-    assert listed == {f"--{name}" for name in (*options.split(), "quiet", "verbose", "log-json")} | {"-h"}
+    listed = {
+        line.split()[0].rstrip(",")
+        for line in text.splitlines()
+        if line.startswith(("  -h", "  --"))
+    }
+    assert listed == {
+        f"--{name}" for name in (*options.split(), "quiet", "verbose", "log-json")
+    } | {"-h"}
     assert len(text.splitlines()) > 5
 
 
-#: Imports the command line, runs each call in a fork, and prints the modules that are imported then.
+#: Imports the command line, runs each call in a fork, and prints the modules that are imported
+#: then.
 CALLS_IN_FORKS = """
 import os, sys
 from dataprep.cli import main
@@ -111,17 +118,32 @@ def modules_of_calls():
     """The names of the packages that each call imports."""
     calls = "\n".join(QUICK_CALLS)
     run = subprocess.run(
-        [sys.executable, "-c", CALLS_IN_FORKS], input=calls, capture_output=True, text=True, check=True
+        [sys.executable, "-c", CALLS_IN_FORKS],
+        input=calls,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     printed = [line.split()[1:] for line in run.stdout.splitlines() if line.startswith("modules: ")]
-    return dict(zip(QUICK_CALLS, ({name.split(".")[0] for name in names} for names in printed), strict=True))
+    return dict(
+        zip(QUICK_CALLS, ({name.split(".")[0] for name in names} for names in printed), strict=True)
+    )
 
 
 @pytest.mark.parametrize("call", QUICK_CALLS)
 def test_help_imports_nothing_heavy(call, modules_of_calls):
     modules = modules_of_calls[call]
     assert "click" in modules
-    assert not modules & {"numpy", "pyarrow", "torch", "nvidia", "PIL", "awscrt", "webdataset", "loaders"}
+    assert not modules & {
+        "numpy",
+        "pyarrow",
+        "torch",
+        "nvidia",
+        "PIL",
+        "awscrt",
+        "webdataset",
+        "loaders",
+    }
 
 
 # --- exit statuses ------------------------------------------------------------------------------
@@ -172,7 +194,9 @@ def test_a_bug_is_one_line_that_says_what_to_report(monkeypatch):
     (line,) = done.stderr.splitlines()
     assert line.startswith("dataprep: a bug in dataprep stopped it: TypeError: ")
     assert re.search(
-        r"\(manifests/text\.py, line \d+\)\. Finished shards are kept\. Hint: please report this line", line
+        r"\(manifests/text\.py, line \d+\)\. Finished shards are kept\. Hint: please report this"
+        r" line",
+        line,
     )
     monkeypatch.setenv("DATAPREP_DEBUG", "1")
     assert "Traceback (most recent call last)" in CliRunner().invoke(fail).stderr
@@ -180,10 +204,20 @@ def test_a_bug_is_one_line_that_says_what_to_report(monkeypatch):
 
 def test_python_m_dataprep_is_the_same_program(image_folder, out, invoke):
     invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
-    for arguments, status in ((["--help"], 0), (["info", out], 0), (["info", out / "none"], 2), (["--missing"], 2)):
+    for arguments, status in (
+        (["--help"], 0),
+        (["info", out], 0),
+        (["info", out / "none"], 2),
+        (["--missing"], 2),
+    ):
         runs = [
-            subprocess.run([*program, *map(str, arguments)], capture_output=True, text=True, check=False)
-            for program in ([sys.executable, "-m", "dataprep"], [Path(sys.executable).with_name("dataprep")])
+            subprocess.run(
+                [*program, *map(str, arguments)], capture_output=True, text=True, check=False
+            )
+            for program in (
+                [sys.executable, "-m", "dataprep"],
+                [Path(sys.executable).with_name("dataprep")],
+            )
         ]
         assert [run.returncode for run in runs] == [status, status]
         assert (runs[0].stdout, runs[0].stderr) == (runs[1].stdout, runs[1].stderr)
@@ -195,17 +229,24 @@ def test_python_m_dataprep_is_the_same_program(image_folder, out, invoke):
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 def test_convert_verify_info(image_folder, out, invoke, fmt):
     result = invoke(
-        *in_one_process("convert", "--src", image_folder, "--fmt", fmt, "--out", out, "--val-fraction", 0.25)
+        *in_one_process(
+            "convert", "--src", image_folder, "--fmt", fmt, "--out", out, "--val-fraction", 0.25
+        )
     )
     assert "ImageFolder, 14 images in 3 classes" in result.stderr
     assert "train: 10 samples" in result.stdout
     assert "val: 4 samples" in result.stdout
     assert f"{out} is complete" in result.stdout
-    assert f"no problems in {out}: 14 samples in 2 shards" in invoke(*in_one_process("verify", out, "--decode")).stdout
+    assert (
+        f"no problems in {out}: 14 samples in 2 shards"
+        in invoke(*in_one_process("verify", out, "--decode")).stdout
+    )
     text = invoke("info", out).stdout
     assert f"{fmt}, 14 samples in 3 classes" in text
     suffix = {"tfrecord": "tfrecord", "webdataset": "tar"}[fmt]
-    expected = {f"{split}-00000.{kind}" for split in ("train", "val") for kind in (suffix, "idx", "parquet")}
+    expected = {
+        f"{split}-00000.{kind}" for split in ("train", "val") for kind in (suffix, "idx", "parquet")
+    }
     assert set(files(out)) == expected | {"manifest.json", STAMPS_NAME}
 
 
@@ -220,7 +261,9 @@ def test_info_names_the_command_that_estimates_memory(image_folder, out, invoke)
 def test_info_as_json(image_folder, photographs, out, invoke):
     from PIL import Image
 
-    invoke(*in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 5))
+    invoke(
+        *in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 5)
+    )
     result = invoke("info", out, "--json")
     assert result.stderr == ""
     summary = json.loads(result.stdout)
@@ -230,7 +273,11 @@ def test_info_as_json(image_folder, photographs, out, invoke):
     split = summary["splits"]["train"]
     assert (split["samples"], split["shards"]) == (14, 3)
     assert split["labels"] == {"cat": 5, "ein Häßlicher Name": 5, "日本": 4}
-    assert split["bytes"] == summary["bytes"] == sum(path.stat().st_size for path in out.glob("*.tfrecord"))
+    assert (
+        split["bytes"]
+        == summary["bytes"]
+        == sum(path.stat().st_size for path in out.glob("*.tfrecord"))
+    )
     lengths = [len(data) for _, data in photographs]
     assert (split["size"]["min"], split["size"]["max"]) == (min(lengths), max(lengths))
     widths = sorted(Image.open(path).width for path in image_folder.glob("*/*.*g"))
@@ -248,7 +295,9 @@ def test_the_default_folder_is_named_after_the_source(image_folder, tmp_path, mo
     assert [path.name for path in work.iterdir()] == ["birds v1.5-webdataset"]
 
 
-@pytest.mark.parametrize("options", [[], ["--val-fraction", "0.5"], ["--workers", "3"], ["--fmt", "webdataset"]])
+@pytest.mark.parametrize(
+    "options", [[], ["--val-fraction", "0.5"], ["--workers", "3"], ["--fmt", "webdataset"]]
+)
 def test_a_dry_run_writes_nothing(image_folder, out, tmp_path, invoke, options):
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     result = invoke("convert", "--src", image_folder, "--out", out, "--dry-run", *options)
@@ -321,12 +370,22 @@ def test_a_dry_run_reports_another_run_in_the_folder(image_folder, out, invoke):
     invoke(*call, "--dry-run")
 
 
-@pytest.mark.parametrize("name", ["train-00001.tar", "train-00001.idx", "train-00001.parquet", "rejected.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["train-00001.tar", "train-00001.idx", "train-00001.parquet", "rejected.jsonl"]
+)
 @pytest.mark.parametrize("complete", [True, False])
 def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invoke, name, complete):
     """Also if all other files in the folder are finished shards of this dataset."""
     call = in_one_process(
-        "convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4, "--fmt", "webdataset"
+        "convert",
+        "--src",
+        image_folder,
+        "--out",
+        out,
+        "--samples-per-shard",
+        4,
+        "--fmt",
+        "webdataset",
     )
     invoke(*call)
     for lost in out.glob("train-00001.*"):
@@ -398,10 +457,16 @@ def half_broken(tmp_path, jpegs):
     return folder
 
 
-@pytest.mark.parametrize(("fraction", "status"), [(0, 1), (0.374, 1), (0.375, 0), (1, 0), (None, 1)])
-def test_the_fraction_of_rejected_images_decides_the_status(half_broken, out, invoke, fraction, status):
+@pytest.mark.parametrize(
+    ("fraction", "status"), [(0, 1), (0.374, 1), (0.375, 0), (1, 0), (None, 1)]
+)
+def test_the_fraction_of_rejected_images_decides_the_status(
+    half_broken, out, invoke, fraction, status
+):
     option = [] if fraction is None else ["--max-rejected", fraction]
-    result = invoke(*in_one_process("convert", "--src", half_broken, "--out", out, *option), status=status)
+    result = invoke(
+        *in_one_process("convert", "--src", half_broken, "--out", out, *option), status=status
+    )
     assert "rejected: 3 of 8 images (37.50%)" in result.stdout
     assert ("--max-rejected" in result.stderr) == bool(status)
     rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
@@ -479,8 +544,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize("dry", [False, True], ids=["convert", "dry run"])
-@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG])
-def test_wrong_usage_of_convert(image_folder, tmp_path, monkeypatch, invoke, arguments, message, dry):
+@pytest.mark.parametrize(
+    ("arguments", "message"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG]
+)
+def test_wrong_usage_of_convert(
+    image_folder, tmp_path, monkeypatch, invoke, arguments, message, dry
+):
     monkeypatch.chdir(tmp_path)
     named = {"src": image_folder, "none": tmp_path / "none", "file": tmp_path / "file.txt"}
     named["file"].write_text("nothing\n")
@@ -491,12 +560,20 @@ def test_wrong_usage_of_convert(image_folder, tmp_path, monkeypatch, invoke, arg
     assert message.format(**named) in result.stderr
     assert result.stdout == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.txt"]
-    lines = [line for line in result.stderr.splitlines() if not line.startswith(("Usage:", "Try ", "note:"))]
+    lines = [
+        line
+        for line in result.stderr.splitlines()
+        if not line.startswith(("Usage:", "Try ", "note:"))
+    ]
     assert len([line for line in lines if line]) <= 2
 
 
 def test_a_huge_shard_size(image_folder, out, invoke):
-    invoke(*in_one_process("convert", "--src", image_folder, "--out", out, "--shard-size", "99999999999TiB"))
+    invoke(
+        *in_one_process(
+            "convert", "--src", image_folder, "--out", out, "--shard-size", "99999999999TiB"
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -516,7 +593,9 @@ def test_byte_sizes(text, length):
     assert byte_size(text) == length
 
 
-@pytest.mark.parametrize("arguments", [["verify"], ["info"], ["info", "--json"], ["verify", "--decode"]])
+@pytest.mark.parametrize(
+    "arguments", [["verify"], ["info"], ["info", "--json"], ["verify", "--decode"]]
+)
 @pytest.mark.parametrize(
     ("exists", "message", "status"),
     [
@@ -555,27 +634,47 @@ def test_a_label_that_is_no_class(image_folder, tmp_path, out, invoke):
     assert "list.txt, line 1: label 9999999 is out of the range 0 to 999999" in error
     assert "--max-classes" in error
     (tmp_path / "list.txt").write_text(f"{image} 12\n")
-    assert "label 12 is out of the range 0 to 11" in invoke(*arguments, "--max-classes", 12, status=2).stderr
+    assert (
+        "label 12 is out of the range 0 to 11"
+        in invoke(*arguments, "--max-classes", 12, status=2).stderr
+    )
     assert "1 image in 13 classes" in invoke(*arguments, "--max-classes", 13).stderr
-    assert "not in the range 1<=x<=10000001" in invoke(*arguments, "--max-classes", 10_000_002, status=2).stderr
+    assert (
+        "not in the range 1<=x<=10000001"
+        in invoke(*arguments, "--max-classes", 10_000_002, status=2).stderr
+    )
 
 
 def test_classes_from_a_file(image_folder, tmp_path, out, invoke):
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeff日本\r\ncat\r\nein Häßlicher Name\r\nmore\r\n".encode())
-    result = invoke(*in_one_process("convert", "--src", image_folder, "--out", out, "--classes", names))
+    result = invoke(
+        *in_one_process("convert", "--src", image_folder, "--out", out, "--classes", names)
+    )
     assert "1 of 4 classes has no images: more" in result.stderr
-    assert next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"])) == "日本"
+    assert (
+        next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"]))
+        == "日本"
+    )
     for content, message in (
         ("a\nb\na\n", "names.txt, line 3: class 'a' is listed twice"),
-        # The first repeated name is near the end of many: comparing each with all others would take minutes.
-        ("".join(f"{number}\n" for number in range(200_000)) + "199999\n", "line 200001: class '199999' is listed"),
-        (b"a\nb\xff\n".decode("utf-8", "surrogateescape"), "cannot be read: 'utf-8' codec can't decode byte 0xff"),
+        # The first repeated name is near the end of many: comparing each with all others would take
+        # minutes.
+        (
+            "".join(f"{number}\n" for number in range(200_000)) + "199999\n",
+            "line 200001: class '199999' is listed",
+        ),
+        (
+            b"a\nb\xff\n".decode("utf-8", "surrogateescape"),
+            "cannot be read: 'utf-8' codec can't decode byte 0xff",
+        ),
         ("", "contains no class names"),
         ("cat\n", "not in --classes"),
     ):
         names.write_text(content, errors="surrogateescape")
-        assert message in invoke("convert", "--src", image_folder, "--classes", names, status=2).stderr
+        assert (
+            message in invoke("convert", "--src", image_folder, "--classes", names, status=2).stderr
+        )
 
 
 # --- interrupted and stopped runs ----------------------------------------------------------------

@@ -26,7 +26,10 @@ class Recorder:
     st.lists(
         st.tuples(
             st.integers(0, 50),
-            st.lists(st.tuples(st.none() | st.integers(0, 30), st.lists(st.integers(0, 20), max_size=5)), max_size=3),
+            st.lists(
+                st.tuples(st.none() | st.integers(0, 30), st.lists(st.integers(0, 20), max_size=5)),
+                max_size=3,
+            ),
         ),
         min_size=1,
         max_size=5,

@@ -13,7 +13,8 @@ from dataprep.plan.tasks import parse_task
 
 PAGE = Path(__file__).parents[2] / "docs" / "clusters.md"
 
-#: The fields of batch/v1 Job that the manifest may use, with their types, from the API reference of Kubernetes 1.33.
+#: The fields of batch/v1 Job that the manifest may use, with their types, from the API reference of
+#: Kubernetes 1.33.
 JOB = {
     "apiVersion": str,
     "kind": str,
@@ -41,7 +42,10 @@ JOB = {
                         "name": str,
                         "image": str,
                         "command": [str],
-                        "resources": {"requests": {"cpu": str, "memory": str}, "limits": {"memory": str}},
+                        "resources": {
+                            "requests": {"cpu": str, "memory": str},
+                            "limits": {"memory": str},
+                        },
                         "volumeMounts": [{"name": str, "mountPath": str}],
                     }
                 ],
@@ -85,7 +89,9 @@ def test_fields_fit_together(job):
     assert spec["completionMode"] == "Indexed", "backoffLimitPerIndex needs it"
     assert pod["restartPolicy"] == "Never", "podFailurePolicy needs it"
     assert spec["parallelism"] <= spec["completions"]
-    assert {mount["name"] for mount in container["volumeMounts"]} <= {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} <= {
+        volume["name"] for volume in pod["volumes"]
+    }
     for rule in spec["podFailurePolicy"]["rules"]:
         assert rule["action"] in ("FailJob", "FailIndex", "Ignore", "Count")
         assert ("onExitCodes" in rule) != ("onPodConditions" in rule)
@@ -103,6 +109,9 @@ def test_each_pod_gets_its_share(job):
     options = main.commands[command].make_context(command, arguments, resilient_parsing=True).params
     assert options["out"].startswith(container["volumeMounts"][0]["mountPath"])
     assert str(options["workers"]) == container["resources"]["requests"]["cpu"]
-    shares = [parse_task(options["task"], {"JOB_COMPLETION_INDEX": str(n)}) for n in range(job["spec"]["completions"])]
+    shares = [
+        parse_task(options["task"], {"JOB_COMPLETION_INDEX": str(n)})
+        for n in range(job["spec"]["completions"])
+    ]
     numbers = [number for share in shares for number in share.numbers(100)]
     assert sorted(numbers) == list(range(100))

@@ -31,7 +31,11 @@ def calls(cell: str) -> list[tuple[str, list[str]]]:
     found = []
     for text in re.findall(r"`([^`]+)`", cell):
         name, _, arguments = text.partition("(")
-        names = [part.partition("=")[0].strip() for part in arguments.removesuffix(")").split(",") if "=" in part]
+        names = [
+            part.partition("=")[0].strip()
+            for part in arguments.removesuffix(")").split(",")
+            if "=" in part
+        ]
         found.append((name, names))
     return found
 
@@ -39,7 +43,11 @@ def calls(cell: str) -> list[tuple[str, list[str]]]:
 def test_every_argument_of_dataloader_is_explained():
     from torch.utils.data import DataLoader
 
-    explained = [name for cell in first_column("from-dataloader.md", "`DataLoader`") for name, _ in calls(cell)]
+    explained = [
+        name
+        for cell in first_column("from-dataloader.md", "`DataLoader`")
+        for name, _ in calls(cell)
+    ]
     assert explained == list(inspect.signature(DataLoader).parameters)
 
 
@@ -68,7 +76,9 @@ def wds():
 
 
 def test_webdataset_reads_as_its_page_says(wds):
-    named = [call for cell in first_column("from-webdataset.md", "webdataset") for call in calls(cell)]
+    named = [
+        call for cell in first_column("from-webdataset.md", "webdataset") for call in calls(cell)
+    ]
     for name, keywords in named:
         if name.startswith("."):
             assert callable(getattr(wds.WebDataset, name[1:]))
@@ -78,8 +88,15 @@ def test_webdataset_reads_as_its_page_says(wds):
 
 
 def test_webdataset_writes_as_its_page_says(wds):
-    named = [name for cell in first_column("from-webdataset.md", "`ShardWriter`") for name, _ in calls(cell)]
-    options = {*inspect.signature(wds.ShardWriter).parameters, *inspect.signature(wds.TarWriter).parameters}
+    named = [
+        name
+        for cell in first_column("from-webdataset.md", "`ShardWriter`")
+        for name, _ in calls(cell)
+    ]
+    options = {
+        *inspect.signature(wds.ShardWriter).parameters,
+        *inspect.signature(wds.TarWriter).parameters,
+    }
     assert set(named) <= options
     assert len(named) > 4
 
@@ -87,11 +104,15 @@ def test_webdataset_writes_as_its_page_says(wds):
 def test_loaders_knows_the_transforms_that_the_page_on_ffcv_names():
     from loaders.transforms.parse import read_recipe
 
-    lines = (DOCS / "from-ffcv.md").read_text("utf-8").split("| decoder or transform |")[1].splitlines()
+    lines = (
+        (DOCS / "from-ffcv.md").read_text("utf-8").split("| decoder or transform |")[1].splitlines()
+    )
     rows = [line.split("|")[2] for line in lines if line.startswith("|")]
     lists = [text for row in rows for text in re.findall(r'`([{"].+?)`', row)]
     for text in lists:
-        items = eval(f"[{text}]", {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]})
+        items = eval(
+            f"[{text}]", {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
+        )
         assert read_recipe(items, image_size=lambda: (256, 256), num_classes=4).operations
     assert len(lists) > 6
 
@@ -100,12 +121,17 @@ def test_mean_and_deviation_of_ffcv_give_the_same_values():
     from loaders.transforms.parse import read_recipe
 
     def normalized(**arguments):
-        *_, step = read_recipe([{"NormalizeImage": arguments}], image_size=lambda: (8, 8)).operations
+        *_, step = read_recipe(
+            [{"NormalizeImage": arguments}], image_size=lambda: (8, 8)
+        ).operations
         return [
             (pixel * step.scale - mean) / std
             for pixel in (0, 255)
             for mean, std in zip(step.mean, step.std, strict=True)
         ]
 
-    ours, theirs = normalized(), normalized(scale=1.0, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
+    ours, theirs = (
+        normalized(),
+        normalized(scale=1.0, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375]),
+    )
     assert theirs == pytest.approx(ours)

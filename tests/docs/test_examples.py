@@ -42,7 +42,10 @@ DataLoader:
     sampler: {name: DistributedBatchSampler, batch_size: 8, drop_last: False, shuffle: True}
 """
 
-BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```", re.M | re.S)
+BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```",
+    re.M | re.S,
+)
 
 #: Commands in blocks that run, which need no test: they come before anything of ours is installed.
 SHELL = ("git clone", "pip install", "scripts/demo", "scripts/test", "scripts/fuzz")
@@ -78,11 +81,23 @@ def sources(make_photos, tmp_path_factory) -> Path:
         make_photos(folder / "birds" / split, 6)
     images = make_photos(folder / "images", 6)
     names = [str(path.relative_to(folder)) for path in sorted(images.glob("*/*"))]
-    (folder / "list.txt").write_text("".join(f"{name} {number % 2}\n" for number, name in enumerate(names)))
-    rows = [f"{name},{('cat', 'dog')[n % 2]},{('train', 'val')[n // 4]},{n}" for n, name in enumerate(names)]
+    (folder / "list.txt").write_text(
+        "".join(f"{name} {number % 2}\n" for number, name in enumerate(names))
+    )
+    rows = [
+        f"{name},{('cat', 'dog')[n % 2]},{('train', 'val')[n // 4]},{n}"
+        for n, name in enumerate(names)
+    ]
     (folder / "table.csv").write_text("\n".join(["path,label,split,age", *rows]) + "\n")
     lines = [
-        json.dumps({"path": name, "label": ("cat", "dog")[n % 2], "split": ("train", "val")[n // 4], "age": n})
+        json.dumps(
+            {
+                "path": name,
+                "label": ("cat", "dog")[n % 2],
+                "split": ("train", "val")[n // 4],
+                "age": n,
+            }
+        )
         for n, name in enumerate(names)
     ]
     (folder / "table.jsonl").write_text("\n".join(lines) + "\n")
@@ -91,11 +106,17 @@ def sources(make_photos, tmp_path_factory) -> Path:
     (folder / "people.csv").write_text("\n".join(["path,identity,camera", *rows]) + "\n")
     (folder / "cars").mkdir()
     for number in range(6):
-        (folder / f"cars/{number // 2:04d}_c{number % 2}_{number}.jpg").write_bytes(encode(photo(number)))
+        (folder / f"cars/{number // 2:04d}_c{number % 2}_{number}.jpg").write_bytes(
+            encode(photo(number))
+        )
     make_sources.hugging_face(folder / "beans", make_sources.VALID)
-    make_sources.zip_archive(folder / "archives", make_sources.VALID).src.rename(folder / "photos.zip")
+    make_sources.zip_archive(folder / "archives", make_sources.VALID).src.rename(
+        folder / "photos.zip"
+    )
     (folder / "archives").rmdir()
-    make_sources.tar_archive(folder / "archives", make_sources.VALID).src.rename(folder / "photos.tar")
+    make_sources.tar_archive(folder / "archives", make_sources.VALID).src.rename(
+        folder / "photos.tar"
+    )
     (folder / "archives").rmdir()
     make_sources.imagenet_tars(folder / "imagenet", make_sources.VALID)
     for name, make in (("recordio", "recordio"), ("caffe", "caffe_lmdb"), ("lsun", "lsun_lmdb")):
@@ -117,7 +138,9 @@ def make_label_tables(folder: Path) -> None:
         "celebs.csv": lambda number: f"Smiling,Eyeglasses\n{number % 2},{(number // 2) % 2}",
     }
     for name, column in columns.items():
-        rows = [f"{path},{column(number).partition(chr(10))[2]}" for number, path in enumerate(photos)]
+        rows = [
+            f"{path},{column(number).partition(chr(10))[2]}" for number, path in enumerate(photos)
+        ]
         (folder / name).write_text("\n".join([f"path,{column(0).partition(chr(10))[0]}", *rows]))
     (folder / "flat").mkdir()
     for path in photos[:8]:
@@ -143,14 +166,19 @@ def make_shards(folder: Path, arguments: list[str]) -> None:
     folder.mkdir()
     images = [encode(photo(number)) for number in range(8)]
     if "image_raw" in arguments:
-        features = [{"image_raw": image, "image/label": 1 + label} for label, image in enumerate(images)]
+        features = [
+            {"image_raw": image, "image/label": 1 + label} for label, image in enumerate(images)
+        ]
         oracles.write_tfrecord(folder / "a.tfrecord", map(oracles.make_example, features))
         return
     with tarfile.open(folder / "a.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
         for number, image in enumerate(images):
             has_json = "--label-key" in arguments
             label = json.dumps({"category_id": number}).encode() if has_json else b"%d" % number
-            for name, data in ((f"{number}.jpg", image), (f"{number}.{'json' if has_json else 'cls'}", label)):
+            for name, data in (
+                (f"{number}.jpg", image),
+                (f"{number}.{'json' if has_json else 'cls'}", label),
+            ):
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 archive.addfile(member, BytesIO(data))
@@ -204,11 +232,20 @@ def test_every_example_runs_as_printed(page, folder, dataprep, programs):
         elif block.language == "bash":
             parse_commands(block.code)
         else:
-            assert block.language in ("text", "yaml"), f"{page.name}: a block in {block.language} is not tested"
+            assert block.language in (
+                "text",
+                "yaml",
+            ), f"{page.name}: a block in {block.language} is not tested"
 
     if page.name == "README.md":
         made = {path.parent.name for path in folder.glob("*/manifest.json")}
-        assert made >= {"photos-tfrecord", "photos-webdataset", "photos-256", "photos-raw", "shards"}
+        assert made >= {
+            "photos-tfrecord",
+            "photos-webdataset",
+            "photos-256",
+            "photos-raw",
+            "shards",
+        }
 
 
 def parse_commands(code: str) -> None:
@@ -216,14 +253,18 @@ def parse_commands(code: str) -> None:
     for line in code.splitlines():
         found = re.search(r"(?:^|srun )dataprep (.+)", line)
         if found:
-            name, *arguments = shlex.split(found[1].replace("$SLURM_CPUS_PER_TASK", "8"), comments=True)
+            name, *arguments = shlex.split(
+                found[1].replace("$SLURM_CPUS_PER_TASK", "8"), comments=True
+            )
             program = click.Context(main, **main.context_settings)
             command = main.get_command(program, name)
             assert command is not None, line
             command.make_context(name, arguments, parent=program)
 
 
-def run_command(line: str, folder: Path, prepare: Callable[[str], None], programs: dict[str, WarmPython]) -> None:
+def run_command(
+    line: str, folder: Path, prepare: Callable[[str], None], programs: dict[str, WarmPython]
+) -> None:
     program, *arguments = shlex.split(line, comments=True)
     if program not in programs:
         assert line.startswith(SHELL), f"not tested: {line}"
@@ -240,7 +281,10 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None], program
             arguments += ["--batch-size", BATCH]
         arguments = [SMALL_BATCH if each == BATCH else each for each in arguments]
     done = programs[program].run("-m", program, *arguments, cwd=folder, timeout=600)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stdout}{done.stderr}"
+    assert (done.returncode, "Traceback" in done.stderr) == (
+        0,
+        False,
+    ), f"{line}\n{done.stdout}{done.stderr}"
     if arguments[0] in ("convert", "index") and "--dry-run" not in arguments:
         made = done.stdout.splitlines()[-1].partition(" is ")[0]  # complete, or at a revision
         assert (folder / made / "manifest.json").is_file(), line
@@ -255,18 +299,38 @@ def run_python(code: str, folder: Path) -> None:
 
 
 def test_every_command_is_shown():
-    shown = {line.split()[1] for page in PAGES for block in blocks(page) for line in commands(block) if " " in line}
-    assert shown >= {"convert", "index", "verify", "info", "report", "memory", "preview", "bench", "tune"}
+    shown = {
+        line.split()[1]
+        for page in PAGES
+        for block in blocks(page)
+        for line in commands(block)
+        if " " in line
+    }
+    assert shown >= {
+        "convert",
+        "index",
+        "verify",
+        "info",
+        "report",
+        "memory",
+        "preview",
+        "bench",
+        "tune",
+    }
 
 
 def messages() -> list[str]:
     """Fixed parts of messages that the headings of the troubleshooting page quote."""
-    headings = re.findall(r"^### (.*)$", (ROOT / "docs/troubleshooting.md").read_text("utf-8"), re.M)
+    headings = re.findall(
+        r"^### (.*)$", (ROOT / "docs/troubleshooting.md").read_text("utf-8"), re.M
+    )
     return [quoted for heading in headings for quoted in re.findall(r"`(.+?)`", heading)]
 
 
 def test_the_troubleshooting_page_quotes_messages_that_exist():
-    code = "\n".join(path.read_text("utf-8") for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    code = "\n".join(
+        path.read_text("utf-8") for package in PACKAGES for path in (ROOT / package).rglob("*.py")
+    )
     texts = re.sub(r'"\s*\n?\s*f?"', "", code)  # joins the parts of long messages
     assert [message for message in messages() if message not in texts] == []
     assert len(messages()) > 20

@@ -25,7 +25,10 @@ def script():
 
 
 def test_the_tour_runs_and_shows_what_is_stored(script, tmp_path, monkeypatch, python):
-    """The kernel is a fork of a process that has imported torch and DALI. Its commands are ordinary programs."""
+    """The kernel is a fork of a process that has imported torch and DALI.
+
+    Its commands are ordinary programs.
+    """
     import nbformat
 
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -36,7 +39,12 @@ def test_the_tour_runs_and_shows_what_is_stored(script, tmp_path, monkeypatch, p
     made = script["run"](script["NOTEBOOK"])
     cells = [(a, b) for a, b in zip(stored.cells, made.cells, strict=True) if a.cell_type == "code"]
     assert [kinds(a) for a, _ in cells] == [kinds(b) for _, b in cells]
-    shown = [text for _, cell in cells for output in cell.outputs if (text := output.get("data", {}).get("text/html"))]
+    shown = [
+        text
+        for _, cell in cells
+        for output in cell.outputs
+        if (text := output.get("data", {}).get("text/html"))
+    ]
     assert len(shown) == 1
     assert shown[0].count('src="data:image/jpeg;base64,') == 3 * (1 + 2)
     printed = "".join(output.get("text", "") for _, cell in cells for output in cell.outputs)

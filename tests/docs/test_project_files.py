@@ -28,34 +28,60 @@ def copied() -> list[str]:
 
 
 def test_the_image_contains_what_the_build_needs(copied):
-    packages = {pattern.removesuffix("*") for pattern in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]}
-    files = {PROJECT["project"]["readme"], *PROJECT["project"]["license-files"], "pyproject.toml", "constraints.txt"}
+    packages = {
+        pattern.removesuffix("*")
+        for pattern in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    }
+    files = {
+        PROJECT["project"]["readme"],
+        *PROJECT["project"]["license-files"],
+        "pyproject.toml",
+        "constraints.txt",
+    }
     assert set(copied) >= packages | files
     assert all((ROOT / source).exists() for source in copied)
 
 
 def test_nothing_that_is_copied_is_kept_from_the_builder(copied):
-    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")]
+    allowed = [
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+        if line.startswith("!")
+    ]
     assert all(any(fnmatch(source, pattern) for pattern in allowed) for source in copied)
 
 
 def test_the_base_image_has_a_tested_python():
-    (version,) = re.findall(r"^FROM python:(3\.\d+)-slim", (ROOT / "Dockerfile").read_text("utf-8"), re.M)
+    (version,) = re.findall(
+        r"^FROM python:(3\.\d+)-slim", (ROOT / "Dockerfile").read_text("utf-8"), re.M
+    )
     assert f"Programming Language :: Python :: {version}" in PROJECT["project"]["classifiers"]
 
 
 def test_hadolint_accepts_the_dockerfile():
-    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which(
+        "hadolint"
+    )
     if hadolint is None:
         pytest.skip("hadolint is not installed")
-    done = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_the_citation_is_of_this_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-    assert set(citation) >= {"cff-version", "message", "title", "authors"}  # what the format requires
-    assert (citation["version"], citation["license"]) == (PROJECT["project"]["version"], PROJECT["project"]["license"])
+    assert set(citation) >= {
+        "cff-version",
+        "message",
+        "title",
+        "authors",
+    }  # what the format requires
+    assert (citation["version"], citation["license"]) == (
+        PROJECT["project"]["version"],
+        PROJECT["project"]["license"],
+    )
 
 
 def test_the_scripts_that_contributing_names_exist():
@@ -79,7 +105,11 @@ def test_every_extra_for_users_is_on_the_page_of_requirements():
 
 def test_the_readme_names_every_package():
     text = (ROOT / "README.md").read_text("utf-8").split("## Find your way in the source")[1]
-    packages = {path.parent.name for root in ("dataprep", "loaders") for path in (ROOT / root).glob("*/__init__.py")}
+    packages = {
+        path.parent.name
+        for root in ("dataprep", "loaders")
+        for path in (ROOT / root).glob("*/__init__.py")
+    }
     assert sorted(name for name in packages if f"`{name}/`" not in text) == []
 
 
@@ -89,7 +119,15 @@ def test_the_readme_is_short():
 
 @pytest.mark.parametrize(
     "package",
-    ["dataprep", "dataprep/sources", "dataprep/plan", "dataprep/convert", "dataprep/resume", "loaders", "manifests"],
+    [
+        "dataprep",
+        "dataprep/sources",
+        "dataprep/plan",
+        "dataprep/convert",
+        "dataprep/resume",
+        "loaders",
+        "manifests",
+    ],
 )
 def test_the_map_of_a_package_names_its_modules(package):
     text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text("utf-8")))
@@ -101,6 +139,8 @@ def test_the_map_of_a_package_names_its_modules(package):
 
 def test_the_reference_has_every_sampler():
     named = re.findall(
-        r"^\.\. autoclass:: loaders\.(\w+Sampler)$", (ROOT / "docs/reference/samplers.md").read_text(), re.M
+        r"^\.\. autoclass:: loaders\.(\w+Sampler)$",
+        (ROOT / "docs/reference/samplers.md").read_text(),
+        re.M,
     )
     assert sorted(named) == [name for name in sorted(loaders.__all__) if name.endswith("Sampler")]

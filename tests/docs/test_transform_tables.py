@@ -31,6 +31,6 @@ def test_every_preset_is_shown_as_the_list_that_it_is():
 
 
 def test_every_name_has_a_row():
-    assert re.findall(r"^\| `(\w+)` \| (?:torchvision|PaddleClas|timm|loaders)\b", PAGE, re.M) == list(
-        known_transforms()
-    )
+    assert re.findall(
+        r"^\| `(\w+)` \| (?:torchvision|PaddleClas|timm|loaders)\b", PAGE, re.M
+    ) == list(known_transforms())

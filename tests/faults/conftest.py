@@ -23,13 +23,17 @@ def dataprep(dataprep: Run, warm: WarmPython) -> Run:
     Its option `before` is code that the process runs first.
     """
 
-    def run(*arguments: object, before: str = "", **options: object) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: object, before: str = "", **options: object
+    ) -> subprocess.CompletedProcess[str]:
         if not options.keys() <= {"cwd", "timeout"}:
             assert not before
             return dataprep(*arguments, **options)
         before = f"import forked_workers\n{before}"
         texts = map(_text, arguments)
-        return warm.run("-m", "dataprep", *texts, before=before, errors="backslashreplace", **options)
+        return warm.run(
+            "-m", "dataprep", *texts, before=before, errors="backslashreplace", **options
+        )
 
     return run
 
@@ -38,7 +42,9 @@ def dataprep(dataprep: Run, warm: WarmPython) -> Run:
 def start(start: Start, warm: WarmPython) -> Start:
     """As everywhere, but the process and its first worker are forks, unless it is `cold`."""
 
-    def begin(*arguments: object, at: gate.Gate | None = None, cold: bool = False) -> subprocess.Popen | WarmProcess:
+    def begin(
+        *arguments: object, at: gate.Gate | None = None, cold: bool = False
+    ) -> subprocess.Popen | WarmProcess:
         executable = warm.executable()
         if cold or executable == sys.executable:
             return start(*arguments, at=at)

@@ -19,11 +19,20 @@ def shard(request, make_photos, dataprep, tmp_path_factory):
     """The name and the bytes of a shard with six records, and the records."""
     root = tmp_path_factory.mktemp("shard")
     make_photos(root / "photos", 6, side=24)
-    assert dataprep("convert", "--src", root / "photos", "--fmt", request.param, "--out", root / "out").returncode == 0
+    assert (
+        dataprep(
+            "convert", "--src", root / "photos", "--fmt", request.param, "--out", root / "out"
+        ).returncode
+        == 0
+    )
     name = read_manifest(root / "out").splits[0].shards[0].name
     data = (root / "out" / name).read_bytes()
     options = ScanOptions(read_manifest(root / "out").components)
-    return name, data, list(FORMATS[request.param].scan(lambda at, _: (data, at), len(data), name, options))
+    return (
+        name,
+        data,
+        list(FORMATS[request.param].scan(lambda at, _: (data, at), len(data), name, options)),
+    )
 
 
 def files_in(folder) -> set[str]:
@@ -40,7 +49,9 @@ def test_a_truncated_shard(shard, record, where, dataprep, tmp_path):
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     first = result.stderr.splitlines()[0]
-    assert re.search(rf"{re.escape(name)}, record {record}, byte {records[record].start}: .*cut short", first), first
+    assert re.search(
+        rf"{re.escape(name)}, record {record}, byte {records[record].start}: .*cut short", first
+    ), first
     assert files_in(tmp_path) == {name}
 
 
@@ -52,7 +63,9 @@ def test_a_damaged_header(shard, record, dataprep, tmp_path):
     result = dataprep("index", tmp_path)
     assert result.returncode == 1
     first = result.stderr.splitlines()[0]
-    assert re.search(rf"{re.escape(name)}, record {record}, byte {records[record].start}: ", first), first
+    assert re.search(
+        rf"{re.escape(name)}, record {record}, byte {records[record].start}: ", first
+    ), first
     assert files_in(tmp_path) == {name}
 
 
@@ -87,7 +100,10 @@ def test_truncation_at_any_length(shard, tmp_path):
     name, data, records = shard
     ends = {record.end for record in records}
     undetected = []
-    for length in [*range(1, len(data) - 1024, 97), *(end + step for end in ends for step in (-1, 1, 100))]:
+    for length in [
+        *range(1, len(data) - 1024, 97),
+        *(end + step for end in ends for step in (-1, 1, 100)),
+    ]:
         if length in ends or length >= records[-1].end:
             continue
         (tmp_path / name).write_bytes(data[:length])
@@ -109,7 +125,8 @@ def _is_accepted(folder) -> bool:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"x", bytes(512), bytes(10240), b"\x1f\x8b\x08" + bytes(600), b"\x93noise" * 500]
+    "content",
+    [b"", b"x", bytes(512), bytes(10240), b"\x1f\x8b\x08" + bytes(600), b"\x93noise" * 500],
 )
 def test_a_file_that_is_not_a_shard(shard, content, dataprep, tmp_path):
     name, _, _ = shard

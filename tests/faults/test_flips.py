@@ -49,7 +49,9 @@ def source(tmp_path_factory):
 def intact(request, source, tmp_path_factory):
     """An intact dataset with two shards of four and three records."""
     out = tmp_path_factory.mktemp("intact") / request.param
-    convert_dataset(read_source(str(source)), str(out), Options(fmt=request.param, shard_samples=4), workers=1)
+    convert_dataset(
+        read_source(str(source)), str(out), Options(fmt=request.param, shard_samples=4), workers=1
+    )
     assert verify_dataset(str(out), workers=1).problems == ()
     (out / STAMPS_NAME).unlink()  # only `convert` reads it, and does not rely on it
     return out
@@ -65,7 +67,9 @@ def starts(folder: Path, name: str) -> list[int]:
     """Return the first byte of each record in an intact shard."""
     manifest = read_manifest(folder)
     data = (folder / name).read_bytes()
-    scan = FORMATS[manifest.format].scan(lambda at, _: (data, at), len(data), name, ScanOptions(manifest.components))
+    scan = FORMATS[manifest.format].scan(
+        lambda at, _: (data, at), len(data), name, ScanOptions(manifest.components)
+    )
     return [record.start for record in scan]
 
 
@@ -74,7 +78,10 @@ def shards(folder: Path) -> list[str]:
 
 
 def flip(path: Path, *positions: int, mask: int = 0) -> None:
-    """Flip bits of the bytes at these positions. By default one bit, which depends on the position."""
+    """Flip bits of the bytes at these positions.
+
+    By default one bit, which depends on the position.
+    """
     with path.open("r+b") as file:
         for at in positions:
             byte = os.pread(file.fileno(), 1, at)[0]
@@ -84,13 +91,23 @@ def flip(path: Path, *positions: int, mask: int = 0) -> None:
 def positions_to_flip(name: str, data: bytes) -> list[int]:
     """Return every second byte of an index, of other files many at both ends or in headers and some of the others.
 
-    The index of a shard begins at byte 0 or 1, as its name decides, so that even and odd bytes are flipped.
+    The index of a shard begins at byte 0 or 1, as its name decides, so that even and odd bytes are
+    flipped.
     """
     if name.endswith((".parquet", ".json", ".jsonl")):
-        return sorted({*range(0, len(data), 131), *range(0, 64, 5), *range(len(data) - 64, len(data), 5)})
+        return sorted(
+            {*range(0, len(data), 131), *range(0, 64, 5), *range(len(data) - 64, len(data), 5)}
+        )
     if name.endswith(".tar"):
         edges = (at for at in range(len(data)) if any(data[max(at - 1, 0) : at + 2]))
-        return sorted({*list(edges)[::53], *range(0, len(data), 307), *range(0, len(data), 512), len(data) - 1})
+        return sorted(
+            {
+                *list(edges)[::53],
+                *range(0, len(data), 307),
+                *range(0, len(data), 512),
+                len(data) - 1,
+            }
+        )
     if name.endswith(".idx"):
         return [*range(zlib.crc32(name.encode()) % 2, len(data), 2)]
     return sorted({*range(0, len(data), 61), *range(0, 400, 5)})
@@ -119,8 +136,12 @@ def test_a_flip_in_any_file_is_reported_in_its_place(dataset):
         contents = [path.read_bytes() for path in paths]
         begins = [starts(dataset, path.name) if path.name in shard_names else [] for path in paths]
         ends = [max((at for at, byte in enumerate(data) if byte), default=0) for data in contents]
-        for positions in zip_longest(*map(positions_to_flip, [path.name for path in paths], contents)):
-            flips = [(path, at) for path, at in zip(paths, positions, strict=True) if at is not None]
+        for positions in zip_longest(
+            *map(positions_to_flip, [path.name for path in paths], contents)
+        ):
+            flips = [
+                (path, at) for path, at in zip(paths, positions, strict=True) if at is not None
+            ]
             for path, at in flips:
                 flip(path, at)
             problems = files_with_problems(dataset)
@@ -147,7 +168,10 @@ def test_any_bits_of_one_byte(dataset):
             for mask in (1, 2, 4, 8, 16, 32, 64, 128, 255, 0x81):
                 for path, at in places:
                     flip(path, at, mask=mask)
-                assert files_with_problems(dataset).keys() == {path.name for path in paths}, (places, mask)
+                assert files_with_problems(dataset).keys() == {path.name for path in paths}, (
+                    places,
+                    mask,
+                )
                 for path, at in places:
                     flip(path, at, mask=mask)
 
@@ -163,7 +187,9 @@ def test_several_flips_in_one_shard_are_all_reported(dataset, seed):
     positions = [draw.randrange(begin[record], ends[record]) for record in records]
     flip(dataset / name, *positions)
     reported = {problem.record for problem in verify_dataset(str(dataset), workers=1).problems}
-    assert reported == set(records), f"flipped bytes {positions} of records {records}, reported {reported}"
+    assert reported == set(records), (
+        f"flipped bytes {positions} of records {records}, reported {reported}"
+    )
 
 
 @pytest.mark.parametrize("part", ["first byte", "image", "last byte"])
@@ -172,7 +198,9 @@ def test_flips_in_every_record_are_all_reported(dataset, part):
     manifest, begin = read_manifest(dataset), starts(dataset, name)
     data = (dataset / name).read_bytes()
     scan = list(
-        FORMATS[manifest.format].scan(lambda at, _: (data, at), len(data), name, ScanOptions(manifest.components))
+        FORMATS[manifest.format].scan(
+            lambda at, _: (data, at), len(data), name, ScanOptions(manifest.components)
+        )
     )
     positions = {
         "first byte": begin,
@@ -180,17 +208,37 @@ def test_flips_in_every_record_are_all_reported(dataset, part):
         "last byte": [record.end - 1 for record in scan],
     }[part]
     flip(dataset / name, *positions)
-    assert {problem.record for problem in verify_dataset(str(dataset), workers=1).problems} == {0, 1, 2, 3}
+    assert {problem.record for problem in verify_dataset(str(dataset), workers=1).problems} == {
+        0,
+        1,
+        2,
+        3,
+    }
 
 
 def test_a_shard_cut_at_any_length(dataset):
     name = shards(dataset)[0]
     data = (dataset / name).read_bytes()
     begin = starts(dataset, name)
-    for length in (0, 1, 11, 12, 511, 512, len(data) // 2, begin[2], begin[2] + 1, len(data) - 513, len(data) - 1):
+    for length in (
+        0,
+        1,
+        11,
+        12,
+        511,
+        512,
+        len(data) // 2,
+        begin[2],
+        begin[2] + 1,
+        len(data) - 513,
+        len(data) - 1,
+    ):
         (dataset / name).write_bytes(data[:length])
         problems = verify_dataset(str(dataset), workers=1).problems
-        assert {problem.file for problem in problems} == {name}, (length, [str(problem) for problem in problems])
+        assert {problem.file for problem in problems} == {name}, (
+            length,
+            [str(problem) for problem in problems],
+        )
 
 
 @pytest.mark.parametrize("garbage", [b"x", b"\0", b"\0" * 4096, b"\0" * 512 + b"x"])
@@ -198,7 +246,9 @@ def test_bytes_after_the_end_of_any_file(dataset, garbage):
     for path in sorted(dataset.iterdir()):
         data = path.read_bytes()
         path.write_bytes(data + garbage)
-        assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {path.name}, path
+        assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {
+            path.name
+        }, path
         path.write_bytes(data)
 
 
@@ -206,9 +256,13 @@ def test_a_file_removed_or_emptied(dataset):
     for path in sorted(dataset.iterdir()):
         data = path.read_bytes()
         path.write_bytes(b"")
-        assert path.name in {problem.file for problem in verify_dataset(str(dataset), workers=1).problems}
+        assert path.name in {
+            problem.file for problem in verify_dataset(str(dataset), workers=1).problems
+        }
         path.unlink()
-        assert path.name in {problem.file for problem in verify_dataset(str(dataset), workers=1).problems}
+        assert path.name in {
+            problem.file for problem in verify_dataset(str(dataset), workers=1).problems
+        }
         path.write_bytes(data)
     assert verify_dataset(str(dataset), workers=1).problems == ()
 
@@ -217,17 +271,27 @@ def test_a_file_removed_or_emptied(dataset):
 def test_two_shards_swapped(dataset, number):
     """Two shards, two indexes or two tables swap names."""
     manifest = read_manifest(dataset)
-    kinds = [(shard.name, shard.index.name, shard.table.name) for split in manifest.splits for shard in split.shards]
+    kinds = [
+        (shard.name, shard.index.name, shard.table.name)
+        for split in manifest.splits
+        for shard in split.shards
+    ]
     first, second = kinds[0][number], kinds[1][number]
     (dataset / first).rename(dataset / "aside")
     (dataset / second).rename(dataset / first)
     (dataset / "aside").rename(dataset / second)
-    assert {first, second} <= {problem.file for problem in verify_dataset(str(dataset), workers=1).problems}
+    assert {first, second} <= {
+        problem.file for problem in verify_dataset(str(dataset), workers=1).problems
+    }
 
 
-@pytest.mark.parametrize("change", ["one line missing", "two lines swapped", "one line twice", "of another shard"])
+@pytest.mark.parametrize(
+    "change", ["one line missing", "two lines swapped", "one line twice", "of another shard"]
+)
 def test_an_index_that_does_not_match_its_shard(dataset, change):
-    indexes = [shard.index.name for split in read_manifest(dataset).splits for shard in split.shards]
+    indexes = [
+        shard.index.name for split in read_manifest(dataset).splits for shard in split.shards
+    ]
     path = dataset / indexes[0]
     head, *lines = path.read_text().splitlines(keepends=True)
     lines = {
@@ -237,7 +301,9 @@ def test_an_index_that_does_not_match_its_shard(dataset, change):
         "of another shard": (dataset / indexes[1]).read_text().splitlines(keepends=True),
     }[change]
     path.write_text("".join([head, *lines] if change != "of another shard" else lines))
-    assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {indexes[0]}
+    assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {
+        indexes[0]
+    }
 
 
 def test_an_edited_index_is_found_even_if_its_checksums_are_updated(dataset):
@@ -268,17 +334,25 @@ def test_a_manifest_that_names_a_label_which_no_record_has(dataset):
     from manifests.store import manifest_bytes
 
     manifest = read_manifest(dataset)
-    components = replace(manifest.components, label="image/class/text" if manifest.format == "tfrecord" else "txt")
-    (dataset / "manifest.json").write_bytes(manifest_bytes(replace(manifest, components=components)))
+    components = replace(
+        manifest.components, label="image/class/text" if manifest.format == "tfrecord" else "txt"
+    )
+    (dataset / "manifest.json").write_bytes(
+        manifest_bytes(replace(manifest, components=components))
+    )
     problems = verify_dataset(str(dataset), workers=1).problems
     assert {problem.record for problem in problems} == {0, 1, 2, 3}
-    assert all(f"no integer label under {components.label!r}" in problem.message for problem in problems)
+    assert all(
+        f"no integer label under {components.label!r}" in problem.message for problem in problems
+    )
 
 
 def test_a_file_that_is_not_in_the_manifest(dataset):
     for name in ("train-00009.idx", "more.tar", ".partial-dataprep"):
         (dataset / name).write_bytes(b"x")
-        assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {name}
+        assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {
+            name
+        }
         (dataset / name).unlink()
 
 
@@ -286,7 +360,9 @@ def test_a_folder_converted_again_in_another_format(dataset, source):
     """Within one process: nothing is cached from the first dataset."""
     assert verify_dataset(str(dataset), workers=1).problems == ()
     other = next(fmt for fmt in FORMAT_NAMES if fmt != read_manifest(dataset).format)
-    convert_dataset(read_source(str(source)), str(dataset), Options(fmt=other), workers=1, overwrite=True)
+    convert_dataset(
+        read_source(str(source)), str(dataset), Options(fmt=other), workers=1, overwrite=True
+    )
     assert [str(problem) for problem in verify_dataset(str(dataset), workers=1).problems] == []
 
 
@@ -303,4 +379,7 @@ def test_flips_in_shards_of_another_tool(intact, tmp_path):
         flip(folder / name, at)
         problems = verify_dataset(str(folder), workers=1).problems
         flip(folder / name, at)
-        assert {problem.file for problem in problems} == {name}, (at, [str(problem) for problem in problems])
+        assert {problem.file for problem in problems} == {name}, (
+            at,
+            [str(problem) for problem in problems],
+        )

@@ -56,14 +56,26 @@ def undisturbed(command, dataprep, snapshot, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("fmt", "image_options", "stride"),
-    [("tfrecord", [], 4), ("webdataset", [], 5), ("tfrecord", ["resize"], 9), ("webdataset", ["raw"], 9)],
+    [
+        ("tfrecord", [], 4),
+        ("webdataset", [], 5),
+        ("tfrecord", ["resize"], 9),
+        ("webdataset", ["raw"], 9),
+    ],
 )
 def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos, warm, tmp_path):
     source = make_photos(tmp_path / "photos", 7, classes=2, side=16)
     (source / "a").mkdir()
     for number in range(5):  # the first shard contains only these
         (source / "a" / f"{number}.jpg").write_bytes(b"")
-    call = (HELPERS / "kill_at_calls.py", source, tmp_path / "out", fmt, str(stride), *image_options)
+    call = (
+        HELPERS / "kill_at_calls.py",
+        source,
+        tmp_path / "out",
+        fmt,
+        str(stride),
+        *image_options,
+    )
     done = warm.run(*call, timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -83,7 +95,9 @@ def wait_for_tables(out: Path, count: int, process: subprocess.Popen) -> None:
         time.sleep(0.004)
 
 
-@pytest.mark.parametrize(("victim", "command"), [("parent", "tfrecord"), ("group", "webdataset")], indirect=["command"])
+@pytest.mark.parametrize(
+    ("victim", "command"), [("parent", "tfrecord"), ("group", "webdataset")], indirect=["command"]
+)
 def test_killed_several_times(victim, command, undisturbed, start, dataprep, snapshot, tmp_path):
     """Each run is killed a little later than the previous one, and their finished shards add up.
 
@@ -100,7 +114,9 @@ def test_killed_several_times(victim, command, undisturbed, start, dataprep, sna
         else:
             process.kill()
         assert process.wait() == -signal.SIGKILL
-        if victim == "group" or tables % 2:  # else the next run starts while workers may still be alive
+        if (
+            victim == "group" or tables % 2
+        ):  # else the next run starts while workers may still be alive
             assert wait_until_gone(process.pid), "a worker outlived its parent"
         process.communicate(timeout=300)
     done = dataprep(*command, "--out", out, "--workers", 2)
@@ -114,7 +130,9 @@ def test_killed_several_times(victim, command, undisturbed, start, dataprep, sna
     [(["--resize-shorter", 30], "tfrecord"), (["--store", "raw", "--raw-size", 32], "webdataset")],
     indirect=["command"],
 )
-def test_killed_while_images_are_resized_or_stored_raw(options, command, start, dataprep, snapshot, tmp_path):
+def test_killed_while_images_are_resized_or_stored_raw(
+    options, command, start, dataprep, snapshot, tmp_path
+):
     command = [*command, *options]
     assert dataprep(*command, "--out", tmp_path / "undisturbed", "--workers", 1).returncode == 0
     assert verify_dataset(str(tmp_path / "undisturbed"), decode=True, workers=1).problems == ()
@@ -147,7 +165,9 @@ def test_killed_after_a_delay(delay, command, undisturbed, start, dataprep, snap
     process.communicate(timeout=300)
     assert wait_until_gone(process.pid), "a worker outlived its parent"
     if not (out / "manifest.json").exists() and out.exists():
-        assert [problem.file for problem in verify_dataset(str(out), workers=1).problems] == ["manifest.json"]
+        assert [problem.file for problem in verify_dataset(str(out), workers=1).problems] == [
+            "manifest.json"
+        ]
     assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
     assert snapshot(out) == undisturbed
 
@@ -171,7 +191,9 @@ def test_killed_worker_prints_one_line_and_the_run_can_resume(
     assert snapshot(out) == undisturbed
 
 
-def test_paused_workers_end_with_their_parent(command, undisturbed, start, dataprep, snapshot, tmp_path):
+def test_paused_workers_end_with_their_parent(
+    command, undisturbed, start, dataprep, snapshot, tmp_path
+):
     """Paused workers (SIGSTOP) end too, although nothing continues them, so none can write during the next run."""
     out, at = tmp_path / "out", Gate(tmp_path / "gate", shards=2)
     process = start(*command, "--out", out, "--workers", 2, at=at)
@@ -195,7 +217,15 @@ def slow(tmp_path_factory, dataprep, snapshot):
     image = encode(photo(1, 480, 360), quality=95)
     for number in range(96):
         (folder / "photos" / "class" / f"{number}.jpg").write_bytes(image)
-    command = ["convert", "--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "6"]
+    command = [
+        "convert",
+        "--src",
+        folder / "photos",
+        "--validate",
+        "decode",
+        "--samples-per-shard",
+        "6",
+    ]
     assert dataprep(*command, "--out", folder / "out").returncode == 0
     return command, snapshot(folder / "out")
 
@@ -220,7 +250,10 @@ def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_pat
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     prefixes = [line.split(":")[0] for line in errors.splitlines()]
-    assert prefixes in ([str(command[2]), "dataprep"], ["dataprep"][tables:]), errors  # the scan may not have finished
+    assert prefixes in (
+        [str(command[2]), "dataprep"],
+        ["dataprep"][tables:],
+    ), errors  # the scan may not have finished
     assert "interrupted" in errors
     assert wait_until_gone(process.pid)
     assert list(out.glob(".*")) == []
@@ -232,7 +265,9 @@ def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_pat
 def test_same_bytes_for_any_number_of_workers_and_any_source_folder(
     workers, command, undisturbed, dataprep, snapshot, tmp_path
 ):
-    copy = Path(shutil.copytree(command[2], tmp_path / "a copy" / "of it", copy_function=shutil.copyfile))
+    copy = Path(
+        shutil.copytree(command[2], tmp_path / "a copy" / "of it", copy_function=shutil.copyfile)
+    )
     undisturbed = {name: data for name, data in undisturbed.items() if name != STAMPS_NAME}
     moved = [copy if argument == command[2] else argument for argument in command]
     done = dataprep(*moved, "--out", tmp_path / "out", "--workers", workers)
@@ -244,7 +279,12 @@ def test_same_bytes_for_any_number_of_workers_and_any_source_folder(
 def test_same_bytes_with_shuffle_and_random_split(photos, dataprep, snapshot, tmp_path):
     """The second run uses a relative path, more workers, another locale, time zone and hash seed."""
     common = ["--val-fraction", "0.2", *SHARD, "--seed", 5]
-    assert dataprep("convert", "--src", photos, "--out", tmp_path / "a", "--workers", 1, *common).returncode == 0
+    assert (
+        dataprep(
+            "convert", "--src", photos, "--out", tmp_path / "a", "--workers", 1, *common
+        ).returncode
+        == 0
+    )
     environment = {
         "cwd": photos.parent,
         "env": {**os.environ, "PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Tokyo"},
@@ -254,7 +294,9 @@ def test_same_bytes_with_shuffle_and_random_split(photos, dataprep, snapshot, tm
     assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
 
 
-def test_running_again_on_a_complete_dataset_changes_nothing(command, undisturbed, dataprep, snapshot, tmp_path):
+def test_running_again_on_a_complete_dataset_changes_nothing(
+    command, undisturbed, dataprep, snapshot, tmp_path
+):
     for _ in range(2):
         done = dataprep(*command, "--out", tmp_path / "out")
         assert done.returncode == 0

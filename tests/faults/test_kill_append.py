@@ -10,15 +10,25 @@ from helpers import HELPERS
 
 @pytest.mark.parametrize(
     ("fmt", "action", "stride"),
-    [("tfrecord", "append", 11), ("webdataset", "append", 7), ("tfrecord", "steps", 19), ("webdataset", "revert", 3)],
+    [
+        ("tfrecord", "append", 11),
+        ("webdataset", "append", 7),
+        ("tfrecord", "steps", 19),
+        ("webdataset", "revert", 3),
+    ],
 )
 def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, tmp_path):
     """With a stride of 1, the same takes a minute."""
-    first, second = make_photos(tmp_path / "first", 10, classes=2, side=16), make_photos(tmp_path / "b", 9, 3, 20)
+    first, second = (
+        make_photos(tmp_path / "first", 10, classes=2, side=16),
+        make_photos(tmp_path / "b", 9, 3, 20),
+    )
     (second / "a").mkdir()
     for number in range(5):  # a shard without a valid image
         (second / "a" / f"{number}.jpg").write_bytes(b"")
-    done = warm.run(HELPERS / "kill_appends.py", first, second, tmp_path, fmt, str(stride), action, timeout=600)
+    done = warm.run(
+        HELPERS / "kill_appends.py", first, second, tmp_path, fmt, str(stride), action, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["calls"] > (10 if action == "revert" else 50)

@@ -51,7 +51,8 @@ def kept(finished):
 
 
 @pytest.mark.parametrize(
-    ("command", "receiver"), [("convert", "group"), ("convert", "parent"), ("work", "group"), ("claim", "parent")]
+    ("command", "receiver"),
+    [("convert", "group"), ("convert", "parent"), ("work", "group"), ("claim", "parent")],
 )
 def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
     """A scheduler stops the whole group or only the first process: one line, status 3, and no incomplete file."""
@@ -72,9 +73,14 @@ def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 3, errors
     finished = len(list(out.glob("*.parquet")))
-    assert errors.splitlines()[-1] == (f"dataprep: stopped by SIGTERM. Run the same command again; {kept(finished)}.")
+    assert (
+        errors.splitlines()[-1]
+        == f"dataprep: stopped by SIGTERM. Run the same command again; {kept(finished)}."
+    )
     left = [path.name for path in out.glob(".*/*") if path.suffix not in ("", ".parquet")]
-    assert not [name for name in left if "claim" in name or "beat" in name or name.endswith(".tfrecord")], left
+    assert not [
+        name for name in left if "claim" in name or "beat" in name or name.endswith(".tfrecord")
+    ], left
     assert dataprep(*call).returncode == 0
     if command != "convert":
         assert dataprep("finish", out).returncode == 0
@@ -84,19 +90,29 @@ def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
 
 
 def test_sigterm_before_anything_is_written(start, slow, tmp_path):
-    process = start("convert", *slow[0], "--out", tmp_path / "out", at=Gate(tmp_path / "gate"), cold=True)
+    process = start(
+        "convert", *slow[0], "--out", tmp_path / "out", at=Gate(tmp_path / "gate"), cold=True
+    )
     time.sleep(0.15)  # the interpreter, or its imports, have just begun
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=300)
-    assert process.returncode in (3, -signal.SIGTERM), errors  # the latter before the program handles signals
+    assert process.returncode in (
+        3,
+        -signal.SIGTERM,
+    ), errors  # the latter before the program handles signals
     assert "Traceback" not in errors
 
 
 # --- claims ---------------------------------------------------------------------------------------
 
 
-def test_the_shards_of_a_paused_process_are_claimed_by_another(slow, start, dataprep, snapshot, tmp_path):
-    """A process without a sign of life for three beats loses its shards. When it continues, it does no harm."""
+def test_the_shards_of_a_paused_process_are_claimed_by_another(
+    slow, start, dataprep, snapshot, tmp_path
+):
+    """A process without a sign of life for three beats loses its shards.
+
+    When it continues, it does no harm.
+    """
     (options, expected), out = slow, tmp_path / "out"
     assert dataprep("plan", *options, "--out", out).returncode == 0
     claim = ("work", out, "--claim", "--beat", "0.1", "--workers", 1)
@@ -115,22 +131,30 @@ def test_the_shards_of_a_paused_process_are_claimed_by_another(slow, start, data
     _, errors = paused.communicate(timeout=300)
     assert paused.returncode == 0, errors
     assert dataprep("finish", out).returncode == 0
-    assert {name: data for name, data in snapshot(out).items() if not name.startswith("plan/")} == expected
+    assert {
+        name: data for name, data in snapshot(out).items() if not name.startswith("plan/")
+    } == expected
 
 
 def test_several_processes_write_each_shard_once(slow, start, dataprep, snapshot, tmp_path):
     (options, expected), out = slow, tmp_path / "out"
     assert dataprep("plan", *options, "--out", out).returncode == 0
     at = Gate(tmp_path / "gate")  # each of them holds a claim there
-    processes = [start("work", out, "--claim", "--beat", 5, "--workers", 1, at=at) for _ in range(3)]
+    processes = [
+        start("work", out, "--claim", "--beat", 5, "--workers", 1, at=at) for _ in range(3)
+    ]
     at.wait_for_all(processes)
     at.open()
     outputs = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
-    written = [line for output, _ in outputs for line in output.splitlines() if " written, " in line]
+    written = [
+        line for output, _ in outputs for line in output.splitlines() if " written, " in line
+    ]
     assert sum(int(line.split()[0]) for line in written) == 12
     assert dataprep("finish", out).returncode == 0
-    assert {name: data for name, data in snapshot(out).items() if not name.startswith("plan/")} == expected
+    assert {
+        name: data for name, data in snapshot(out).items() if not name.startswith("plan/")
+    } == expected
 
 
 # --- temporary files of the dead ------------------------------------------------------------------
@@ -147,8 +171,17 @@ def test_who_is_dead(dead_owner):
     host, machine, pid, began = own.split(".")
     assert not is_dead(own)
     assert is_dead(dead_owner)
-    assert is_dead(f"{host}.{machine}.{pid}.{int(began) + 1}"), "the number was used again by a later process"
-    for other in (f"{host}.00000000.{pid}.1", f"other.{machine}.{pid}.1", "1234", "", "a.b.c.d", f"{own}x"):
+    assert is_dead(f"{host}.{machine}.{pid}.{int(began) + 1}"), (
+        "the number was used again by a later process"
+    )
+    for other in (
+        f"{host}.00000000.{pid}.1",
+        f"other.{machine}.{pid}.1",
+        "1234",
+        "",
+        "a.b.c.d",
+        f"{own}x",
+    ):
         assert not is_dead(other), other
 
 
@@ -160,7 +193,10 @@ def test_temporary_files_of_the_dead_are_removed_and_those_of_others_only_at_the
     assert dataprep("plan", *options, "--out", out).returncode == 0
     assert dataprep("work", out, "--task", "0/2").returncode == 0
     folder = out / storage.PARTIALS_NAME
-    dead, foreign = f"{dead_owner}-train-00001.tfrecord", "node7.0a1b2c3d.77.88-train-00003.tfrecord"
+    dead, foreign = (
+        f"{dead_owner}-train-00001.tfrecord",
+        "node7.0a1b2c3d.77.88-train-00003.tfrecord",
+    )
     for name in (dead, foreign, "notes.txt"):
         (folder / name).touch()
     assert dataprep("finish", out).returncode == 3
@@ -168,4 +204,7 @@ def test_temporary_files_of_the_dead_are_removed_and_those_of_others_only_at_the
     assert not (folder / dead).exists()
     assert dataprep("work", out, "--task", "1/2").returncode == 0
     assert dataprep("finish", out).returncode == 0
-    assert sorted(os.listdir(folder)) == ["made-by-dataprep", "notes.txt"], "only what is not ours stays"
+    assert sorted(os.listdir(folder)) == [
+        "made-by-dataprep",
+        "notes.txt",
+    ], "only what is not ours stays"

@@ -30,7 +30,9 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "convert": Case(DATAPREP, ("convert", "--src", "photos", "--out", "out", "--samples-per-shard", "3")),
+    "convert": Case(
+        DATAPREP, ("convert", "--src", "photos", "--out", "out", "--samples-per-shard", "3")
+    ),
     "dry run": Case(DATAPREP, ("convert", "--src", "photos", "--out", "out", "--dry-run")),
     "rejected": Case(DATAPREP, ("convert", "--src", "broken", "--out", "out", "--workers", "1"), 1),
     "index": Case(DATAPREP, ("index", "tars", "--workers", "1")),
@@ -60,7 +62,16 @@ def prepared(make_photos, dataprep, tmp_path_factory):
     next((folder / "broken").glob("*/*.png")).write_bytes(b"")
     for name in ("sound", "damaged", "tars"):
         fmt = ["--fmt", "webdataset"] if name == "tars" else []
-        call = ["convert", "--src", folder / "photos", "--out", folder / name, "--samples-per-shard", "3", *fmt]
+        call = [
+            "convert",
+            "--src",
+            folder / "photos",
+            "--out",
+            folder / name,
+            "--samples-per-shard",
+            "3",
+            *fmt,
+        ]
         assert dataprep(*call).returncode == 0
     for path in (folder / "tars").iterdir():
         if path.suffix != ".tar":
@@ -76,7 +87,12 @@ def run(prepared, tmp_path):
     shutil.copytree(prepared, tmp_path / "work")
 
     def call(case: Case, **options: object) -> subprocess.CompletedProcess[str]:
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path / "work", **options}
+        options = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "cwd": tmp_path / "work",
+            **options,
+        }
         command = [sys.executable, *case.program, *case.arguments]
         return subprocess.run(command, check=False, text=True, timeout=300, **options)
 
@@ -85,7 +101,10 @@ def run(prepared, tmp_path):
 
 @pytest.fixture
 def fork(prepared, warm, tmp_path):
-    """A function that runs a case as `run` does, in a fork that first runs some code. Nothing is imported again."""
+    """A function that runs a case as `run` does, in a fork that first runs some code.
+
+    Nothing is imported again.
+    """
     shutil.copytree(prepared, tmp_path / "work")
 
     def call(case: Case, before: str) -> subprocess.CompletedProcess[str]:
@@ -103,13 +122,25 @@ def is_done(case: Case, folder: Path) -> bool:
 
 
 #: How lines begin that a step prints when it has taken five seconds.
-PROGRESS = ("converting: ", "verifying: ", "checking: ", "comparing: ", "decoding: ", "hashing: ", "indexing: ")
+PROGRESS = (
+    "converting: ",
+    "verifying: ",
+    "checking: ",
+    "comparing: ",
+    "decoding: ",
+    "hashing: ",
+    "indexing: ",
+)
 
 
 def error_of(done: subprocess.CompletedProcess[str], text: str | None = None) -> str:
     """Check that a command stopped with status 3 and one line about it; return the line."""
     text = done.stderr if text is None else text
-    lines = [line for line in text.splitlines() if not line.startswith(("note: ", "photos: ", "broken: ", *PROGRESS))]
+    lines = [
+        line
+        for line in text.splitlines()
+        if not line.startswith(("note: ", "photos: ", "broken: ", *PROGRESS))
+    ]
     assert done.returncode == 3, (done.returncode, text)
     assert len(lines) == 1, text
     assert lines[0].startswith(("dataprep: ", "loaders: "))
@@ -134,7 +165,9 @@ def test_a_reader_that_is_gone_changes_nothing(name, streams, fork, tmp_path):
     case = CASES[name]
     numbers = [{"stdout": 1, "stderr": 2}[stream] for stream in streams]
     broken = "import os; read, write = os.pipe(); os.close(read)"
-    done = fork(case, f"{broken}; [os.dup2(write, number) for number in {numbers}]; os.close(write)")
+    done = fork(
+        case, f"{broken}; [os.dup2(write, number) for number in {numbers}]; os.close(write)"
+    )
     assert done.returncode == case.status, done.stderr
     assert is_done(case, tmp_path / "work")
     assert "Traceback" not in (done.stderr or "")
@@ -145,7 +178,9 @@ def test_a_reader_that_is_gone_changes_nothing(name, streams, fork, tmp_path):
 FULL = "import os; full = os.open('/dev/full', os.O_WRONLY); os.dup2(full, {}); os.close(full)"
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.status < 2 and name != "info damaged"])
+@pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if case.status < 2 and name != "info damaged"]
+)
 def test_a_full_disk_behind_stdout(name, fork):
     if name == "memory damaged":
         pytest.skip("prints nothing to stdout")
@@ -155,7 +190,10 @@ def test_a_full_disk_behind_stdout(name, fork):
 
 @pytest.mark.parametrize("name", ["convert", "missing"])
 def test_a_full_disk_behind_stderr(name, fork):
-    """The line goes to stdout. The status is that of the command, or 3 if it stopped for this reason."""
+    """The line goes to stdout.
+
+    The status is that of the command, or 3 if it stopped for this reason.
+    """
     done = fork(CASES[name], FULL.format(2))
     assert done.returncode == {"convert": 3, "missing": 2}[name]
     assert len(done.stdout.splitlines()) == 1
@@ -190,7 +228,10 @@ def test_a_deleted_working_directory(name, prepared, tmp_path):
         [sys.executable, *case.program, *case.arguments], capture_output=True, text=True, check=False, timeout=300,
         cwd=gone, preexec_fn=gone.rmdir,
     )  # fmt: skip
-    assert "the working directory does not exist any more. Hint: change to another folder" in error_of(done)
+    assert (
+        "the working directory does not exist any more. Hint: change to another folder"
+        in error_of(done)
+    )
 
 
 # --- limits -------------------------------------------------------------------------------------
@@ -199,7 +240,10 @@ def test_a_deleted_working_directory(name, prepared, tmp_path):
 @pytest.mark.parametrize("limit", [9, 20])
 @pytest.mark.parametrize("name", WORKING)
 def test_few_open_files(name, limit, fork, tmp_path):
-    """The command works with as few files, or says that it needs more. It never takes this for damage."""
+    """The command works with as few files, or says that it needs more.
+
+    It never takes this for damage.
+    """
     case = CASES[name]
     more = () if name in ("info", "memory") else ("--workers", "3" if name == "convert" else "2")
     done = fork(
@@ -214,8 +258,8 @@ def test_few_open_files(name, limit, fork, tmp_path):
         assert is_done(case, tmp_path / "work")
 
 
-#: What C libraries print before they end the process, because their callers have no way to handle the error. Some
-#: print nothing.
+#: What C libraries print before they end the process, because their callers have no way to handle
+#: the error. Some print nothing.
 LIBRARIES_THAT_EXIT = (
     "OpenBLAS error",
     "std::bad_alloc",
@@ -225,11 +269,15 @@ LIBRARIES_THAT_EXIT = (
 )
 
 
-@pytest.mark.parametrize(("name", "megabytes"), [*((name, 150) for name in WORKING), ("convert", 300)])
+@pytest.mark.parametrize(
+    ("name", "megabytes"), [*((name, 150) for name in WORKING), ("convert", 300)]
+)
 def test_little_memory(name, megabytes, run, tmp_path):
     """Which allocation fails is a matter of chance, but nothing is ever taken for damage or for success."""
     limit = megabytes << 20
-    done = run(CASES[name], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    done = run(
+        CASES[name], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    )
     check_little_memory(CASES[name], done, tmp_path / "work")
 
 
@@ -237,7 +285,9 @@ def test_little_memory(name, megabytes, run, tmp_path):
 def test_little_memory_is_left(name, fork, tmp_path):
     """The same after all imports: 8 MiB are left."""
     limit = "int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize() + (8 << 20)"
-    done = fork(CASES[name], f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit},) * 2)")
+    done = fork(
+        CASES[name], f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit},) * 2)"
+    )
     check_little_memory(CASES[name], done, tmp_path / "work")
 
 
@@ -272,7 +322,8 @@ run()
 """
 
 
-#: Forgets the modules of this project, and one more with its submodules, so that a program imports them again.
+#: Forgets the modules of this project, and one more with its submodules, so that a program imports
+#: them again.
 FORGET = """
 import sys
 for name in [*sys.modules]:
@@ -287,7 +338,10 @@ def test_no_memory_at_an_import(name, module, fork):
     """The same faults as above, each in its place in every run."""
     case = CASES[name]
     start = NO_MEMORY.format(start=START[case.program[1]])
-    done = fork(case._replace(program=("-c", start, module)), FORGET.format(package=module.partition(".")[0]))
+    done = fork(
+        case._replace(program=("-c", start, module)),
+        FORGET.format(package=module.partition(".")[0]),
+    )
     assert "memory ran out. Hint: use fewer --workers or free some memory" in error_of(done)
 
 
@@ -303,7 +357,8 @@ def test_no_memory_at_an_early_import(name, module, run):
 
 # --- Ctrl-C -------------------------------------------------------------------------------------
 
-#: Starts a program in a process that sends itself SIGINT when the given number of modules has been imported.
+#: Starts a program in a process that sends itself SIGINT when the given number of modules has been
+#: imported.
 INTERRUPT = """
 import os, signal, sys
 class Interrupt:
@@ -323,7 +378,11 @@ run()
     [
         # The first imports of all commands of a program are the same.
         *((name, count) for name in ("convert", "memory") for count in (2, 12, 40)),
-        *((name, count) for name in ("convert", "info", "report", "memory") for count in (90, 200, 300)),
+        *(
+            (name, count)
+            for name in ("convert", "info", "report", "memory")
+            for count in (90, 200, 300)
+        ),
     ],
 )
 def test_an_interrupt_during_any_import_is_one_line(name, count, run):
@@ -344,10 +403,14 @@ def test_an_interrupt_during_any_import_is_one_line(name, count, run):
 def test_an_interrupt_of_python_m_loaders_is_one_line(prepared):
     """`python -m loaders` imports the package, with NumPy, before the program."""
     hook = INTERRUPT.format(
-        start="import runpy; run = lambda: runpy.run_module('loaders', run_name='__main__', alter_sys=True)"
+        start=(
+            "import runpy; run = lambda: runpy.run_module('loaders', run_name='__main__',"
+            " alter_sys=True)"
+        )
     )
     source = hook.replace(
-        "run()", "sys.argv[0] = '-m'; sys.orig_argv[:] = ['python', '-m', 'loaders', *sys.argv[1:]]; run()"
+        "run()",
+        "sys.argv[0] = '-m'; sys.orig_argv[:] = ['python', '-m', 'loaders', *sys.argv[1:]]; run()",
     )
     done = subprocess.run(
         [sys.executable, "-c", source, "60", "memory", prepared / "sound", "--batch-size", "8"], check=False,

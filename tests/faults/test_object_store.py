@@ -41,7 +41,9 @@ def source(make_photos, tmp_path_factory) -> Path:
 def expected(source, dataprep, tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("expected") / "out"
     assert dataprep("convert", "--src", source, "--out", out, *SHARD).returncode == 0
-    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != "source-stamps.json"}
+    return {
+        path.name: path.read_bytes() for path in out.iterdir() if path.name != "source-stamps.json"
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +61,9 @@ def files_below(folder: Path) -> list[str]:
 def download(store: Store) -> dict[str, bytes]:
     names = [info.name for info in store.list_objects()]
     return {
-        name: bytes(store.get(name)) for name in names if not name.startswith("plan/") and name != "source-stamps.json"
+        name: bytes(store.get(name))
+        for name in names
+        if not name.startswith("plan/") and name != "source-stamps.json"
     }
 
 
@@ -79,7 +83,10 @@ def clear(store: Store) -> None:
 
 
 def test_killed_at_random_moments(source, expected, bucket, staging, start, dataprep) -> None:
-    """Two runs out of three are `convert`; in each third one, two tasks write the same shards at the same time."""
+    """Two runs out of three are `convert`.
+
+    In each third one, two tasks write the same shards at the same time.
+    """
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
     convert = ("convert", "--src", source, "--out", bucket, *SHARD)
@@ -97,9 +104,13 @@ def test_killed_at_random_moments(source, expected, bucket, staging, start, data
             calls = [("work", bucket)] * 2 if in_steps else [convert]
             runs = [start(*call, "--workers", 2) for call in calls]
             began, delay = time.monotonic(), rng.uniform(0.2, 1) * whole
-            while (waited := time.monotonic() - began) < delay and any(run.poll() is None for run in runs):
+            while (waited := time.monotonic() - began) < delay and any(
+                run.poll() is None for run in runs
+            ):
                 time.sleep(0.005)
-            if waited < delay:  # the machine is not as busy as during the first run: kill the next ones earlier
+            if (
+                waited < delay
+            ):  # the machine is not as busy as during the first run: kill the next ones earlier
                 whole = (whole + waited) / 2
             killed += kill(*runs)
         steps = [("work", bucket), ("finish", bucket, *SHARD[2:])] if in_steps else [convert]
@@ -126,7 +137,8 @@ def test_a_paused_worker_writes_late(source, expected, bucket, start, dataprep, 
     finally:
         signal_group(late.pid, signal.SIGCONT)
     stderr = late.communicate(timeout=300)[1]
-    # `finish` removes all temporary files on this machine, as all shards are there: the late worker may miss its own.
+    # `finish` removes all temporary files on this machine, as all shards are there: the late worker
+    # may miss its own.
     assert late.returncode in (0, ExitStatus.STOPPED), stderr
     assert download(bucket) == expected
     assert dataprep("work", bucket).returncode == 0
@@ -135,7 +147,9 @@ def test_a_paused_worker_writes_late(source, expected, bucket, start, dataprep, 
     assert verify_dataset(str(bucket), workers=1).problems == ()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, ExitStatus.STOPPED)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, ExitStatus.STOPPED)]
+)
 def test_an_upload_in_parts_is_aborted_on_exit(source, bucket, monkeypatch, number, status) -> None:
     """Stopped while the server does not take the rest of a shard."""
     boto3 = pytest.importorskip("boto3")
@@ -150,15 +164,21 @@ def test_an_upload_in_parts_is_aborted_on_exit(source, bucket, monkeypatch, numb
     proxy = TcpProxy(int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2]), most=20_000)
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-        run = subprocess.Popen([sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True)
+        run = subprocess.Popen(
+            [sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True
+        )
     assert proxy.stalled.wait(300)
-    uploads = client.list_multipart_uploads(Bucket=bucket.url.bucket, Prefix=bucket.url.path).get("Uploads", ())
+    uploads = client.list_multipart_uploads(Bucket=bucket.url.bucket, Prefix=bucket.url.path).get(
+        "Uploads", ()
+    )
     assert [upload["Key"] for upload in uploads] == [f"{bucket.url.path}/train-00000.tfrecord"]
     run.send_signal(number)
     stderr = run.communicate(timeout=300)[1]
     proxy.stop()
     assert run.returncode == status, stderr
-    assert not client.list_multipart_uploads(Bucket=bucket.url.bucket, Prefix=bucket.url.path).get("Uploads", ())
+    assert not client.list_multipart_uploads(Bucket=bucket.url.bucket, Prefix=bucket.url.path).get(
+        "Uploads", ()
+    )
 
 
 def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
@@ -181,7 +201,9 @@ def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
     proxy = TcpProxy(int(endpoint.rpartition(":")[2]))
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-        run = subprocess.Popen([sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True)
+        run = subprocess.Popen(
+            [sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True
+        )
     at.wait(run)
     assert any(info.name.endswith(".parquet") for info in bucket.list_folder()[1])
     proxy.stop()

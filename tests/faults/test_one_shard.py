@@ -17,13 +17,22 @@ def slow(tmp_path_factory, dataprep, snapshot):
     """A command that three processes work on, in 50 parts, and the files of an undisturbed run."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
-    # A part has three images, because each file has half a megabyte, most of it a comment: their pixels take no time.
+    # A part has three images, because each file has half a megabyte, most of it a comment: their
+    # pixels take no time.
     image = encode(photo(1, 400, 300), quality=95, comment=bytes(60_000))
     image = image[:-2] + (b"\xff\xfe" + (60_000).to_bytes(2) + bytes(59_998)) * 9 + image[-2:]
     for number in range(150):
         path = folder / "photos" / "class" / f"{number:03d}.jpg"
         path.write_bytes(image if number % 50 else b"<html>")
-    command = ["convert", "--src", folder / "photos", "--resize-shorter", "300", "--max-rejected", "1"]
+    command = [
+        "convert",
+        "--src",
+        folder / "photos",
+        "--resize-shorter",
+        "300",
+        "--max-rejected",
+        "1",
+    ]
     assert dataprep(*command, "--out", folder / "out", "--workers", 1).returncode == 0
     files = snapshot(folder / "out")
     assert [name for name in files if name.endswith(".tfrecord")] == ["train-00000.tfrecord"]
@@ -33,7 +42,8 @@ def slow(tmp_path_factory, dataprep, snapshot):
 def start_and_wait(start, command, out):
     """Start the command, and wait until a worker has written a part of the shard, and is about to write another one.
 
-    Return the process, the worker and the gate at which it waits. The parent gets there only if no worker does.
+    Return the process, the worker and the gate at which it waits. The parent gets there only if no
+    worker does.
     """
     at = Gate(out.parent / "gate", writes=(10, 1))
     process = start(*command, "--out", out, "--workers", 3, at=at)
@@ -59,7 +69,10 @@ def test_killed_worker(slow, start, dataprep, snapshot, tmp_path):
     assert process.returncode == 3, errors
     assert "a worker process was killed" in errors.splitlines()[-1]
     assert wait_until_gone(process.pid)
-    assert list((tmp_path / "out").glob("*.tfrecord")) + list((tmp_path / "out").glob(".partial*")) == []
+    assert (
+        list((tmp_path / "out").glob("*.tfrecord")) + list((tmp_path / "out").glob(".partial*"))
+        == []
+    )
     run_again(slow, dataprep, snapshot, tmp_path / "out")
 
 

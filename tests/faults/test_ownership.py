@@ -19,7 +19,8 @@ from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, ShardError, StorageError
 
-#: Names that look like those of temporary files, in the output folder and in the folder of temporary files.
+#: Names that look like those of temporary files, in the output folder and in the folder of
+#: temporary files.
 FOREIGN = (
     ".partial-notes.txt",
     ".partial-123-train-00000.tar",
@@ -40,7 +41,9 @@ def read_foreign(folder: Path, names: tuple[str, ...] = FOREIGN) -> dict[str, by
 
 @pytest.fixture(scope="module")
 def source(make_photos, tmp_path_factory):
-    return read_source(str(make_photos(tmp_path_factory.mktemp("ownership") / "photos", 9, side=16)))
+    return read_source(
+        str(make_photos(tmp_path_factory.mktemp("ownership") / "photos", 9, side=16))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +84,9 @@ def test_index_keeps_files_with_names_like_temporary_ones(damage, shards):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-def test_folder_for_temporary_files_that_is_not_ours_is_refused(kind, source, shards, snapshot, tmp_path):
+def test_folder_for_temporary_files_that_is_not_ours_is_refused(
+    kind, source, shards, snapshot, tmp_path
+):
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "1-data").write_bytes(b"precious")
     for folder in (tmp_path / "out", shards):
@@ -115,12 +120,27 @@ def test_without_a_lock_only_files_of_this_process_are_removed(tmp_path):
     with storage.partials([str(tmp_path)], is_locked=False):
         storage.write_partial(str(tmp_path / "mine"), b"x")
         (tmp_path / storage.PARTIALS_NAME / "1-train-00000.tfrecord").write_bytes(b"another run's")
-    assert sorted(os.listdir(tmp_path / storage.PARTIALS_NAME)) == ["1-train-00000.tfrecord", "made-by-dataprep"]
+    assert sorted(os.listdir(tmp_path / storage.PARTIALS_NAME)) == [
+        "1-train-00000.tfrecord",
+        "made-by-dataprep",
+    ]
 
 
-def test_index_of_the_parent_does_not_disturb_a_running_conversion(photos, start, dataprep, shards, tmp_path):
+def test_index_of_the_parent_does_not_disturb_a_running_conversion(
+    photos, start, dataprep, shards, tmp_path
+):
     out = shards / "ds"
-    call = ["convert", "--src", photos, "--out", out, "--fmt", "webdataset", "--samples-per-shard", "1"]
+    call = [
+        "convert",
+        "--src",
+        photos,
+        "--out",
+        out,
+        "--fmt",
+        "webdataset",
+        "--samples-per-shard",
+        "1",
+    ]
     at = Gate(tmp_path / "gate", shards=3)
     process = start(*call, "--workers", "2", at=at)
     at.wait(process)
@@ -150,14 +170,19 @@ def test_index_locks_every_folder_with_shards(shards):
     assert index_shards([f"{shards}/"], workers=1).manifest
 
 
-@pytest.mark.parametrize("name", ["train-00000.idx", "manifest.json", "rejected.jsonl", "train-00000.samples.parquet"])
+@pytest.mark.parametrize(
+    "name", ["train-00000.idx", "manifest.json", "rejected.jsonl", "train-00000.samples.parquet"]
+)
 def test_folder_under_a_name_that_index_needs(name, shards, snapshot, dataprep):
     (shards / name).mkdir()
     before = snapshot(shards)
     for arguments in ([], ["--overwrite"]):
         done = dataprep("index", shards, *arguments)
         assert done.returncode == 2, done.stderr
-        assert f"{name} is a folder, but a file of this name is needed. Hint: move it away." in done.stderr
+        assert (
+            f"{name} is a folder, but a file of this name is needed. Hint: move it away."
+            in done.stderr
+        )
     assert snapshot(shards) == before
 
 
@@ -171,6 +196,8 @@ def test_folder_under_a_name_that_convert_needs(name, source, tmp_path):
     out = tmp_path / "out"
     write_foreign(out, (f"{name}/data.bin",))
     for overwrite in (False, True):
-        with pytest.raises(CallError, match=f"contains a folder '{name}', but a file of this name is needed"):
+        with pytest.raises(
+            CallError, match=f"contains a folder '{name}', but a file of this name is needed"
+        ):
             convert_dataset(source, str(out), Options(), workers=1, overwrite=overwrite)
     assert [str(path.relative_to(out)) for path in out.rglob("*")] == [name, f"{name}/data.bin"]

@@ -29,7 +29,9 @@ def source(make_photos, tmp_path_factory):
 @pytest.fixture(scope="module")
 def planned(source, dataprep, tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned") / "out"
-    assert dataprep("plan", "--src", source, "--out", folder, "--samples-per-shard", 6).returncode == 0
+    assert (
+        dataprep("plan", "--src", source, "--out", folder, "--samples-per-shard", 6).returncode == 0
+    )
     assert dataprep("work", folder, "--task", "1/4", *ONE).returncode == 0
     return folder
 
@@ -68,7 +70,9 @@ def test_an_image_that_was_deleted_after_the_plan(out, source, dataprep):
     image = source / StoredTasks(read_plan(str(out)), str(out), range(4), 1)[0].paths[2]
     data = image.read_bytes()
     image.unlink()
-    assert "the image existed when the source was scanned" in refusal(dataprep, 3, "work", out, *ONE)
+    assert "the image existed when the source was scanned" in refusal(
+        dataprep, 3, "work", out, *ONE
+    )
     image.write_bytes(data)
     assert dataprep("work", out, *ONE).returncode == 0
     assert dataprep("finish", out, *ONE).returncode == 0
@@ -99,7 +103,9 @@ def test_the_source_table_edited_by_hand(out, dataprep):
     groups = [file.read_row_group(number) for number in range(file.num_row_groups)]
     labels = groups[2]["label"].to_pylist()
     groups[2] = groups[2].set_column(2, "label", pa.array(labels[::-1], pa.int32()))
-    with pq.ParquetWriter(path, file.schema_arrow, compression="zstd", write_page_checksum=True) as writer:
+    with pq.ParquetWriter(
+        path, file.schema_arrow, compression="zstd", write_page_checksum=True
+    ) as writer:
         for group in groups:
             writer.write_table(group)
     line = refusal(dataprep, 1, "work", out, "--task", "2/4", *ONE)
@@ -114,7 +120,9 @@ def test_every_changed_byte_of_a_plan_is_noticed(out):
     json_path, table = out / "plan" / "plan.json", out / "plan" / "source-00000.parquet"
     for path, read in ((json_path, lambda: read_plan(str(out))), (table, lambda: list(tasks))):
         original = path.read_bytes()
-        for at in range(4 if path == table else 0, len(original), 61):  # Arrow itself checks the first 4 bytes
+        for at in range(
+            4 if path == table else 0, len(original), 61
+        ):  # Arrow itself checks the first 4 bytes
             path.write_bytes(original[:at] + bytes([original[at] ^ 4]) + original[at + 1 :])
             with pytest.raises(PlanError):
                 read()
@@ -157,20 +165,35 @@ def test_labels_keys_and_paths_of_a_hostile_table(out):
     folder = out / "plan"
     path = folder / "source-00000.parquet"
     table = pq.read_table(path)
-    for column, value in (("key", "../../x"), ("label", 99), ("source", "a\0b"), ("size", -7), ("shard", "other")):
+    for column, value in (
+        ("key", "../../x"),
+        ("label", 99),
+        ("source", "a\0b"),
+        ("size", -7),
+        ("shard", "other"),
+    ):
         at = table.column_names.index(column)
         values = pa.array([value] * table.num_rows, table.schema.field(column).type)
-        with pq.ParquetWriter(path, table.schema, compression="zstd", write_page_checksum=True) as writer:
+        with pq.ParquetWriter(
+            path, table.schema, compression="zstd", write_page_checksum=True
+        ) as writer:
             for start in range(0, 24, 6):
                 writer.write_table(table.set_column(at, column, values).slice(start, 6))
         with path.open("rb") as file:
             parquet = BoundedParquet(file, rows_per_byte=2)
             groups = "".join(map(parquet.group_checksum, range(4)))
-            entry = {"name": path.name, "bytes": parquet.length, "footer": parquet.footer_checksum(), "groups": groups}
+            entry = {
+                "name": path.name,
+                "bytes": parquet.length,
+                "footer": parquet.footer_checksum(),
+                "groups": groups,
+            }
         body = {**json.loads((folder / "plan.json").read_bytes()), "tables": [entry]}
         del body["checksum"]
         (folder / "plan.json").write_bytes(seal(body))
-        with pytest.raises(PlanError, match=f"column '{column}' of shard train-00001 has a wrong value"):
+        with pytest.raises(
+            PlanError, match=f"column '{column}' of shard train-00001 has a wrong value"
+        ):
             StoredTasks(read_plan(str(out)), str(out), range(4), 1)[1]
 
 
@@ -180,15 +203,22 @@ def test_labels_keys_and_paths_of_a_hostile_table(out):
 def test_two_plans_in_one_folder(out, source, dataprep, snapshot):
     before = snapshot(out)
     for command in ("plan", "convert"):
-        line = refusal(dataprep, 2, command, "--src", source, "--out", out, "--samples-per-shard", 7)
-        assert "has the plan of another conversion; different: --samples-per-shard (6 in the folder, 7 now)" in line
+        line = refusal(
+            dataprep, 2, command, "--src", source, "--out", out, "--samples-per-shard", 7
+        )
+        assert (
+            "has the plan of another conversion; different: --samples-per-shard (6 in the folder, 7"
+            " now)" in line
+        )
     assert snapshot(out) == before
     again = dataprep("plan", "--src", source, "--out", out, "--samples-per-shard", 7, "--overwrite")
     assert again.returncode == 0, again.stderr
     assert not list(out.glob("train-*"))
     assert dataprep("work", out, *ONE).returncode == 0
     assert dataprep("finish", out, *ONE).returncode == 0
-    replaced = dataprep("convert", "--src", source, "--out", out, "--samples-per-shard", 8, "--overwrite", *ONE)
+    replaced = dataprep(
+        "convert", "--src", source, "--out", out, "--samples-per-shard", 8, "--overwrite", *ONE
+    )
     assert replaced.returncode == 0, replaced.stderr
     assert not (out / "plan").exists(), "the plan is not that of the dataset any more"
 
@@ -196,7 +226,9 @@ def test_two_plans_in_one_folder(out, source, dataprep, snapshot):
 def test_no_plan(dataprep, tmp_path):
     for command in ("work", "finish"):
         assert "does not exist" in refusal(dataprep, 2, command, tmp_path / "nowhere")
-        assert "contains no plan. Hint: run `dataprep plan" in refusal(dataprep, 2, command, tmp_path)
+        assert "contains no plan. Hint: run `dataprep plan" in refusal(
+            dataprep, 2, command, tmp_path
+        )
 
 
 def with_body(out, **members):
@@ -211,9 +243,15 @@ def test_a_plan_of_another_release_or_library(command, out, source, dataprep, sn
     versions = {**canary().versions, "dataprep": "9.9.9", "Pillow": "1.2.3"}
     with_body(out, canary="0" * 32, versions=versions)
     before = snapshot(out)
-    inputs = (out, *ONE) if command in ("work", "finish") else ("--src", source, "--out", out, "--samples-per-shard", 6)
+    inputs = (
+        (out, *ONE)
+        if command in ("work", "finish")
+        else ("--src", source, "--out", out, "--samples-per-shard", 6)
+    )
     line = refusal(dataprep, 3, command, *inputs)
-    assert "the plan was made with dataprep 9.9.9, Pillow 1.2.3, but this machine has dataprep" in line
+    assert (
+        "the plan was made with dataprep 9.9.9, Pillow 1.2.3, but this machine has dataprep" in line
+    )
     assert snapshot(out) == before
 
 
@@ -221,7 +259,8 @@ def test_a_plan_of_a_later_version(out, dataprep):
     with_body(out, plan_version=3)
     line = refusal(dataprep, 1, "work", out, *ONE)
     assert (
-        "the plan has plan_version 3, but this release reads 1 to 2. Hint: use the release that made the plan" in line
+        "the plan has plan_version 3, but this release reads 1 to 2. Hint: use the release that"
+        " made the plan" in line
     )
 
 
@@ -248,7 +287,20 @@ def test_a_file_of_another_tool_under_the_name_of_a_shard(out, dataprep):
 
 
 @pytest.mark.parametrize(
-    "text", ["4/4", "0/0", "-1/4", "1", "1/", "a/b", "1/4/2", "auto/x", "", "0/99999999", "\N{FULLWIDTH DIGIT ONE}/2"]
+    "text",
+    [
+        "4/4",
+        "0/0",
+        "-1/4",
+        "1",
+        "1/",
+        "a/b",
+        "1/4/2",
+        "auto/x",
+        "",
+        "0/99999999",
+        "\N{FULLWIDTH DIGIT ONE}/2",
+    ],
 )
 def test_wrong_tasks(text, out, dataprep):
     assert "--task" in refusal(dataprep, 2, "work", out, "--task", text)
@@ -279,10 +331,22 @@ def test_tasks_of_schedulers(text, environment, share):
     ("text", "environment", "message"),
     [
         ("auto", {}, "neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set"),
-        ("auto", {"JOB_COMPLETION_INDEX": "3"}, r"Hint: write --task auto/N with the number of `completions`"),
+        (
+            "auto",
+            {"JOB_COMPLETION_INDEX": "3"},
+            r"Hint: write --task auto/N with the number of `completions`",
+        ),
         ("auto/3", {"JOB_COMPLETION_INDEX": "3"}, "there is no task 3 of 3"),
-        ("auto/8", {**SLURM, "SLURM_ARRAY_TASK_ID": "8"}, r"there is no task 8 of 8\. Hint: submit with --array=0-7"),
-        ("auto", {**SLURM, "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_ARRAY_TASK_ID": "1"}, "are not consecutive"),
+        (
+            "auto/8",
+            {**SLURM, "SLURM_ARRAY_TASK_ID": "8"},
+            r"there is no task 8 of 8\. Hint: submit with --array=0-7",
+        ),
+        (
+            "auto",
+            {**SLURM, "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_ARRAY_TASK_ID": "1"},
+            "are not consecutive",
+        ),
         ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "x"}, "is not a number"),
         ("auto", {"SLURM_ARRAY_TASK_ID": "1"}, "SLURM_ARRAY_TASK_COUNT='' is not a number"),
     ],

@@ -29,13 +29,17 @@ def folder(tmp_path):
     """An ImageFolder of BMP images, which all have the same size, and of one broken image."""
     (tmp_path / "photos" / "a").mkdir(parents=True)
     for number in range(11):
-        (tmp_path / "photos" / "a" / f"{number:02d}.bmp").write_bytes(encode(photo(number, 20, 16), "bmp"))
+        (tmp_path / "photos" / "a" / f"{number:02d}.bmp").write_bytes(
+            encode(photo(number, 20, 16), "bmp")
+        )
     (tmp_path / "photos" / "a" / "11.bmp").write_bytes(b"x" * len(encode(photo(0, 20, 16), "bmp")))
     return tmp_path / "photos"
 
 
 def run(folder, out, options=OPTIONS, *, workers=1, **arguments):
-    return convert_dataset(read_source(str(folder)), str(out), options, workers=workers, **arguments)
+    return convert_dataset(
+        read_source(str(folder)), str(out), options, workers=workers, **arguments
+    )
 
 
 def stored(out):
@@ -53,7 +57,9 @@ def replace_image(folder, way):
         path.write_bytes(data)
     else:
         (folder.parent / "new.bmp").write_bytes(data)
-        os.utime(folder.parent / "new.bmp", ns=(status.st_atime_ns, status.st_mtime_ns))  # as `cp -p` and tar do
+        os.utime(
+            folder.parent / "new.bmp", ns=(status.st_atime_ns, status.st_mtime_ns)
+        )  # as `cp -p` and tar do
         os.replace(folder.parent / "new.bmp", path)
 
 
@@ -62,12 +68,16 @@ WAYS = ("in place", "renamed, with the old time")
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("extra", [{}, {"downscale": Downscale(shorter=8)}, {"raw": Raw(8)}])
-def test_replaced_image_is_noticed_and_overwrite_starts_over(way, extra, folder, tmp_path, snapshot):
+def test_replaced_image_is_noticed_and_overwrite_starts_over(
+    way, extra, folder, tmp_path, snapshot
+):
     out, options = tmp_path / "out", replace(OPTIONS, **extra)
     run(folder, out, options)
     before = snapshot(out)
     replace_image(folder, way)
-    with pytest.raises(CallError, match=r"is complete, but .* replaced since. Hint: .* --overwrite"):
+    with pytest.raises(
+        CallError, match=r"is complete, but .* replaced since. Hint: .* --overwrite"
+    ):
         run(folder, out, options)
     assert snapshot(out) == before
     assert run(folder, out, options, overwrite=True).resumed == 0
@@ -144,7 +154,9 @@ def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeyp
     assert not (out / "manifest.json").exists()
     assert run(folder, out, overwrite=True).resumed == 2
     assert snapshot(out) == before
-    assert not times.items() & {path.name: path.stat().st_mtime_ns for path in out.iterdir()}.items()
+    assert (
+        not times.items() & {path.name: path.stat().st_mtime_ns for path in out.iterdir()}.items()
+    )
     assert run(folder, out, overwrite=True).resumed == 0
 
 
@@ -154,7 +166,9 @@ def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeyp
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("name", ["train-00001.idx", "train-00001.parquet"])
 @pytest.mark.parametrize("damage", ["zeros", "one bit"])
-def test_a_rerun_compares_the_checksums_of_indexes_and_tables(complete, name, damage, folder, tmp_path, snapshot):
+def test_a_rerun_compares_the_checksums_of_indexes_and_tables(
+    complete, name, damage, folder, tmp_path, snapshot
+):
     out = tmp_path / "out"
     run(folder, out)
     before = snapshot(out)

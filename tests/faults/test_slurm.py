@@ -26,7 +26,12 @@ def cluster():
 def script(out: Path) -> str:
     """Return the script as the page prints it, with other numbers and another folder."""
     printed = re.search(r"<!-- slurm -->\n```bash\n(.*?)```", PAGE.read_text(), re.S)[1]
-    changes = {"0-15": f"0-{TASKS - 1}", "auto/16": f"auto/{TASKS}", "=8": "=1", "/shared/photos-tfrecord": str(out)}
+    changes = {
+        "0-15": f"0-{TASKS - 1}",
+        "auto/16": f"auto/{TASKS}",
+        "=8": "=1",
+        "/shared/photos-tfrecord": str(out),
+    }
     for old, new in changes.items():
         assert old in printed
         printed = printed.replace(old, new)
@@ -38,8 +43,13 @@ def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if not name.startswith("plan/")}
 
 
-def test_the_array_script_writes_the_bytes_of_convert(cluster, make_photos, dataprep, snapshot, tmp_path, monkeypatch):
-    """One array runs as a whole. Of the other one, two tasks are missing first, and `finish` says which."""
+def test_the_array_script_writes_the_bytes_of_convert(
+    cluster, make_photos, dataprep, snapshot, tmp_path, monkeypatch
+):
+    """One array runs as a whole.
+
+    Of the other one, two tasks are missing first, and `finish` says which.
+    """
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     source = make_photos(tmp_path / "photos", 100)
     expected, whole, parts = (tmp_path / name for name in ("expected", "whole", "parts"))
@@ -47,7 +57,8 @@ def test_the_array_script_writes_the_bytes_of_convert(cluster, make_photos, data
 
     def submit(out: Path, *arguments: str) -> str:
         (tmp_path / "photos.sh").write_text(script(out))
-        # srun also looks for programs in the working directory, and this repository has a folder `dataprep`.
+        # srun also looks for programs in the working directory, and this repository has a folder
+        # `dataprep`.
         options = (f"--output={tmp_path}/log-%A-%a", f"--chdir={tmp_path}")
         return cluster.submit(*options, *arguments, tmp_path / "photos.sh")
 

@@ -39,7 +39,9 @@ def finished(request, photo_folder, tmp_path_factory):
     """A dataset with a list of rejected images."""
     (photo_folder / "class 0" / "broken.jpg").write_bytes(b"no image")
     out = tmp_path_factory.mktemp("finished") / "out"
-    status, output = run("convert", "--src", photo_folder, "--out", out, "--fmt", request.param, "--workers", 1)
+    status, output = run(
+        "convert", "--src", photo_folder, "--out", out, "--fmt", request.param, "--workers", 1
+    )
     assert status == 1, output
     return out
 
@@ -72,7 +74,9 @@ FILES = {
 def test_a_file_of_a_dataset(kind, special, dataset, photo_folder):
     path = FILES[kind](dataset)
     replace_file(path, special)
-    reason = f"the {kind} cannot be read: it is {special.removesuffix(', linked')}, not a regular file"
+    reason = (
+        f"the {kind} cannot be read: it is {special.removesuffix(', linked')}, not a regular file"
+    )
     status, output = run("verify", dataset, "--workers", 1)
     assert status == 1
     assert path.name in output
@@ -81,20 +85,36 @@ def test_a_file_of_a_dataset(kind, special, dataset, photo_folder):
         status, output = run("info", dataset)
         assert status == 1
         assert reason in output
-    again = ("convert", "--src", photo_folder, "--out", dataset, "--fmt", shard_format(dataset), "--workers", 1)
+    again = (
+        "convert",
+        "--src",
+        photo_folder,
+        "--out",
+        dataset,
+        "--fmt",
+        shard_format(dataset),
+        "--workers",
+        1,
+    )
     status, output = run(*again)
     assert status == 2
     assert str(dataset) in output
     fields = ("index", "width") if kind == "sample table" else ("image", "label")
     if kind != "list of rejected images":
         with stopped_after(), pytest.raises(DamagedError) as caught:
-            loaders.build(dataset, batch_size=2, transforms=RESIZE, device="cpu", fields=fields).close()
+            loaders.build(
+                dataset, batch_size=2, transforms=RESIZE, device="cpu", fields=fields
+            ).close()
         assert (caught.value.message, caught.value.file) == (reason, str(path))
     assert run("index", dataset, "--workers", 1)[0] in (0, 1, 2)
 
 
 def shard_format(dataset: Path) -> str:
-    return "webdataset" if list(dataset.glob("*.tar")) or not list(dataset.glob("*.tfrecord")) else "tfrecord"
+    return (
+        "webdataset"
+        if list(dataset.glob("*.tar")) or not list(dataset.glob("*.tfrecord"))
+        else "tfrecord"
+    )
 
 
 @pytest.mark.parametrize("special", SPECIAL_FILES)
@@ -113,7 +133,9 @@ def test_a_list_of_class_names(special, photo_folder, tmp_path):
     SPECIAL_FILES[special](tmp_path / "classes.txt")
     (tmp_path / "list.txt").write_text(IMAGE_LIST)
     source = ("--src", tmp_path / "list.txt", "--image-root", photo_folder)
-    status, output = run("convert", *source, "--out", tmp_path / "out", "--classes", tmp_path / "classes.txt")
+    status, output = run(
+        "convert", *source, "--out", tmp_path / "out", "--classes", tmp_path / "classes.txt"
+    )
     assert status == 2
     assert "not a regular file" in output
     assert not (tmp_path / "out").exists()
@@ -149,7 +171,9 @@ def test_a_shard_to_index(suffix, special, tmp_path):
 def test_a_file_in_the_place_of_an_output(name, special, photo_folder, tmp_path):
     SPECIAL_FILES[special](tmp_path / name)
     for overwrite in ((), ("--overwrite",)):
-        status, output = run("convert", "--src", photo_folder, "--out", tmp_path, "--workers", 1, *overwrite)
+        status, output = run(
+            "convert", "--src", photo_folder, "--out", tmp_path, "--workers", 1, *overwrite
+        )
         assert status in (0, 1, 2, 3), output
         assert "Traceback" not in output
 
@@ -179,4 +203,9 @@ def test_the_record_of_the_folder_for_temporary_files(special, photo_folder, tmp
     folder = tmp_path / "out" / PARTIALS_NAME
     folder.mkdir(parents=True)
     SPECIAL_FILES[special](folder / _RECORD_NAME)
-    assert run("convert", "--src", photo_folder, "--out", tmp_path / "out", "--workers", 1)[0] in (0, 1, 2, 3)
+    assert run("convert", "--src", photo_folder, "--out", tmp_path / "out", "--workers", 1)[0] in (
+        0,
+        1,
+        2,
+        3,
+    )

@@ -45,10 +45,12 @@ def only_line(done: subprocess.CompletedProcess, status: int = 3, notes: int = 1
 
 
 def count_finished(out: Path, undisturbed: dict[str, bytes]) -> int:
-    """Check that every finished shard of a stopped run is as in an undisturbed run; return their number.
+    """Check that every finished shard of a stopped run is as in an undisturbed run.
 
-    Of temporary files, only the table of a shard may remain whose other files a worker has renamed: the error stopped
-    it before it renamed the table, which proves that the shard is of this run.
+    Return their number.
+
+    Of temporary files, only the table of a shard may remain whose other files a worker has renamed:
+    the error stopped it before it renamed the table, which proves that the shard is of this run.
     """
     names = os.listdir(out)
     assert {name for name in names if name.startswith(".")} <= {PARTIALS_NAME}
@@ -79,7 +81,10 @@ def small_disk(tmp_path):
     def mount(size: int, again: bool = False) -> Path:
         options = f"size={size}" + (",remount" if again else "")
         mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False, text=True
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder],
+            capture_output=True,
+            check=False,
+            text=True,
         )
         if mounted.returncode:
             pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
@@ -112,7 +117,17 @@ def test_disk_full_at_every_point(make_photos, dataprep, small_disk, snapshot, t
     """Each run gets one page more, so the file that does not fit is a shard, an index, a table, or the manifest."""
     source = make_photos(tmp_path / "photos", 9, side=16)
     (source / "class 0" / "broken.jpg").write_bytes(b"")
-    call = ["convert", "--src", source, "--samples-per-shard", "5", "--max-rejected", "1", "--workers", "1"]
+    call = [
+        "convert",
+        "--src",
+        source,
+        "--samples-per-shard",
+        "5",
+        "--max-rejected",
+        "1",
+        "--workers",
+        "1",
+    ]
     assert dataprep(*call, "--out", tmp_path / "out").returncode == 0
     undisturbed = snapshot(tmp_path / "out")
     disk = small_disk(4096)
@@ -150,7 +165,8 @@ def test_file_size_limit(limit, undisturbed, command, dataprep, snapshot, tmp_pa
 # --- missing permissions ------------------------------------------------------------------------
 
 
-#: Takes CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH from a process and from the programs that it starts.
+#: Takes CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH from a process and from the programs that it
+#: starts.
 DROP_CAPABILITIES = """
 import ctypes, os
 libc, drop = ctypes.CDLL(None), 24  # PR_CAPBSET_DROP
@@ -181,7 +197,10 @@ def test_output_folder_without_permission(few, unprivileged, tmp_path):
     out.mkdir(mode=0o555)
     line = only_line(unprivileged("convert", "--src", few, "--out", out))
     assert line.startswith(f"dataprep: {out}")
-    assert "Permission denied. Hint: give this user permission to read and write it, or choose another folder" in line
+    assert (
+        "Permission denied. Hint: give this user permission to read and write it, or choose another"
+        " folder" in line
+    )
     assert os.listdir(out) == []
     line = only_line(unprivileged("convert", "--src", few, "--out", out / "new"), status=2)
     assert "(Permission denied). Hint: make its parent writable" in line
@@ -192,11 +211,14 @@ def test_image_and_source_folder_without_permission(few, unprivileged, tmp_path)
     image.chmod(0)
     done = unprivileged("convert", "--src", few, "--out", tmp_path / "out", "--max-rejected", "1")
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / "rejected.jsonl").read_text() == (
-        f'{{"source": "{image.relative_to(few)}", "reason": "unreadable", "detail": "Permission denied"}}\n'
+    assert (
+        (tmp_path / "out" / "rejected.jsonl").read_text()
+        == f'{{"source": "{image.relative_to(few)}", "reason": "unreadable", "detail": "Permission denied"}}\n'
     )
     (few / "class 1").chmod(0)
-    line = only_line(unprivileged("convert", "--src", few, "--out", tmp_path / "other"), status=2, notes=0)
+    line = only_line(
+        unprivileged("convert", "--src", few, "--out", tmp_path / "other"), status=2, notes=0
+    )
     (few / "class 1").chmod(0o755)
     assert f"{few}/class 1: the path cannot be read (Permission denied). Hint: " in line
 
@@ -231,17 +253,30 @@ def test_output_is_a_file(arguments, few, dataprep, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_image_with_an_input_output_error_is_rejected_and_tried_again(workers, few, dataprep, tmp_path):
+def test_image_with_an_input_output_error_is_rejected_and_tried_again(
+    workers, few, dataprep, tmp_path
+):
     """Linux returns EIO for the first bytes of /proc/self/mem, which it lists as an empty regular file."""
     if not os.path.exists("/proc/self/mem"):
         pytest.skip("this system has no /proc/self/mem")
     (few / "class 1" / "bad.jpg").symlink_to("/proc/self/mem")
-    call = ["convert", "--src", few, "--out", tmp_path / "out", "--max-rejected", "0.2", "--workers", workers]
+    call = [
+        "convert",
+        "--src",
+        few,
+        "--out",
+        tmp_path / "out",
+        "--max-rejected",
+        "0.2",
+        "--workers",
+        workers,
+    ]
     call += ["--samples-per-shard", "16"]
     done = dataprep(*call)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / "rejected.jsonl").read_text() == (
-        '{"source": "class 1/bad.jpg", "reason": "unreadable", "detail": "Input/output error"}\n'
+    assert (
+        (tmp_path / "out" / "rejected.jsonl").read_text()
+        == '{"source": "class 1/bad.jpg", "reason": "unreadable", "detail": "Input/output error"}\n'
     )
     again = dataprep(*call)
     assert again.returncode == 0, again.stderr
@@ -279,7 +314,10 @@ def convert_while(start, slow, out, change):
 
 
 def test_source_disappears(start, slow, dataprep, snapshot, tmp_path):
-    out, call = tmp_path / "out", ["convert", "--src", slow, "--samples-per-shard", "3", "--validate", "decode"]
+    out, call = (
+        tmp_path / "out",
+        ["convert", "--src", slow, "--samples-per-shard", "3", "--validate", "decode"],
+    )
     assert dataprep(*call, "--out", tmp_path / "undisturbed").returncode == 0
     undisturbed = snapshot(tmp_path / "undisturbed")
     aside = slow.with_name("aside")
@@ -301,19 +339,25 @@ def test_image_changes_after_the_scan(change, start, slow, tmp_path):
     def change_images() -> None:
         for path in copy.glob("*/*"):
             data = path.read_bytes()
-            changed = {"cut": data[:-9], "grown": data + b"x", "emptied": b"", "removed": None}[change]
+            changed = {"cut": data[:-9], "grown": data + b"x", "emptied": b"", "removed": None}[
+                change
+            ]
             path.unlink() if changed is None else path.write_bytes(changed)
 
     done = convert_while(start, copy, tmp_path / "out", change_images)
     line = only_line(done)
     assert line.startswith(f"dataprep: {copy}/class ")
-    assert {"removed": "cannot be read now"}.get(change, " when the source was scanned, but has ") in line
+    assert {"removed": "cannot be read now"}.get(
+        change, " when the source was scanned, but has "
+    ) in line
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert [name for name in os.listdir(tmp_path / "out") if name.startswith(".")] == []
 
 
 def test_output_folder_is_renamed(start, slow, tmp_path):
-    done = convert_while(start, slow, tmp_path / "out", lambda: (tmp_path / "out").rename(tmp_path / "renamed"))
+    done = convert_while(
+        start, slow, tmp_path / "out", lambda: (tmp_path / "out").rename(tmp_path / "renamed")
+    )
     line = only_line(done)
     assert line.startswith(f"dataprep: {tmp_path}/out")
     assert "the file or its folder was removed; restore it, then run the same command again" in line
@@ -324,18 +368,33 @@ def test_output_folder_is_renamed(start, slow, tmp_path):
 
 def test_two_runs_at_once(few, start, dataprep, tmp_path):
     at = Gate(tmp_path / "gate", shards=1)
-    call = ("convert", "--src", few, "--out", tmp_path / "out", "--samples-per-shard", "1", "--workers", "2")
+    call = (
+        "convert",
+        "--src",
+        few,
+        "--out",
+        tmp_path / "out",
+        "--samples-per-shard",
+        "1",
+        "--workers",
+        "2",
+    )
     first = start(*call, at=at)
     at.wait(first)
     pause(first.pid)
     at.open()
-    runs = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
+    runs = [
+        dataprep("convert", "--src", few, "--out", tmp_path / "out"),
+        dataprep("index", tmp_path / "out"),
+    ]
     signal_group(first.pid, signal.SIGCONT)
     errors = first.communicate(timeout=300)[1]
     assert first.returncode == 0, errors
     for done, notes in zip(runs, (1, 0), strict=True):
-        assert only_line(done, notes=notes) == (
-            f"dataprep: {tmp_path}/out: another run is working in this folder. Hint: wait until it ends."
+        assert (
+            only_line(done, notes=notes)
+            == f"dataprep: {tmp_path}/out: another run is working in this folder. Hint: wait until"
+            " it ends."
         )
     assert verify_dataset(str(tmp_path / "out"), workers=1).problems == ()
 
@@ -344,7 +403,13 @@ def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     before = snapshot(out)
-    others = (["--seed", "1"], ["--fmt", "webdataset"], ["--samples-per-shard", "7"], ["--no-shuffle"], ["--hash"])
+    others = (
+        ["--seed", "1"],
+        ["--fmt", "webdataset"],
+        ["--samples-per-shard", "7"],
+        ["--no-shuffle"],
+        ["--hash"],
+    )
     for other in others:
         line = only_line(dataprep("convert", "--src", few, "--out", out, *other), status=2)
         assert "which was not made from this source with these options" in line
@@ -353,8 +418,18 @@ def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_
         assert snapshot(out) == before
     done = dataprep("convert", "--src", few, "--out", out, "--fmt", "webdataset", "--overwrite")
     assert done.returncode == 0
-    assert {os.path.splitext(name)[1] for name in os.listdir(out)} == {".tar", ".idx", ".parquet", ".json"}
-    assert dataprep("convert", "--src", few, "--out", tmp_path / "fresh", "--fmt", "webdataset").returncode == 0
+    assert {os.path.splitext(name)[1] for name in os.listdir(out)} == {
+        ".tar",
+        ".idx",
+        ".parquet",
+        ".json",
+    }
+    assert (
+        dataprep(
+            "convert", "--src", few, "--out", tmp_path / "fresh", "--fmt", "webdataset"
+        ).returncode
+        == 0
+    )
     assert snapshot(out) == snapshot(tmp_path / "fresh")
 
 
@@ -365,14 +440,20 @@ def test_overwrite_keeps_files_of_others(few, dataprep, tmp_path):
 
     paths = [str(path.relative_to(few)) for path in sorted(few.glob("*/*"))]
     pq.write_table(pa.table({"path": paths, "label": [0] * len(paths)}), few / "images.parquet")
-    unrelated = {"backup.tar": b"a", "notes.idx": b"b", "images.parquet": (few / "images.parquet").read_bytes()}
+    unrelated = {
+        "backup.tar": b"a",
+        "notes.idx": b"b",
+        "images.parquet": (few / "images.parquet").read_bytes(),
+    }
     for name, data in unrelated.items():
         (few / name).write_bytes(data)
     call = ["convert", "--src", few / "images.parquet", "--out", few, "--overwrite"]
     for _ in range(2):
         done = dataprep(*call)
         assert "Traceback" not in done.stderr
-        assert {name: (few / name).read_bytes() for name in unrelated if (few / name).exists()} == unrelated
+        assert {
+            name: (few / name).read_bytes() for name in unrelated if (few / name).exists()
+        } == unrelated
 
 
 def test_manifest_of_another_program_is_not_overwritten(few, dataprep, tmp_path):
@@ -442,7 +523,9 @@ def test_damaged_table_is_rewritten_or_refused(with_manifest, few, dataprep, sna
 def test_shards_of_other_tools_are_never_removed(few, dataprep, tmp_path):
     """Other tools also call their shards train-00000.tar."""
     (tmp_path / "train-00000.tar").write_bytes(b"not ours")
-    line = only_line(dataprep("convert", "--src", few, "--fmt", "webdataset", "--out", tmp_path), status=2)
+    line = only_line(
+        dataprep("convert", "--src", few, "--fmt", "webdataset", "--out", tmp_path), status=2
+    )
     assert "train-00000.tar" in line
     assert (tmp_path / "train-00000.tar").read_bytes() == b"not ours"
 
@@ -467,10 +550,14 @@ def test_index_keeps_the_manifest_of_another_tool(few, dataprep, tmp_path):
 
 def test_different_index_is_refused_and_leaves_no_files(few, dataprep, tmp_path):
     out = tmp_path / "out"
-    assert dataprep("convert", "--src", few, "--out", out, "--samples-per-shard", "10").returncode == 0
+    assert (
+        dataprep("convert", "--src", few, "--out", out, "--samples-per-shard", "10").returncode == 0
+    )
     for path in (*out.glob("*.parquet"), out / "manifest.json"):
         path.unlink()
     (out / "train-00002.idx").write_text("0 1\n")
     before = sorted(path.name for path in out.iterdir())
-    assert "train-00002.idx" in only_line(dataprep("index", out, "--workers", "1"), status=2, notes=0)
+    assert "train-00002.idx" in only_line(
+        dataprep("index", out, "--workers", "1"), status=2, notes=0
+    )
     assert sorted(path.name for path in out.iterdir()) == before

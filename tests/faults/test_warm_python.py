@@ -23,7 +23,9 @@ def test_a_process_that_was_killed_starts_again():
             done = python.run("-c", REPORT, "a b", check=True)
             imported, server, *arguments = done.stdout.split()
             assert (imported, arguments) == ("True", ["a", "b"])
-            ours = subprocess.run([executable, "-c", REPORT, "x"], capture_output=True, text=True, check=True)
+            ours = subprocess.run(
+                [executable, "-c", REPORT, "x"], capture_output=True, text=True, check=True
+            )
             assert ours.stdout.startswith("True ")
             servers.add(server)
             os.kill(int(server), signal.SIGKILL)

@@ -60,7 +60,9 @@ class _NoEstimate:
     def close(self) -> None: ...
 
 
-def command(*arguments: object, writable: Sequence[Path], statuses: Collection[int] = (0, 1, 2)) -> Outcome:
+def command(
+    *arguments: object, writable: Sequence[Path], statuses: Collection[int] = (0, 1, 2)
+) -> Outcome:
     """Run ``dataprep`` with these arguments.
 
     Raises:
@@ -79,7 +81,9 @@ def command(*arguments: object, writable: Sequence[Path], statuses: Collection[i
         outcome = isolated(run, writable)
     except Fault as fault:
         raise Fault(f"dataprep {words[0] if words else ''}: {fault}") from None
-    for line in (outcome.stderr if "--json" in words else outcome.stdout + outcome.stderr).split("\n"):
+    for line in (outcome.stderr if "--json" in words else outcome.stdout + outcome.stderr).split(
+        "\n"
+    ):
         if "please report" in line:
             raise Fault(line[:1000])
         if len(line) > _MAX_LINE:
@@ -87,7 +91,10 @@ def command(*arguments: object, writable: Sequence[Path], statuses: Collection[i
         if _CONTROL.search(line):
             raise Fault(f"dataprep {words[0]}: control characters in the output: {line[:300]!r}")
     if outcome.status not in statuses:
-        raise Fault(f"dataprep {words[0]}: exit status {outcome.status}: {(outcome.stdout + outcome.stderr)[-2000:]!r}")
+        raise Fault(
+            f"dataprep {words[0]}: exit status {outcome.status}:"
+            f" {(outcome.stdout + outcome.stderr)[-2000:]!r}"
+        )
     return outcome
 
 
@@ -115,7 +122,10 @@ def load(folder: Path, **options: Any) -> list[Loaded] | DatasetError:
 
 
 def guarded(function: Any, writable: Sequence[Path]) -> Any:
-    """Call a function in a child process; return its result, or the `DatasetError` that it raised."""
+    """Call a function in a child process.
+
+    Return its result, or the `DatasetError` that it raised.
+    """
 
     def run() -> Any:
         warnings.simplefilter("ignore")
@@ -135,7 +145,9 @@ def guarded(function: Any, writable: Sequence[Path]) -> Any:
 
 def _epoch(folder: Path, arguments: dict[str, Any]) -> list[Loaded]:
     samples: list[Loaded] = []
-    with loaders.build(folder, device="cpu", num_threads=1, framework="numpy", **arguments) as loader:
+    with loaders.build(
+        folder, device="cpu", num_threads=1, framework="numpy", **arguments
+    ) as loader:
         for images, labels, keys in loader:
             digests = [hashlib.sha256(pixels.tobytes()).hexdigest()[:12] for pixels in images]
             samples += zip(labels.tolist(), keys, digests, strict=True)

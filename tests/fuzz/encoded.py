@@ -50,7 +50,11 @@ def odd_jpeg(rng: Random, data: bytes) -> bytes:
     if kind == 1:
         return data[:start] + data[start:end] * rng.choice((2, 50)) + data[end:]
     if kind == 2:
-        return data[:start] + struct.pack(">HHB", 0xFFFE, rng.choice((0, 2, 3, 65535)), 0) + data[start:]
+        return (
+            data[:start]
+            + struct.pack(">HHB", 0xFFFE, rng.choice((0, 2, 3, 65535)), 0)
+            + data[start:]
+        )
     if kind == 3:  # scans again
         scan = segments[-1][0]
         return data[:-2] + data[scan:-2] * rng.choice((1, 20, 400)) + data[-2:]
@@ -82,7 +86,11 @@ def pngs() -> list[bytes]:
         ("I;16", {}),
     )
     return [
-        encode(small.convert("L").convert(mode) if mode == "I;16" else small.convert(mode), "PNG", **options)
+        encode(
+            small.convert("L").convert(mode) if mode == "I;16" else small.convert(mode),
+            "PNG",
+            **options,
+        )
         for mode, options in kinds
     ]
 
@@ -118,7 +126,10 @@ def odd_png(rng: Random, data: bytes) -> bytes:
         elif kind == 3:
             chunks.insert(1, _ancillary(rng))
         elif kind == 4:
-            chunks[at] = (rng.choice((b"IDAT", b"PLTE", b"tRNS", b"abcd", b"ABCD", b"IEND", b"acTL")), content)
+            chunks[at] = (
+                rng.choice((b"IDAT", b"PLTE", b"tRNS", b"abcd", b"ABCD", b"IEND", b"acTL")),
+                content,
+            )
         else:
             header = bytearray(chunks[0][1].ljust(13, b"\0"))
             header[rng.randrange(13)] = rng.choice((0, 1, 2, 3, 4, 6, 8, 16, 24, 255))
@@ -171,14 +182,21 @@ def odd_webp(rng: Random, data: bytes) -> bytes:
     elif kind == 1:
         chunks.insert(place, chunks[place])
     elif kind == 2:
-        chunks[place] = (rng.choice((b"VP8 ", b"VP8L", b"VP8X", b"ANIM", b"ANMF", b"ALPH", b"abcd")), content)
+        chunks[place] = (
+            rng.choice((b"VP8 ", b"VP8L", b"VP8X", b"ANIM", b"ANMF", b"ALPH", b"abcd")),
+            content,
+        )
     elif kind == 3:
         rng.shuffle(chunks)
     else:
         size = struct.pack("<I", rng.choice((0, 15, 4999, 0xFFFFFF)))[:3]
         chunks.insert(0, (b"VP8X", bytes([rng.randrange(64), 0, 0, 0]) + size + size))
-    body = b"".join(name + struct.pack("<I", len(part)) + part + bytes(len(part) % 2) for name, part in chunks)
-    length = len(body) + 4 if rng.random() < 0.8 else rng.choice((0, 4, len(body), 2**31, 2**32 - 1))
+    body = b"".join(
+        name + struct.pack("<I", len(part)) + part + bytes(len(part) % 2) for name, part in chunks
+    )
+    length = (
+        len(body) + 4 if rng.random() < 0.8 else rng.choice((0, 4, len(body), 2**31, 2**32 - 1))
+    )
     return b"RIFF" + struct.pack("<I", length) + b"WEBP" + body
 
 
@@ -189,7 +207,9 @@ def bmps() -> list[bytes]:
 
 def odd_bmp(rng: Random, data: bytes) -> bytes:
     at = rng.choice((2, 10, 14, 18, 22, 26, 28, 30, 34, 46, 50))
-    value = rng.choice((0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 40, 108, 124, -16, 2**31 - 1, -(2**31), 5000))
+    value = rng.choice(
+        (0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 40, 108, 124, -16, 2**31 - 1, -(2**31), 5000)
+    )
     return data[:at] + struct.pack("<i", value) + data[at + 4 :]
 
 
@@ -218,18 +238,31 @@ def odd_tiff(rng: Random, data: bytes) -> bytes:
     order = "<" if data[:2] == b"II" else ">"
     directory = struct.unpack_from(f"{order}I", data, 4)[0]
     count = struct.unpack_from(f"{order}H", data, directory)[0]
-    tags = [list(struct.unpack_from(f"{order}HHII", data, directory + 2 + 12 * n)) for n in range(count)]
+    tags = [
+        list(struct.unpack_from(f"{order}HHII", data, directory + 2 + 12 * n)) for n in range(count)
+    ]
     for _ in range(rng.choice((1, 1, 2))):
         tag = rng.choice(tags)
         kind = rng.randrange(6)
         if kind == 0:
-            tag[3] = rng.choice((0, 1, 2, 3, 5, 7, 8, 16, 32768, 65535, 2**31, 2**32 - 1, len(data)))
+            tag[3] = rng.choice(
+                (0, 1, 2, 3, 5, 7, 8, 16, 32768, 65535, 2**31, 2**32 - 1, len(data))
+            )
         elif kind == 1:
             tag[2] = rng.choice((0, 1, 2, 1000, 10**5, 2**31, 2**32 - 1))
         elif kind == 2:
             tag[1] = rng.choice((0, 1, 2, 3, 4, 5, 7, 12, 13, 16, 99))
         elif kind == 3:
-            tags.append([rng.choice((254, 322, 323, 324, 325, 320, 338, 339, 347, 530, 700, 34675, 33723)), 4, 1, 16])
+            tags.append(
+                [
+                    rng.choice(
+                        (254, 322, 323, 324, 325, 320, 338, 339, 347, 530, 700, 34675, 33723)
+                    ),
+                    4,
+                    1,
+                    16,
+                ]
+            )
         elif kind == 4:
             tags += [list(tag) for _ in range(rng.choice((1, 2000)))]
         else:

@@ -1,4 +1,7 @@
-"""Run a function in a forked child process with limits, and report what it did. The parent has paid the imports."""
+"""Run a function in a forked child process with limits, and report what it did.
+
+The parent has paid the imports.
+"""
 
 from __future__ import annotations
 
@@ -56,13 +59,16 @@ def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
     """Call a function in a child process.
 
     Raises:
-        Fault: the function raised an exception, the process died from a signal or exceeded a limit, or it wrote a file
-            outside of the folders `writable`, left a temporary file, or executed something.
+        Fault: the function raised an exception, the process died from a signal or exceeded a limit,
+            or it wrote a file outside of the folders `writable`, left a temporary file, or executed
+            something.
 
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    stdout, stderr, value, violations = (os.memfd_create(name) for name in ("stdout", "stderr", "value", "violations"))
+    stdout, stderr, value, violations = (
+        os.memfd_create(name) for name in ("stdout", "stderr", "value", "violations")
+    )
     before = os.memfd_create("before")
     temporary = tempfile.mkdtemp()
     child = os.fork()
@@ -83,9 +89,15 @@ def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
             os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
         os._exit(_RAISED)
     _, wait_status, usage = os.wait4(child, 0)
-    texts = [_content(fd).decode("utf-8", "backslashreplace") for fd in (stdout, stderr, violations)]
+    texts = [
+        _content(fd).decode("utf-8", "backslashreplace") for fd in (stdout, stderr, violations)
+    ]
     returned = _content(value)
-    outcome = Outcome(os.waitstatus_to_exitcode(wait_status), *texts[:2], pickle.loads(returned) if returned else None)
+    outcome = Outcome(
+        os.waitstatus_to_exitcode(wait_status),
+        *texts[:2],
+        pickle.loads(returned) if returned else None,
+    )
     at_start = int(_content(before))
     for fd in (stdout, stderr, value, violations, before):
         os.close(fd)
@@ -115,19 +127,29 @@ def _require_limits(outcome: Outcome, usage: resource.struct_rusage, memory: int
 
 def _last_line(text: str) -> str:
     """Return the function of this project that an exception passed through last, and the exception."""
-    frames = re.findall(r'File "[^"]*/((?:manifests|dataprep|loaders)/[^"]*)", line \d+, in (\w+)', text)
+    frames = re.findall(
+        r'File "[^"]*/((?:manifests|dataprep|loaders)/[^"]*)", line \d+, in (\w+)', text
+    )
     lines = [line for line in text.splitlines() if line[:1].strip()]
-    return f"traceback at {' '.join(frames[-1]) if frames else '?'}: {lines[-1][:300] if lines else ''}"
+    return (
+        f"traceback at {' '.join(frames[-1]) if frames else '?'}:"
+        f" {lines[-1][:300] if lines else ''}"
+    )
 
 
 def _first_frame(text: str) -> str:
     """Return the function of this project in which the process was when it was ended."""
-    match = re.search(r'File "[^"]*/((?:manifests|dataprep|loaders)/[^"]*)", line \d+ in (\w+)', text)
+    match = re.search(
+        r'File "[^"]*/((?:manifests|dataprep|loaders)/[^"]*)", line \d+ in (\w+)', text
+    )
     return " ".join(match.groups()) if match else "?"
 
 
 def _resident() -> int:
-    """Return the memory of this process. A child begins with less than its parent: without the mapped files."""
+    """Return the memory of this process.
+
+    A child begins with less than its parent: without the mapped files.
+    """
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
@@ -152,7 +174,8 @@ def _content(fd: int) -> bytes:
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
-#: Audit events that change paths. For each changed path: the number of the argument, and that of its `dir_fd`.
+#: Audit events that change paths. For each changed path: the number of the argument, and that of
+#: its `dir_fd`.
 _CHANGES = {
     "os.mkdir": ((0, 2),),
     "os.rmdir": ((0, 1),),
@@ -165,7 +188,14 @@ _CHANGES = {
     "os.chown": ((0, 3),),
     "os.utime": ((0, 3),),
 }
-_EXECUTIONS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect", "pickle.find_class")
+_EXECUTIONS = (
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "subprocess.Popen",
+    "socket.connect",
+    "pickle.find_class",
+)
 
 #: The one program that `dataprep report` starts, because `dataprep` never imports `loaders`.
 _MEMORY_ESTIMATE = ["-P", "-m", "loaders", "memory", "--batch-size"]
@@ -181,12 +211,18 @@ def _watch(report: int, writable: Sequence[str]) -> None:
             paths = [_in_folder(arguments, *numbers) for numbers in _CHANGES[event]]
         else:
             if event in _EXECUTIONS and not _is_memory_estimate(event, arguments):
-                os.write(report, f"executes: {event}{arguments!r:.300}\n".encode("utf-8", "backslashreplace"))
+                os.write(
+                    report,
+                    f"executes: {event}{arguments!r:.300}\n".encode("utf-8", "backslashreplace"),
+                )
             return
         for path in paths:
             if not isinstance(path, int) and not _is_within(os.fsdecode(path), writable):
                 os.write(
-                    report, f"writes outside of the output: {event} {path!r}\n".encode("utf-8", "backslashreplace")
+                    report,
+                    f"writes outside of the output: {event} {path!r}\n".encode(
+                        "utf-8", "backslashreplace"
+                    ),
                 )
 
     sys.addaudithook(hook)
@@ -217,4 +253,6 @@ def _estimates(command: Sequence[str]) -> bool:
 
 def _is_within(path: str, folders: Sequence[str]) -> bool:
     real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-    return real == os.devnull or any(real == folder or real.startswith(f"{folder}/") for folder in folders)
+    return real == os.devnull or any(
+        real == folder or real.startswith(f"{folder}/") for folder in folders
+    )

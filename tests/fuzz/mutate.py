@@ -1,4 +1,7 @@
-"""Mutations of bytes, text and JSON. Each takes a `random.Random`, so a seed gives the same cases again."""
+"""Mutations of bytes, text and JSON.
+
+Each takes a `random.Random`, so a seed gives the same cases again.
+"""
 
 from __future__ import annotations
 
@@ -141,8 +144,27 @@ _RAW = "@raw "
 
 def odd_value(rng: Random) -> Any:
     """Return a value that a member should not have. `dump_json` writes it."""
-    numbers = (0, -1, 1, 2**31, 2**32, 2**53, 2**63, -(2**63), 2**64, 0.5, -0.0, float("nan"), float("inf"))
-    raw = (f"{_RAW}1e400", f"{_RAW}{'9' * 4000}", f"{_RAW}{'9' * 5000}", f"{_RAW}{'[' * 2000}{']' * 2000}")
+    numbers = (
+        0,
+        -1,
+        1,
+        2**31,
+        2**32,
+        2**53,
+        2**63,
+        -(2**63),
+        2**64,
+        0.5,
+        -0.0,
+        float("nan"),
+        float("inf"),
+    )
+    raw = (
+        f"{_RAW}1e400",
+        f"{_RAW}{'9' * 4000}",
+        f"{_RAW}{'9' * 5000}",
+        f"{_RAW}{'[' * 2000}{']' * 2000}",
+    )
     return rng.choice(
         (
             lambda: rng.choice(numbers),
@@ -186,14 +208,20 @@ def tweaked(rng: Random, value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):
-        return rng.choice((value + 1, value - 1, -value, value * 2, value + 512, str(value), float(value)))
+        return rng.choice(
+            (value + 1, value - 1, -value, value * 2, value + 512, str(value), float(value))
+        )
     if isinstance(value, str):
         at = rng.randrange(len(value) + 1)
-        return rng.choice((value[:at], value[:at] + odd_text(rng) + value[at:], value.upper(), [value]))
+        return rng.choice(
+            (value[:at], value[:at] + odd_text(rng) + value[at:], value.upper(), [value])
+        )
     if isinstance(value, list):
         return rng.choice((value[::-1], value[1:], value * 2, dict.fromkeys(map(str, value))))
     if isinstance(value, dict):
-        return rng.choice((list(value.values()), dict(reversed(value.items())), {**value, odd_text(rng): None}))
+        return rng.choice(
+            (list(value.values()), dict(reversed(value.items())), {**value, odd_text(rng): None})
+        )
     return odd_value(rng)
 
 

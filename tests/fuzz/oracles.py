@@ -51,10 +51,15 @@ def _files(body: Any) -> list[dict[str, Any]]:
 
 def count_stored(folder: Path, body: Any) -> int:
     """Return the number of samples that DALI reads from the shards of a manifest."""
-    shards = [shard for split in body["splits"].values() for shard in split["shards"] if shard["samples"]]
+    shards = [
+        shard for split in body["splits"].values() for shard in split["shards"] if shard["samples"]
+    ]
     if not shards:
         return 0
-    paths, indexes = [folder / shard["name"] for shard in shards], [folder / shard["index"]["name"] for shard in shards]
+    paths, indexes = (
+        [folder / shard["name"] for shard in shards],
+        [folder / shard["index"]["name"] for shard in shards],
+    )
     components = body["components"]
     return len(read_with_dali(paths, indexes, components["image"], components["label"]))
 

@@ -59,7 +59,10 @@ def check_case(name: str, case: Case) -> str:
     if not child:
         os.setpgid(0, 0)
         os.close(receive)
-        os.write(send, _check(surface_named(name), case, folder).encode("utf-8", "backslashreplace")[:60_000])
+        os.write(
+            send,
+            _check(surface_named(name), case, folder).encode("utf-8", "backslashreplace")[:60_000],
+        )
         os._exit(0)
     os.close(send)
     try:
@@ -155,5 +158,12 @@ def _turns(names: list[str], cases: int | None) -> zip[tuple[str, int]]:
 
 def _show_progress(report: Report, name: str, seconds: float) -> None:
     minutes, rest = divmod(int(seconds), 60)
-    text = f"{minutes:3d}:{rest:02d}  {report.cases.total():,} cases  {len(report.faults)} kinds of faults  {name}"
-    print(f"\r{text:70}" if sys.stderr.isatty() else text, end="" if sys.stderr.isatty() else "\n", file=sys.stderr)
+    text = (
+        f"{minutes:3d}:{rest:02d}  {report.cases.total():,} cases  {len(report.faults)} kinds of"
+        f" faults  {name}"
+    )
+    print(
+        f"\r{text:70}" if sys.stderr.isatty() else text,
+        end="" if sys.stderr.isatty() else "\n",
+        file=sys.stderr,
+    )

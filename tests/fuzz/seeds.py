@@ -52,10 +52,22 @@ def dataset(kind: Kind) -> Case:
         write_case({**images(), "list.csv": table().encode()}, folder / "source")
         fmt = "webdataset" if kind == "indexed" else kind
         options = ("--fmt", fmt, "--samples-per-shard", 4, "--workers", 1)
-        command("convert", "--src", folder / "source/list.csv", "--out", folder / "out", *options, writable=[folder])
+        command(
+            "convert",
+            "--src",
+            folder / "source/list.csv",
+            "--out",
+            folder / "out",
+            *options,
+            writable=[folder],
+        )
         files = read_folder(folder / "out")
         if kind != "indexed":
             return files
-        write_case({name: data for name, data in files.items() if name.endswith(".tar")}, folder / "shards")
-        command("index", folder / "shards", "--validate", "header", "--workers", 1, writable=[folder])
+        write_case(
+            {name: data for name, data in files.items() if name.endswith(".tar")}, folder / "shards"
+        )
+        command(
+            "index", folder / "shards", "--validate", "header", "--workers", 1, writable=[folder]
+        )
         return read_folder(folder / "shards")

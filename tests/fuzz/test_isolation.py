@@ -12,7 +12,9 @@ from random import Random
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory and time of a child process are Linux's")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="memory and time of a child process are Linux's"
+)
 
 from fuzz import mutate  # noqa: E402
 from fuzz.isolation import Fault, isolated  # noqa: E402
@@ -41,7 +43,12 @@ def test_a_result_comes_back(tmp_path):
         return "value"
 
     outcome = isolated(function, writable=[tmp_path])
-    assert (outcome.status, outcome.stdout, outcome.stderr, outcome.value) == (0, "out\n", "err\n", "value")
+    assert (outcome.status, outcome.stdout, outcome.stderr, outcome.value) == (
+        0,
+        "out\n",
+        "err\n",
+        "value",
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +61,10 @@ def test_a_result_comes_back(tmp_path):
         (lambda: os.system("true"), r"executes: os\.system"),
         (lambda: subprocess.call(["true"]), r"executes: subprocess\.Popen"),
         (lambda: subprocess.call([*_ESTIMATE, "256", "--json"]), r"executes: subprocess\.Popen"),
-        (lambda: subprocess.call([*_ESTIMATE, "256", "--json", "x", "x"]), r"executes: subprocess\.Popen"),
+        (
+            lambda: subprocess.call([*_ESTIMATE, "256", "--json", "x", "x"]),
+            r"executes: subprocess\.Popen",
+        ),
     ],
 )
 def test_a_fault_is_noticed(function, fault, tmp_path):
@@ -64,7 +74,9 @@ def test_a_fault_is_noticed(function, fault, tmp_path):
 
 def test_the_memory_estimate_of_a_report_may_run(tmp_path):
     command = [*_ESTIMATE, "256", "--json", "--", str(tmp_path / "missing")]
-    outcome = isolated(lambda: subprocess.call(command, stderr=subprocess.DEVNULL), writable=[tmp_path])
+    outcome = isolated(
+        lambda: subprocess.call(command, stderr=subprocess.DEVNULL), writable=[tmp_path]
+    )
     assert outcome.value == 2
 
 
@@ -96,9 +108,10 @@ def test_a_seed_gives_the_same_mutations():
     def mutations() -> list[object]:
         rng = Random(4)
         value = {"a": [1, {"b": "text"}], "c": None}
-        return [(mutate.mutate_bytes(rng, bytes(99)), mutate.mutate_text(rng, "a b\nc\n")) for _ in range(50)] + [
-            mutate.dump_json(mutate.mutate_json(rng, value)) for _ in range(50)
-        ]
+        return [
+            (mutate.mutate_bytes(rng, bytes(99)), mutate.mutate_text(rng, "a b\nc\n"))
+            for _ in range(50)
+        ] + [mutate.dump_json(mutate.mutate_json(rng, value)) for _ in range(50)]
 
     first = mutations()
     assert first == mutations()

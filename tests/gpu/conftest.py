@@ -8,18 +8,26 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "leave out the tests that this file lists, and add those that pass: so the same command continues"
+    text = (
+        "leave out the tests that this file lists, and add those that pass: so the same command"
+        " continues"
+    )
     parser.addoption("--passed", type=Path, metavar="FILE", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     file = passed_file(config)
-    if file is not None and not hasattr(config, "workerinput"):  # the workers of xdist send their reports
+    if file is not None and not hasattr(
+        config, "workerinput"
+    ):  # the workers of xdist send their reports
         config.pluginmanager.register(Passed(file))
 
 
 def passed_file(config: pytest.Config) -> Path | None:
-    """Return the file that `--passed` names; pytest knows the option only if its arguments name this folder."""
+    """Return the file that `--passed` names.
+
+    Pytest knows the option only if its arguments name this folder.
+    """
     return config.getoption("--passed", None)
 
 

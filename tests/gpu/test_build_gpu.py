@@ -29,9 +29,15 @@ FORMATS = pytest.mark.parametrize("dataset", ["tfrecord", "webdataset"], indirec
 def photograph(seed, size=(420, 330)):
     """Return an image with smooth light, some edges and a little grain, like a photograph."""
     rng = np.random.default_rng(seed)
-    light = Image.fromarray(rng.integers(0, 256, (7, 9, 3), np.uint8)).resize(size, Image.Resampling.BICUBIC)
-    shapes = Image.fromarray(rng.integers(0, 256, (14, 18, 3), np.uint8)).resize(size, Image.Resampling.BILINEAR)
-    pixels = 0.7 * np.asarray(light) + 0.3 * np.asarray(shapes) + rng.normal(0, 2, (size[1], size[0], 3))
+    light = Image.fromarray(rng.integers(0, 256, (7, 9, 3), np.uint8)).resize(
+        size, Image.Resampling.BICUBIC
+    )
+    shapes = Image.fromarray(rng.integers(0, 256, (14, 18, 3), np.uint8)).resize(
+        size, Image.Resampling.BILINEAR
+    )
+    pixels = (
+        0.7 * np.asarray(light) + 0.3 * np.asarray(shapes) + rng.normal(0, 2, (size[1], size[0], 3))
+    )
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
 
@@ -46,7 +52,8 @@ def rotated(image):
     return encode(image, "JPEG", quality=92, exif=exif)
 
 
-#: Extension and encoder of each kind of image. Kinds in `LIKE_PILLOW` must be close to Pillow's result.
+#: Extension and encoder of each kind of image. Kinds in `LIKE_PILLOW` must be close to Pillow's
+#: result.
 LIKE_PILLOW = {
     "jpeg-420": ("jpg", lambda image: encode(image, "JPEG", quality=92, subsampling=2)),
     "jpeg-444": ("jpg", lambda image: encode(image, "JPEG", quality=92, subsampling=0)),
@@ -84,7 +91,18 @@ def dataset(images, request, tmp_path_factory):
 
 
 def convert(source, fmt, out):
-    command = [sys.executable, "-m", "dataprep.cli", "convert", "--src", source, "--fmt", fmt, "--out", out]
+    command = [
+        sys.executable,
+        "-m",
+        "dataprep.cli",
+        "convert",
+        "--src",
+        source,
+        "--fmt",
+        fmt,
+        "--out",
+        out,
+    ]
     subprocess.run(command, check=True)
     return out
 
@@ -109,7 +127,9 @@ def gray_levels(images):
 def with_pillow(path):
     image = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
     short = min(image.size)
-    image = image.resize([int(256 * side / short) for side in image.size], Image.Resampling.BILINEAR)
+    image = image.resize(
+        [int(256 * side / short) for side in image.size], Image.Resampling.BILINEAR
+    )
     left, top = (round((side - 224) / 2) for side in image.size)
     return np.asarray(image.crop((left, top, left + 224, top + 224)))
 
@@ -126,7 +146,11 @@ def test_batches_are_on_the_gpu(dataset, transforms, dtype):
                 assert pixels.dtype == getattr(torch, dtype)
                 assert labels.shape == (16,)
                 assert labels.dtype == torch.int64
-                assert pixels.device.type == labels.device.type == ("cuda" if DEVICE == "gpu" else "cpu")
+                assert (
+                    pixels.device.type
+                    == labels.device.type
+                    == ("cuda" if DEVICE == "gpu" else "cpu")
+                )
                 assert torch.isfinite(pixels).all()
                 count += 1
             assert count == len(loader)
@@ -142,7 +166,9 @@ def test_every_kind_of_image_decodes_as_in_pillow(dataset, images):
             kind = classes[label]
             seen[kind] += 1
             if kind in LIKE_PILLOW:
-                paths = [images / kind / f"{number}.{LIKE_PILLOW[kind][0]}" for number in range(COPIES)]
+                paths = [
+                    images / kind / f"{number}.{LIKE_PILLOW[kind][0]}" for number in range(COPIES)
+                ]
                 # The order is shuffled, so compare with the most similar picture.
                 difference = min(np.abs(image - with_pillow(path)).mean() for path in paths)
                 worst[kind] = max(worst[kind], difference)
@@ -156,14 +182,19 @@ def test_the_same_seed_returns_the_same_batches(dataset):
     for _ in range(2):
         for (pixels, labels), (pixels_again, labels_again) in zip(first, again, strict=True):
             assert torch.equal(labels, labels_again)
-            # The hardware decoder may decode other images in each run, which changes values by up to one gray level.
+            # The hardware decoder may decode other images in each run, which changes values by up
+            # to one gray level.
             assert torch.allclose(pixels.float(), pixels_again.float(), atol=0.1)
 
 
 @FORMATS
 def test_batches_stay_valid_after_the_loader_is_closed(dataset):
     loader = build(dataset, transforms="imagenet-train")
-    batches = [(pixels, labels, pixels.clone(), labels.clone()) for _ in range(3) for pixels, labels in loader]
+    batches = [
+        (pixels, labels, pixels.clone(), labels.clone())
+        for _ in range(3)
+        for pixels, labels in loader
+    ]
     loader.close()
     torch.cuda.synchronize()
     for pixels, labels, pixels_then, labels_then in batches:
@@ -210,5 +241,7 @@ def test_an_image_that_cannot_be_decoded(tmp_path, images):
     # DALI's own reader compares no checksums.
     loader = build(out, shuffle="buffer")
     for _ in range(2):
-        with pytest.raises(DamagedError, match=r'cannot be decoded .*or build the loader with on_error="skip"'):
+        with pytest.raises(
+            DamagedError, match=r'cannot be decoded .*or build the loader with on_error="skip"'
+        ):
             list(loader)

@@ -28,11 +28,21 @@ def corpus(tmp_path_factory):
 def test_the_gpu_decodes_every_image_as_the_cpu_does(stored, fmt, corpus, tmp_path):
     """Tests of `convert` compare the images of the CPU with Pillow's."""
     out = tmp_path / "out"
-    convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, **STORED_AS[stored]), workers=1)
+    convert_dataset(
+        read_source(str(corpus)), str(out), Options(fmt=fmt, **STORED_AS[stored]), workers=1
+    )
     found = {}
     for device in ("gpu", "cpu"):
-        options = {"batch_size": 7, "transforms": RESIZE, "dtype": "uint8", "layout": "NHWC", "shuffle": False}
-        loader = loaders.build(out, **options, device=device, last_batch="partial", fields=("image", "source"))
+        options = {
+            "batch_size": 7,
+            "transforms": RESIZE,
+            "dtype": "uint8",
+            "layout": "NHWC",
+            "shuffle": False,
+        }
+        loader = loaders.build(
+            out, **options, device=device, last_batch="partial", fields=("image", "source")
+        )
         found[device] = {
             name: image.cpu().numpy().astype(int)
             for images, names in loader
@@ -40,7 +50,9 @@ def test_the_gpu_decodes_every_image_as_the_cpu_does(stored, fmt, corpus, tmp_pa
         }
     assert set(found["gpu"]) == set(found["cpu"])
     assert len(found["gpu"]) > 30
-    differences = {name: np.abs(image - found["cpu"][name]).mean() for name, image in found["gpu"].items()}
+    differences = {
+        name: np.abs(image - found["cpu"][name]).mean() for name, image in found["gpu"].items()
+    }
     assert {name: value for name, value in differences.items() if value > 4} == {}
 
 
@@ -48,8 +60,12 @@ def test_the_gpu_decodes_every_image_as_the_cpu_does(stored, fmt, corpus, tmp_pa
 @pytest.mark.parametrize("sampler", [None, loaders.ShuffledSampler()])
 def test_training_reads_whole_epochs(sampler, fmt, corpus, tmp_path):
     out = tmp_path / "out"
-    convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1)
-    loader = loaders.build(out, batch_size=5, transforms="imagenet-train", device="gpu", sampler=sampler)
+    convert_dataset(
+        read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1
+    )
+    loader = loaders.build(
+        out, batch_size=5, transforms="imagenet-train", device="gpu", sampler=sampler
+    )
     for _ in range(3):
         batches = [images for images, _ in loader]
         assert len(batches) == len(loader)

@@ -28,7 +28,11 @@ MODULES = [test_distributions, test_mask_distributions, test_policy_distribution
 
 @pytest.mark.parametrize(
     "check",
-    [pytest.param(check, id=f"{module.__name__}-{check.__name__}") for module in MODULES for check in module.CHECKS],
+    [
+        pytest.param(check, id=f"{module.__name__}-{check.__name__}")
+        for module in MODULES
+        for check in module.CHECKS
+    ],
 )
 def test_parameters(check):
     check(gpu=True)
@@ -42,12 +46,18 @@ def test_the_decoder_draws_the_crops_of_the_generator():
     """test_random_resized_crop checks the distribution of the generator's crops."""
     crop, batch = RandomResizedCrop((32, 32)), 500
     image = np.frombuffer(encode(photo(0), "jpeg"), np.uint8)
-    pipeline = dali.Pipeline(batch_size=batch, num_threads=4, device_id=0, seed=5, exec_dynamic=True)
+    pipeline = dali.Pipeline(
+        batch_size=batch, num_threads=4, device_id=0, seed=5, exec_dynamic=True
+    )
     with pipeline:
         encoded = fn.external_source(lambda: [image] * batch, batch=True)
-        decoded = decode(encoded, DecodeCrop(Decode(), crop), GraphContext(True, batch, Recorder()), 0.0)
+        decoded = decode(
+            encoded, DecodeCrop(Decode(), crop), GraphContext(True, batch, Recorder()), 0.0
+        )
         shape = fn.peek_image_shape(encoded, dtype=types.INT64)
-        region = find_region(crop, lambda dtype: fn.cast(shape, dtype=dtype), GraphContext(True, batch, Recorder()))
+        region = find_region(
+            crop, lambda dtype: fn.cast(shape, dtype=dtype), GraphContext(True, batch, Recorder())
+        )
         pipeline.set_outputs(decoded.shape(dtype=types.INT64), region.shape)
     for _ in range(20):
         found, expected = (np.array(each.as_cpu().as_tensor()) for each in pipeline.run())
@@ -61,7 +71,9 @@ def test_flips_of_batches(tmp_path):
     dataset = handmade.make_dataset(tmp_path / "data", "tfrecord", samples, shards=1)
     flips = []
     transforms = [{"RandomHorizontalFlip": {"p": 0.3}}]
-    with loaders.build(dataset, transforms=transforms, batch_size=100, device="gpu", dtype="uint8") as loader:
+    with loaders.build(
+        dataset, transforms=transforms, batch_size=100, device="gpu", dtype="uint8"
+    ) as loader:
         for _ in range(20):
             for images, _ in loader:
                 flips += (images[:, 0, 0, 0] > images[:, 0, 0, -1]).tolist()

@@ -30,8 +30,12 @@ def photos(tmp_path_factory):
         kind = "JPEG" if number % 4 else "PNG"
         picture = photo(number, 500 - 11 * number, 300 + 20 * number)
         options = {} if number % 5 else {"exif": exif(6)}
-        samples.append(({"JPEG": "jpg", "PNG": "png"}[kind], encode(picture, kind, **options), number % 3))
-    return handmade.make_dataset(tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1)
+        samples.append(
+            ({"JPEG": "jpg", "PNG": "png"}[kind], encode(picture, kind, **options), number % 3)
+        )
+    return handmade.make_dataset(
+        tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -51,7 +55,9 @@ def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, transfo
     (tmp_path / "jobs.json").write_text(json.dumps([job]))
     command = [sys.executable, "-P", serve_models.__file__, str(tmp_path / "jobs.json")]
     only_dali = os.environ | {"PYTHONPATH": str(Path(nvidia.dali.__file__).parents[2])}
-    done = subprocess.run(command, cwd=tmp_path, env=only_dali, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=only_dali, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     served = np.load(tmp_path / "served.npz", allow_pickle=False)
     with loaders.build(
@@ -64,7 +70,9 @@ def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, transfo
             start = count % (len(images) - count + 1)
             got, expected = served[f"{source} {count}"], images[start : start + count]
             difference = np.abs(got.astype(np.float64) - expected.astype(np.float64)).max()
-            assert difference == 0, f"{source}, batch of {count}: the largest difference is {difference}"
+            assert difference == 0, (
+                f"{source}, batch of {count}: the largest difference is {difference}"
+            )
 
 
 def test_sizes_of_images_that_the_gpu_has_changed_are_refused(photos, tmp_path):
@@ -76,7 +84,9 @@ def test_sizes_of_images_that_the_gpu_has_changed_are_refused(photos, tmp_path):
 
 def test_onnx_on_the_gpu(photos, tmp_path):
     pytest.importorskip("onnxruntime")
-    export(str(photos), str(tmp_path / "out"), transforms="imagenet-eval", target="onnx", device="gpu")
+    export(
+        str(photos), str(tmp_path / "out"), transforms="imagenet-eval", target="onnx", device="gpu"
+    )
     record = json.loads((tmp_path / "out" / "export.json").read_text())
     assert record["device"] == "gpu"
     assert record["difference from the loader"]["largest"] < 2.01

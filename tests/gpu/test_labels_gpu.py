@@ -16,7 +16,9 @@ def folder(tmp_path_factory, dataprep):
     """Datasets of three label types. The mean color of image i is 25 i."""
     root = tmp_path_factory.mktemp("labels")
     for number in range(N):
-        (root / f"{number}.jpg").write_bytes(encode(np.full((40, 50, 3), 25 * number, np.uint8), "jpg", quality=95))
+        (root / f"{number}.jpg").write_bytes(
+            encode(np.full((40, 50, 3), 25 * number, np.uint8), "jpg", quality=95)
+        )
     tables = {
         "labels": ("label", [NAMES[number % 5] for number in range(N)]),
         "values": ("age", [20 + number for number in range(N)]),
@@ -39,7 +41,9 @@ def batches(dataset, field, device, **options):
         "dtype": "uint8",
         "num_threads": 2,
     }
-    loader = loaders.build(dataset, fields=("image", field), device=device, **{**defaults, **options})
+    loader = loaders.build(
+        dataset, fields=("image", field), device=device, **{**defaults, **options}
+    )
     return list(loader)
 
 
@@ -65,8 +69,11 @@ def test_labels_are_those_of_the_cpu(folder, fmt, order):
 
 
 def test_mixing_and_repeat_factors_on_the_gpu(folder):
-    transforms = [{"ResizeImage": {"size": [32, 32]}}, {"MixupOperator": {"alpha": 0.4, "class_num": 3}}]
-    ((images, values), *_) = batches(
+    transforms = [
+        {"ResizeImage": {"size": [32, 32]}},
+        {"MixupOperator": {"alpha": 0.4, "class_num": 3}},
+    ]
+    (images, values), *_ = batches(
         folder / "values-tfrecord", "values", "gpu", transforms=transforms, dtype="float32"
     )
     expected = (images.float().mean((1, 2, 3)) / 25 + 20).cpu()

@@ -26,16 +26,22 @@ def folders(tmp_path_factory):
     samples = []
     for number in range(90):
         side = (80, 300, 420, 640, 900)[number % 5]
-        kind, extension = (("JPEG", "jpg"), ("PNG", "png"), ("JPEG", "jpg"), ("WEBP", "webp"))[number % 4]
+        kind, extension = (("JPEG", "jpg"), ("PNG", "png"), ("JPEG", "jpg"), ("WEBP", "webp"))[
+            number % 4
+        ]
         samples.append((extension, encode(photo(number, side, side * 3 // 4), kind), number % 7))
     folder = tmp_path_factory.mktemp("datasets")
-    return {fmt: handmade.make_dataset(folder / fmt, fmt, samples) for fmt in ("tfrecord", "webdataset")}
+    return {
+        fmt: handmade.make_dataset(folder / fmt, fmt, samples) for fmt in ("tfrecord", "webdataset")
+    }
 
 
 def build(folder, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return loaders.build(folder, **{"batch_size": 16, "transforms": "imagenet-train", "device": "gpu", **options})
+        return loaders.build(
+            folder, **{"batch_size": 16, "transforms": "imagenet-train", "device": "gpu", **options}
+        )
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -52,7 +58,9 @@ def test_presets(folders, fmt, name):
 
 def equal(first, second):
     return len(first) == len(second) and all(
-        torch.equal(one, other) for batch in zip(first, second, strict=True) for one, other in zip(*batch, strict=True)
+        torch.equal(one, other)
+        for batch in zip(first, second, strict=True)
+        for one, other in zip(*batch, strict=True)
     )
 
 
@@ -86,7 +94,8 @@ def test_memory_is_constant_over_epochs(folders, transforms):
             torch.cuda.synchronize()
             free, total = torch.cuda.mem_get_info()
             used.append((total - free) / 2**20)
-    # The largest batch occurs in the first epochs. After them, DALI's pools may grow by one more block of 64 MiB.
+    # The largest batch occurs in the first epochs. After them, DALI's pools may grow by one more
+    # block of 64 MiB.
     assert used[-1] - used[9] <= 128, used
 
 
@@ -102,8 +111,14 @@ def test_types_and_layouts(folders, dtype, layout):
 def test_frameworks(folders, framework):
     pytest.importorskip(framework)
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    options = {"shuffle": False, "dtype": "float32", "fields": ("image", "label", "index", "source")}
-    images, labels, index, source = next(iter(build(folders["tfrecord"], framework=framework, **options)))
+    options = {
+        "shuffle": False,
+        "dtype": "float32",
+        "fields": ("image", "label", "index", "source"),
+    }
+    images, labels, index, source = next(
+        iter(build(folders["tfrecord"], framework=framework, **options))
+    )
     expected = next(iter(build(folders["tfrecord"], **options)))
     assert np.array_equal(np.asarray(images), expected[0].cpu().numpy())
     assert np.asarray(labels).tolist() == expected[1].tolist()
@@ -123,7 +138,8 @@ def test_a_batch_function_runs_on_the_gpu(folders):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_batch_keeps_its_images_until_the_gpu_has_used_them(folders, dtype):
-    # A model's kernels run long after a loop has gone on to the next batch, which releases the images of this one.
+    # A model's kernels run long after a loop has gone on to the next batch, which releases the
+    # images of this one.
     sampler = loaders.RepeatedSampler(40, samples=640)
     with build(folders["tfrecord"], sampler=sampler, dtype=dtype) as loader:
         expected = [images.double().sum().item() for images, _ in loader]
@@ -149,7 +165,8 @@ def test_a_cuda_graph_is_captured_and_replayed_while_a_loader_runs(folders):
             if held is None:
                 held = images.clone(memory_format=torch.preserve_format)
                 held.double().sum()
-                # The rules of a capture are for this thread only: those of the pipeline allocate memory meanwhile.
+                # The rules of a capture are for this thread only: those of the pipeline allocate
+                # memory meanwhile.
                 with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     total = held.double().sum()
             held.copy_(images)
@@ -172,7 +189,14 @@ def test_no_copy_through_the_host(folders):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @FORMATS
 def test_two_gpus_read_every_sample_once(folders, fmt):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--standalone",
+    ]
     command += [str(HELPERS / "gather_labels.py"), str(folders[fmt]), "gpu"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,8 @@ from manifests.errors import CallError
 
 pytestmark = pytest.mark.alone
 
-# DALI's memory pools belong to the process and outlive a loader, so each measurement runs in its own process.
+# DALI's memory pools belong to the process and outlive a loader, so each measurement runs in its
+# own process.
 MEASURE = """
 import json, sys, warnings
 import torch, loaders
@@ -46,11 +47,17 @@ def measure(folder, **options):
     # Subtract the memory of all other processes, this one included.
     free, total = torch.cuda.mem_get_info()
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE, folder, json.dumps(options)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", MEASURE, folder, json.dumps(options)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    return {"used": [used - (total - free) for used in found["used"]], "estimated": found["estimated"]}
+    return {
+        "used": [used - (total - free) for used in found["used"]],
+        "estimated": found["estimated"],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +89,15 @@ def test_memory_for_raw_pixels_equals_the_estimate(batch_size, shuffle, tmp_path
     (tmp_path / "src" / "class").mkdir(parents=True)
     photo(0, 300, 300).save(tmp_path / "src" / "class" / "0.jpg")
     for number in range(1, 512):
-        (tmp_path / "src" / "class" / f"{number}.jpg").hardlink_to(tmp_path / "src" / "class" / "0.jpg")
-    convert_dataset(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(raw=Raw(256)), workers=2)
-    found = measure(str(tmp_path / "out"), batch_size=batch_size, shuffle=shuffle, transforms="imagenet-train")
+        (tmp_path / "src" / "class" / f"{number}.jpg").hardlink_to(
+            tmp_path / "src" / "class" / "0.jpg"
+        )
+    convert_dataset(
+        read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(raw=Raw(256)), workers=2
+    )
+    found = measure(
+        str(tmp_path / "out"), batch_size=batch_size, shuffle=shuffle, transforms="imagenet-train"
+    )
     assert max(found["used"]) == pytest.approx(found["estimated"], rel=0.15)
 
 
@@ -103,9 +116,19 @@ def test_memory_is_constant_with_mixed_sizes(large, transforms):
 
 def test_work_after_the_crop_takes_less_memory(large):
     end = ["ToTensor"]
-    first = measure(str(large["4k"]), batch_size=32, transforms=[{"RandomRotation": {"degrees": 10}}, CROP, *end])
-    after = measure(str(large["4k"]), batch_size=32, transforms=[CROP, {"RandomRotation": {"degrees": 10}}, *end])
-    fused = measure(str(large["4k"]), batch_size=32, transforms=[{"RandomGrayscale": {"p": 0.5}}, CROP, *end])
+    first = measure(
+        str(large["4k"]),
+        batch_size=32,
+        transforms=[{"RandomRotation": {"degrees": 10}}, CROP, *end],
+    )
+    after = measure(
+        str(large["4k"]),
+        batch_size=32,
+        transforms=[CROP, {"RandomRotation": {"degrees": 10}}, *end],
+    )
+    fused = measure(
+        str(large["4k"]), batch_size=32, transforms=[{"RandomGrayscale": {"p": 0.5}}, CROP, *end]
+    )
     assert max(after["used"]) < 0.8 * max(first["used"])
     # Fusion moves pointwise operations after the crop.
     assert max(fused["used"]) < 1.1 * max(after["used"])
@@ -113,13 +136,22 @@ def test_work_after_the_crop_takes_less_memory(large):
 
 def test_a_memory_limit_is_respected_or_raises(large):
     with pytest.raises(
-        CallError, match=r"memory_limit is 1\.50 GiB, but batches of 32 take an estimated .*resize-shorter"
+        CallError,
+        match=r"memory_limit is 1\.50 GiB, but batches of 32 take an estimated .*resize-shorter",
     ):
         loaders.build(
-            large["4k"], batch_size=32, transforms="imagenet-train", device="gpu", memory_limit="1.5GiB"
+            large["4k"],
+            batch_size=32,
+            transforms="imagenet-train",
+            device="gpu",
+            memory_limit="1.5GiB",
         ).close()
     with loaders.build(
-        large["small"], batch_size=32, transforms="imagenet-train", device="gpu", memory_limit="1.5GiB"
+        large["small"],
+        batch_size=32,
+        transforms="imagenet-train",
+        device="gpu",
+        memory_limit="1.5GiB",
     ) as loader:
         text = loader.explain()
     assert "Estimated GPU memory:" in text

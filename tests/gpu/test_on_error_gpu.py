@@ -25,10 +25,14 @@ def folders(tmp_path_factory):
 @KINDS
 @pytest.mark.parametrize("shuffle", [False, "buffer"])
 def test_the_error_names_the_image(folders, kind, shuffle):
-    with pytest.raises(DamagedError, match=r"the image with the key .* cannot be decoded") as caught:
+    with pytest.raises(
+        DamagedError, match=r"the image with the key .* cannot be decoded"
+    ) as caught:
         list(build(folders[kind], shuffle=shuffle))
     paths = [shard.name for shard in open_split(folders[kind], "train").shards]
-    assert PER_SHARD * paths.index(caught.value.file.rpartition("/")[2]) + caught.value.record in BAD
+    assert (
+        PER_SHARD * paths.index(caught.value.file.rpartition("/")[2]) + caught.value.record in BAD
+    )
 
 
 @KINDS

@@ -20,14 +20,26 @@ from loaders.dali.graph import RandomStreams
 def checks():
     """Return every check whose only required argument is `gpu`."""
     found = []
-    modules = [test_color, test_containers, test_masks, test_geometry, test_fuse, test_policies, test_mixing]
+    modules = [
+        test_color,
+        test_containers,
+        test_masks,
+        test_geometry,
+        test_fuse,
+        test_policies,
+        test_mixing,
+    ]
     if importlib.util.find_spec("torchvision"):
         import test_torchvision
 
         modules.append(test_torchvision)
     for module in modules:
         for name, check in vars(module).items():
-            if not name.startswith("check_") or not inspect.isfunction(check) or check.__module__ != module.__name__:
+            if (
+                not name.startswith("check_")
+                or not inspect.isfunction(check)
+                or check.__module__ != module.__name__
+            ):
                 continue
             parameters = inspect.signature(check).parameters
             if "gpu" in parameters and all(

@@ -30,7 +30,10 @@ def grays(tmp_path_factory):
         pixels = np.full((200 + number, 300, 3), number, np.uint8)
         samples.append(("jpg", encode(pixels, "jpg", quality=95), number % 25))
     folder = tmp_path_factory.mktemp("grays")
-    return {fmt: (make_dataset(folder / fmt, fmt, samples, shards=4), samples) for fmt in ("tfrecord", "webdataset")}
+    return {
+        fmt: (make_dataset(folder / fmt, fmt, samples, shards=4), samples)
+        for fmt in ("tfrecord", "webdataset")
+    }
 
 
 @FORMATS
@@ -76,7 +79,10 @@ def test_resumes_with_another_prefetch(grays, fmt, sampler):
 
 @FORMATS
 def test_a_loader_may_be_deleted_while_it_prefetches(grays, fmt):
-    """The decoder reads mapped memory. If it was unmapped too early, the process would crash here."""
+    """The decoder reads mapped memory.
+
+    If it was unmapped too early, the process would crash here.
+    """
     folder, _ = grays[fmt]
     for turn in range(20):
         loader = build(folder, sampler=loaders.ShuffledSampler(), prefetch=4)

@@ -25,22 +25,34 @@ def folders(tmp_path_factory):
         side = (160, 240, 400)[number % 3]
         samples.append(("jpg", encode(photo(number, side, side * 3 // 4)), number % 5))
     folder = tmp_path_factory.mktemp("set")
-    return {fmt: handmade.make_dataset(folder / fmt, fmt, samples) for fmt in ("tfrecord", "webdataset")}
+    return {
+        fmt: handmade.make_dataset(folder / fmt, fmt, samples) for fmt in ("tfrecord", "webdataset")
+    }
 
 
 def build(folder, **options):
-    return loaders.build(folder, **{"device": "gpu", "batch_size": 8, "transforms": TRAIN, "num_threads": 4, **options})
+    return loaders.build(
+        folder,
+        **{"device": "gpu", "batch_size": 8, "transforms": TRAIN, "num_threads": 4, **options},
+    )
 
 
 def equal(first, second):
     return len(first) == len(second) and all(
-        torch.equal(one, other) for batch in zip(first, second, strict=True) for one, other in zip(*batch, strict=True)
+        torch.equal(one, other)
+        for batch in zip(first, second, strict=True)
+        for one, other in zip(*batch, strict=True)
     )
 
 
-@pytest.mark.parametrize(("fmt", "shuffle"), [("tfrecord", True), ("webdataset", True), ("tfrecord", "buffer")])
+@pytest.mark.parametrize(
+    ("fmt", "shuffle"), [("tfrecord", True), ("webdataset", True), ("tfrecord", "buffer")]
+)
 def test_progressive_training_resumes_bit_for_bit(folders, fmt, shuffle):
-    """Three epochs of growing images; states from before, within and after them continue in a fresh loader."""
+    """Three epochs of growing images.
+
+    States from before, within and after them continue in a fresh loader.
+    """
     with build(folders[fmt], shuffle=shuffle) as loader:
         batches, states = [], []
         for epoch, (size, magnitude) in enumerate(EPOCHS):
@@ -69,7 +81,10 @@ def test_the_batches_are_those_of_a_loader_built_with_the_new_values(folders):
         {"RandAugment": {"num_ops": 2, "magnitude": 4}},
         TRAIN[3],
     ]
-    with build(folders["tfrecord"]) as loader, build(folders["tfrecord"], transforms=adjusted) as other:
+    with (
+        build(folders["tfrecord"]) as loader,
+        build(folders["tfrecord"], transforms=adjusted) as other,
+    ):
         loader.set(size=64, magnitude=4)
         assert equal(list(loader), list(other))
 
@@ -78,7 +93,11 @@ def test_another_magnitude_gives_other_images(folders):
     """The crops stay the same, and the policies change the images more."""
     changes = []
     for magnitude in (1, 29):
-        transforms = [{"Resize": {"size": [96, 96]}}, {"RandAugment": {"num_ops": 2, "magnitude": 9}}, "ToTensor"]
+        transforms = [
+            {"Resize": {"size": [96, 96]}},
+            {"RandAugment": {"num_ops": 2, "magnitude": 9}},
+            "ToTensor",
+        ]
         plain = [transforms[0], transforms[2]]
         options = {"shuffle": False, "dtype": "float32"}
         with (
@@ -87,7 +106,9 @@ def test_another_magnitude_gives_other_images(folders):
         ):
             loader.set(magnitude=magnitude)
             pairs = zip(loader, other, strict=True)
-            changes.append(sum(float((images - same).abs().mean()) for (images, _), (same, _) in pairs))
+            changes.append(
+                sum(float((images - same).abs().mean()) for (images, _), (same, _) in pairs)
+            )
     assert changes[0] < changes[1]
 
 
@@ -103,7 +124,8 @@ def test_memory_is_constant_over_changes(folders):
             torch.cuda.synchronize()
             free, total = torch.cuda.mem_get_info()
             used.append((total - free) / 2**20)
-    # Each size has occurred in the first cycles. After them, DALI's pools may grow by one more block of 64 MiB.
+    # Each size has occurred in the first cycles. After them, DALI's pools may grow by one more
+    # block of 64 MiB.
     assert used[-1] - used[2] <= 128, used
 
 

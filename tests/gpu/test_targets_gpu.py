@@ -15,7 +15,11 @@ from dataprep.options import Options
 from dataprep.sources import read_source
 from loaders.transforms import Flip, Normalize, RandomResizedCrop
 
-CHECKS = [test_targets.check_masks_of_both_devices, test_targets.check_depths, test_targets.check_painted_boxes]
+CHECKS = [
+    test_targets.check_masks_of_both_devices,
+    test_targets.check_depths,
+    test_targets.check_painted_boxes,
+]
 if importlib.util.find_spec("torchvision"):
     import test_targets_torchvision
 
@@ -32,19 +36,30 @@ def datasets(tmp_path_factory):
     root = tmp_path_factory.mktemp("placed")
     made = annotated.make_each_kind(root)
     for kind, source in made.items():
-        convert_dataset(read_source(str(source)), str(root / f"{kind}-out"), Options(shard_samples=3))
+        convert_dataset(
+            read_source(str(source)), str(root / f"{kind}-out"), Options(shard_samples=3)
+        )
     return {kind: str(root / f"{kind}-out") for kind in made}
 
 
 TRANSFORMS = [RandomResizedCrop((48, 64)), Flip(), Normalize((0, 0, 0), (1, 1, 1))]
-VIEWS = [[Flip(), Normalize((0, 0, 0), (1, 1, 1))], [RandomResizedCrop((32, 32)), Normalize((0, 0, 0), (1, 1, 1))]]
+VIEWS = [
+    [Flip(), Normalize((0, 0, 0), (1, 1, 1))],
+    [RandomResizedCrop((32, 32)), Normalize((0, 0, 0), (1, 1, 1))],
+]
 
 
 def flat_batches(dataset, fields, device, **options):
     """Return the name and the value of each field, and of each view, of the batches of two epochs."""
     found = []
     with loaders.build(
-        dataset, fields=fields, batch_size=2, device=device, dtype="float32", last_batch="partial", **options
+        dataset,
+        fields=fields,
+        batch_size=2,
+        device=device,
+        dtype="float32",
+        last_batch="partial",
+        **options,
     ) as loader:
         for batch in (batch for _ in range(2) for batch in loader):
             for name, value in zip(fields, batch, strict=True):
@@ -73,11 +88,15 @@ def test_batches_are_those_of_the_cpu(datasets, kind, sampler):
     """The images are PNGs, whose regions the decoder of the GPU takes from the same draws as that of the CPU."""
     fields = ("image", *{"boxes": ("boxes", "box_labels", "box_counts")}.get(kind, (kind,)))
     options = {"transforms": TRANSFORMS, "sampler": sampler, "shuffle": None if sampler else False}
-    assert_equal(*(flat_batches(datasets[kind], fields, device, **options) for device in ("cpu", "gpu")))
+    assert_equal(
+        *(flat_batches(datasets[kind], fields, device, **options) for device in ("cpu", "gpu"))
+    )
 
 
 @pytest.mark.parametrize("kind", ["mask", "boxes"])
 def test_views_are_those_of_the_cpu(datasets, kind):
     fields = ("image", *{"boxes": ("boxes", "box_counts")}.get(kind, (kind,)))
     options = {"transforms": TRANSFORMS[:1], "views": VIEWS, "sampler": loaders.ShuffledSampler()}
-    assert_equal(*(flat_batches(datasets[kind], fields, device, **options) for device in ("cpu", "gpu")))
+    assert_equal(
+        *(flat_batches(datasets[kind], fields, device, **options) for device in ("cpu", "gpu"))
+    )

@@ -17,7 +17,9 @@ CROP = [{"CenterCrop": {"size": 24}}, "ToTensor"]
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     samples = [("png", encode(photo(number), "png"), number) for number in range(8)]
-    return handmade.make_dataset(tmp_path_factory.mktemp("views") / "data", "tfrecord", samples, shards=1)
+    return handmade.make_dataset(
+        tmp_path_factory.mktemp("views") / "data", "tfrecord", samples, shards=1
+    )
 
 
 def images_of(dataset, device, transforms, **options):

@@ -47,7 +47,9 @@ def boxes() -> list[np.ndarray]:
     for (height, width), count in zip(SIZES, counts, strict=True):
         start = rng.integers(0, 40, (count, 2))
         size = rng.integers(8, 40, (count, 2))
-        found.append(np.concatenate([start, start + size], 1).clip(0, [width, height] * 2).astype(np.float32))
+        found.append(
+            np.concatenate([start, start + size], 1).clip(0, [width, height] * 2).astype(np.float32)
+        )
     return found
 
 
@@ -67,9 +69,16 @@ def with_text(png: bytes, text: bytes) -> bytes:
     return png[:33] + png_chunk(b"tEXt", b"Comment\0" + text) + png[33:]
 
 
-def make_pairs(folder: Path, images: str = "images", seconds: str = "masks", *, kind: str = "mask") -> Path:
-    """Write ``images/0.png`` and ``masks/0.png`` and so on. The images are lossless, so tests can compare pixels."""
-    for number, (image, second) in enumerate(zip(pictures(), masks() if kind == "mask" else depths(), strict=True)):
+def make_pairs(
+    folder: Path, images: str = "images", seconds: str = "masks", *, kind: str = "mask"
+) -> Path:
+    """Write ``images/0.png`` and ``masks/0.png`` and so on.
+
+    The images are lossless, so tests can compare pixels.
+    """
+    for number, (image, second) in enumerate(
+        zip(pictures(), masks() if kind == "mask" else depths(), strict=True)
+    ):
         save(folder / images / f"{number}.png", image)
         save(folder / seconds / f"{number}.png", second)
     return folder
@@ -99,12 +108,22 @@ def coco_json(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
         {"id": 1000 + number, "file_name": f"{number:012d}.png", "width": width, "height": height}
         for number, (height, width) in enumerate(SIZES)
     ]
-    categories = [{"id": each, "name": name, "supercategory": "x"} for each, name in CATEGORIES.items()]
+    categories = [
+        {"id": each, "name": name, "supercategory": "x"} for each, name in CATEGORIES.items()
+    ]
     info = {"info": {"year": 2017}, "licenses": [{"id": 1}]}
-    return {**info, "images": images, "annotations": annotations, "categories": categories, **(changes or {})}
+    return {
+        **info,
+        "images": images,
+        "annotations": annotations,
+        "categories": categories,
+        **(changes or {}),
+    }
 
 
-def make_coco(folder: Path, splits: Sequence[str] = ("train2017",), annotations: dict[str, Any] | None = None) -> Path:
+def make_coco(
+    folder: Path, splits: Sequence[str] = ("train2017",), annotations: dict[str, Any] | None = None
+) -> Path:
     """Write ``annotations/instances_train2017.json`` and the images of ``train2017/``."""
     for split in splits:
         for number, image in enumerate(pictures()):
@@ -116,7 +135,10 @@ def make_coco(folder: Path, splits: Sequence[str] = ("train2017",), annotations:
 
 
 def make_each_kind(folder: Path) -> dict[str, Path]:
-    """Write a source with masks, one with depth maps and one with boxes; return their folders by label type."""
+    """Write a source with masks, one with depth maps and one with boxes.
+
+    Return their folders by label type.
+    """
     return {
         "mask": make_pairs(folder / "mask"),
         "depth": make_pairs(folder / "depth", seconds="depth", kind="depth"),
@@ -125,14 +147,19 @@ def make_each_kind(folder: Path) -> dict[str, Path]:
 
 
 def voc_xml(number: int, *, first: int = 1) -> str:
-    """Return the annotations of a picture as Pascal VOC has them; `first` is the number of the first pixel."""
+    """Return the annotations of a picture as Pascal VOC has them.
+
+    `first` is the number of the first pixel.
+    """
     height, width = SIZES[number]
     objects = "".join(
         f"<object><name>{[*CATEGORIES.values()][label]}</name><difficult>0</difficult>"
         f"<bndbox><xmin>{x1 + first:g}</xmin><ymin>{y1 + first:g}</ymin><xmax>{x2:g}</xmax><ymax>{y2:g}</ymax></bndbox>"
         "<part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></part>"
         "</object>"
-        for (x1, y1, x2, y2), label in zip(boxes()[number].tolist(), box_labels()[number], strict=True)
+        for (x1, y1, x2, y2), label in zip(
+            boxes()[number].tolist(), box_labels()[number], strict=True
+        )
     )
     size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
     return f"<annotation><filename>{number}.jpg</filename>{size}{objects}</annotation>"
@@ -146,7 +173,9 @@ def make_voc(folder: Path) -> Path:
         path.parent.mkdir(exist_ok=True)
         path.write_text(voc_xml(number))
         palette = Image.fromarray(mask, "P")
-        palette.putpalette([value for color in range(256) for value in (color, 255 - color, 7 * color % 256)])
+        palette.putpalette(
+            [value for color in range(256) for value in (color, 255 - color, 7 * color % 256)]
+        )
         (folder / "SegmentationClass").mkdir(exist_ok=True)
         palette.save(folder / f"SegmentationClass/{number}.png")
     for name in ("Main", "Segmentation"):

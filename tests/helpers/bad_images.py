@@ -72,7 +72,13 @@ def interlaced_rows() -> bytes:
 
 
 def png_of(
-    width: int, height: int, pixels: bytes = b"", *, cut: int = 0, flip: int | None = None, interlaced: bool = False
+    width: int,
+    height: int,
+    pixels: bytes = b"",
+    *,
+    cut: int = 0,
+    flip: int | None = None,
+    interlaced: bool = False,
 ) -> bytes:
     """Make an RGB PNG with correct chunks.
 
@@ -87,14 +93,18 @@ def png_of(
     """
 
     def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
 
     stream = bytearray(zlib.compress(pixels))
     if flip is not None:
         stream[flip] ^= 0x10
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, interlaced)
     data = bytes(stream[: len(stream) - cut])
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    )
 
 
 def png16() -> bytes:
@@ -123,7 +133,10 @@ def animated(kind: str) -> bytes:
 
 
 def optional(make: Callable[[], bytes]) -> bytes | None:
-    """Make an image in a format that some builds of Pillow cannot write; `None` if this build cannot."""
+    """Make an image in a format that some builds of Pillow cannot write.
+
+    `None` if this build cannot.
+    """
     try:
         return make()
     except (KeyError, OSError, ValueError):
@@ -148,11 +161,22 @@ def write_cases(folder: Path) -> Path:
 def _not_images() -> Iterator[Case]:
     yield Case("empty.jpg", b"", "empty", "empty")
     yield Case("zeros.jpg", bytes(5000), "not-an-image", "not-an-image")
-    yield Case("page.jpg", b"\n<!DOCTYPE html><html><body>404</body></html>", "not-an-image", "not-an-image")
-    yield Case("text.png", b"sorry, this photo is no longer available", "not-an-image", "not-an-image")
+    yield Case(
+        "page.jpg",
+        b"\n<!DOCTYPE html><html><body>404</body></html>",
+        "not-an-image",
+        "not-an-image",
+    )
+    yield Case(
+        "text.png", b"sorry, this photo is no longer available", "not-an-image", "not-an-image"
+    )
     yield Case("one byte.jpg", b"\xff", "not-an-image", "not-an-image")
     yield Case("soi only.jpg", b"\xff\xd8\xff", "truncated", "truncated")
-    yield Case("drawing.jpg", b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', *["not-an-image"] * 2)
+    yield Case(
+        "drawing.jpg",
+        b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>',
+        *["not-an-image"] * 2,
+    )
     yield Case("bm.bmp", b"BMW for sale, only 20,000 km, one owner", "not-an-image", "not-an-image")
     yield Case("riff.webp", b"RIFF\x24\0\0\0WAVEfmt " + bytes(40), "not-an-image", "not-an-image")
 
@@ -162,15 +186,29 @@ def _jpegs() -> Iterator[Case]:
     scan = marker(whole, 0xDA)
     yield Case("intact.jpg", whole, KEPT, KEPT)
     yield Case("cut in the header.jpg", whole[:20], "truncated", "truncated")
-    yield Case("cut before the frame.jpg", whole[: marker(whole, 0xC0) + 6], "truncated", "truncated")
+    yield Case(
+        "cut before the frame.jpg", whole[: marker(whole, 0xC0) + 6], "truncated", "truncated"
+    )
     yield Case("cut right after the scan header.jpg", whole[: scan + 14], "truncated", "truncated")
     yield Case("cut in mid-stream.jpg", whole[: (scan + len(whole)) // 2], "truncated", "truncated")
     yield Case("last byte missing.jpg", whole[:-1], "truncated", "truncated")
     yield Case("end marker missing.jpg", whole[:-2], "truncated", "truncated")
-    yield Case("cut and filled with zeros.jpg", whole[: len(whole) // 2] + bytes(900), "truncated", "truncated")
+    yield Case(
+        "cut and filled with zeros.jpg",
+        whole[: len(whole) // 2] + bytes(900),
+        "truncated",
+        "truncated",
+    )
     # Only decoding finds these: the frame is complete, but its data is not.
-    yield Case("cut, with an end marker.jpg", whole[: len(whole) - 300] + b"\xff\xd9", KEPT, "corrupt")
-    yield Case("damaged in mid-stream.jpg", whole[: scan + 60] + bytes(200) + whole[scan + 260 :], KEPT, "corrupt")
+    yield Case(
+        "cut, with an end marker.jpg", whole[: len(whole) - 300] + b"\xff\xd9", KEPT, "corrupt"
+    )
+    yield Case(
+        "damaged in mid-stream.jpg",
+        whole[: scan + 60] + bytes(200) + whole[scan + 260 :],
+        KEPT,
+        "corrupt",
+    )
     yield Case("no scan.jpg", whole[:scan] + b"\xff\xd9", KEPT, "corrupt")
     yield Case("trailing garbage.jpg", whole + b"garbage" * 30, KEPT, KEPT)
     yield Case("trailing zeros.jpg", whole + bytes(900), KEPT, KEPT)
@@ -180,7 +218,9 @@ def _jpegs() -> Iterator[Case]:
     yield Case("cmyk.jpg", encoded_photo("JPEG", "CMYK"), KEPT, KEPT)
     yield Case("restart markers.jpg", jpeg(restart_marker_blocks=2), KEPT, KEPT)
     yield Case("4-4-4.jpg", jpeg(subsampling=0), KEPT, KEPT)
-    end = scan + 2 + int.from_bytes(whole[scan + 2 : scan + 4], "big")  # some cameras write no range of coefficients
+    end = (
+        scan + 2 + int.from_bytes(whole[scan + 2 : scan + 4], "big")
+    )  # some cameras write no range of coefficients
     yield Case("unusual scan header.jpg", whole[: end - 2] + b"\0" + whole[end - 1 :], KEPT, KEPT)
     yield Case("one pixel.jpg", encode(photo(1, 1, 1), "JPEG"), KEPT, KEPT)
     for orientation in (3, 6, 8):
@@ -188,7 +228,12 @@ def _jpegs() -> Iterator[Case]:
     yield Case("thumbnail.jpg", jpeg(exif=exif(6, encode(photo(2, 16, 12), "JPEG"))), KEPT, KEPT)
     thumbnail = jpeg(exif=exif(1, encode(photo(2, 16, 12), "JPEG")))
     yield Case("thumbnail, cut.jpg", thumbnail[:-200], "truncated", "truncated")
-    yield Case("thumbnail, cut early.jpg", thumbnail[: thumbnail.index(b"\xff\xd9") + 2], "truncated", "truncated")
+    yield Case(
+        "thumbnail, cut early.jpg",
+        thumbnail[: thumbnail.index(b"\xff\xd9") + 2],
+        "truncated",
+        "truncated",
+    )
     yield Case("lossless.jpg", with_frame(0xC3), "unsupported", "unsupported")
     yield Case("arithmetic.jpg", with_frame(0xC9), "unsupported", "unsupported")
     yield Case("hierarchical.jpg", with_frame(0xC5), "unsupported", "unsupported")
@@ -212,7 +257,9 @@ def _pngs() -> Iterator[Case]:
     yield Case("last byte of the pixels missing.png", png_of(64, 48, ROWS[:-1]), KEPT, "corrupt")
     yield Case("more than all rows.png", png_of(64, 48, ROWS + b"more"), KEPT, KEPT)
     yield Case("no checksum after the pixels.png", png_of(64, 48, ROWS, cut=4), KEPT, "corrupt")
-    yield Case("a wrong checksum after the pixels.png", png_of(64, 48, ROWS, flip=-1), KEPT, "corrupt")
+    yield Case(
+        "a wrong checksum after the pixels.png", png_of(64, 48, ROWS, flip=-1), KEPT, "corrupt"
+    )
     yield Case("damaged within the stream.png", png_of(64, 48, ROWS, flip=2000), KEPT, "corrupt")
     yield Case("interlaced.png", png_of(64, 48, interlaced_rows(), interlaced=True), KEPT, KEPT)
     last = png_of(64, 48, interlaced_rows()[:-193], interlaced=True)
@@ -235,7 +282,9 @@ def _others() -> Iterator[Case]:
     yield Case("rgba.webp", encoded_photo("WEBP", "RGBA"), KEPT, KEPT)
     yield Case("cut.webp", webp[:-20], "truncated", "truncated")
     yield Case("cut in the header.webp", webp[:24], "truncated", "truncated")
-    yield Case("damaged.webp", webp[:40] + bytes(60) + webp[100:], KEPT, KEPT)  # lossy WebP has no checksum
+    yield Case(
+        "damaged.webp", webp[:40] + bytes(60) + webp[100:], KEPT, KEPT
+    )  # lossy WebP has no checksum
     yield Case("animated.webp", animated("WEBP"), "unsupported", "unsupported")
     yield Case("trailing garbage.webp", webp + b"garbage!", KEPT, KEPT)
     bmp = encoded_photo("BMP")
@@ -254,7 +303,10 @@ def _others() -> Iterator[Case]:
     yield Case("one bit.tif", encoded_photo("TIFF", "1"), "unsupported", "unsupported")
     yield Case("32 bits.tif", encoded_photo("TIFF", "I"), "unsupported", "unsupported")
     yield Case(
-        "pages.tif", encoded_photo("TIFF", save_all=True, append_images=[photo(8)]), "unsupported", "unsupported"
+        "pages.tif",
+        encoded_photo("TIFF", save_all=True, append_images=[photo(8)]),
+        "unsupported",
+        "unsupported",
     )
     yield Case("cut.tif", tiff[: len(tiff) // 2], "truncated", "truncated")
     yield Case("picture.gif", encoded_photo("GIF"), "unsupported", "unsupported")

@@ -28,9 +28,19 @@ TOO_LARGE = ("too-large", "too-large")
 
 def gray_tiff(extra: list[tuple[int, int, int, int]], body: bytes = b"", side: int = 16) -> bytes:
     """Make an uncompressed gray TIFF; the pixels follow the directory."""
-    tags = [(256, 4, 1, side), (257, 4, 1, side), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (277, 3, 1, 1)]
+    tags = [
+        (256, 4, 1, side),
+        (257, 4, 1, side),
+        (258, 3, 1, 8),
+        (259, 3, 1, 1),
+        (262, 3, 1, 1),
+        (277, 3, 1, 1),
+    ]
     tags += [(278, 4, 1, side), (279, 4, 1, side * side)]
-    return tiff_of([*tags, (273, 4, 1, body_offset(len(tags) + 1 + len(extra))), *extra], bytes(side * side) + body)
+    return tiff_of(
+        [*tags, (273, 4, 1, body_offset(len(tags) + 1 + len(extra))), *extra],
+        bytes(side * side) + body,
+    )
 
 
 def _tiffs() -> _Cases:
@@ -39,10 +49,18 @@ def _tiffs() -> _Cases:
         length = (1 << 20) - start - 256
         shared = [(40_000 + number, 3, length // 2, start + 256) for number in range(tags)]
         yield f"{tags} tags share an array.tif", gray_tiff(shared, bytes(length)), *TOO_LARGE
-    yield "60,000 tags.tif", gray_tiff([(5000 + number, 3, 1, 1) for number in range(60_000)]), *TOO_LARGE
+    yield (
+        "60,000 tags.tif",
+        gray_tiff([(5000 + number, 3, 1, 1) for number in range(60_000)]),
+        *TOO_LARGE,
+    )
     yield "large tile.tif", tiled(32_768), *TOO_LARGE
     yield "twice the tile width.tif", tiled(32_768, extra=[(322, 4, 1, 16)]), "corrupt", "corrupt"
-    yield "flat.tif", gray_tiff([], side=64).replace(struct.pack("<I", 64), struct.pack("<I", 13_000)), *TOO_LARGE
+    yield (
+        "flat.tif",
+        gray_tiff([], side=64).replace(struct.pack("<I", 64), struct.pack("<I", 13_000)),
+        *TOO_LARGE,
+    )
     start = body_offset(10) + 256
     exif = gray_tiff([(34665, 4, 1, start)], _directories(start, 50_000))
     yield "50,000 directories.tif", exif, KEPT, KEPT
@@ -60,14 +78,28 @@ def _directories(start: int, count: int) -> bytes:
 def tiled(tile: int, extra: list[tuple[int, int, int, int]] | None = None) -> bytes:
     """Make a TIFF of 16x16 pixels in one tile."""
     pixels = zlib.compress(bytes(1 << 16))
-    tags = [(256, 4, 1, 16), (257, 4, 1, 16), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1), (277, 3, 1, 1)]
+    tags = [
+        (256, 4, 1, 16),
+        (257, 4, 1, 16),
+        (258, 3, 1, 8),
+        (259, 3, 1, 8),
+        (262, 3, 1, 1),
+        (277, 3, 1, 1),
+    ]
     tags += [(322, 4, 1, tile), (323, 4, 1, tile), (325, 4, 1, len(pixels)), *(extra or [])]
     return tiff_of([*tags, (324, 4, 1, body_offset(len(tags) + 1))], pixels)
 
 
 def _flat_cmyk_tiff(side: int) -> bytes:
     pixels, start = _deflate(side * 4, side), body_offset(10)
-    tags = [(256, 4, 1, side), (257, 4, 1, side), (258, 3, 4, start), (259, 3, 1, 8), (262, 3, 1, 5), (277, 3, 1, 4)]
+    tags = [
+        (256, 4, 1, side),
+        (257, 4, 1, side),
+        (258, 3, 4, start),
+        (259, 3, 1, 8),
+        (262, 3, 1, 5),
+        (277, 3, 1, 4),
+    ]
     tags += [(273, 4, 1, start + 8), (278, 4, 1, side), (279, 4, 1, len(pixels)), (284, 3, 1, 1)]
     return tiff_of(tags, struct.pack("<4H", 8, 8, 8, 8) + pixels)
 
@@ -85,7 +117,14 @@ def flat_png(side: int, color_type: int, *, chunks: bytes = b"", after: bytes = 
     """Make a black PNG; `chunks` lie before its pixels and `after` behind them."""
     header = struct.pack(">IIBBBBB", side, side, 8, color_type, 0, 0, 0)
     pixels = png_chunk(b"IDAT", _deflate(1 + side * {0: 1, 2: 3, 6: 4}[color_type], side))
-    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + chunks + pixels + after + png_chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + png_chunk(b"IHDR", header)
+        + chunks
+        + pixels
+        + after
+        + png_chunk(b"IEND", b"")
+    )
 
 
 def _pngs() -> _Cases:
@@ -93,7 +132,12 @@ def _pngs() -> _Cases:
     yield "below the limit.png", flat_png(SIDE, 6), KEPT, KEPT
     text = zlib.compress(bytes(20 << 20), 9)
     yield "texts.png", flat_png(64, 2, chunks=png_chunk(b"zTXt", b"a\0\0" + text) * 40), KEPT, KEPT
-    yield "text after the pixels.png", flat_png(64, 2, after=png_chunk(b"iTXt", b"a\0\1\0\0\0" + text)), KEPT, KEPT
+    yield (
+        "text after the pixels.png",
+        flat_png(64, 2, after=png_chunk(b"iTXt", b"a\0\1\0\0\0" + text)),
+        KEPT,
+        KEPT,
+    )
     yield "profile.png", flat_png(64, 2, chunks=png_chunk(b"iCCP", b"a\0\0" + text)), KEPT, KEPT
     below = zlib.compress(bytes(1000 << 10), 9)
     many = b"".join(png_chunk(b"zTXt", b"%d\0\0" % number + below) for number in range(900))
@@ -107,7 +151,9 @@ def _pngs() -> _Cases:
 
 def shared_exif(tags: int) -> bytes:
     """Make an EXIF block of 900 KB whose tags share one value."""
-    entries = b"".join(struct.pack("<HHII", 1000 + number, 7, 800_000, 100) for number in range(tags))
+    entries = b"".join(
+        struct.pack("<HHII", 1000 + number, 7, 800_000, 100) for number in range(tags)
+    )
     return (b"II*\0\x08\0\0\0" + struct.pack("<H", tags) + entries + bytes(4)).ljust(900_000, b"\0")
 
 
@@ -122,7 +168,11 @@ def _jpegs() -> _Cases:
     last = large[large.rindex(b"\xff\xda") : -2]
     yield "scans.jpg", _padded(large[:-2] + last * 200 + b"\xff\xd9"), KEPT, "too-large"
     height_and_width = small.index(b"\xff\xc0") + 5
-    flat = small[:height_and_width] + struct.pack(">HH", 13_000, 13_000) + small[height_and_width + 4 :]
+    flat = (
+        small[:height_and_width]
+        + struct.pack(">HH", 13_000, 13_000)
+        + small[height_and_width + 4 :]
+    )
     yield "flat.jpg", flat, *TOO_LARGE
     yield "below the limit.jpg", _padded(large), KEPT, KEPT
     block = shared_exif(5000)
@@ -140,7 +190,9 @@ def _padded(data: bytes) -> bytes:
 
 def _webp(side: int, mode: str = "RGBA", **options: object) -> bytes:
     out = io.BytesIO()
-    Image.new("RGBA", (side, side), (1, 2, 3, 4)).convert(mode).save(out, "WEBP", quality=0, method=0, **options)
+    Image.new("RGBA", (side, side), (1, 2, 3, 4)).convert(mode).save(
+        out, "WEBP", quality=0, method=0, **options
+    )
     return out.getvalue()
 
 
@@ -154,9 +206,16 @@ def _wide_profile() -> bytes:
 
 def _others() -> _Cases:
     small = _webp(64, lossless=True)
-    size = struct.pack("<I", (struct.unpack_from("<I", small, 21)[0] & ~0xFFFFFFF) | 7999 | 7999 << 14)
+    size = struct.pack(
+        "<I", (struct.unpack_from("<I", small, 21)[0] & ~0xFFFFFFF) | 7999 | 7999 << 14
+    )
     yield "flat.webp", small[:21] + size + small[25:], *TOO_LARGE
-    yield "below the limit.webp", _webp(WEBP_SIDE, lossless=True, icc_profile=_wide_profile()), KEPT, KEPT
+    yield (
+        "below the limit.webp",
+        _webp(WEBP_SIDE, lossless=True, icc_profile=_wide_profile()),
+        KEPT,
+        KEPT,
+    )
     yield "tags.webp", _webp(64, "RGB", exif=b"Exif\0\0" + shared_exif(5000)), KEPT, KEPT
     yield "skipped rows.bmp", rle_bmp(1 << 25, 1, b"\0\2\xff\xff" * 1000), *TOO_LARGE
     yield "rows.bmp", rle_bmp(2896, 2896, b"\1\5" * 40 + b"\0\0" * 2896 + b"\0\1"), KEPT, "corrupt"

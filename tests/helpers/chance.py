@@ -1,4 +1,7 @@
-"""Statistical assertions about random draws. Each fails by chance with a probability of `MIN_PVALUE`."""
+"""Statistical assertions about random draws.
+
+Each fails by chance with a probability of `MIN_PVALUE`.
+"""
 
 from __future__ import annotations
 
@@ -30,4 +33,6 @@ def assert_equally_likely(draws: Sequence[Any], count: int) -> None:
 
 def assert_probability(outcomes: Sequence[bool] | np.ndarray, probability: float) -> None:
     """Check that an event has a probability, with a binomial test."""
-    assert stats.binomtest(int(np.sum(outcomes)), np.size(outcomes), probability).pvalue > MIN_PVALUE
+    assert (
+        stats.binomtest(int(np.sum(outcomes)), np.size(outcomes), probability).pvalue > MIN_PVALUE
+    )

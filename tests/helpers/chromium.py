@@ -34,7 +34,9 @@ class Browser:
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -56,7 +58,11 @@ class Browser:
         """Open a file at a window size in CSS pixels, in the light or the dark color scheme."""
         self.events.clear()
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
@@ -66,8 +72,13 @@ class Browser:
         self.evaluate("1")
 
     def evaluate(self, expression: str, *, wait: bool = False) -> Any:
-        """Evaluate JavaScript in the page; the page's own policy does not forbid this. `wait` awaits a promise."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=wait)
+        """Evaluate JavaScript in the page; the page's own policy does not forbid this.
+
+        `wait` awaits a promise.
+        """
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=wait
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -78,13 +89,17 @@ class Browser:
             match event.get("method"):
                 case "Log.entryAdded":
                     found.append(event["params"]["entry"]["text"])
-                case "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Network.loadingFailed":
+                case (
+                    "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Network.loadingFailed"
+                ):
                     found.append(json.dumps(event["params"]))
         return found
 
     def requests(self) -> list[str]:
         """Return the addresses that the page asked for."""
-        sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        sent = [
+            event for event in self.events if event.get("method") == "Network.requestWillBeSent"
+        ]
         return [event["params"]["request"]["url"] for event in sent]
 
     def screenshot(self, path: Path) -> None:
@@ -101,7 +116,9 @@ class Browser:
     def _read(self) -> dict[str, Any]:
         deadline = time.monotonic() + 300
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._receive], [], [], max(0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._receive], [], [], max(0, deadline - time.monotonic())
+            )
             data = os.read(self._receive, 1 << 20) if ready else b""
             assert data, "the browser ended or does not answer"
             self._buffer += data
@@ -112,7 +129,10 @@ class Browser:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    """Start a browser with an empty profile in a folder. With --remote-debugging-pipe it opens no port."""
+    """Start a browser with an empty profile in a folder.
+
+    With --remote-debugging-pipe it opens no port.
+    """
     program = find_chromium()
     assert program
     (from_us, to_browser), (from_browser, to_us) = os.pipe(), os.pipe()
@@ -122,8 +142,19 @@ def chromium(folder: Path) -> Iterator[Browser]:
     # The protocol fixes the numbers: the browser reads from 3 and writes to 4.
     shell = f'exec "$0" "$@" 3<&{inherited[0]} 4>&{inherited[1]}'
     options = (
-        *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"),
-        *("--disable-dev-shm-usage", "--no-first-run", f"--user-data-dir={folder / 'profile'}", "about:blank"),
+        *(
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--remote-debugging-pipe",
+        ),
+        *(
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            f"--user-data-dir={folder / 'profile'}",
+            "about:blank",
+        ),
     )
     process = subprocess.Popen(
         ["bash", "-c", shell, program, *options],

@@ -20,7 +20,9 @@ def multi_stage_profile(count: int, elements: Sequence[bytes]) -> bytes:
     stages = b"mpet" + struct.pack(">IHHI", 0, 3, 3, count) + table + b"".join(elements)
     header = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()[:_HEADER])
     struct.pack_into(">I", header, 0, _HEADER + 16 + len(stages))
-    struct.pack_into(">I4s", header, 8, 0x04300000, b"mntr")  # the first version with processing elements
+    struct.pack_into(
+        ">I4s", header, 8, 0x04300000, b"mntr"
+    )  # the first version with processing elements
     return bytes(header) + struct.pack(">I4sII", 1, b"D2B0", _HEADER + 16, len(stages)) + stages
 
 

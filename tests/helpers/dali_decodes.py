@@ -1,7 +1,10 @@
-"""Find the images that DALI does not decode on the CPU. A separate program, because some images crash the process.
+"""Find the images that DALI does not decode on the CPU.
 
-Reads a pickled list of bytes from the file that its argument names, and prints JSON: [[index, what happened], ...].
-Imports DALI once, tries each batch in a forked process, and bisects a batch that fails.
+A separate program, because some images crash the process.
+
+Reads a pickled list of bytes from the file that its argument names, and prints JSON: [[index, what
+happened], ...]. Imports DALI once, tries each batch in a forked process, and bisects a batch that
+fails.
 """
 
 import json
@@ -25,7 +28,9 @@ def decode(images: list[bytes]) -> str:
     if not child:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
-            pipe = pipeline([np.frombuffer(data, np.uint8) for data in images], batch_size=len(images))
+            pipe = pipeline(
+                [np.frombuffer(data, np.uint8) for data in images], batch_size=len(images)
+            )
             pipe.build()
             pipe.run()
         except RuntimeError:

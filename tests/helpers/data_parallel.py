@@ -17,11 +17,20 @@ from torch import distributed, nn
 
 import loaders
 
-TRANSFORMS = [{"ResizeImage": {"size": 8, "interpolation": "bilinear", "backend": "cv2"}}, "NormalizeImage"]
+TRANSFORMS = [
+    {"ResizeImage": {"size": 8, "interpolation": "bilinear", "backend": "cv2"}},
+    "NormalizeImage",
+]
 
 
 def build(folder: str, **options: Any) -> loaders.Loader:
-    defaults = {"batch_size": 3, "transforms": TRANSFORMS, "device": "cpu", "num_threads": 1, "dtype": "float32"}
+    defaults = {
+        "batch_size": 3,
+        "transforms": TRANSFORMS,
+        "device": "cpu",
+        "num_threads": 1,
+        "dtype": "float32",
+    }
     return loaders.build(folder, **{**defaults, "fields": ("image", "label", "index"), **options})
 
 
@@ -49,7 +58,8 @@ def refused(call: Any) -> str:
 def train_and_resume(folder: str, out: str, model: nn.Module, **results: Any) -> None:
     """Train for an epoch and a part of the next, resume it with a new loader, and count an evaluation.
 
-    No optimizer changes the weights, because the first one imports half of torch, for a second or more.
+    No optimizer changes the weights, because the first one imports half of torch, for a second or
+    more.
     """
     train = build(folder)
     epochs: list[list[list[int]]] = [[], []]
@@ -84,7 +94,9 @@ def run_ddp(folder: str, out: str) -> None:
 
 def run_spawned(rank: int, folder: str, out: str) -> None:
     early = build(folder)
-    distributed.init_process_group("gloo", init_method=f"file://{out}/store", rank=rank, world_size=2)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{out}/store", rank=rank, world_size=2
+    )
     differing = build(folder, seed=rank)
     train_and_resume(
         folder,
@@ -111,7 +123,11 @@ def run_lightning(folder: str, out: str) -> None:
     class Classifier(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.model, self.epochs, self.counts = make_model(), {}, torch.zeros(1, dtype=torch.int64)
+            self.model, self.epochs, self.counts = (
+                make_model(),
+                {},
+                torch.zeros(1, dtype=torch.int64),
+            )
 
         def train_dataloader(self) -> Any:
             # Here, not before the trainer: Lightning has started the processes by now.
@@ -131,7 +147,9 @@ def run_lightning(folder: str, out: str) -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    def fit(model: lightning.LightningModule, checkpoint: str | None = None, **options: Any) -> None:
+    def fit(
+        model: lightning.LightningModule, checkpoint: str | None = None, **options: Any
+    ) -> None:
         trainer = lightning.Trainer(
             accelerator="cpu", devices=2, strategy="ddp", use_distributed_sampler=False, logger=False, max_epochs=2,
             enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, **options,
@@ -156,7 +174,10 @@ def run_lightning(folder: str, out: str) -> None:
 if __name__ == "__main__":
     mode, *arguments = sys.argv[1:]
     if mode == "spawn":
-        # Forks, so that torch and DALI are not imported again. Otherwise, this is `torch.multiprocessing.spawn`.
-        torch.multiprocessing.start_processes(run_spawned, tuple(arguments), nprocs=2, start_method="fork")
+        # Forks, so that torch and DALI are not imported again. Otherwise, this is
+        # `torch.multiprocessing.spawn`.
+        torch.multiprocessing.start_processes(
+            run_spawned, tuple(arguments), nprocs=2, start_method="fork"
+        )
     else:
         {"ddp": run_ddp, "accelerate": run_accelerate, "lightning": run_lightning}[mode](*arguments)

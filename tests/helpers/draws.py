@@ -28,7 +28,8 @@ COUNT, BATCH = 100_000, 5000
 #: Draws of torchvision, which takes up to 65 microseconds for one.
 REFERENCE = 10_000
 
-#: Draws that are compared with those. 100,000 would detect hardly more than 30,000, and take longer in a graph.
+#: Draws that are compared with those. 100,000 would detect hardly more than 30,000, and take longer
+#: in a graph.
 COMPARED = 30_000
 
 HEIGHT, WIDTH = 375, 500
@@ -79,31 +80,51 @@ class Recorder(RandomStreams):
 
 
 def graph(
-    make: Callable[[GraphContext], Sequence[Any]], *, gpu: bool = False, count: int = COUNT, batch: int = BATCH
+    make: Callable[[GraphContext], Sequence[Any]],
+    *,
+    gpu: bool = False,
+    count: int = COUNT,
+    batch: int = BATCH,
 ) -> list[np.ndarray]:
     """Return `count` values of each of several nodes."""
     pipeline = dali.Pipeline(batch_size=batch, seed=5, **pipeline_options(gpu))
     with pipeline:
         pipeline.set_outputs(*make(GraphContext(gpu, batch, Recorder())))
-    runs = [[np.array(each.as_cpu().as_tensor()) for each in pipeline.run()] for _ in range(count // batch)]
+    runs = [
+        [np.array(each.as_cpu().as_tensor()) for each in pipeline.run()]
+        for _ in range(count // batch)
+    ]
     return [np.concatenate(values) for values in zip(*runs, strict=True)]
 
 
 def record(
-    operation: Any, *, gpu: bool = False, spec: ImageSpec | None = None, recorder: Recorder | None = None
+    operation: Any,
+    *,
+    gpu: bool = False,
+    spec: ImageSpec | None = None,
+    recorder: Recorder | None = None,
 ) -> Recorder:
     """Build the graph of an operation, and return what draws in it."""
     recorder = recorder or Recorder()
     with dali.Pipeline(batch_size=1, num_threads=1, device_id=0 if gpu else None):
         image = fn.external_source(dtype=types.UINT8, ndim=3, layout="HWC")
         context = GraphContext(gpu, 1, recorder)
-        apply(operation, image.gpu() if gpu else image, spec or ImageSpec(size=(HEIGHT, WIDTH)), context)
+        apply(
+            operation,
+            image.gpu() if gpu else image,
+            spec or ImageSpec(size=(HEIGHT, WIDTH)),
+            context,
+        )
     return recorder
 
 
-def drawn(operation: Any, name: str, *, gpu: bool = False, count: int = COUNT, **options: Any) -> list[np.ndarray]:
+def drawn(
+    operation: Any, name: str, *, gpu: bool = False, count: int = COUNT, **options: Any
+) -> list[np.ndarray]:
     """Draw with a NumPy function of an operation."""
-    return list(record(operation, gpu=gpu, **options).functions[name](np.random.default_rng(3), count))
+    return list(
+        record(operation, gpu=gpu, **options).functions[name](np.random.default_rng(3), count)
+    )
 
 
 @contextmanager

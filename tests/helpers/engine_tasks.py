@@ -1,4 +1,7 @@
-"""Functions that the tests of engines run in workers. A worker is any process but the parent, whose number they get."""
+"""Functions that the tests of engines run in workers.
+
+A worker is any process but the parent, whose number they get.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from pathlib import Path
 
 from manifests.errors import SourceError
 
-#: Arguments of functions that do something in workers only: the parent takes ten minutes for them, in which a worker
-#: surely starts.
+#: Arguments of functions that do something in workers only: the parent takes ten minutes for them,
+#: in which a worker surely starts.
 MANY = [os.getpid()] * 30_000
 
 
@@ -40,7 +43,10 @@ def wait_for(path):
 
 
 def meet(place):
-    """Wait in a folder until this number of processes are there; return the number of this process."""
+    """Wait in a folder until this number of processes are there.
+
+    Return the number of this process.
+    """
     folder, number = place
     Path(folder, str(os.getpid())).touch()
     while len(os.listdir(folder)) < number:

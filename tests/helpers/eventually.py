@@ -28,7 +28,10 @@ def wait_until_idle() -> None:
 
 
 def _states() -> set[str]:
-    """Return the states of the other threads of this process. One that is ready to run, but does not, is in state R."""
+    """Return the states of the other threads of this process.
+
+    One that is ready to run, but does not, is in state R.
+    """
     states = set()
     for path in Path("/proc/self/task").glob("*/stat"):
         if path.parent.name != str(threading.get_native_id()):

@@ -1,7 +1,7 @@
 """How many examples an expensive property test tries.
 
-Without HYPOTHESIS_RANDOM, every run of the suite tries the same examples, so the suite tries two fifths of them. With
-HYPOTHESIS_RANDOM=1, a run tries other examples, and all of them.
+Without HYPOTHESIS_RANDOM, every run of the suite tries the same examples, so the suite tries two
+fifths of them. With HYPOTHESIS_RANDOM=1, a run tries other examples, and all of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Importing this module makes the first worker of a run a fork of it, so that nothing is imported again.
 
-A fork of a process with threads may deadlock. A worker that starts when there are some is a new interpreter, as usual.
+A fork of a process with threads may deadlock. A worker that starts when there are some is a new
+interpreter, as usual.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ class _Fork:
 
 
 def _become_worker(environment: Mapping[str, str], files: Sequence[int]) -> None:
-    """Keep nothing that a new interpreter would not have. The lock of the output folder is one of the files."""
+    """Keep nothing that a new interpreter would not have.
+
+    The lock of the output folder is one of the files.
+    """
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in files:
             with suppress(OSError):  # the folder that is listed

@@ -1,7 +1,7 @@
 """The command line in a process of its own, which can be held at a gate: it waits there until a test opens the gate.
 
-A test that disturbs a run in the middle waits until the run is at the gate. So it does not depend on how fast the run
-and the test are.
+A test that disturbs a run in the middle waits until the run is at the gate. So it does not depend
+on how fast the run and the test are.
 
 As a program: python gate.py [FOLDER POINT PARENT WORKERS] -- ARGUMENTS OF DATAPREP
 In a `WarmProcess`, "warm" comes first.
@@ -27,9 +27,10 @@ class Gate:
 
     Args:
         folder: a folder that does not exist.
-        shards: the gate is before the next shard is published, after so many by all processes together.
-        writes: instead, it is before a process writes the next part of a shard, after so many by this process: in the
-            main process, and in each worker.
+        shards: the gate is before the next shard is published, after so many by all processes
+            together.
+        writes: instead, it is before a process writes the next part of a shard, after so many by
+            this process: in the main process, and in each worker.
 
     Attributes:
         folder: that folder.
@@ -37,7 +38,9 @@ class Gate:
 
     """
 
-    def __init__(self, folder: Path, *, shards: int = 0, writes: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, shards: int = 0, writes: tuple[int, int] | None = None
+    ) -> None:
         folder.mkdir(parents=True)
         self.folder = str(folder)
         point, counts = ("writes", writes) if writes else ("shards", (shards, shards))
@@ -45,7 +48,11 @@ class Gate:
 
     def waiting(self) -> set[int]:
         """Return the processes that have come to the gate."""
-        return {int(name.removeprefix("waits-")) for name in os.listdir(self.folder) if name.startswith("waits-")}
+        return {
+            int(name.removeprefix("waits-"))
+            for name in os.listdir(self.folder)
+            if name.startswith("waits-")
+        }
 
     def wait(self, process, *, worker: bool = False) -> int:
         """Wait until a process of the run, or a worker, is at the gate; return this process."""
@@ -53,7 +60,9 @@ class Gate:
         while True:
             if found := sorted(self.waiting() - ({process.pid} if worker else set())):
                 return found[0]
-            assert process.poll() is None, f"the run ended with {process.returncode} before it came to the gate"
+            assert process.poll() is None, (
+                f"the run ended with {process.returncode} before it came to the gate"
+            )
             assert time.monotonic() < deadline, "no process came to the gate"
             time.sleep(0.002)
 
@@ -77,7 +86,9 @@ def hold(folder: str, point: str, most: int) -> None:
 
     name = "publish" if point == "shards" else "write_to"
     function, passed = getattr(storage, name), [0]
-    function = getattr(function, "held", function)  # that of a worker which is a fork of a process that is held
+    function = getattr(
+        function, "held", function
+    )  # that of a worker which is a fork of a process that is held
 
     def may_pass() -> bool:
         if point == "writes":
@@ -116,7 +127,10 @@ def _run() -> None:
     cli.handle_interrupts("dataprep")
     import no_progress  # noqa: F401
 
-    options, arguments = sys.argv[1:][: sys.argv.index("--") - 1], sys.argv[sys.argv.index("--") + 1 :]
+    options, arguments = (
+        sys.argv[1:][: sys.argv.index("--") - 1],
+        sys.argv[sys.argv.index("--") + 1 :],
+    )
     if options[:1] == ["warm"]:
         del options[0]
         import forked_workers  # noqa: F401
@@ -131,7 +145,9 @@ def _run() -> None:
         call = repr((folder, point, int(workers))).replace("{", "{{").replace("}", "}}")
         start = "    from dataprep.engines.worker import serve\n"
         assert start in worker._PROGRAM
-        worker._PROGRAM = worker._PROGRAM.replace(start, f"{start}    import gate\n    gate.hold(*{call})\n")
+        worker._PROGRAM = worker._PROGRAM.replace(
+            start, f"{start}    import gate\n    gate.hold(*{call})\n"
+        )
     sys.argv[:] = ["dataprep", *arguments]
     cli.run()
 

@@ -1,8 +1,9 @@
 """Google Cloud Storage on this machine: the part of its XML API that its clients need, and nothing that it refuses.
 
-https://cloud.google.com/storage/docs/xml-api/reference-methods. A request that the service would refuse is refused: a
-wrong token, an unknown parameter or header, a range behind the end, a part that is too short, a precondition that does
-not hold. An upload that breaks off leaves nothing behind.
+https://cloud.google.com/storage/docs/xml-api/reference-methods. A request that the service would
+refuse is refused: a wrong token, an unknown parameter or header, a range behind the end, a part
+that is too short, a precondition that does not hold. An upload that breaks off leaves nothing
+behind.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ MIN_PART = 5 << 20
 _PAGE = 1000
 _NAMESPACE = "http://doc.s3.amazonaws.com/2006-03-01"
 #: Parameters of a listing; the service refuses others.
-_LIST_PARAMETERS = {"list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after"}
+_LIST_PARAMETERS = {
+    "list-type",
+    "prefix",
+    "delimiter",
+    "max-keys",
+    "continuation-token",
+    "start-after",
+}
 
 
 #: Status, body and headers.
@@ -87,7 +95,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             answer = self.route(unquote(name), fault)
         except RefusedError as error:
-            text = f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{error.code}</Code><Message/></Error>"
+            text = (
+                "<?xml version='1.0'"
+                f" encoding='UTF-8'?><Error><Code>{error.code}</Code><Message/></Error>"
+            )
             answer = error.status, text.encode(), {"Content-Type": "application/xml"}
         self.send(*answer, short=fault == "short")
 
@@ -104,7 +115,11 @@ class _Handler(BaseHTTPRequestHandler):
         query = frozenset(self.query)
         with self.bucket.lock:
             if not self.key:
-                if self.command == "GET" and query <= _LIST_PARAMETERS and self.query.get("list-type") == "2":
+                if (
+                    self.command == "GET"
+                    and query <= _LIST_PARAMETERS
+                    and self.query.get("list-type") == "2"
+                ):
                     return 200, self.list_objects(), {"Content-Type": "application/xml"}
             elif self.command in ("GET", "HEAD") and query <= {"generation"}:
                 return self.read()
@@ -116,7 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.upload()
         raise RefusedError(400, "InvalidArgument")
 
-    def send(self, status: int, body: bytes, headers: dict[str, str], *, short: bool = False) -> None:
+    def send(
+        self, status: int, body: bytes, headers: dict[str, str], *, short: bool = False
+    ) -> None:
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
@@ -146,7 +163,10 @@ class _Handler(BaseHTTPRequestHandler):
         end = min(int(last) + 1, size) if first and last else size
         if start >= size or start >= end:
             raise RefusedError(416, "InvalidRange")
-        headers |= {"Content-Range": f"bytes {start}-{end - 1}/{size}", "Content-Length": str(end - start)}
+        headers |= {
+            "Content-Range": f"bytes {start}-{end - 1}/{size}",
+            "Content-Length": str(end - start),
+        }
         return 206, found.data[start:end], headers
 
     def put(self) -> Answer:
@@ -176,7 +196,9 @@ class _Handler(BaseHTTPRequestHandler):
         last, folders = "", set[str]()
         names = sorted(name for name in self.bucket.objects if name.startswith(prefix))
         for name in names:
-            head, found, _ = name[len(prefix) :].partition(delimiter) if delimiter else (name, "", "")
+            head, found, _ = (
+                name[len(prefix) :].partition(delimiter) if delimiter else (name, "", "")
+            )
             folder = f"{prefix}{head}{delimiter}" if found else ""
             if (folder or name) <= after or folder in folders:
                 continue
@@ -185,7 +207,9 @@ class _Handler(BaseHTTPRequestHandler):
             last = folder or name
             if folder:
                 folders.add(folder)
-                entries.append(f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>")
+                entries.append(
+                    f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
+                )
                 continue
             each = self.bucket.objects[name]
             modified = each.modified.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -203,7 +227,7 @@ class _Handler(BaseHTTPRequestHandler):
             f"{''.join(entries)}</ListBucketResult>"
         ).encode()
 
-    # --- uploads in parts ---------------------------------------------------------------------------
+    # --- uploads in parts -------------------------------------------------------------------------
 
     def upload(self) -> Answer:
         uploads = self.bucket.uploads
@@ -226,7 +250,11 @@ class _Handler(BaseHTTPRequestHandler):
             return 204, b"", {}
         chosen = self.chosen_parts(parts)
         del uploads[identifier]
-        return 200, _xml("CompleteMultipartUploadResult", ETag=self.store(b"".join(chosen))["ETag"]), {}
+        return (
+            200,
+            _xml("CompleteMultipartUploadResult", ETag=self.store(b"".join(chosen))["ETag"]),
+            {},
+        )
 
     def chosen_parts(self, parts: dict[int, bytes]) -> list[bytes]:
         chosen, last = [], 0
@@ -263,7 +291,8 @@ class Server(ThreadingHTTPServer):
     """The service. Generations grow over all buckets.
 
     Attributes:
-        fault: returns what is wrong with the next answer: nothing, ``"500"``, ``"503"``, ``"slow"`` or ``"short"``.
+        fault: returns what is wrong with the next answer: nothing, ``"500"``, ``"503"``, ``"slow"``
+            or ``"short"``.
 
     """
 

@@ -1,4 +1,7 @@
-"""Run operations through DALI on arrays, without a reader or files. Works on the CPU and on a GPU."""
+"""Run operations through DALI on arrays, without a reader or files.
+
+Works on the CPU and on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from loaders.transforms.base import ImageSpec, Operation
 
 
 def pipeline_options(gpu: bool) -> dict[str, Any]:
-    """Return options of a pipeline. With DALI's default queue, a pipeline on the CPU would make an unread batch."""
+    """Return options of a pipeline.
+
+    With DALI's default queue, a pipeline on the CPU would make an unread batch.
+    """
     return {
         "num_threads": 2,
         "device_id": 0 if gpu else None,
@@ -48,7 +54,11 @@ def run_graph(
         (output,) = pipeline.run()
         output = output.as_cpu()
         one = output.is_dense_tensor()  # all images have the same size
-        outputs.extend(np.array(output.as_tensor()) if one else (np.array(output.at(n)) for n in range(len(images))))
+        outputs.extend(
+            np.array(output.as_tensor())
+            if one
+            else (np.array(output.at(n)) for n in range(len(images)))
+        )
     return outputs
 
 

@@ -59,7 +59,9 @@ def make_dataset(
         format=fmt,
         store="encoded",
         components=Components(image, stored_as if labels_in == "records" else None, label_offset),
-        classes=tuple(f"class {label}" for label in range(1 + max(label for _, _, label in samples))),
+        classes=tuple(
+            f"class {label}" for label in range(1 + max(label for _, _, label in samples))
+        ),
         splits=(Split(split, tuple(written)),),
     )
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
@@ -91,7 +93,9 @@ def _write_table(stem: Path, part: Sequence[Sample], offsets: Sequence[int]) -> 
         "source": [f"{row}.{extension}" for row, (extension, _, _) in enumerate(part)],
         "crc32c": [crc32c(data) for _, data, _ in part],
     }
-    stem.with_suffix(".parquet").write_bytes(_table(*((name, *column) for name, column in columns.items())))
+    stem.with_suffix(".parquet").write_bytes(
+        _table(*((name, *column) for name, column in columns.items()))
+    )
 
 
 @lru_cache(1000)
@@ -100,7 +104,9 @@ def _table(*columns: tuple[Any, ...]) -> bytes:
     return table_bytes(build_table({name: list(column) for name, *column in columns}))
 
 
-def _write_tar(stem: Path, part: Sequence[Sample], texts: Sequence[bytes | None]) -> tuple[Path, list[int]]:
+def _write_tar(
+    stem: Path, part: Sequence[Sample], texts: Sequence[bytes | None]
+) -> tuple[Path, list[int]]:
     path, lines, offsets = stem.with_suffix(".tar"), [], []
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for row, (extension, data, _) in enumerate(part):
@@ -116,11 +122,15 @@ def _write_tar(stem: Path, part: Sequence[Sample], texts: Sequence[bytes | None]
                     offsets.append(tar.offset + 512)
                 tar.addfile(info, io.BytesIO(content))
             lines.append(" ".join(line))
-    stem.with_suffix(".idx").write_text("".join(f"{line}\n" for line in [f"v1.2 {len(lines)}", *lines]))
+    stem.with_suffix(".idx").write_text(
+        "".join(f"{line}\n" for line in [f"v1.2 {len(lines)}", *lines])
+    )
     return path, offsets
 
 
-def _write_tfrecord(stem: Path, part: Sequence[Sample], labels: Sequence[int | None]) -> tuple[Path, list[int]]:
+def _write_tfrecord(
+    stem: Path, part: Sequence[Sample], labels: Sequence[int | None]
+) -> tuple[Path, list[int]]:
     shard, lines, offsets = b"", [], []
     for (_, data, _), label in zip(part, labels, strict=True):
         features = _feature("image/encoded", _field(1, _field(1, data)))

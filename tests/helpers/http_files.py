@@ -11,14 +11,20 @@ from urllib.parse import unquote
 
 
 class BusyServer(ThreadingHTTPServer):
-    """A server that many clients may connect to before it has accepted the first one; otherwise, they wait a second."""
+    """A server that many clients may connect to before it has accepted the first one.
+
+    Otherwise, they wait a second.
+    """
 
     request_queue_size = 128
 
 
 @contextmanager
 def serve_folder(folder: Path, *, ranges: bool = True) -> Iterator[str]:
-    """Serve a folder; return its URL. Without `ranges`, the server sends whole files, as Python's own does."""
+    """Serve a folder; return its URL.
+
+    Without `ranges`, the server sends whole files, as Python's own does.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,6 @@
-"""Append to a dataset, or revert an append, many times; kill it before a different file operation each time.
+"""Append to a dataset, or revert an append, many times.
+
+Kill it before a different file operation each time.
 
 This is a separate program because it forks. It prints one line of JSON.
 Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|revert
@@ -38,7 +40,11 @@ def append_in_steps(source: str, out: str, options: Options) -> None:
     os.rmdir(plan_folder(out))
 
 
-ACTIONS = {"append": append, "steps": append_in_steps, "revert": lambda _, out, __: revert_dataset(out)}
+ACTIONS = {
+    "append": append,
+    "steps": append_in_steps,
+    "revert": lambda _, out, __: revert_dataset(out),
+}
 
 
 def main() -> None:
@@ -73,9 +79,14 @@ def main() -> None:
             act()
 
         killed += in_child(act_and_die) == signal.SIGKILL
-        if files(out).get("manifest.json") not in (old["manifest.json"], new["manifest.json"]) or not is_whole(out):
+        if files(out).get("manifest.json") not in (
+            old["manifest.json"],
+            new["manifest.json"],
+        ) or not is_whole(out):
             broken.append(call)
-        is_reverted = read_manifest(out).revision == 0 and not Path(out, "manifest.append.json").exists()
+        is_reverted = (
+            read_manifest(out).revision == 0 and not Path(out, "manifest.append.json").exists()
+        )
         if action != "revert" or not is_reverted:
             in_child(act)
         if files(out) != new or (action != "revert" and Path(out, ".partial-dataprep").exists()):

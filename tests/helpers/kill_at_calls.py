@@ -1,6 +1,7 @@
 """Run a conversion many times, and kill it with SIGKILL before a different file operation each time.
 
-This is a separate program because it forks, which a test process with threads must not do. It prints one line of JSON.
+This is a separate program because it forks, which a test process with threads must not do. It
+prints one line of JSON.
 Usage: kill_at_calls.py SRC OUT FORMAT STRIDE [resize|raw]
 """
 
@@ -31,7 +32,10 @@ OPEN, OS_OPEN = open, os.open
 
 
 def only_reads(call, *args, **kwargs) -> bool:
-    """Return whether a call opens a file for reading. A kill before it leaves what a kill before the next call does."""
+    """Return whether a call opens a file for reading.
+
+    A kill before it leaves what a kill before the next call does.
+    """
     if call is OPEN:
         return not set(str(args[1] if len(args) > 1 else kwargs.get("mode", "r"))) & set("wax+")
     return call is OS_OPEN and not args[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -62,7 +66,9 @@ IMAGE_OPTIONS = {"resize": {"downscale": Downscale(shorter=10)}, "raw": {"raw": 
 
 
 def convert(src: str, out: str, fmt: str) -> None:
-    options = Options(fmt=fmt, shard_samples=5, shuffle=False, **IMAGE_OPTIONS.get(sys.argv[-1], {}))
+    options = Options(
+        fmt=fmt, shard_samples=5, shuffle=False, **IMAGE_OPTIONS.get(sys.argv[-1], {})
+    )
     convert_dataset(read_source(src), out, options, workers=1)
 
 

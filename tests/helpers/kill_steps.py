@@ -1,7 +1,7 @@
 """Kill `plan`, `work` (several at once) and `finish` at random moments, run them again, and compare the files.
 
-This is a program because it takes a while: python tests/helpers/kill_steps.py [KILLS] [SEED]. It prints one line of
-JSON. The suite runs it with few kills.
+This is a program because it takes a while: python tests/helpers/kill_steps.py [KILLS] [SEED]. It
+prints one line of JSON. The suite runs it with few kills.
 """
 
 import gc
@@ -34,7 +34,11 @@ def make_source(folder: Path) -> None:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 class Process:
@@ -94,9 +98,14 @@ def run(*arguments: object) -> None:
 
 
 class Trial:
-    """One output folder, in which steps are killed until `kills` of them died; then all steps run undisturbed."""
+    """One output folder, in which steps are killed until `kills` of them died.
 
-    def __init__(self, source: Path, out: Path, rng: random.Random, durations: dict[str, float]) -> None:
+    Then all steps run undisturbed.
+    """
+
+    def __init__(
+        self, source: Path, out: Path, rng: random.Random, durations: dict[str, float]
+    ) -> None:
         self.out, self.rng, self.durations = out, rng, durations
         self.plan = (
             "plan",
@@ -118,16 +127,22 @@ class Trial:
     def works(self) -> list[tuple[object, ...]]:
         if self.rng.random() < 0.5:
             return [
-                ("work", self.out, "--claim", "--beat", 0.1, "--workers", self.rng.choice((1, 2))) for _ in range(3)
+                ("work", self.out, "--claim", "--beat", 0.1, "--workers", self.rng.choice((1, 2)))
+                for _ in range(3)
             ]
-        return [("work", self.out, "--task", f"{task}/3", "--workers", self.rng.choice((1, 2))) for task in range(3)]
+        return [
+            ("work", self.out, "--task", f"{task}/3", "--workers", self.rng.choice((1, 2)))
+            for task in range(3)
+        ]
 
     def disturb(self, step: str, commands: list[tuple[object, ...]]) -> None:
         """Run commands at the same time, and kill each with SIGKILL at a random moment, the whole group or only it."""
         began = time.monotonic()
         processes = [start(*command) for command in commands]
         moments = [self.rng.random() * self.durations[step] * 1.1 for _ in processes]
-        for moment, process in sorted(zip(moments, processes, strict=True), key=lambda pair: pair[0]):
+        for moment, process in sorted(
+            zip(moments, processes, strict=True), key=lambda pair: pair[0]
+        ):
             time.sleep(max(0.0, began + moment - time.monotonic()))
             if process.poll() is None:
                 with suppress(ProcessLookupError):  # a `WarmProcess` may end at any time
@@ -189,7 +204,13 @@ def main() -> None:
             trials += 1
     print(
         json.dumps(
-            {"trials": trials, "killed": killed, "different": different, "failures": failures, "files": len(expected)}
+            {
+                "trials": trials,
+                "killed": killed,
+                "different": different,
+                "failures": failures,
+                "files": len(expected),
+            }
         )
     )
 

@@ -54,7 +54,8 @@ class Made(NamedTuple):
     Attributes:
         src: the path.
         names: for each image of `IMAGES` its name in the source.
-        container: a file whose damage the source must notice. `None` if every image is a file of its own.
+        container: a file whose damage the source must notice. `None` if every image is a file of
+            its own.
         splits: names of the splits.
         classes: class names in label order.
 
@@ -101,7 +102,9 @@ def lists(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
 
 
 def _rows(images: Sequence[Image]) -> list[dict[str, object]]:
-    return [{"path": image.path, "label": image.class_name, "split": image.split} for image in images]
+    return [
+        {"path": image.path, "label": image.class_name, "split": image.split} for image in images
+    ]
 
 
 def csv_table(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
@@ -141,12 +144,16 @@ def hugging_face(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
         "data/validation-00000-of-00001.parquet": val,
     }
     for name, numbers in parts.items():
-        content = [{"bytes": images[number].data, "path": images[number].name} for number in numbers]
+        content = [
+            {"bytes": images[number].data, "path": images[number].name} for number in numbers
+        ]
         labels = pa.array([images[number].label for number in numbers], pa.int64())
         table = pa.table({"image": content, "label": labels}).replace_schema_metadata(metadata)
         pq.write_table(table, folder / name, row_group_size=4)
         names |= {number: f"{name}/{row}" for row, number in enumerate(numbers)}
-    return Made(folder, [names[number] for number in range(len(images))], folder / next(iter(parts)))
+    return Made(
+        folder, [names[number] for number in range(len(images))], folder / next(iter(parts))
+    )
 
 
 def tar_of(files: Sequence[tuple[str, bytes]]) -> bytes:
@@ -175,8 +182,14 @@ def zip_archive(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
 
 def tar_archive(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     folder.mkdir()
-    (folder / "photos.tar").write_bytes(tar_of([(f"./{image.path}", image.data) for image in reversed(images)]))
-    return Made(folder / "photos.tar", [f"photos.tar/{image.path}" for image in images], folder / "photos.tar")
+    (folder / "photos.tar").write_bytes(
+        tar_of([(f"./{image.path}", image.data) for image in reversed(images)])
+    )
+    return Made(
+        folder / "photos.tar",
+        [f"photos.tar/{image.path}" for image in images],
+        folder / "photos.tar",
+    )
 
 
 def tar_of_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
@@ -184,11 +197,16 @@ def tar_of_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     folder.mkdir()
     folders = sorted({(image.split, image.class_name) for image in images})
     inner = [
-        (f"{split}/{name}.tar", tar_of([(i.name, i.data) for i in images if (i.split, i.class_name) == (split, name)]))
+        (
+            f"{split}/{name}.tar",
+            tar_of([(i.name, i.data) for i in images if (i.split, i.class_name) == (split, name)]),
+        )
         for split, name in folders
     ]
     (folder / "all.tar").write_bytes(tar_of(inner))
-    return Made(folder / "all.tar", [f"all.tar/{image.path}" for image in images], folder / "all.tar")
+    return Made(
+        folder / "all.tar", [f"all.tar/{image.path}" for image in images], folder / "all.tar"
+    )
 
 
 WNIDS = ("n00000003", "n00000005", "n00000009")
@@ -200,15 +218,25 @@ def imagenet_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     train = [image for image in images if image.split == "train"]
     val = [image for image in images if image.split == "val"]
     inner = [
-        (f"{wnid}.tar", tar_of([(i.name.replace(".jpg", ".JPEG"), i.data) for i in train if i.label == label]))
+        (
+            f"{wnid}.tar",
+            tar_of([(i.name.replace(".jpg", ".JPEG"), i.data) for i in train if i.label == label]),
+        )
         for label, wnid in enumerate(WNIDS)
     ]
     (folder / "ILSVRC2012_img_train.tar").write_bytes(tar_of(inner))
-    val_names = {image.name: f"ILSVRC2012_val_{number:08d}.JPEG" for number, image in enumerate(val, 1)}
-    (folder / "ILSVRC2012_img_val.tar").write_bytes(tar_of([(val_names[i.name], i.data) for i in val]))
+    val_names = {
+        image.name: f"ILSVRC2012_val_{number:08d}.JPEG" for number, image in enumerate(val, 1)
+    }
+    (folder / "ILSVRC2012_img_val.tar").write_bytes(
+        tar_of([(val_names[i.name], i.data) for i in val])
+    )
     truth = "".join(f"{3 - image.label}\n" for image in val).encode()
     data = "ILSVRC2012_devkit_t12/data"
-    kit = [(f"{data}/meta.mat", meta_mat()), (f"{data}/ILSVRC2012_validation_ground_truth.txt", truth)]
+    kit = [
+        (f"{data}/meta.mat", meta_mat()),
+        (f"{data}/ILSVRC2012_validation_ground_truth.txt", truth),
+    ]
     (folder / "ILSVRC2012_devkit_t12.tar.gz").write_bytes(gzip.compress(tar_of(kit)))
     names = [
         f"ILSVRC2012_img_val.tar/{val_names[image.name]}" if image.split == "val" else
@@ -224,7 +252,14 @@ def meta_mat() -> bytes:
     synsets = np.zeros((len(WNIDS) + 1, 1), [(name, object) for name in fields])
     for number, wnid in enumerate(reversed(WNIDS)):
         synsets[number, 0] = (np.uint16(number + 1), wnid, "fish", "a fish", 0.0, np.zeros((0, 0)))
-    synsets[-1, 0] = (np.uint16(1001), "n00000001", "animal", "a being", 3.0, np.array([1, 2, 3], np.uint8))
+    synsets[-1, 0] = (
+        np.uint16(1001),
+        "n00000001",
+        "animal",
+        "a being",
+        3.0,
+        np.array([1, 2, 3], np.uint8),
+    )
     out = io.BytesIO()
     scipy.io.savemat(out, {"synsets": synsets}, do_compression=True)
     return out.getvalue()
@@ -249,7 +284,10 @@ def webdataset_dataset(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
 
 
 def recordio(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
-    """``train.rec`` and ``val.rec`` with their lists and indexes, as im2rec writes them; half of the labels follow."""
+    """``train.rec`` and ``val.rec`` with their lists and indexes, as im2rec writes them.
+
+    Half of the labels follow.
+    """
     folder.mkdir()
     for split in ("train", "val"):
         data, lst, idx = b"", "", ""
@@ -269,14 +307,20 @@ _MAGIC = struct.pack("<I", 0xCED7230A)
 
 def record_of(image: bytes, label: float, number: int, *, labels: int = 0) -> bytes:
     """Return an MXNet record, in several parts if the data contains the magic number (dmlc-core, recordio.cc)."""
-    data = struct.pack("<IfQQ", labels, 0 if labels else label, number, 0) + struct.pack("<f", label) * labels + image
+    data = (
+        struct.pack("<IfQQ", labels, 0 if labels else label, number, 0)
+        + struct.pack("<f", label) * labels
+        + image
+    )
     cuts = [at for at in range(0, len(data) - 3, 4) if data[at : at + 4] == _MAGIC]
     starts, ends = [0, *(cut + 4 for cut in cuts)], [*cuts, len(data)]
     record = b""
     for part, (start, end) in enumerate(zip(starts, ends, strict=True)):
         flag = 0 if not cuts else 1 if part == 0 else 3 if part == len(cuts) else 2
         piece = data[start:end]
-        record += _MAGIC + struct.pack("<I", flag << 29 | len(piece)) + piece + bytes(-len(piece) % 4)
+        record += (
+            _MAGIC + struct.pack("<I", flag << 29 | len(piece)) + piece + bytes(-len(piece) % 4)
+        )
     return record
 
 
@@ -299,7 +343,9 @@ def lsun_lmdb(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     for split in ("train", "val"):
         for name in CLASSES:
             chosen = [image for image in images if (image.split, image.class_name) == (split, name)]
-            write_lmdb(folder / f"{name}_{split}_lmdb", {image.name: image.data for image in chosen})
+            write_lmdb(
+                folder / f"{name}_{split}_lmdb", {image.name: image.data for image in chosen}
+            )
     names = [f"{image.class_name}_{image.split}_lmdb/data.mdb/{image.name}" for image in images]
     return Made(folder, names, folder / "dog_train_lmdb" / "data.mdb")
 
@@ -317,7 +363,14 @@ def datum_of(image: bytes, label: int, *, encoded: bool = True) -> bytes:
     size, number = len(image), b""
     while size > 127:
         number, size = number + bytes([size & 127 | 128]), size >> 7
-    return b"\x08\x03\x10\x00\x18\x00\x22" + number + bytes([size]) + image + b"\x28" + bytes([label, 0x38, encoded])
+    return (
+        b"\x08\x03\x10\x00\x18\x00\x22"
+        + number
+        + bytes([size])
+        + image
+        + b"\x28"
+        + bytes([label, 0x38, encoded])
+    )
 
 
 #: All kinds of sources.

@@ -25,7 +25,9 @@ def not_decoded_by_dali(images: list[bytes], python: WarmPython) -> list[tuple[i
     with tempfile.NamedTemporaryFile() as file:
         file.write(pickle.dumps(images))
         file.flush()
-        return json.loads(python.run(HELPERS / "dali_decodes.py", file.name, check=True, timeout=600).stdout)
+        return json.loads(
+            python.run(HELPERS / "dali_decodes.py", file.name, check=True, timeout=600).stdout
+        )
 
 
 def names_not_decoded_by_dali(files: dict[str, bytes], python: WarmPython) -> set[str]:
@@ -47,7 +49,11 @@ def tiff_of(tags: list[tuple[int, int, int, int]], body: bytes = b"") -> bytes:
     """Make a little-endian TIFF: its tags (tag, type, count, value or offset) in any order, then `body`."""
     head = b"II*\0\x08\0\0\0" + struct.pack("<H", len(tags))
     entries = b"".join(
-        struct.pack("<HHIHH", *tag, 0) if tag[1] == 3 and tag[2] == 1 else struct.pack("<HHII", *tag)
+        (
+            struct.pack("<HHIHH", *tag, 0)
+            if tag[1] == 3 and tag[2] == 1
+            else struct.pack("<HHII", *tag)
+        )
         for tag in sorted(tags)
     )
     return head + entries + bytes(4) + body
@@ -65,8 +71,20 @@ def tiled_tiff(*, deflated: bool) -> bytes:
     tiles = [zlib.compress(tile) for tile in tiles] if deflated else tiles
     body = body_offset(10)
     ends = np.cumsum([body + 40, *map(len, tiles)]).tolist()
-    tags = [(256, 4, 1, 32), (257, 4, 1, 32), (258, 3, 3, body), (259, 3, 1, 8 if deflated else 1), (262, 3, 1, 2)]
-    tags += [(277, 3, 1, 3), (322, 3, 1, 16), (323, 3, 1, 16), (324, 4, 4, body + 8), (325, 4, 4, body + 24)]
+    tags = [
+        (256, 4, 1, 32),
+        (257, 4, 1, 32),
+        (258, 3, 3, body),
+        (259, 3, 1, 8 if deflated else 1),
+        (262, 3, 1, 2),
+    ]
+    tags += [
+        (277, 3, 1, 3),
+        (322, 3, 1, 16),
+        (323, 3, 1, 16),
+        (324, 4, 4, body + 8),
+        (325, 4, 4, body + 24),
+    ]
     numbers = struct.pack("<4H4I4I", 8, 8, 8, 0, *ends[:4], *map(len, tiles))
     return tiff_of(tags, numbers + b"".join(tiles))
 
@@ -74,7 +92,9 @@ def tiled_tiff(*, deflated: bool) -> bytes:
 def rle_bmp(width: int, height: int, codes: bytes, compression: int = 1) -> bytes:
     """Make a run-length coded BMP with a gray palette."""
     palette = b"".join(bytes((level, level, level, 0)) for level in range(256))
-    header = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, compression, len(codes), 0, 0, 256, 0)
+    header = struct.pack(
+        "<IiiHHIIiiII", 40, width, height, 1, 8, compression, len(codes), 0, 0, 256, 0
+    )
     return b"BM" + struct.pack("<IHHI", 1078 + len(codes), 0, 0, 1078) + header + palette + codes
 
 
@@ -84,7 +104,10 @@ def _seeds() -> Iterator[bytes]:
     for kind, mode, options in (
         *(("PNG", mode, {}) for mode in ("1", "L", "LA", "RGBA", "P")),
         *(("TIFF", mode, {}) for mode in ("L", "P", "RGBA", "CMYK")),
-        *(("TIFF", "RGB", {"compression": name}) for name in ("packbits", "tiff_adobe_deflate", "jpeg")),
+        *(
+            ("TIFF", "RGB", {"compression": name})
+            for name in ("packbits", "tiff_adobe_deflate", "jpeg")
+        ),
         ("TIFF", "RGB", {"compression": "tiff_lzw", "tiffinfo": {317: 2}}),
         ("TIFF", "RGB", {"tiffinfo": {278: 4}}),
         *(("BMP", mode, {}) for mode in ("1", "L", "P")),
@@ -93,7 +116,9 @@ def _seeds() -> Iterator[bytes]:
     yield png_of(64, 48, interlaced_rows(), interlaced=True)
     yield tiled_tiff(deflated=False)
     yield tiled_tiff(deflated=True)
-    yield rle_bmp(24, 16, b"".join(bytes((12, 50 + row, 12, 90, 0, 0)) for row in range(16)) + b"\0\1")
+    yield rle_bmp(
+        24, 16, b"".join(bytes((12, 50 + row, 12, 90, 0, 0)) for row in range(16)) + b"\0\1"
+    )
 
 
 #: Intact images for `mutate`, by format: JPEG, PNG, WebP, BMP, TIFF.
@@ -146,7 +171,9 @@ def _mutate_png(image: bytes, draw: random.Random) -> bytes:
     chunks = _chunks(image)
     at = draw.randrange(len(chunks))
     name, content = chunks[at]
-    kind = draw.choice(("content", "content", "pixels", "name", "swap", "repeat", "remove", "split"))
+    kind = draw.choice(
+        ("content", "content", "pixels", "name", "swap", "repeat", "remove", "split")
+    )
     if kind == "content" and content:
         changed = bytearray(content)
         _change(changed, draw.randrange(len(changed)), draw)
@@ -157,7 +184,10 @@ def _mutate_png(image: bytes, draw: random.Random) -> bytes:
         _change(rows, draw.randrange(len(rows)), draw)
         chunks[at] = (b"IDAT", zlib.compress(rows))
     elif kind == "name":
-        chunks[at] = (draw.choice((b"tEXt", b"tRNS", b"ABCD", b"gAMA", b"sBIT", b"iCCP", b"eXIf", b"bKGD")), content)
+        chunks[at] = (
+            draw.choice((b"tEXt", b"tRNS", b"ABCD", b"gAMA", b"sBIT", b"iCCP", b"eXIf", b"bKGD")),
+            content,
+        )
     elif kind == "swap":
         other = draw.randrange(len(chunks))
         chunks[at], chunks[other] = chunks[other], chunks[at]
@@ -170,7 +200,12 @@ def _mutate_png(image: bytes, draw: random.Random) -> bytes:
 
 def png_chunk(name: bytes, content: bytes) -> bytes:
     """Make a chunk of a PNG."""
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    return (
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
+    )
 
 
 def _chunks(image: bytes) -> list[tuple[bytes, bytes]]:

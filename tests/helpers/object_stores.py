@@ -1,4 +1,7 @@
-"""Fixtures of tests that need object stores. Each process of the test run starts a server when it needs it."""
+"""Fixtures of tests that need object stores.
+
+Each process of the test run starts a server when it needs it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def server_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], dict[str, str]]]:
+def server_environment(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], dict[str, str]]]:
     """`server_environment(name)` starts a server and returns the environment variables that lead to it."""
     running: dict[str, dict[str, str]] = {}
     with ExitStack() as stack:
@@ -58,7 +63,9 @@ def empty_folder(kind: str, server_environment: Callable[[str], dict[str, str]])
 
 
 @pytest.fixture(params=list(SCHEMES))
-def store(request: pytest.FixtureRequest, server_environment: Callable[[str], dict[str, str]]) -> Iterator[Store]:
+def store(
+    request: pytest.FixtureRequest, server_environment: Callable[[str], dict[str, str]]
+) -> Iterator[Store]:
     """An empty folder in each kind of object store."""
     with empty_folder(request.param, server_environment) as folder:
         yield folder

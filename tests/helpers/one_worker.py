@@ -1,6 +1,7 @@
 """Importing this module makes `dataprep` use one process by default.
 
-The datasets of tests are so small that starting a worker takes longer than the work. Tests of workers set their number.
+The datasets of tests are so small that starting a worker takes longer than the work. Tests of
+workers set their number.
 """
 
 import dataprep.engines

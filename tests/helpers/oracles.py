@@ -21,18 +21,24 @@ from helpers.warm_python import WarmPython
 
 Sample = tuple[bytes, int]
 
-# --- tf.train.Example with protobuf, in a separate descriptor pool, so TensorFlow can be loaded too ----
+# --- tf.train.Example with protobuf, in a separate descriptor pool, so TensorFlow can be loaded too
 
 
 def _example_class() -> Any:
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="oracle", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="example.proto", package="oracle", syntax="proto3"
+    )
 
     def message(name: str, *fields: tuple[str, int, int, int, str]) -> None:
         descriptor = file.message_type.add(name=name)
         for field_name, number, kind, cardinality, type_name in fields:
             descriptor.field.add(
-                name=field_name, number=number, type=kind, label=cardinality, type_name=type_name or None
+                name=field_name,
+                number=number,
+                type=kind,
+                label=cardinality,
+                type_name=type_name or None,
             )
 
     optional, repeated = field.LABEL_OPTIONAL, field.LABEL_REPEATED
@@ -49,7 +55,8 @@ def _example_class() -> Any:
     one_of.oneof_decl.add(name="kind")
     for each in one_of.field:
         each.oneof_index = 0
-    # On the wire, a map is a repeated message. This declaration lets tests choose the order of the features.
+    # On the wire, a map is a repeated message. This declaration lets tests choose the order of the
+    # features.
     message(
         "Entry",
         ("key", 1, field.TYPE_STRING, optional, ""),
@@ -71,14 +78,21 @@ def parse_example(payload: bytes) -> dict[str, list[Any] | None]:
     features: dict[str, list[Any] | None] = {}
     for entry in example.features.feature:
         assert entry.key not in features, f"{entry.key} twice"
-        kinds = [kind for kind in ("bytes_list", "float_list", "int64_list") if entry.value.HasField(kind)]
+        kinds = [
+            kind
+            for kind in ("bytes_list", "float_list", "int64_list")
+            if entry.value.HasField(kind)
+        ]
         assert len(kinds) <= 1
         features[entry.key] = list(getattr(entry.value, kinds[0]).value) if kinds else None
     return features
 
 
 def make_example(features: dict[str, Any]) -> bytes:
-    """Serialize an Example with its features in the given order. A list is a feature with several values."""
+    """Serialize an Example with its features in the given order.
+
+    A list is a feature with several values.
+    """
     example = Example()
     for name, value in features.items():
         values = value if isinstance(value, list) else [value]
@@ -134,14 +148,22 @@ def read_with_tfrecord_package(
     python: WarmPython, path: Path, image: str = "image/encoded", label: str = "image/class/label"
 ) -> list[Sample]:
     # In a separate process: its protobuf symbols conflict with those of TensorFlow.
-    return pickle.loads(bytes.fromhex(python.run("-c", _READ_WITH_PACKAGE, path, image, label, check=True).stdout))
+    return pickle.loads(
+        bytes.fromhex(python.run("-c", _READ_WITH_PACKAGE, path, image, label, check=True).stdout)
+    )
 
 
 def read_with_tensorflow(
     tf: Any, path: Path, image: str = "image/encoded", label: str = "image/class/label"
 ) -> list[Sample]:
-    features = {image: tf.io.FixedLenFeature((), tf.string), label: tf.io.FixedLenFeature((), tf.int64)}
-    parsed = (tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset([str(path)]))
+    features = {
+        image: tf.io.FixedLenFeature((), tf.string),
+        label: tf.io.FixedLenFeature((), tf.int64),
+    }
+    parsed = (
+        tf.io.parse_single_example(record, features)
+        for record in tf.data.TFRecordDataset([str(path)])
+    )
     return [(record[image].numpy(), int(record[label])) for record in parsed]
 
 
@@ -155,7 +177,9 @@ def read_with_webdataset(path: Path) -> list[dict[str, Any]]:
 
 
 def tar(*arguments: object, **options: Any) -> str:
-    run = subprocess.run(["tar", *map(str, arguments)], capture_output=True, text=True, check=True, **options)
+    run = subprocess.run(
+        ["tar", *map(str, arguments)], capture_output=True, text=True, check=True, **options
+    )
     assert run.stderr == ""
     return run.stdout
 
@@ -173,7 +197,10 @@ def official_index(shard: Path, out: Path) -> bytes:
     else:
         script = _script_of_dali("tfrecord2idx")
         hidden = {"tensorflow": None, "tensorflow_io": None}
-        with mock.patch.object(sys, "argv", [str(script), str(shard), str(out)]), mock.patch.dict(sys.modules, hidden):
+        with (
+            mock.patch.object(sys, "argv", [str(script), str(shard), str(out)]),
+            mock.patch.dict(sys.modules, hidden),
+        ):
             runpy.run_path(str(script))
     return out.read_bytes()
 
@@ -196,7 +223,9 @@ def read_with_dali(
     from nvidia.dali import fn, pipeline_def, tfrecord, types
 
     paths, index_paths = [str(path) for path in shards], [str(path) for path in indexes]
-    count = sum(len(path.read_bytes().splitlines()) - (path.read_bytes()[:1] == b"v") for path in indexes)
+    count = sum(
+        len(path.read_bytes().splitlines()) - (path.read_bytes()[:1] == b"v") for path in indexes
+    )
 
     @pipeline_def(batch_size=count, num_threads=1, device_id=None, prefetch_queue_depth=1)
     def pipeline() -> Any:

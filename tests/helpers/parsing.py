@@ -36,7 +36,9 @@ def required_parameters(name: str) -> list[str]:
 
 def named_parameters(name: str) -> list[str]:
     """Return the names of all parameters except ``**kwargs``."""
-    return [parameter.name for parameter in INFO[name].parameters if not parameter.name.startswith("*")]
+    return [
+        parameter.name for parameter in INFO[name].parameters if not parameter.name.startswith("*")
+    ]
 
 
 def valid_arguments(name: str) -> dict[str, Any]:
@@ -64,7 +66,9 @@ def parse_operation(name: str, **arguments: Any) -> Any:
 
 def parse_notes(name: str, **arguments: Any) -> str:
     """Return the notes of a transform, joined."""
-    return " ".join(item.text for item in parse_transform(name, arguments) if isinstance(item, Note))
+    return " ".join(
+        item.text for item in parse_transform(name, arguments) if isinstance(item, Note)
+    )
 
 
 def recipe_error(items: Any, **options: Any) -> str:

@@ -19,7 +19,11 @@ _ENCODED: dict[Hashable, bytes] = {}
 
 def photo(seed: int, width: int = 64, height: int = 48) -> Image.Image:
     """Make an RGB image of smooth colors with a little noise, as from a camera."""
-    return _small_photo(seed, width, height).copy() if width * height <= 1 << 14 else _photo(seed, width, height)
+    return (
+        _small_photo(seed, width, height).copy()
+        if width * height <= 1 << 14
+        else _photo(seed, width, height)
+    )
 
 
 def _photo(seed: int, width: int, height: int) -> Image.Image:

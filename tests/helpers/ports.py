@@ -7,7 +7,8 @@ import random
 import socket
 from contextlib import suppress
 
-#: Linux gives ports from 32768 on to connections, and Ray those from 10,000 to 20,000 to its workers.
+#: Linux gives ports from 32768 on to connections, and Ray those from 10,000 to 20,000 to its
+#: workers.
 _FIRST, _COUNT = 20_000, 1_000
 
 _given: set[int] = set()

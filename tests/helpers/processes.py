@@ -17,7 +17,9 @@ def group_members(group: int) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdecimal():
             try:
-                state, _, pgrp = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[:3]
+                state, _, pgrp = (
+                    Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[:3]
+                )
             except OSError:
                 continue
             if int(pgrp) == group and state != "Z":

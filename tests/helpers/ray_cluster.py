@@ -12,9 +12,12 @@ from helpers.ports import free_ports
 NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 100 << 20}
 HEAD = {"no_monitor": True}  # the cluster does not grow on demand
 ENVIRONMENT = {
-    # For the start of a process; 30 without this. The client tries three times, within the 300 seconds of a test.
+    # For the start of a process; 30 without this. The client tries three times, within the 300
+    # seconds of a test.
     "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "80",
-    "RAY_health_check_period_ms": "500",  # 3,000 without this: how soon it is noticed that a node is gone
+    "RAY_health_check_period_ms": (
+        "500"
+    ),  # 3,000 without this: how soon it is noticed that a node is gone
     "RAY_USAGE_STATS_ENABLED": "0",
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONPATH": PYTHONPATH,  # workers import `helpers`
@@ -32,7 +35,9 @@ def two_nodes():
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)  # nodes inherit it
     port = free_ports(1)[0]
-    cluster = Cluster(initialize_head=True, head_node_args={**NODE, **HEAD, "ray_client_server_port": port})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={**NODE, **HEAD, "ray_client_server_port": port}
+    )
     cluster.client_address = f"ray://127.0.0.1:{port}"
     try:
         cluster.add_node(**NODE)

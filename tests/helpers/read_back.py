@@ -16,7 +16,9 @@ from loaders.samplers.order import StoredOrder
 BATCH = 5
 
 
-def read_back(folder: Path | str, shuffle: bool = False, epochs: int = 1) -> Iterator[list[tuple[bytes, int]]]:
+def read_back(
+    folder: Path | str, shuffle: bool = False, epochs: int = 1
+) -> Iterator[list[tuple[bytes, int]]]:
     """Yield the encoded images and labels of each epoch, in the order of the reader."""
     split = open_split(folder, "train")
     fields = Fields(split, SampleTables(split), ("image", "label"))
@@ -26,7 +28,9 @@ def read_back(folder: Path | str, shuffle: bool = False, epochs: int = 1) -> Ite
             split, StoredOrder(split.samples, Ranks(), BATCH, "pad", shuffle), seed=3, shard_seed=3, started=0,
             with_label=fields.stored_label, with_source=fields.source,
         )  # fmt: skip
-        pipeline.set_outputs(records.encoded, records.label if fields.stored_label else records.source)
+        pipeline.set_outputs(
+            records.encoded, records.label if fields.stored_label else records.source
+        )
     for _ in range(epochs):
         read = []
         for _ in range(-(-split.samples // BATCH)):

@@ -19,7 +19,16 @@ MANIFEST = Manifest(
     store="encoded",
     components=Components(("jpg", "png"), "cls"),
     classes=("cat", "häß lich", "日本"),
-    splits=(Split("train", (Shard(FILE, 2, File("train-00000.idx", 9, None), File("train-00000.parquet", 8, None)),)),),
+    splits=(
+        Split(
+            "train",
+            (
+                Shard(
+                    FILE, 2, File("train-00000.idx", 9, None), File("train-00000.parquet", 8, None)
+                ),
+            ),
+        ),
+    ),
     rejected=File("rejected.jsonl", 3, "crc32c:00000000"),
     options={"seed": 0, "val_fraction": 0.1, "split_by": None},
 )
@@ -29,7 +38,9 @@ def with_valid_checksum(body):
     """Serialize any JSON object as a manifest with a valid checksum."""
 
     def dump():
-        return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+        return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode(
+            "utf-8", "surrogatepass"
+        )
 
     body.pop("checksum", None)
     body["checksum"] = checksum_text(crc32c(dump()))

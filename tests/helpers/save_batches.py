@@ -8,7 +8,9 @@ import torch
 import loaders
 
 part, folder, out = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-loader = loaders.build(folder, batch_size=4, transforms="imagenet-train", device="cpu", num_threads=2)
+loader = loaders.build(
+    folder, batch_size=4, transforms="imagenet-train", device="cpu", num_threads=2
+)
 if part == "second":
     loader.load_state_dict(torch.load(out / "state.pt"))
 batches = []

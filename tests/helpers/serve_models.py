@@ -1,8 +1,9 @@
 """Run exported models as a server does, in a process that does not have `loaders`: `serve_models.py JOBS`.
 
-JOBS is a JSON file: a list of ``{"version": folder of model.dali, "encoded": .npy, "out": .npz, "largest": int}``. For
-each one, batches of 1 to `largest` images, padded with more zeros than needed, run through model.dali, and through what
-DALI makes of dali.py. The .npz has the arrays ``model.dali 1``, ``dali.py 1`` and so on.
+JOBS is a JSON file: a list of ``{"version": folder of model.dali, "encoded": .npy, "out": .npz,
+"largest": int}``. For each one, batches of 1 to `largest` images, padded with more zeros than
+needed, run through model.dali, and through what DALI makes of dali.py. The .npz has the arrays
+``model.dali 1``, ``dali.py 1`` and so on.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def autoserialized(path: str) -> bytes:
         return file.read()
 
 
-def run(serialized: bytes, encoded: np.ndarray, largest: int, device_id: int | None) -> list[np.ndarray]:
+def run(
+    serialized: bytes, encoded: np.ndarray, largest: int, device_id: int | None
+) -> list[np.ndarray]:
     pipeline = Pipeline.deserialize(serialized, device_id=device_id)
     results = []
     for count in range(1, largest + 1):
@@ -51,7 +54,9 @@ def main() -> None:
         sources["dali.py"] = autoserialized(os.path.join(job["version"], "dali.py"))
         arrays = {}
         for name, serialized in sources.items():
-            for count, images in enumerate(run(serialized, encoded, job["largest"], job["device_id"]), 1):
+            for count, images in enumerate(
+                run(serialized, encoded, job["largest"], job["device_id"]), 1
+            ):
                 arrays[f"{name} {count}"] = images
         np.savez(job["out"], **arrays)
     assert "loaders" not in sys.modules

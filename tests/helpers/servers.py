@@ -1,8 +1,10 @@
 """Object stores on this machine, each on a free port of 127.0.0.1.
 
-SeaweedFS, moto and Azurite, each in a temporary folder, and a server with the XML API of Google Cloud Storage.
+SeaweedFS, moto and Azurite, each in a temporary folder, and a server with the XML API of Google
+Cloud Storage.
 
-Each yields the environment variables that make a program use it. Without the server's package, `pytest.skip` says so.
+Each yields the environment variables that make a program use it. Without the server's package,
+`pytest.skip` says so.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _process(command: list[str], folder: Path, ready: Callable[[], bool], **environment: str) -> Iterator[None]:
+def _process(
+    command: list[str], folder: Path, ready: Callable[[], bool], **environment: str
+) -> Iterator[None]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -79,7 +83,8 @@ def _process(command: list[str], folder: Path, ready: Callable[[], bool], **envi
         while not ready():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"{command[0]} did not start:\n{(folder / 'log').read_text('utf-8', 'replace')[-3000:]}"
+                    f"{command[0]} did not"
+                    f" start:\n{(folder / 'log').read_text('utf-8', 'replace')[-3000:]}"
                 )
             time.sleep(0.05)
         yield
@@ -99,7 +104,8 @@ def _server(
 
     Args:
         folder: its folder.
-        start: returns, for some ports, a command, what tells whether the server is ready, and environment variables.
+        start: returns, for some ports, a command, what tells whether the server is ready, and
+            environment variables.
         count: the number of ports.
         ports: the ports to use; `None` chooses free ones.
 
@@ -123,24 +129,46 @@ def find_weed() -> str | None:
     beside = Path(sys.executable).with_name("weed")
     if beside.exists():
         return str(beside)
-    spec = importlib.util.find_spec("pytest")  # a virtual environment may see the packages of another one
+    spec = importlib.util.find_spec(
+        "pytest"
+    )  # a virtual environment may see the packages of another one
     shared = Path(spec.origin).parents[4] / "bin" / "weed" if spec and spec.origin else Path()
     return str(shared) if shared.is_file() else shutil.which("weed")
 
 
 @contextmanager
 def seaweedfs(folder: Path, ports: list[int] | None = None) -> Iterator[dict[str, str]]:
-    """Run SeaweedFS in a folder; with the same folder and ports again, a stopped server continues."""
+    """Run SeaweedFS in a folder.
+
+    With the same folder and ports again, a stopped server continues.
+    """
     weed = find_weed()
     if weed is None:
         pytest.skip(NO_SEAWEEDFS)
-    names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+    names = (
+        "master.port",
+        "master.port.grpc",
+        "volume.port",
+        "volume.port.grpc",
+        "filer.port",
+        "filer.port.grpc",
+    )
     names = (*names, "s3.port", "s3.port.grpc")
     folder.mkdir(exist_ok=True)
-    command = [weed, f"-logdir={folder}", "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
+    command = [
+        weed,
+        f"-logdir={folder}",
+        "server",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-s3",
+    ]
     command += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += ["-volume.max=50", "-master.volumeSizeLimitMB=1024"]
-    command += ["-master.electionTimeout=1s"]  # a master that starts again waits as long for others; 10 s without this
+    command += [
+        "-master.electionTimeout=1s"
+    ]  # a master that starts again waits as long for others; 10 s without this
 
     def start(chosen: list[int]) -> tuple[list[str], Callable[[], bool], dict[str, str]]:
         environment = _s3_environment(chosen[6])
@@ -171,7 +199,10 @@ def _s3_request(environment: dict[str, str], path: str) -> int:
     for part in scope.split("/"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    authorization = f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/{scope}, SignedHeaders={signed}, Signature={signature}"
+    authorization = (
+        f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/{scope}, SignedHeaders={signed},"
+        f" Signature={signature}"
+    )
     return _put(
         f"{endpoint}/{BUCKET}{path}",
         {"Authorization": authorization, "x-amz-content-sha256": digest, "x-amz-date": now},
@@ -211,7 +242,9 @@ def moto() -> Iterator[dict[str, str]]:
         with alone:  # it looks for an object and creates it in two steps
             return application(*request)
 
-    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=MotoRequestHandler)
+    server = make_server(
+        "127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=MotoRequestHandler
+    )
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -234,20 +267,27 @@ def moto() -> Iterator[dict[str, str]]:
 def google() -> Iterator[dict[str, str]]:
     """Run `helpers.gcs_server` in threads of this process."""
     with gcs_server.google(SECRET_KEY, BUCKET) as server:
-        yield {"GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_port}", "GOOGLE_BEARER_TOKEN": SECRET_KEY}
+        yield {
+            "GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_port}",
+            "GOOGLE_BEARER_TOKEN": SECRET_KEY,
+        }
 
 
 # --- Azurite --------------------------------------------------------------------------------------
 
 #: The account that every copy of Azurite has, and its public key.
 _ACCOUNT = "devstoreaccount1"
-_ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_ACCOUNT_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
 
 
 def find_azurite() -> str | None:
     root = Path(__file__).parents[2]
     beside = root / "node_modules" / ".bin" / "azurite-blob"
-    return os.environ.get("AZURITE") or (str(beside) if beside.exists() else shutil.which("azurite-blob"))
+    return os.environ.get("AZURITE") or (
+        str(beside) if beside.exists() else shutil.which("azurite-blob")
+    )
 
 
 @contextmanager
@@ -256,7 +296,13 @@ def azurite(folder: Path) -> Iterator[dict[str, str]]:
     program = find_azurite()
     if program is None:
         pytest.skip(NO_AZURITE)
-    command = [program, "--silent", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
+    command = [
+        program,
+        "--silent",
+        "--inMemoryPersistence",
+        "--skipApiVersionCheck",
+        "--disableTelemetry",
+    ]
     folder.mkdir(exist_ok=True)
 
     def start(chosen: list[int]) -> tuple[list[str], Callable[[], bool], dict[str, str]]:

@@ -18,12 +18,17 @@ def stored_samples(dataset: Path) -> Iterator[tuple[Sample, bytes]]:
     for split in manifest.splits:
         for shard in split.shards:
             data = (dataset / shard.name).read_bytes()
-            for row in samples(read_table(dataset / shard.table.name, label_type=manifest.label_type)):
+            for row in samples(
+                read_table(dataset / shard.table.name, label_type=manifest.label_type)
+            ):
                 yield row, data[row.offset : row.offset + row.size]
 
 
 def decode_with_dali(dataset: Path, batch_size: int = 8) -> list[np.ndarray]:
-    """Decode every image of a dataset of one shard on the CPU, in stored order; uint8 [H, W, 3] each."""
+    """Decode every image of a dataset of one shard on the CPU, in stored order.
+
+    Uint8 [H, W, 3] each.
+    """
     from nvidia.dali import fn, pipeline_def, types
 
     manifest = read_manifest(dataset)
@@ -36,7 +41,9 @@ def decode_with_dali(dataset: Path, batch_size: int = 8) -> list[np.ndarray]:
             import nvidia.dali.tfrecord as tfrec
 
             features = {"image/encoded": tfrec.FixedLenFeature([], tfrec.string, "")}
-            image = fn.readers.tfrecord(path=path, index_path=index, features=features)["image/encoded"]
+            image = fn.readers.tfrecord(path=path, index_path=index, features=features)[
+                "image/encoded"
+            ]
         else:
             extensions = ";".join(manifest.components.image)
             image = fn.readers.webdataset(

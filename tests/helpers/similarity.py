@@ -18,7 +18,9 @@ def open_image(data: bytes) -> Image.Image:
 def psnr(first: Image.Image, second: Image.Image) -> float:
     """Return the peak signal-to-noise ratio of two images of the same size, in dB."""
     left, right = _pixels(first, second)
-    return float("inf") if np.array_equal(left, right) else float(peak_signal_noise_ratio(left, right))
+    return (
+        float("inf") if np.array_equal(left, right) else float(peak_signal_noise_ratio(left, right))
+    )
 
 
 def ssim(first: Image.Image, second: Image.Image) -> float:
@@ -26,7 +28,11 @@ def ssim(first: Image.Image, second: Image.Image) -> float:
     left, right = _pixels(first, second)
     if np.array_equal(left, right):
         return 1.0
-    return float(structural_similarity(left, right, channel_axis=2, win_size=min(7, *left.shape[:2]) // 2 * 2 - 1))
+    return float(
+        structural_similarity(
+            left, right, channel_axis=2, win_size=min(7, *left.shape[:2]) // 2 * 2 - 1
+        )
+    )
 
 
 def _pixels(first: Image.Image, second: Image.Image) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,7 @@
-"""Write shards, and wait before publishing them until a test has killed somebody; say who is writing."""
+"""Write shards, and wait before publishing them until a test has killed somebody.
+
+Say who is writing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ ONE = "one"
 
 
 def write_slowly(function, markers, *arguments):
-    """Call the function that writes a shard. Before it publishes the shard, make a file ``NODE-PROCESS`` and wait."""
+    """Call the function that writes a shard.
+
+    Before it publishes the shard, make a file ``NODE-PROCESS`` and wait.
+    """
     import ray
 
     publish = storage.publish
@@ -50,7 +56,9 @@ class SlowRayEngine(RayEngine):
 
     def run_with_pool(self, function, tasks, max_workers):
         """Wrap the function of each task."""
-        return super().run_with_pool(partial(write_slowly, function, self._markers), tasks, max_workers)
+        return super().run_with_pool(
+            partial(write_slowly, function, self._markers), tasks, max_workers
+        )
 
 
 def main(address, markers, source, out):
@@ -60,7 +68,9 @@ def main(address, markers, source, out):
     from dataprep.sources import SourceOptions, read_source
 
     engine = SlowRayEngine(markers, address)
-    convert_dataset(read_source(source, SourceOptions()), out, Options(shard_samples=20), engine=engine)
+    convert_dataset(
+        read_source(source, SourceOptions()), out, Options(shard_samples=20), engine=engine
+    )
 
 
 if __name__ == "__main__":

@@ -76,7 +76,12 @@ class Slurm:
     def call(self, *command: object) -> str:
         """Run a command of Slurm; return its output."""
         done = subprocess.run(
-            list(map(str, command)), env=self.environment, capture_output=True, text=True, timeout=300, check=False
+            list(map(str, command)),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.logs()}"
         return done.stdout.strip()
@@ -86,32 +91,45 @@ class Slurm:
         return self.call("sbatch", "--parsable", *arguments)
 
     def wait(self, job: str, seconds: float = 300) -> dict[str, str]:
-        """Wait until all tasks of a job have ended; return the state and the exit status of each, by task."""
+        """Wait until all tasks of a job have ended.
+
+        Return the state and the exit status of each, by task.
+        """
         deadline = time.monotonic() + seconds
-        while self.call("squeue", "--noheader", "--jobs", job, "--states", "PENDING,RUNNING,COMPLETING,REQUEUED"):
+        while self.call(
+            "squeue", "--noheader", "--jobs", job, "--states", "PENDING,RUNNING,COMPLETING,REQUEUED"
+        ):
             assert time.monotonic() < deadline, f"{self.call('squeue')}\n{self.logs()}"
             time.sleep(0.1)
         lines = self.call("scontrol", "--oneliner", "show", "job", job).splitlines()
         records = [dict(part.partition("=")[::2] for part in line.split()) for line in lines]
-        return {record.get("ArrayTaskId", ""): f"{record['JobState']} {record['ExitCode']}" for record in records}
+        return {
+            record.get("ArrayTaskId", ""): f"{record['JobState']} {record['ExitCode']}"
+            for record in records
+        }
 
     def start(self, *command: object) -> subprocess.Popen[bytes]:
         """Start a daemon."""
         with open(self.folder / "output", "ab") as output:
-            return subprocess.Popen(list(map(str, command)), env=self.environment, stdout=output, stderr=output)
+            return subprocess.Popen(
+                list(map(str, command)), env=self.environment, stdout=output, stderr=output
+            )
 
     def logs(self) -> str:
         """Return the ends of what the daemons have logged."""
         names = ("output", "slurmctld.log", "slurmd.log")
         paths = [self.folder / name for name in names]
-        return "\n".join(path.read_text(errors="replace")[-3000:] for path in paths if path.exists())
+        return "\n".join(
+            path.read_text(errors="replace")[-3000:] for path in paths if path.exists()
+        )
 
 
 @contextmanager
 def cluster() -> Iterator[Slurm]:
     """Start a cluster, and stop all that it started."""
     with ExitStack() as stack:
-        # The path of a socket is limited to 107 bytes, and munged wants a folder that only its user can write to.
+        # The path of a socket is limited to 107 bytes, and munged wants a folder that only its user
+        # can write to.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp")))
         slurm = Slurm(folder)
         for name in ("state", "spool"):
@@ -122,9 +140,21 @@ def cluster() -> Iterator[Slurm]:
         names = {"host": socket.gethostname().partition(".")[0], "folder": folder}
         ports = dict(zip(("control_port", "node_port"), free_ports(2), strict=True))
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**names, **ports))
-        files = {"key-file": "key", "socket": "munge.socket", "pid-file": "munge.pid", "log-file": "munge.log"}
-        options = [f"--{option}={folder / name}" for option, name in (*files.items(), ("seed-file", "munge.seed"))]
-        for command in (("munged", "--foreground", *options), ("slurmctld", "-D", "-i"), ("slurmd", "-D")):
+        files = {
+            "key-file": "key",
+            "socket": "munge.socket",
+            "pid-file": "munge.pid",
+            "log-file": "munge.log",
+        }
+        options = [
+            f"--{option}={folder / name}"
+            for option, name in (*files.items(), ("seed-file", "munge.seed"))
+        ]
+        for command in (
+            ("munged", "--foreground", *options),
+            ("slurmctld", "-D", "-i"),
+            ("slurmd", "-D"),
+        ):
             stack.callback(_stop, slurm.start(*command))
             if command[0] == "munged":
                 _wait_until((folder / "munge.socket").exists, slurm)

@@ -82,8 +82,12 @@ def msmt17(train: str = "train", test: str = "test") -> dict[str, str]:
         f"{test}/0000/0000_000_12_0303afternoon_0008_0.jpg": "x",
         f"{test}/0000/0000_001_02_0303morning_0008_0.jpg": "x",
         f"{test}/0001/0001_000_03_0303morning_0008_0.jpg": "x",
-        "list_train.txt": "0000/0000_000_01_0303morning_0008_0.jpg 0\n0001/0001_000_05_0303morning_0036_0.jpg 1\n",
+        "list_train.txt": (
+            "0000/0000_000_01_0303morning_0008_0.jpg 0\n0001/0001_000_05_0303morning_0036_0.jpg 1\n"
+        ),
         "list_val.txt": "0000/0000_001_14_0303noon_0009_1.jpg 0\n",
         "list_query.txt": "0000/0000_000_12_0303afternoon_0008_0.jpg 0\n",
-        "list_gallery.txt": "0000/0000_001_02_0303morning_0008_0.jpg 0\n0001/0001_000_03_0303morning_0008_0.jpg 1\n",
+        "list_gallery.txt": (
+            "0000/0000_001_02_0303morning_0008_0.jpg 0\n0001/0001_000_03_0303morning_0008_0.jpg 1\n"
+        ),
     }

@@ -48,7 +48,10 @@ def transform(
     fused: bool = True,
     gpu: bool = False,
 ) -> list[list[Transformed]]:
-    """Transform images with their masks by each of several chains of operations; `runs` batches of all images."""
+    """Transform images with their masks by each of several chains of operations.
+
+    `runs` batches of all images.
+    """
     pipeline = dali.Pipeline(batch_size=len(images), seed=1, **pipeline_options(gpu))
     encoded, encoded_masks = [png(each) for each in images], [png(each) for each in masks]
     outputs = []
@@ -68,7 +71,10 @@ def transform(
     found: list[list[Transformed]] = [[] for _ in chains]
     each = 3 if with_frames else 2
     for _ in range(runs):
-        arrays = [[np.array(out.as_cpu().at(number)) for number in range(len(images))] for out in pipeline.run()]
+        arrays = [
+            [np.array(out.as_cpu().at(number)) for number in range(len(images))]
+            for out in pipeline.run()
+        ]
         for at, results in enumerate(found):
             part = arrays[at * each : (at + 1) * each]
             results += [Transformed(*values) for values in zip(*part, strict=True)]

@@ -50,7 +50,9 @@ class TcpProxy:
                         return
                     self._open += [client, server]
                 for source, sink, most in ((client, server, self._most), (server, client, None)):
-                    threading.Thread(target=self._pump, args=(source, sink, most), daemon=True).start()
+                    threading.Thread(
+                        target=self._pump, args=(source, sink, most), daemon=True
+                    ).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, most: int | None) -> None:
         passed = 0

@@ -13,16 +13,17 @@ from unittest import mock
 
 import pytest
 
-#: What torchvision imports at its start and its transforms do not use, except for `torchvision.ops.boxes`.
+#: What torchvision imports at its start and its transforms do not use, except for
+#: `torchvision.ops.boxes`.
 _UNUSED = ("models", "ops", "datasets", "_meta_registrations", "_autograd_registrations")
 
 
 def import_torchvision() -> tuple[ModuleType, ModuleType]:
     """Return ``torchvision.transforms`` and ``torchvision.transforms.v2``.
 
-    The import leaves out what they do not use. With it, each process needs two seconds of CPU for the compiler of
-    torch; and beside a torch for CPUs the import fails, because the wheel on PyPI is built for CUDA, and its compiled
-    operators do not load.
+    The import leaves out what they do not use. With it, each process needs two seconds of CPU for
+    the compiler of torch; and beside a torch for CPUs the import fails, because the wheel on PyPI
+    is built for CUDA, and its compiled operators do not load.
     """
     # `scripts/setup` installs it there.
     folder = str(Path(sys.prefix) / "oracles")
@@ -47,7 +48,10 @@ def _import() -> tuple[ModuleType, ModuleType]:
 
 @contextmanager
 def _parts_left_out() -> Iterator[None]:
-    """Put empty modules in the place of those that are not used. Afterwards they can be imported as usual."""
+    """Put empty modules in the place of those that are not used.
+
+    Afterwards they can be imported as usual.
+    """
     import torch
 
     spec = importlib.util.find_spec("torchvision")
@@ -58,7 +62,9 @@ def _parts_left_out() -> Iterator[None]:
         module.__path__ = [str(Path(folder, name)) for folder in spec.submodule_search_locations]
         sys.modules[module.__name__] = module
     try:
-        with mock.patch.object(torch.compiler, "disable", lambda function: function):  # it imports the compiler
+        with mock.patch.object(
+            torch.compiler, "disable", lambda function: function
+        ):  # it imports the compiler
             yield
     finally:
         package = sys.modules.get("torchvision")

@@ -29,13 +29,15 @@ def environment():
 def call(command):
     """Run a script, given as a command, and return the finished process.
 
-    A script that needs one process runs in this one, as ``python SCRIPT`` would run it: this saves importing torch and
-    DALI again.
+    A script that needs one process runs in this one, as ``python SCRIPT`` would run it: this saves
+    importing torch and DALI again.
     """
     command = list(map(str, command))
     if command[1].endswith(".py"):
         return call_here(command[1:])
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment(), check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env=environment(), check=False
+    )
 
 
 def call_here(arguments):
@@ -70,7 +72,8 @@ def output_of(command):
 class Forks:
     """A script in processes that begin as copies of one that has imported torch and DALI, with torchrun's variables.
 
-    With `last_line`, a process that has printed a line with this beginning waits until it is killed.
+    With `last_line`, a process that has printed a line with this beginning waits until it is
+    killed.
 
     Attributes:
         processes: the processes, one for each rank.
@@ -84,11 +87,19 @@ class Forks:
         output, written = context.Pipe(duplex=False)
         with closing(output), closing(written):
             self.stdout = os.fdopen(os.dup(output.fileno()))
-            launched = {**environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
+            launched = {
+                **environment(),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(free_ports(1)[0]),
+            }
             launched |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
             self.processes = []
             for rank in map(str, range(processes)):
-                ranks = {**launched, "RANK": rank, "LOCAL_RANK": rank} if processes > 1 else environment()
+                ranks = (
+                    {**launched, "RANK": rank, "LOCAL_RANK": rank}
+                    if processes > 1
+                    else environment()
+                )
                 process = context.Process(
                     target=run_in_fork, args=(list(map(str, arguments)), ranks, written, last_line)
                 )
@@ -130,7 +141,9 @@ def run_in_fork(arguments, environment, stdout, last_line):
     os.dup2(stdout.fileno(), 1)
     if last_line:
         write = sys.stdout.write
-        sys.stdout.write = lambda text: write(text) if not text.startswith(last_line) else write_and_wait(write, text)
+        sys.stdout.write = lambda text: (
+            write(text) if not text.startswith(last_line) else write_and_wait(write, text)
+        )
     torch.set_num_threads(1)
     sys.argv = arguments
     sys.path.insert(0, str(Path(arguments[0]).parent))

@@ -1,8 +1,9 @@
 """An executable that takes the place of `python`: its programs run in forks of a process that has imported modules.
 
-The executable is a small program that passes its arguments, working directory, environment and open files to that
-process over a socket, waits for the exit status of the fork, and ends in the same way. If it is killed, so is the fork.
-With other options of Python than those below it becomes an ordinary interpreter.
+The executable is a small program that passes its arguments, working directory, environment and open
+files to that process over a socket, waits for the exit status of the fork, and ends in the same
+way. If it is killed, so is the fork. With other options of Python than those below it becomes an
+ordinary interpreter.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ def write_executable(folder: str) -> tuple[str, socket.socket]:
 
 
 def accept_programs(listener: socket.socket) -> Program:
-    """Accept programs until standard input ends. In the fork of each, return the program, with its files open."""
+    """Accept programs until standard input ends.
+
+    In the fork of each, return the program, with its files open.
+    """
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     poll.register(0, 0)  # that it ends, which is always reported
@@ -93,7 +97,10 @@ def _reap() -> None:
 
 
 def _start(connection: socket.socket) -> Program | None:
-    """Fork the program, and return it in the fork. This process waits for its end and reports it."""
+    """Fork the program, and return it in the fork.
+
+    This process waits for its end and reports it.
+    """
     size, files, *_ = socket.recv_fds(connection, 8, 250)
     with connection.makefile("rb") as file:
         program = Program(*marshal.loads(file.read(int.from_bytes(size, "big"))))

@@ -1,8 +1,9 @@
 """A Python process that has imported modules, and runs programs in forks of itself: they start in milliseconds.
 
-Each program begins as if `python` had been called with its arguments, except that modules are imported already, and
-ends with the whole shutdown of the interpreter and of the modules after the first one. The libraries of the first
-module are not unloaded: those of torch take 0.2 seconds of CPU.
+Each program begins as if `python` had been called with its arguments, except that modules are
+imported already, and ends with the whole shutdown of the interpreter and of the modules after the
+first one. The libraries of the first module are not unloaded: those of torch take 0.2 seconds of
+CPU.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class WarmPython:
         self._executables: dict[tuple[str, ...], str] = {}
 
     def executable(self, *modules: str) -> str:
-        """Return the path of an executable that programs can start in place of `python`; see `warm_executable`.
+        """Return the path of an executable that programs can start in place of `python`.
+
+        See `warm_executable`.
 
         Args:
             modules: more modules to import. The programs of `run` have them from now on.
@@ -74,14 +77,20 @@ class WarmPython:
             cwd: working directory.
             timeout: seconds after which the process and the program are killed.
             check: whether another exit status than 0 is an error.
-            before: code that the process runs before the program, in place of `preexec_fn` of `subprocess`.
+            before: code that the process runs before the program, in place of `preexec_fn` of
+                `subprocess`.
             text: how to decode the output: `encoding`, `errors`.
 
         """
         with tempfile.TemporaryDirectory() as folder:
             outputs = [Path(folder, "stdout"), Path(folder, "stderr")]
-            texts = [os.fsdecode(each) if isinstance(each, (bytes, os.PathLike)) else each for each in arguments]
-            status = self._ask((texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs, before), timeout)
+            texts = [
+                os.fsdecode(each) if isinstance(each, (bytes, os.PathLike)) else each
+                for each in arguments
+            ]
+            status = self._ask(
+                (texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs, before), timeout
+            )
             texts = [path.read_text(**text) for path in outputs]
             done = subprocess.CompletedProcess(arguments, os.waitstatus_to_exitcode(status), *texts)
         if check:
@@ -112,7 +121,10 @@ class WarmPython:
     def _ask(self, request: Any, timeout: float) -> Any:
         try:
             return self._request(request, timeout)
-        except (BrokenPipeError, EOFError):  # something killed the process, as Ray does with children of its driver
+        except (
+            BrokenPipeError,
+            EOFError,
+        ):  # something killed the process, as Ray does with children of its driver
             self._end()
         for modules, path in self._executables.items():  # the request may name them
             self._request((modules, os.path.dirname(path)), 300)
@@ -149,7 +161,9 @@ def _keep_libraries(libraries: list[ModuleType]) -> None:
 
 
 def _libraries() -> list[ModuleType]:
-    return [module for name, module in sys.modules.items() if name.partition(".")[0] not in _CLEARED]
+    return [
+        module for name, module in sys.modules.items() if name.partition(".")[0] not in _CLEARED
+    ]
 
 
 def _serve() -> None:
@@ -199,8 +213,8 @@ def _serve() -> None:
 def _skip_destructors() -> None:
     """Leave out the C++ destructors of the libraries that are loaded by now.
 
-    Functions run in reverse order at the exit of a process: destructors of libraries that are loaded later, a flush of
-    the streams of C, and an exit with the same status.
+    Functions run in reverse order at the exit of a process: destructors of libraries that are
+    loaded later, a flush of the streams of C, and an exit with the same status.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):  # glibc
@@ -209,14 +223,19 @@ def _skip_destructors() -> None:
 
 
 def _redirect(outputs: Sequence[Path]) -> None:
-    files = [(os.devnull, os.O_RDONLY), *((path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for path in outputs)]
+    files = [
+        (os.devnull, os.O_RDONLY),
+        *((path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for path in outputs),
+    ]
     for number, (path, flags) in enumerate(files):
         file = os.open(path, flags)
         os.dup2(file, number)
         os.close(file)
 
 
-def _become(arguments: Sequence[str], cwd: str, environment: dict[str, str], before: str = "") -> None:
+def _become(
+    arguments: Sequence[str], cwd: str, environment: dict[str, str], before: str = ""
+) -> None:
     """Take over the directory, the environment and the arguments of a program."""
     os.chdir(cwd)
     os.environ.clear()

@@ -1,6 +1,7 @@
 """A command that runs in a fork of a warm process, for tests that signal it while it works.
 
-See `warm_executable`. The fork has the process ID that signals go to, and leads a process group of its own.
+See `warm_executable`. The fork has the process ID that signals go to, and leads a process group of
+its own.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _REPORT = 3
 class WarmProcess:
     """What `subprocess.Popen(..., start_new_session=True)` is for an interpreter that begins with its imports done.
 
-    Its output goes to pipes. When this object is collected, the process is killed, because the socket is closed over
-    which its end would be reported. Other processes of its group are not.
+    Its output goes to pipes. When this object is collected, the process is killed, because the
+    socket is closed over which its end would be reported. Other processes of its group are not.
 
     Args:
         executable: what `WarmPython.executable` returns.
@@ -38,7 +39,8 @@ class WarmProcess:
 
     Attributes:
         pid: the process, which leads a process group.
-        returncode: its exit status, or the negative number of the signal that ended it; `None` while it runs.
+        returncode: its exit status, or the negative number of the signal that ended it; `None`
+            while it runs.
 
     """
 
@@ -64,7 +66,9 @@ class WarmProcess:
 
     def _send(self, arguments: Sequence[str], files: Sequence[int]) -> None:
         """Ask for a fork with these arguments and with the files as its first ones."""
-        request = marshal.dumps((list(arguments), os.getcwd(), dict(os.environ), list(range(len(files)))))
+        request = marshal.dumps(
+            (list(arguments), os.getcwd(), dict(os.environ), list(range(len(files))))
+        )
         socket.send_fds(self._connection, [len(request).to_bytes(8, "big")], files)
         self._connection.sendall(request)
 
@@ -88,10 +92,17 @@ class WarmProcess:
         return self.returncode
 
     def communicate(self, timeout: float = _LIMIT) -> tuple[str, str]:
-        """Wait until no process has the pipes open any more; return what came to stdout and stderr."""
+        """Wait until no process has the pipes open any more.
+
+        Return what came to stdout and stderr.
+        """
         texts, deadline = dict.fromkeys(self._outputs, b""), time.monotonic() + timeout
         while self._outputs:
-            if not (ready := select.select(self._outputs, [], [], max(0.0, deadline - time.monotonic()))[0]):
+            if not (
+                ready := select.select(
+                    self._outputs, [], [], max(0.0, deadline - time.monotonic())
+                )[0]
+            ):
                 raise subprocess.TimeoutExpired("dataprep", timeout)
             for file in ready:
                 if data := os.read(file, 1 << 16):

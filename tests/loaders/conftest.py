@@ -35,7 +35,10 @@ def no_garbage_collector() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mixed() -> list[handmade.Sample]:
-    """23 small images, alternately JPEG, PNG and WebP. The mean color of each is ten times its label."""
+    """23 small images, alternately JPEG, PNG and WebP.
+
+    The mean color of each is ten times its label.
+    """
     extensions = ("jpg", "png", "webp", "JPG")
     samples = []
     for label in range(23):

@@ -85,5 +85,7 @@ def test_an_argument_that_build_does_not_have_is_an_error(name, value, message):
 
 
 def test_contradiction():
-    with pytest.raises(CallError, match="last_batch='drop' and drop_last=False contradict each other"):
+    with pytest.raises(
+        CallError, match="last_batch='drop' and drop_last=False contradict each other"
+    ):
         loaders.build("nowhere", batch_size=2, transforms=[], last_batch="drop", drop_last=False)

@@ -80,7 +80,10 @@ def test_next_says_how(make_dataset, mixed):
 def test_repr(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     loader = build(folder, shuffle=False)
-    text = f"of {str(folder)!r}, split 'train': epoch 0, 5 batches of 4 (image, label), rank 0 of 1, cpu"
+    text = (
+        f"of {str(folder)!r}, split 'train': epoch 0, 5 batches of 4 (image, label), rank 0 of"
+        " 1, cpu"
+    )
     assert repr(loader) == f"<Loader {text}>"
     loader.close()
     assert repr(loader) == f"<Loader {text}, closed>"

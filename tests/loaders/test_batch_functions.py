@@ -14,13 +14,26 @@ CROP = {"CropImage": {"size": 8}}
 
 @pytest.fixture
 def dataset(make_dataset):
-    return make_dataset("tfrecord", [("jpg", encode(photo(number)), number) for number in range(5)], shards=1)
+    return make_dataset(
+        "tfrecord", [("jpg", encode(photo(number)), number) for number in range(5)], shards=1
+    )
 
 
 def batches(dataset, *functions, rank=0):
-    options = {"batch_size": 2, "device": "cpu", "num_threads": 1, "dtype": "float32", "shuffle": False}
+    options = {
+        "batch_size": 2,
+        "device": "cpu",
+        "num_threads": 1,
+        "dtype": "float32",
+        "shuffle": False,
+    }
     with loaders.build(
-        dataset, transforms=[CROP, *functions], rank=rank, world_size=2, last_batch="partial", **options
+        dataset,
+        transforms=[CROP, *functions],
+        rank=rank,
+        world_size=2,
+        last_batch="partial",
+        **options,
     ) as loader:
         return [images for images, _ in loader]
 
@@ -31,11 +44,15 @@ def test_an_empty_last_batch_has_the_shape_and_type_of_the_others(dataset):
     def crops(images: torch.Tensor) -> torch.Tensor:
         return torch.stack([images[..., :4], images[..., 4:]], dim=1).double().mean((-2, -1))
 
-    sizes = {rank: [images.shape for images in batches(dataset, crops, rank=rank)] for rank in (0, 1)}
+    sizes = {
+        rank: [images.shape for images in batches(dataset, crops, rank=rank)] for rank in (0, 1)
+    }
     assert sizes == {0: [(2, 2, 3), (0, 2, 3)], 1: [(2, 2, 3), (1, 2, 3)]}
     assert {images.dtype for images in batches(dataset, crops)} == {torch.float64}
 
 
 def test_functions_must_keep_the_number_of_images(dataset):
-    with pytest.raises(CallError, match=r"the function .* in transforms must return a tensor of 2 images"):
+    with pytest.raises(
+        CallError, match=r"the function .* in transforms must return a tensor of 2 images"
+    ):
         batches(dataset, lambda images: images[:1])

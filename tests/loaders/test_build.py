@@ -52,9 +52,14 @@ def without_loaders():
     program.close()
 
 
-@pytest.mark.parametrize("first", ["loaders", "loaders.build", "loaders.resolve", "loaders.loader", "loaders.cli"])
+@pytest.mark.parametrize(
+    "first", ["loaders", "loaders.build", "loaders.resolve", "loaders.loader", "loaders.cli"]
+)
 def test_build_stays_a_function_whatever_is_imported(first, without_loaders):
-    """Importing the submodule `loaders.build` must not rebind the function `loaders.build`. Nor must another one."""
+    """Importing the submodule `loaders.build` must not rebind the function `loaders.build`.
+
+    Nor must another one.
+    """
     code = (
         f"import importlib, pkgutil; importlib.import_module({first!r}); import loaders\n"
         "assert callable(loaders.build)\n"
@@ -70,7 +75,11 @@ def test_build_stays_a_function_whatever_is_imported(first, without_loaders):
 
 def test_every_operation_is_public():
     """`loaders.transforms` exports every operation that users may put into a list."""
-    concrete = {cls.__name__ for cls in subclasses(Operation) if "__slots__" in vars(cls) and cls.__slots__ != ()}
+    concrete = {
+        cls.__name__
+        for cls in subclasses(Operation)
+        if "__slots__" in vars(cls) and cls.__slots__ != ()
+    }
     fused = {"DecodeCrop", "ResizeCrop", "FlipNormalize", "CropResize", "Unpack"}
     assert concrete - fused <= set(transforms.__all__)
 
@@ -93,7 +102,9 @@ def test_import_loads_no_heavy_package():
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_shapes_types_and_values_of_batches(make_dataset, mixed, fmt, transforms, dtype, layout):
-    with build(make_dataset(fmt, mixed), transforms=transforms, dtype=dtype, layout=layout) as loader:
+    with build(
+        make_dataset(fmt, mixed), transforms=transforms, dtype=dtype, layout=layout
+    ) as loader:
         images, labels = next(iter(loader))
     assert images.shape == ((4, 3, 224, 224) if layout == "NCHW" else (4, 224, 224, 3))
     assert images.dtype == getattr(torch, dtype)
@@ -118,7 +129,9 @@ def test_the_loader_does_not_keep_a_returned_batch(make_dataset, mixed, framewor
 
 
 @FORMATS
-@pytest.mark.parametrize(("last_batch", "sizes"), [("drop", [4] * 5), ("partial", [4] * 5 + [3]), ("pad", [4] * 6)])
+@pytest.mark.parametrize(
+    ("last_batch", "sizes"), [("drop", [4] * 5), ("partial", [4] * 5 + [3]), ("pad", [4] * 6)]
+)
 def test_last_batch_of_each_epoch(make_dataset, mixed, fmt, last_batch, sizes):
     loader = build(make_dataset(fmt, mixed), last_batch=last_batch, shuffle=False)
     order = [label for start in range(3) for label in range(start, 23, 3)]
@@ -139,19 +152,25 @@ def test_an_epoch_of_full_batches_has_no_partial_batch(make_dataset, mixed):
 
 
 def test_the_loader_names_the_classes(make_dataset, mixed):
-    assert build(make_dataset("tfrecord", mixed)).classes == tuple(f"class {label}" for label in range(23))
+    assert build(make_dataset("tfrecord", mixed)).classes == tuple(
+        f"class {label}" for label in range(23)
+    )
 
 
 def test_only_training_is_shuffled_by_default(make_dataset, mixed):
     train = build(make_dataset("tfrecord", mixed, name="a"), last_batch="partial")
-    val = build(make_dataset("tfrecord", mixed, name="b", split="val"), split="val", last_batch="partial")
+    val = build(
+        make_dataset("tfrecord", mixed, name="b", split="val"), split="val", last_batch="partial"
+    )
     assert labels_of(train) != labels_of(train)
     assert labels_of(val) == labels_of(val)
 
 
 def test_the_same_seed_returns_the_same_batches(make_dataset, mixed):
     folder = make_dataset("webdataset", mixed)
-    first, again, other = (build(folder, transforms="imagenet-train", seed=seed) for seed in (5, 5, 6))
+    first, again, other = (
+        build(folder, transforms="imagenet-train", seed=seed) for seed in (5, 5, 6)
+    )
     labels = {0: [], 1: []}
     for epoch in range(2):
         for (images, numbers), (images_again, numbers_again) in zip(first, again, strict=True):
@@ -216,7 +235,10 @@ def test_the_log_says_what_is_read_and_when_epochs_begin(make_dataset, mixed, ca
             for _ in loader:
                 pass
     messages = [record.getMessage() for record in caplog.records]
-    assert f"{folder}, split train: 23 samples in 3 shards; 5 batches of 4 for rank 0 of 1" in messages[0]
+    assert (
+        f"{folder}, split train: 23 samples in 3 shards; 5 batches of 4 for rank 0 of 1"
+        in messages[0]
+    )
     assert [text for text in messages if text.startswith("epoch")] == [
         f"epoch {n} begins at batch 0 of 5" for n in (0, 1)
     ]

@@ -63,7 +63,9 @@ def test_a_dropped_iterator_leaves_the_epoch_and_the_next_one_is_saved(new, batc
     assert begin(restored).position == begin(left).position == Position(epoch=1, started=1)
 
 
-@pytest.mark.parametrize("progress", [Progress.start(BATCHES), take(begin(Progress.start(BATCHES)), BATCHES)])
+@pytest.mark.parametrize(
+    "progress", [Progress.start(BATCHES), take(begin(Progress.start(BATCHES)), BATCHES)]
+)
 def test_only_an_epoch_between_two_batches_can_be_left(progress):
     assert progress.leave() is progress
     assert progress.resumable is progress
@@ -84,7 +86,11 @@ def test_a_batch_moves_and_saves_the_position(new):
 
 def test_the_last_batch_finishes_the_epoch_and_the_next_continues_the_pipeline(new):
     finished = take(begin(new), BATCHES)
-    assert (finished.phase, finished.next_epoch, finished.needs_restart) == (Phase.FINISHED, 1, False)
+    assert (finished.phase, finished.next_epoch, finished.needs_restart) == (
+        Phase.FINISHED,
+        1,
+        False,
+    )
     assert begin(finished).position == Position(epoch=1, read=BATCHES)
     following = begin(finished, discarded=1)
     assert following.phase is Phase.READING
@@ -102,7 +108,10 @@ def test_an_epoch_left_early_restarts_the_pipeline_at_the_next(new):
 def test_an_interruption_while_dali_runs_keeps_the_last_complete_batch(new):
     interrupted = take(begin(new), 1).run_started()
     assert interrupted.phase is Phase.RUNNING
-    assert (interrupted.saved, interrupted.checkpoint) == (Position(batch=1, read=1), b"checkpoint 1")
+    assert (interrupted.saved, interrupted.checkpoint) == (
+        Position(batch=1, read=1),
+        b"checkpoint 1",
+    )
     assert (interrupted.needs_restart, interrupted.next_epoch) == (True, 1)
 
 
@@ -123,8 +132,14 @@ def test_an_interruption_while_discarded_batches_are_read_restarts_the_pipeline(
 
 
 def test_a_checkpoint_within_an_epoch_continues_it():
-    progress = Progress.restore(BATCHES, Position(epoch=4, batch=2, read=5, started=3), b"checkpoint")
-    assert (progress.phase, progress.next_epoch, progress.needs_restart) == (Phase.RESUMED, 4, False)
+    progress = Progress.restore(
+        BATCHES, Position(epoch=4, batch=2, read=5, started=3), b"checkpoint"
+    )
+    assert (progress.phase, progress.next_epoch, progress.needs_restart) == (
+        Phase.RESUMED,
+        4,
+        False,
+    )
     continued = begin(progress)
     assert continued.phase is Phase.READING
     assert continued.position == progress.position
@@ -132,12 +147,16 @@ def test_a_checkpoint_within_an_epoch_continues_it():
 
 
 def test_a_second_iterator_leaves_a_resumed_epoch():
-    progress = Progress.restore(BATCHES, Position(epoch=4, batch=2, read=5, started=3), b"checkpoint")
+    progress = Progress.restore(
+        BATCHES, Position(epoch=4, batch=2, read=5, started=3), b"checkpoint"
+    )
     assert begin(begin(progress)).position == Position(epoch=5, started=5)
 
 
 def test_a_checkpoint_between_epochs_begins_the_next():
-    progress = Progress.restore(BATCHES, Position(epoch=4, batch=BATCHES, read=9, started=2), b"checkpoint")
+    progress = Progress.restore(
+        BATCHES, Position(epoch=4, batch=BATCHES, read=9, started=2), b"checkpoint"
+    )
     assert (progress.phase, progress.next_epoch) == (Phase.FINISHED, 5)
 
 
@@ -158,7 +177,10 @@ def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
             progress = progress.leave()
         elif call == "resume":
             progress = begin(Progress.restore(BATCHES, progress.saved, progress.checkpoint))
-        elif progress.position.batch < BATCHES and progress.phase not in (Phase.RUNNING, Phase.LEFT):
+        elif progress.position.batch < BATCHES and progress.phase not in (
+            Phase.RUNNING,
+            Phase.LEFT,
+        ):
             progress = take(progress)
         position, saved = progress.position, progress.saved
         assert 0 <= position.batch <= min(BATCHES, position.read)
@@ -175,7 +197,9 @@ def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
 
 def test_a_state_is_plain_values():
     errors = {7: "no data", 3: "no pixels"}
-    state = State({"batch_size": 4}, Position(epoch=1, batch=2, read=5), b"checkpoint", errors, SET, (3,))
+    state = State(
+        {"batch_size": 4}, Position(epoch=1, batch=2, read=5), b"checkpoint", errors, SET, (3,)
+    )
     assert state.to_dict() == {
         "version": 1,
         "revision": 3,
@@ -191,13 +215,17 @@ def test_a_state_is_plain_values():
 
 def test_a_state_of_another_loader_is_rejected():
     state = State(BUILT, Position(), b"").to_dict()
-    with pytest.raises(CallError, match="by a loader with batch_size=4, but this loader has batch_size=5"):
+    with pytest.raises(
+        CallError, match="by a loader with batch_size=4, but this loader has batch_size=5"
+    ):
         read_state(state, {"batch_size": 5}, batches=BATCHES)
 
 
 def test_a_bad_row_outside_the_split_is_rejected():
     state = State(BUILT, Position(), b"", {28: "no data"}).to_dict()
-    with pytest.raises(CallError, match=r"\(errors contains row 28, but the split has 28 samples\)"):
+    with pytest.raises(
+        CallError, match=r"\(errors contains row 28, but the split has 28 samples\)"
+    ):
         read_state(state, BUILT, batches=BATCHES, samples=28)
     assert read_state(state, BUILT, batches=BATCHES, samples=29).errors == {28: "no data"}
     # Another dataset is the more useful reason.
@@ -221,7 +249,9 @@ def saved_with(on_error, position=WITHIN, errors=(), **part):
 )
 def test_an_epoch_with_bad_images_continues_with_the_same_on_error(saved, own):
     state, built = saved_with(saved, errors=[3])
-    with pytest.raises(CallError, match=f"on_error='{saved}', but this loader has on_error='{own}'"):
+    with pytest.raises(
+        CallError, match=f"on_error='{saved}', but this loader has on_error='{own}'"
+    ):
         read_state(state, {**built, "on_error": own}, batches=BATCHES)
     for accepted, like in (
         (state, saved),
@@ -229,7 +259,10 @@ def test_an_epoch_with_bad_images_continues_with_the_same_on_error(saved, own):
         (saved_with(saved, AT_END, errors=[3])[0], own),
         (saved_with(None, errors=[3])[0], own),  # of an older release
     ):
-        assert read_state(accepted, {**built, "on_error": like}, batches=BATCHES).checkpoint == b"checkpoint"
+        assert (
+            read_state(accepted, {**built, "on_error": like}, batches=BATCHES).checkpoint
+            == b"checkpoint"
+        )
 
 
 @pytest.mark.parametrize("part", [{"rank": 1}, {"rank": 0, "world_size": 1, "batch_size": 8}])
@@ -237,14 +270,26 @@ def test_on_other_ranks_skip_continues_between_epochs_only(part):
     """The samples of a rank move up for its own bad images, which the states of other ranks do not contain."""
     for saved in ("skip", None):
         state, built = saved_with(saved)
-        with pytest.raises(CallError, match="it does not tell which samples other ranks have read; it was saved with"):
+        with pytest.raises(
+            CallError,
+            match="it does not tell which samples other ranks have read; it was saved with",
+        ):
             read_state(state, {**built, **part, "on_error": "skip"}, batches=BATCHES)
-    for saved, own, position in (("skip", "skip", AT_END), ("replace", "replace", WITHIN), ("raise", "skip", WITHIN)):
+    for saved, own, position in (
+        ("skip", "skip", AT_END),
+        ("replace", "replace", WITHIN),
+        ("raise", "skip", WITHIN),
+    ):
         state, built = saved_with(saved, position)
-        assert read_state(state, {**built, **part, "on_error": own}, batches=BATCHES).position.read == 0
+        assert (
+            read_state(state, {**built, **part, "on_error": own}, batches=BATCHES).position.read
+            == 0
+        )
 
 
-VALID = State({"batch_size": 4, "fields": ["image"], "shuffle": None}, Position(1, 2, 9, 0), b"checkpoint").to_dict()
+VALID = State(
+    {"batch_size": 4, "fields": ["image"], "shuffle": None}, Position(1, 2, 9, 0), b"checkpoint"
+).to_dict()
 
 
 class Endless:
@@ -281,16 +326,20 @@ def test_a_damaged_member_is_named(path, value):
         pytest.skip("this is valid")
     with pytest.raises(CallError) as caught:
         read_state(state, VALID["built"], batches=3)
-    assert (path.split(".")[-1] if type(value) is not dict or path != "built" or value else "batch_size=None") in str(
-        caught.value
-    )
+    assert (
+        path.split(".")[-1]
+        if type(value) is not dict or path != "built" or value
+        else "batch_size=None"
+    ) in str(caught.value)
     assert len(str(caught.value)) < 2000
 
 
 @pytest.mark.parametrize("missing", ["version", "built", "position", "checkpoint"])
 def test_a_missing_member_is_named(missing):
     state = {name: value for name, value in VALID.items() if name != missing}
-    with pytest.raises(CallError, match=rf"^this is not the state of a loader \({missing} is missing\)"):
+    with pytest.raises(
+        CallError, match=rf"^this is not the state of a loader \({missing} is missing\)"
+    ):
         read_state(state, VALID["built"], batches=3)
 
 

@@ -46,8 +46,12 @@ def test_verbose_prints_the_log(dataset, memory):
 def test_memory_as_json(dataset, memory):
     splits = json.loads(memory(dataset, "--batch-size", 256, "--json").stdout)["splits"]
     (estimate,) = (split["gpu_memory"] for split in splits.values())
-    assert estimate["imagenet-eval"]["as they are"] > estimate["imagenet-train"]["as they are"] > 2**29
-    assert all(list(sizes.values()) == sorted(sizes.values(), reverse=True) for sizes in estimate.values())
+    assert (
+        estimate["imagenet-eval"]["as they are"] > estimate["imagenet-train"]["as they are"] > 2**29
+    )
+    assert all(
+        list(sizes.values()) == sorted(sizes.values(), reverse=True) for sizes in estimate.values()
+    )
 
 
 def test_memory_needs_a_batch_size(dataset, memory):
@@ -60,13 +64,18 @@ def test_memory_of_a_folder_that_does_not_exist(tmp_path, memory):
 
 def test_memory_of_an_object_store(memory):
     done = memory("s3://bucket/set", "--batch-size", 8, status=2)
-    assert done.stderr == "loaders: s3://bucket/set is in an object store. Hint: name a copy on a local disk.\n"
+    assert (
+        done.stderr
+        == "loaders: s3://bucket/set is in an object store. Hint: name a copy on a local disk.\n"
+    )
 
 
 def test_memory_of_one_split(dataset, memory):
-    assert list(json.loads(memory(dataset, "--split", "train", "--batch-size", 8, "--json").stdout)["splits"]) == [
-        "train"
-    ]
+    assert list(
+        json.loads(memory(dataset, "--split", "train", "--batch-size", 8, "--json").stdout)[
+            "splits"
+        ]
+    ) == ["train"]
     error = memory(dataset, "--split", "trian", "--batch-size", 8, status=2).stderr
     assert error == f"loaders: {dataset} has no split 'trian'. Hint: did you mean 'train'?\n"
 

@@ -35,7 +35,9 @@ def test_import_sets_it_for_the_process(given, printed):
     environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
     environ |= {} if given is None else {VARIABLE: given}
     code = f"import loaders, os; print(os.environ[{VARIABLE!r}])"
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == printed
 
 

@@ -1,4 +1,7 @@
-"""Which GPU a loader uses, as each framework reports it. The frameworks other than torch are stand-ins."""
+"""Which GPU a loader uses, as each framework reports it.
+
+The frameworks other than torch are stand-ins.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -59,7 +62,9 @@ def test_ranks_of_jax(jax):
 
 
 def test_ranks_of_paddle(monkeypatch):
-    group = SimpleNamespace(is_initialized=lambda: True, get_rank=lambda: 2, get_world_size=lambda: 4)
+    group = SimpleNamespace(
+        is_initialized=lambda: True, get_rank=lambda: 2, get_world_size=lambda: 4
+    )
     monkeypatch.setitem(sys.modules, "paddle", SimpleNamespace(distributed=group))
     assert find_ranks(None, None, {}) == Ranks(2, 4)
 
@@ -75,7 +80,9 @@ def test_jax_without_a_gpu(jax):
 
 @pytest.mark.parametrize(("built", "expected"), [(True, Device("gpu", 2)), (False, Device("cpu"))])
 def test_paddle_asks_paddle(monkeypatch, built, expected):
-    device = SimpleNamespace(cuda=SimpleNamespace(device_count=lambda: 4), get_device=lambda: "gpu:2")
+    device = SimpleNamespace(
+        cuda=SimpleNamespace(device_count=lambda: 4), get_device=lambda: "gpu:2"
+    )
     module = SimpleNamespace(is_compiled_with_cuda=lambda: built, device=device)
     monkeypatch.setitem(sys.modules, "paddle", module)
     assert find_device("auto", None, Ranks(), find_gpus("paddle")) == expected
@@ -108,7 +115,8 @@ def test_a_framework_that_is_not_installed(monkeypatch):
         ({"LOCAL_RANK": "5"}, 0, 5),
         ({"LOCAL_RANK": "9"}, 0, 1),
         ({"MPI_LOCALRANKID": "2"}, 0, 2),
-        # Without a launcher, as with torch.multiprocessing: the GPU that was set, otherwise that of the rank.
+        # Without a launcher, as with torch.multiprocessing: the GPU that was set, otherwise that of
+        # the rank.
         ({}, 6, 6),
         ({}, 0, 3),
     ],

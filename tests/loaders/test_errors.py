@@ -6,7 +6,14 @@ import torch
 from awscrt.checksums import crc32c
 
 import loaders
-from manifests.errors import CallError, DamagedError, IndexFileError, ManifestError, ShardError, TableError
+from manifests.errors import (
+    CallError,
+    DamagedError,
+    IndexFileError,
+    ManifestError,
+    ShardError,
+    TableError,
+)
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, checksum_text, manifest_bytes, read_manifest
 
@@ -14,9 +21,16 @@ FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
 
 def build(folder, **options):
-    # DALI's reader uses the indexes and the labels of the records; a sampler uses the sample tables.
+    # DALI's reader uses the indexes and the labels of the records; a sampler uses the sample
+    # tables.
     reader = {} if "sampler" in options else {"shuffle": False}
-    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 2, **reader}
+    defaults = {
+        "batch_size": 4,
+        "transforms": "imagenet-eval",
+        "device": "cpu",
+        "num_threads": 2,
+        **reader,
+    }
     return loaders.build(folder, **{**defaults, **options})
 
 
@@ -34,14 +48,20 @@ def build(folder, **options):
         ({"split": None}, 'Hint: pass a name, for example split="train"'),
         ({"device": np.array([0, 1])}, "device must be one of 'auto', 'gpu', 'cpu', got array"),
         ({"hw_decoder_load": True}, "hw_decoder_load must be a number from 0 to 1, got True"),
-        ({"transforms": {"CropImage": {"size": 8}}}, 'for example "imagenet-train" or [{"CropImage": {"size": 224}}]'),
+        (
+            {"transforms": {"CropImage": {"size": 8}}},
+            'for example "imagenet-train" or [{"CropImage": {"size": 224}}]',
+        ),
         ({"transforms": ["imagenet-eval", "ToTensor"]}, "write transforms='imagenet-eval'"),
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
         # The largest integer of a checkpoint.
         ({"seed": 2**63}, "seed must be at most 9223372036854775807, got 9223372036854775808"),
         ({"num_threads": 0}, "num_threads must be an integer of at least 1, got 0"),
         ({"device": "mps"}, "device must be one of 'auto', 'gpu', 'cpu', got 'mps'"),
-        ({"dtype": "int8"}, "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', got 'int8'"),
+        (
+            {"dtype": "int8"},
+            "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', got 'int8'",
+        ),
         ({"layout": "CHW"}, "layout must be one of 'NCHW', 'NHWC', got 'CHW'"),
         ({"last_batch": "keep"}, "last_batch must be one of 'drop', 'partial', 'pad', got 'keep'"),
         ({"shuffle": "yes"}, "shuffle must be True, False, \"buffer\" or None, got 'yes'"),
@@ -49,7 +69,10 @@ def build(folder, **options):
         ({"transforms": "imagenet-trian"}, "did you mean 'imagenet-train'?"),
         (
             {"transforms": "zzz"},
-            "valid names are 'imagenet-train', 'imagenet-eval', 'reid-train', 'reid-eval', 'modern-train'",
+            (
+                "valid names are 'imagenet-train', 'imagenet-eval', 'reid-train', 'reid-eval',"
+                " 'modern-train'"
+            ),
         ),
         ({"split": "trian"}, "has no split 'trian'. Hint: did you mean 'train'?"),
         ({"batch_size": 24}, "batch_size=24 is more than the 23 samples of split 'train'"),
@@ -65,14 +88,18 @@ def test_wrong_arguments(make_dataset, mixed, options, message):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_machine_without_gpu(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
-    with pytest.raises(CallError, match=r'device="gpu", but this machine has no GPU\. Hint: set device="cpu"'):
+    with pytest.raises(
+        CallError, match=r'device="gpu", but this machine has no GPU\. Hint: set device="cpu"'
+    ):
         build(folder, device="gpu")
     assert next(iter(build(folder, device="auto")))[0].device.type == "cpu"
 
 
 @pytest.mark.parametrize("name", [None, 3, "", b"data", [3]])
 def test_dataset_must_be_a_path(name):
-    with pytest.raises(CallError, match=r"dataset must be a path, got .*\. Hint: pass the folder of a prepared"):
+    with pytest.raises(
+        CallError, match=r"dataset must be a path, got .*\. Hint: pass the folder of a prepared"
+    ):
         build(name)
 
 
@@ -83,7 +110,9 @@ def test_impossible_folder_names(name):
 
 
 def test_image_sizes_are_bounded(make_dataset, mixed):
-    with pytest.raises(CallError, match=r"size must be \(height, width\), each at most 32768, got "):
+    with pytest.raises(
+        CallError, match=r"size must be \(height, width\), each at most 32768, got "
+    ):
         build(make_dataset("tfrecord", mixed), transforms=[{"ResizeImage": {"size": 10**9}}])
 
 
@@ -125,7 +154,7 @@ def test_a_loop_inside_of_a_loop_over_the_same_loader_is_an_error(make_dataset, 
 @FORMATS
 def test_a_missing_or_truncated_shard(make_dataset, mixed, fmt):
     folder = make_dataset(fmt, mixed)
-    (shard, *_) = sorted(folder.glob("train-00001.t*"))
+    shard, *_ = sorted(folder.glob("train-00001.t*"))
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(ShardError, match=r"bytes long, but the manifest states .*verify"):
         build(folder)
@@ -150,7 +179,10 @@ def test_an_index_of_another_length(make_dataset, mixed, fmt):
         (
             1,
             "rubbish",
-            {"tfrecord": "the line does not have the form", "webdataset": "does not start with v1.2 and a count"},
+            {
+                "tfrecord": "the line does not have the form",
+                "webdataset": "does not start with v1.2 and a count",
+            },
         ),
         (
             3,
@@ -163,17 +195,26 @@ def test_an_index_of_another_length(make_dataset, mixed, fmt):
         (
             3,
             "png 512 9",
-            {"tfrecord": "the line does not have the form", "webdataset": "the line does not have the form"},
+            {
+                "tfrecord": "the line does not have the form",
+                "webdataset": "the line does not have the form",
+            },
         ),
         (
             3,
             "0 99999999",
-            {"tfrecord": "points past the end of its shard", "webdataset": "the line does not have the form"},
+            {
+                "tfrecord": "points past the end of its shard",
+                "webdataset": "the line does not have the form",
+            },
         ),
         (
             3,
             "png 512 9999999 a.png",
-            {"tfrecord": "the line does not have the form", "webdataset": "points past the end of its shard"},
+            {
+                "tfrecord": "the line does not have the form",
+                "webdataset": "points past the end of its shard",
+            },
         ),
         (
             3,
@@ -241,7 +282,9 @@ def test_an_image_that_cannot_be_decoded(make_dataset, mixed, fmt, image):
     for _ in range(2):
         with pytest.raises(DamagedError) as caught:
             list(loader)
-        assert "cannot be decoded (DALI says: " in str(caught.value) or "cannot be read" in str(caught.value)
+        assert "cannot be decoded (DALI says: " in str(caught.value) or "cannot be read" in str(
+            caught.value
+        )
         assert "dataprep verify --decode" in str(caught.value)
         assert "\n" not in str(caught.value)
     loader.close()
@@ -249,7 +292,9 @@ def test_an_image_that_cannot_be_decoded(make_dataset, mixed, fmt, image):
 
 @pytest.mark.parametrize("text", [b"cat", b"", b"1.5", b"99999999999999999999"])
 def test_a_label_that_is_not_a_number(make_dataset, mixed, text):
-    folder = make_dataset("webdataset", mixed, label_texts=lambda label: text if label == 7 else b"%d" % label)
+    folder = make_dataset(
+        "webdataset", mixed, label_texts=lambda label: text if label == 7 else b"%d" % label
+    )
     with pytest.raises(DamagedError, match="the label of a record is not a decimal number"):
         list(build(folder, last_batch="partial"))
 
@@ -281,7 +326,9 @@ def test_a_record_without_an_image(make_dataset, mixed):
 
 
 def replaced(record, **changes):
-    return type(record)(**{name: changes.get(name, getattr(record, name)) for name in record.__slots__})
+    return type(record)(
+        **{name: changes.get(name, getattr(record, name)) for name in record.__slots__}
+    )
 
 
 def rewrite(folder, manifest: Manifest, **components):
@@ -294,9 +341,13 @@ def update_index_entry(folder, index, checksum=None):
     manifest = read_manifest(folder)
     (split,) = manifest.splits
     shards = tuple(
-        replaced(shard, index=replaced(shard.index, bytes=index.stat().st_size, checksum=checksum))
-        if shard.index.name == index.name
-        else shard
+        (
+            replaced(
+                shard, index=replaced(shard.index, bytes=index.stat().st_size, checksum=checksum)
+            )
+            if shard.index.name == index.name
+            else shard
+        )
         for shard in split.shards
     )
     changed = replaced(manifest, splits=(replaced(split, shards=shards),))

@@ -1,4 +1,7 @@
-"""A shard that is shortened while it is in use is an error that names it; a network file system is not mapped."""
+"""A shard that is shortened while it is in use is an error that names it.
+
+A network file system is not mapped.
+"""
 
 import gc
 import json
@@ -21,8 +24,8 @@ from loaders.dataset.split import ShardCheck, open_split
 from loaders.dataset.tables import SampleTables
 from manifests.errors import ShardError
 
-#: In a process for each case, shortens every shard after the first batch. Without a check, reading the rest ends the
-#: process with SIGBUS.
+#: In a process for each case, shortens every shard after the first batch. Without a check, reading
+#: the rest ends the process with SIGBUS.
 CODE = """
 import json, os, sys
 from pathlib import Path
@@ -59,7 +62,10 @@ for case in json.loads(sys.argv[1]):
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, fmt, python):
     cases = [
-        (str(make_dataset(fmt, mixed, name=f"{shuffle} {mmap}")), {"shuffle": shuffle, "mmap": mmap})
+        (
+            str(make_dataset(fmt, mixed, name=f"{shuffle} {mmap}")),
+            {"shuffle": shuffle, "mmap": mmap},
+        )
         for shuffle in (True, False, "buffer")
         for mmap in (True, False)
     ]
@@ -124,7 +130,10 @@ def test_files_are_read_without_mapping(tmp_path, monkeypatch):
 
 
 def open_shards(folder):
-    """Return the shards of a dataset that this process has open. Loaders of other tests have others."""
+    """Return the shards of a dataset that this process has open.
+
+    Loaders of other tests have others.
+    """
     links = []
     for handle in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
@@ -134,7 +143,13 @@ def open_shards(folder):
 
 def test_a_loader_that_is_dropped_closes_its_files(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed).resolve()
-    options = {"batch_size": 2, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 1, "mmap": False}
+    options = {
+        "batch_size": 2,
+        "transforms": "imagenet-eval",
+        "device": "cpu",
+        "num_threads": 1,
+        "mmap": False,
+    }
     loader = loaders.build(folder, shuffle=True, **options)
     next(iter(loader))
     assert open_shards(folder)
@@ -168,7 +183,9 @@ def test_a_change_of_a_shard_that_is_read(make_dataset, mixed):
         stream.write(bytes(byte ^ 1 for byte in content))
     records = Records(split, SampleTables(split), mmap=False)
     with pytest.raises(ShardError, match="the shard has changed since its sample table was made"):
-        records.images(SampleTables(split).columns(["label"], requested_by="a test")["label"][:1] * 0)
+        records.images(
+            SampleTables(split).columns(["label"], requested_by="a test")["label"][:1] * 0
+        )
 
 
 def test_every_shard_is_checked_in_turn(make_dataset, mixed, monkeypatch):
@@ -182,7 +199,9 @@ def test_every_shard_is_checked_in_turn(make_dataset, mixed, monkeypatch):
         check()
 
 
-@pytest.mark.parametrize(("number", "name"), [(0x6969, "NFS"), (0x65735546, "FUSE"), (0x0BD00BD0, "Lustre")])
+@pytest.mark.parametrize(
+    ("number", "name"), [(0x6969, "NFS"), (0x65735546, "FUSE"), (0x0BD00BD0, "Lustre")]
+)
 def test_network_file_systems(make_dataset, mixed, monkeypatch, number, name):
     folder = make_dataset("tfrecord", mixed)
     assert filesystem.network_filesystem(str(folder)) is None

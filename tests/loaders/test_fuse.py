@@ -14,11 +14,19 @@ import loaders
 from loaders.dataset.filesystem import network_filesystem
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("bindfs") is None, reason="needs bindfs (Debian: apt-get install bindfs)"),
+    pytest.mark.skipif(
+        shutil.which("bindfs") is None, reason="needs bindfs (Debian: apt-get install bindfs)"
+    ),
     pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse"),
 ]
 
-OPTIONS = {"batch_size": 4, "transforms": "imagenet-train", "device": "cpu", "num_threads": 1, "framework": "numpy"}
+OPTIONS = {
+    "batch_size": 4,
+    "transforms": "imagenet-train",
+    "device": "cpu",
+    "num_threads": 1,
+    "framework": "numpy",
+}
 
 
 @pytest.fixture
@@ -27,12 +35,20 @@ def mounted(make_dataset, mixed, tmp_path, request):
     local, mount = make_dataset(request.param, mixed), tmp_path / "mount"
     mount.mkdir()
     done = subprocess.run(
-        ["bindfs", "--no-allow-other", str(local), str(mount)], capture_output=True, text=True, timeout=300, check=False
+        ["bindfs", "--no-allow-other", str(local), str(mount)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     if done.returncode:
         pytest.skip(f"bindfs cannot mount here: {done.stderr.strip()}")
     yield local, mount
-    subprocess.run(["umount" if os.geteuid() == 0 else "fusermount", *_lazily(), str(mount)], timeout=300, check=True)
+    subprocess.run(
+        ["umount" if os.geteuid() == 0 else "fusermount", *_lazily(), str(mount)],
+        timeout=300,
+        check=True,
+    )
 
 
 def _lazily():
@@ -52,7 +68,10 @@ both_formats = pytest.mark.parametrize("mounted", ["tfrecord", "webdataset"], in
 def test_batches_over_fuse_equal_those_of_the_local_dataset(mounted, shuffle):
     local, mount = mounted
     assert network_filesystem(str(mount)) == "FUSE"
-    over_fuse, expected = batches(mount, shuffle=shuffle), batches(local, shuffle=shuffle, mmap=True)
+    over_fuse, expected = (
+        batches(mount, shuffle=shuffle),
+        batches(local, shuffle=shuffle, mmap=True),
+    )
     assert len(over_fuse) == len(expected) > 2
     for batch, other in zip(over_fuse, expected, strict=True):
         for field, other_field in zip(batch, other, strict=True):
@@ -87,7 +106,9 @@ def test_a_shard_shortened_over_fuse_is_an_error_that_names_it(mounted, shuffle,
             os.truncate(shard, 10)
         with pytest.raises(loaders.DamagedError) as caught:  # noqa: PT012
             end = time.monotonic() + 300
-            while time.monotonic() < end:  # the system does not ask for the length again for a second
+            while (
+                time.monotonic() < end
+            ):  # the system does not ask for the length again for a second
                 _forget_pages(mount)
                 list(iteration)
                 iteration = iter(loader)

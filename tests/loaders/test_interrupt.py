@@ -6,7 +6,8 @@ import signal
 import pytest
 from helpers import HELPERS
 
-#: Starts the training in a session of its own, interrupts the whole session, and reports how it ended.
+#: Starts the training in a session of its own, interrupts the whole session, and reports how it
+#: ended.
 CODE = """
 import json, os, signal, sys
 sys.path.insert(0, sys.argv[3])

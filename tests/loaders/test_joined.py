@@ -15,7 +15,10 @@ GRAY = {"ant": 20, "bee": 80, "cat": 140, "dog": 200}
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory, dataprep):
-    """Two datasets: 12 images of ant, bee and cat as TFRecord; 6 images of cat, dog and bee as WebDataset."""
+    """Two datasets: 12 images of ant, bee and cat as TFRecord.
+
+    6 images of cat, dog and bee as WebDataset.
+    """
     root = tmp_path_factory.mktemp("datasets")
     folders = []
     for name, classes, count, fmt in (
@@ -29,13 +32,23 @@ def datasets(tmp_path_factory, dataprep):
                 path.write_bytes(encode(np.full((32, 32, 3), GRAY[class_name], np.uint8), "png"))
         out = root / name
         arguments = ("--fmt", fmt, "--samples-per-shard", 5)
-        assert dataprep("convert", "--src", root / f"{name} images", "--out", out, *arguments).returncode == 0
+        assert (
+            dataprep(
+                "convert", "--src", root / f"{name} images", "--out", out, *arguments
+            ).returncode
+            == 0
+        )
         folders.append(out)
     return folders
 
 
 def build(datasets, **options):
-    defaults = {"batch_size": 3, "device": "cpu", "transforms": [{"ResizeImage": {"size": [32, 32]}}], "dtype": "uint8"}
+    defaults = {
+        "batch_size": 3,
+        "device": "cpu",
+        "transforms": [{"ResizeImage": {"size": [32, 32]}}],
+        "dtype": "uint8",
+    }
     return loaders.build(datasets, **{**defaults, "last_batch": "partial", **options})
 
 
@@ -69,14 +82,17 @@ def test_the_stored_order_is_that_of_the_list(datasets):
 def test_mix_gives_each_dataset_its_share(datasets):
     with build(datasets, mix=[1, 3], fields=("image", "label")) as loader:
         counts = Counter(name for _ in range(20) for name in read(loader))
-    # 18 samples in an epoch: 4.5 of the first dataset and 13.5 of the second, whose classes are equally frequent.
+    # 18 samples in an epoch: 4.5 of the first dataset and 13.5 of the second, whose classes are
+    # equally frequent.
     assert sum(counts.values()) == 360
     assert abs(counts["dog"] - 90) <= 20
     assert abs(counts["ant"] - 30) <= 20
 
 
 def test_a_sampler_sees_the_joined_labels(datasets):
-    with build(datasets, batch_size=4, sampler=loaders.PKSampler(2, 2), last_batch="drop") as loader:
+    with build(
+        datasets, batch_size=4, sampler=loaders.PKSampler(2, 2), last_batch="drop"
+    ) as loader:
         for _, labels in loader:
             assert len(set(labels.tolist())) == 2
             assert labels[0] == labels[1]
@@ -99,9 +115,15 @@ def test_a_checkpoint_resumes(datasets):
     with build(datasets, mix=[0.5, 0.5], fields=("index",)) as loader:
         loader.load_state_dict(state)
         assert [index.tolist() for (index,) in loader] == expected
-    with build(datasets, mix=[0.6, 0.4], fields=("index",)) as loader, pytest.raises(CallError, match="sampler="):
+    with (
+        build(datasets, mix=[0.6, 0.4], fields=("index",)) as loader,
+        pytest.raises(CallError, match="sampler="),
+    ):
         loader.load_state_dict(state)
-    with build(datasets[::-1], mix=[0.5, 0.5], fields=("index",)) as loader, pytest.raises(CallError, match="dataset="):
+    with (
+        build(datasets[::-1], mix=[0.5, 0.5], fields=("index",)) as loader,
+        pytest.raises(CallError, match="dataset="),
+    ):
         loader.load_state_dict(state)
 
 
@@ -135,6 +157,13 @@ def test_lists_that_cannot_be_joined(datasets, dataprep, tmp_path):
         build(datasets[0], mix=[1])
     source = datasets[0].parent / "first images"
     raw = tmp_path / "raw"
-    assert dataprep("convert", "--src", source, "--out", raw, "--store", "raw", "--raw-size", 32).returncode == 0
-    with pytest.raises(CallError, match=r"stores encoded images, but .* stores raw pixels of 32 x 32"):
+    assert (
+        dataprep(
+            "convert", "--src", source, "--out", raw, "--store", "raw", "--raw-size", 32
+        ).returncode
+        == 0
+    )
+    with pytest.raises(
+        CallError, match=r"stores encoded images, but .* stores raw pixels of 32 x 32"
+    ):
         build([datasets[0], raw])

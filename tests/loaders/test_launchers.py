@@ -1,6 +1,7 @@
 """Two real processes under each launcher that is installed: distinct batches, resume in an epoch, exact evaluation.
 
-The processes that a launcher starts are forks of one that has imported torch and DALI; see `helpers.warm_executable`.
+The processes that a launcher starts are forks of one that has imported torch and DALI; see
+`helpers.warm_executable`.
 """
 
 import importlib.util
@@ -48,13 +49,18 @@ def test_torch_multiprocessing(run):
     results = run("spawn")
     check(results)
     for rank, each in enumerate(results):
-        # A loader that was built before the process group would read as rank 0 of 1 in both processes.
+        # A loader that was built before the process group would read as rank 0 of 1 in both
+        # processes.
         told = (
-            f"(no launcher, so one process), but torch.distributed says rank {rank} of 2. Hint: build the loader after"
+            f"(no launcher, so one process), but torch.distributed says rank {rank} of 2. Hint:"
+            " build the loader after"
         )
         assert all(told in message for message in each["early"])
         # Seeds 0 and 1: an error on both ranks.
-        assert "the loaders of the ranks differ: seed is 0 on rank 0, but 1 on rank 1. Hint:" in each["differing"]
+        assert (
+            "the loaders of the ranks differ: seed is 0 on rank 0, but 1 on rank 1. Hint:"
+            in each["differing"]
+        )
     # A rank that reads a split alone waits for nobody.
     assert [row for batch in results[0]["alone"] for row in batch] == list(range(21))
 
@@ -65,12 +71,23 @@ def test_ddp_with_torchrun(run):
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="needs lightning")
 def test_lightning(run):
-    """Lightning saves the loader of rank 0 alone. Each rank continues with its own part of the next global batch."""
+    """Lightning saves the loader of rank 0 alone.
+
+    Each rank continues with its own part of the next global batch.
+    """
     check(run("lightning", modules=["lightning"]))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
 def test_accelerate(run):
-    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
+    options = [
+        "--multi_gpu",
+        "--num_processes",
+        "2",
+        "--num_machines",
+        "1",
+        "--main_process_port",
+        "0",
+    ]
     options += ["--mixed_precision", "no", "--dynamo_backend", "no"]
     check(run("accelerate", "-m", "accelerate.commands.launch", *options, modules=["accelerate"]))

@@ -44,7 +44,9 @@ def equal_sizes(width, height, count=10):
 )
 def test_the_estimate_equals_the_measurement(size, batch, window, measured):
     """Measured with DALI 2.4, 12 threads, a hardware load of 0.65 and float16, in MiB of the whole process."""
-    estimate = estimate_memory(equal_sizes(*size), LoadSettings(batch, IMAGE_BYTES, window)).total / MIB
+    estimate = (
+        estimate_memory(equal_sizes(*size), LoadSettings(batch, IMAGE_BYTES, window)).total / MIB
+    )
     assert estimate == pytest.approx(measured, rel=0.1)
 
 
@@ -58,14 +60,19 @@ def test_the_estimate_equals_the_measurement(size, batch, window, measured):
 def test_the_estimate_follows_threads_and_the_hardware_load(batch, threads, load, measured):
     """Measured in GiB with 3840x2160 images by `scripts/bench/large_images.py`."""
     settings = LoadSettings(batch, IMAGE_BYTES, threads=threads, hardware_load=load)
-    assert estimate_memory(equal_sizes(3840, 2160), settings).total / 2**30 == pytest.approx(measured, rel=0.1)
+    assert estimate_memory(equal_sizes(3840, 2160), settings).total / 2**30 == pytest.approx(
+        measured, rel=0.1
+    )
 
 
 @given(st.integers(1, 600), st.integers(16, 5000), st.integers(16, 5000))
 def test_larger_batches_and_images_need_more_memory(batch, width, height):
     settings = LoadSettings(batch, IMAGE_BYTES)
     least = estimate_memory(equal_sizes(width, height), settings).total
-    assert estimate_memory(equal_sizes(width, height), replace(settings, batch_size=batch + 1)).total > least
+    assert (
+        estimate_memory(equal_sizes(width, height), replace(settings, batch_size=batch + 1)).total
+        > least
+    )
     assert estimate_memory(equal_sizes(2 * width, 2 * height), settings).total > least
     assert (
         estimate_memory(equal_sizes(width, height), replace(settings, window=None)).images
@@ -101,13 +108,17 @@ def test_the_largest_batch_size_that_fits(batch, limit):
 
 
 def test_sizes_are_resized_like_the_converter_does():
-    sizes = ImageSizes(np.array([4000, 300, 100], np.int32), np.array([2000, 600, 90], np.int32)).resized(256)
+    sizes = ImageSizes(
+        np.array([4000, 300, 100], np.int32), np.array([2000, 600, 90], np.int32)
+    ).resized(256)
     assert sizes.widths.tolist() == [512, 256, 100]
     assert sizes.heights.tolist() == [256, 512, 90]
 
 
 def test_raw_pixels_need_no_decoder():
-    estimate = estimate_memory(equal_sizes(256, 256), LoadSettings(256, IMAGE_BYTES, None, encoded=False))
+    estimate = estimate_memory(
+        equal_sizes(256, 256), LoadSettings(256, IMAGE_BYTES, None, encoded=False)
+    )
     assert estimate.decoder == 0
     assert estimate.total > estimate.context
 
@@ -116,12 +127,15 @@ def test_raw_pixels_need_no_decoder():
 def test_the_estimate_for_raw_pixels_equals_the_measurement(batch_size, measured):
     """Measured on an H200, in MiB. `tests/gpu` measures it again."""
     sizes = equal_sizes(256, 256)
-    estimate = estimate_memory(sizes, default_settings(sizes, batch_size, None, encoded=False)).total / MIB
+    estimate = (
+        estimate_memory(sizes, default_settings(sizes, batch_size, None, encoded=False)).total / MIB
+    )
     assert estimate == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "threads"), [(341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)]
+    ("width", "height", "threads"),
+    [(341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)],
 )
 def test_threads_depend_on_the_image_size(width, height, threads):
     assert (

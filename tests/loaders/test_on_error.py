@@ -27,16 +27,24 @@ def folder(request, tmp_path_factory):
 
 @pytest.mark.parametrize("shuffle", [True, False, "buffer"])
 def test_the_error_names_the_image(folder, shuffle):
-    with pytest.raises(DamagedError) as caught, build(folder, shuffle=shuffle, batch_size=3, prefetch=1) as loader:
+    with (
+        pytest.raises(DamagedError) as caught,
+        build(folder, shuffle=shuffle, batch_size=3, prefetch=1) as loader,
+    ):
         list(loader)
     error = caught.value
     split = open_split(folder, "train")
     paths = [split.path(shard.file) for shard in split.shards]
     row = PER_SHARD * paths.index(error.file) + error.record
     assert row in BAD
-    key = read_table(split.path(split.shards[row // PER_SHARD].table)).to_pylist()[row % PER_SHARD]["key"]
+    key = read_table(split.path(split.shards[row // PER_SHARD].table)).to_pylist()[row % PER_SHARD][
+        "key"
+    ]
     # With a sampler, the first image that is read from a shard is compared with its checksum.
-    messages = (f"the image with the key {key!r} cannot be decoded (DALI says: ", "an image is damaged: its checksum")
+    messages = (
+        f"the image with the key {key!r} cannot be decoded (DALI says: ",
+        "an image is damaged: its checksum",
+    )
     assert error.message.startswith(messages if shuffle is True else messages[:1])
     assert error.hint.endswith('or build the loader with on_error="skip"')
 
@@ -76,7 +84,9 @@ def test_errors_say_where_an_image_is(folder):
 def test_ranks_stay_in_step(folder, on_error, last_batch):
     counts = Counter()
     for rank in range(2):
-        with build(folder, on_error=on_error, last_batch=last_batch, rank=rank, world_size=2) as loader:
+        with build(
+            folder, on_error=on_error, last_batch=last_batch, rank=rank, world_size=2
+        ) as loader:
             batches = list(loader)
             assert len(batches) == len(loader)
             if last_batch != "partial":
@@ -89,7 +99,10 @@ def test_ranks_stay_in_step(folder, on_error, last_batch):
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_a_checkpoint_resumes_to_the_same_batches(folder, on_error, request):
-    """Within the first epoch, between two, and within the second. The stops are shared between the formats."""
+    """Within the first epoch, between two, and within the second.
+
+    The stops are shared between the formats.
+    """
 
     def collect(loader, count):
         batches, states = [], {}
@@ -116,7 +129,9 @@ def test_a_checkpoint_resumes_to_the_same_batches(folder, on_error, request):
 
 
 def test_pk_batches_keep_their_identities(folder):
-    with build(folder, sampler=loaders.PKSampler(2, 2), on_error="replace", last_batch="drop") as loader:
+    with build(
+        folder, sampler=loaders.PKSampler(2, 2), on_error="replace", last_batch="drop"
+    ) as loader:
         for _ in range(3):
             for _, labels, index in loader:
                 assert not set(index.tolist()) & set(BAD)
@@ -153,20 +168,27 @@ def test_only_bad_images_are_an_error(tmp_path, on_error):
         list(loader)
 
 
-@pytest.mark.parametrize(("bad", "others"), [(1, ""), (3, "; 2 more images"), (11, "; at least 4 more images")])
+@pytest.mark.parametrize(
+    ("bad", "others"), [(1, ""), (3, "; 2 more images"), (11, "; at least 4 more images")]
+)
 def test_an_error_does_not_wait_for_all_bad_images(tmp_path, bad, others):
     """On a GPU each costs seconds, and perhaps none of a thousand can be decoded."""
     made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=range(bad))
     with pytest.raises(DamagedError) as caught, build(made, shuffle=False, batch_size=12) as loader:
         list(loader)
     assert caught.value.record == 0
-    assert caught.value.message.rpartition(")")[2] == others + (" near it cannot be decoded either" if others else "")
+    assert caught.value.message.rpartition(")")[2] == others + (
+        " near it cannot be decoded either" if others else ""
+    )
 
 
 @pytest.mark.parametrize("table", ["there", "gone"])
 @pytest.mark.parametrize(
     ("on_error", "one", "several"),
-    [("skip", "left out", "left out"), ("replace", "replaced by another sample", "replaced by other samples")],
+    [
+        ("skip", "left out", "left out"),
+        ("replace", "replaced by another sample", "replaced by other samples"),
+    ],
 )
 def test_a_warning_says_what_is_lost(tmp_path, caplog, on_error, one, several, table):
     made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=(2, 3, 9))
@@ -181,9 +203,14 @@ def test_a_warning_says_what_is_lost(tmp_path, caplog, on_error, one, several, t
         second, _, ninth = map(str, loader.errors)
     messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     if table == "gone":
-        second, ninth = (f"row {row}: {text.partition(': ')[2]}" for row, text in ((2, second), (9, ninth)))
+        second, ninth = (
+            f"row {row}: {text.partition(': ')[2]}" for row, text in ((2, second), (9, ninth))
+        )
     assert messages == [
-        f"{made}: 2 images cannot be decoded and are {several}; loader.errors lists them, the first is {second}",
+        (
+            f"{made}: 2 images cannot be decoded and are {several}; loader.errors lists them, the"
+            f" first is {second}"
+        ),
         f"{made}: an image cannot be decoded and is {one}: {ninth}",
     ]
 
@@ -204,15 +231,22 @@ def test_a_changed_shard_is_told_from_a_damaged_image(make_photos, dataprep, tmp
 
 
 def test_wrong_arguments(folder):
-    with pytest.raises(CallError, match="on_error must be one of 'raise', 'skip', 'replace', got 'ignore'"):
+    with pytest.raises(
+        CallError, match="on_error must be one of 'raise', 'skip', 'replace', got 'ignore'"
+    ):
         build(folder, on_error="ignore")
     with pytest.raises(CallError, match="cannot leave out an image"):
         build(folder, on_error="skip", shuffle="buffer")
 
 
 def _with_bad_bmp(folder, *, cut=0, width=33):
-    """Make a dataset of 4 images; the second is a BMP that lacks its last bytes, or states a wrong width."""
-    samples = [("bmp", encode(np.full((33, 33, 3), 5 * row, np.uint8), "bmp"), row % 3) for row in range(4)]
+    """Make a dataset of 4 images.
+
+    The second is a BMP that lacks its last bytes, or states a wrong width.
+    """
+    samples = [
+        ("bmp", encode(np.full((33, 33, 3), 5 * row, np.uint8), "bmp"), row % 3) for row in range(4)
+    ]
     second = samples[1][1]
     samples[1] = ("bmp", second[: len(second) - cut], 1)
     made = handmade.make_dataset(folder, "tfrecord", samples, shards=1)
@@ -227,7 +261,10 @@ def test_an_image_of_which_no_region_can_be_decoded(tmp_path):
     """DALI decodes this image whole without the padding of its rows, but no region of it."""
     made = _with_bad_bmp(tmp_path / "set", cut=30)
     crop = [{"RandomResizedCrop": {"size": 16}}]
-    with pytest.raises(DamagedError) as caught, build(made, shuffle=False, transforms=crop) as loader:
+    with (
+        pytest.raises(DamagedError) as caught,
+        build(made, shuffle=False, transforms=crop) as loader,
+    ):
         list(loader)
     assert caught.value.record == 1
     with build(made, shuffle=False, on_error="skip", transforms=crop) as loader:
@@ -251,7 +288,10 @@ def test_too_little_memory_is_one_line(tmp_path, monkeypatch, on_error):
     monkeypatch.setattr("loaders.dali.find_bad.MAX_PIXELS", 2**60)
     made = _with_bad_bmp(tmp_path / "set", width=822083683)
     message = "not enough memory to decode a batch"
-    with pytest.raises(DecodeMemoryError, match=message), build(made, shuffle=False, on_error=on_error) as loader:
+    with (
+        pytest.raises(DecodeMemoryError, match=message),
+        build(made, shuffle=False, on_error=on_error) as loader,
+    ):
         list(loader)
 
 

@@ -35,12 +35,21 @@ def datasets(sources, tmp_path_factory):
     for kind, source in sources.items():
         for fmt in ("tfrecord", "webdataset"):
             made[kind, fmt] = str(out / f"{kind}-{fmt}")
-            convert_dataset(read_source(str(source)), made[kind, fmt], Options(fmt=fmt, shard_samples=3))
+            convert_dataset(
+                read_source(str(source)), made[kind, fmt], Options(fmt=fmt, shard_samples=3)
+            )
     return made
 
 
 def build(dataset, fields, order, transforms=RAW, **kwargs):
-    options = {"batch_size": 2, "device": "cpu", "dtype": "float32", "last_batch": "partial", **ORDERS[order], **kwargs}
+    options = {
+        "batch_size": 2,
+        "device": "cpu",
+        "dtype": "float32",
+        "last_batch": "partial",
+        **ORDERS[order],
+        **kwargs,
+    }
     return loaders.build(dataset, fields=fields, transforms=transforms, **options)
 
 
@@ -63,7 +72,9 @@ def test_masks_and_depth_maps(datasets, kind, fmt, order):
             for second, name in zip(seconds, names, strict=True):
                 number = int(name.split("/")[1].split(".")[0])
                 expected = resized(given[number], 96, 112)
-                assert (second.numpy() == expected).mean() > 0.95  # centers between two pixels may take the other one
+                assert (
+                    second.numpy() == expected
+                ).mean() > 0.95  # centers between two pixels may take the other one
                 seen.append(number)
     assert sorted(seen) == [0, 1, 2, 3, 4]
 
@@ -73,11 +84,19 @@ def test_masks_and_depth_maps(datasets, kind, fmt, order):
 def test_boxes(datasets, fmt, order):
     fields = ("image", "boxes", "box_labels", "box_counts", "image_id")
     seen = []
-    with build(datasets["boxes", fmt], fields, order, [*RAW, {"RandomHorizontalFlip": {"p": 1.0}}]) as loader:
+    with build(
+        datasets["boxes", fmt], fields, order, [*RAW, {"RandomHorizontalFlip": {"p": 1.0}}]
+    ) as loader:
         assert list(loader.classes) == ["person", "bicycle", "train"]
         for _, boxes, labels, counts, ids in loader:
-            assert (boxes.dtype, labels.dtype, counts.dtype) == (torch.float32, torch.int64, torch.int64)
-            for number, (corners, classes, count) in enumerate(zip(boxes, labels, counts, strict=True)):
+            assert (boxes.dtype, labels.dtype, counts.dtype) == (
+                torch.float32,
+                torch.int64,
+                torch.int64,
+            )
+            for number, (corners, classes, count) in enumerate(
+                zip(boxes, labels, counts, strict=True)
+            ):
                 picture = int(ids[number]) - 1000
                 given, (height, width) = annotated.boxes()[picture], annotated.SIZES[picture]
                 expected = given * ([112 / width, 96 / height] * 2)
@@ -93,13 +112,20 @@ def test_boxes(datasets, fmt, order):
 
 def test_masks_with_other_numbers_of_classes_are_not_joined(sources, tmp_path):
     made = {}
-    for name, classes in {"first": ("sky", "cat"), "longer": ("sky", "cat", "dog"), "other": ("sky", "dog")}.items():
+    for name, classes in {
+        "first": ("sky", "cat"),
+        "longer": ("sky", "cat", "dog"),
+        "other": ("sky", "dog"),
+    }.items():
         source = read_source(str(sources["mask"]), SourceOptions(classes=classes))
         made[name] = str(tmp_path / name)
         convert_dataset(source, made[name], Options())
     with build([made["first"], made["longer"]], ("mask",), "planned") as loader:
         assert loader.classes == ("sky", "cat", "dog")
-    with pytest.raises(CallError, match=r"the value 1 in the masks of .*other is the class dog, but .*first it is cat"):
+    with pytest.raises(
+        CallError,
+        match=r"the value 1 in the masks of .*other is the class dog, but .*first it is cat",
+    ):
         build([made["first"], made["other"]], ("mask",), "planned")
 
 
@@ -137,10 +163,19 @@ def test_a_resumed_loader_returns_the_same(datasets, kind):
 
 
 def test_words_are_refused_by_name(datasets):
-    with pytest.raises(CallError, match=r"transforms\[1\]: RandomRotation\(degrees=10\) cannot keep boxes right"):
-        build(datasets["boxes", "tfrecord"], ("image", "boxes"), "stored", [*RAW, {"RandomRotation": {"degrees": 10}}])
+    with pytest.raises(
+        CallError, match=r"transforms\[1\]: RandomRotation\(degrees=10\) cannot keep boxes right"
+    ):
+        build(
+            datasets["boxes", "tfrecord"],
+            ("image", "boxes"),
+            "stored",
+            [*RAW, {"RandomRotation": {"degrees": 10}}],
+        )
     rand = [*RAW, "RandAugment"]
-    with pytest.raises(CallError, match=r"transforms\[1\]: RandAugment\(\) cannot keep masks right"):
+    with pytest.raises(
+        CallError, match=r"transforms\[1\]: RandAugment\(\) cannot keep masks right"
+    ):
         build(datasets["mask", "tfrecord"], ("image", "mask"), "stored", rand)
     # Without the field, any transform may be used.
     build(datasets["mask", "tfrecord"], ("image",), "stored", rand).close()
@@ -153,7 +188,11 @@ def test_a_dataset_of_another_type_has_no_such_field(datasets):
         build(datasets["depth", "tfrecord"], ("image", "boxes"), "stored")
 
 
-STORED = {"downscale": {"downscale": Downscale(shorter=72)}, "crop": {"raw": Raw(72)}, "pad": {"raw": Raw(72, "pad")}}
+STORED = {
+    "downscale": {"downscale": Downscale(shorter=72)},
+    "crop": {"raw": Raw(72)},
+    "pad": {"raw": Raw(72, "pad")},
+}
 
 
 @pytest.mark.parametrize("how", STORED)
@@ -161,7 +200,9 @@ STORED = {"downscale": {"downscale": Downscale(shorter=72)}, "crop": {"raw": Raw
 def test_resized_datasets(sources, kind, how, tmp_path):
     """The labels of stored images that were resized are those that the loader makes of the whole images."""
     out = str(tmp_path / "out")
-    convert_dataset(read_source(str(sources[kind])), out, Options(shard_samples=3, shuffle=False, **STORED[how]))
+    convert_dataset(
+        read_source(str(sources[kind])), out, Options(shard_samples=3, shuffle=False, **STORED[how])
+    )
     fields = ("image", *({"boxes": ("boxes", "box_counts")}.get(kind, (kind,))), "source")
     with build(out, fields, "stored", [{"CenterCrop": {"size": 72}}], batch_size=1) as loader:
         assert loader.samples == 5
@@ -171,9 +212,14 @@ def test_resized_datasets(sources, kind, how, tmp_path):
             scale, offset = placed(height, width, how)
             if kind == "boxes":
                 boxes, counts = values
-                expected = annotated.boxes()[number] * ([scale[1], scale[0]] * 2) + [offset[1], offset[0]] * 2
+                expected = (
+                    annotated.boxes()[number] * ([scale[1], scale[0]] * 2)
+                    + [offset[1], offset[0]] * 2
+                )
                 expected = expected.clip(0, 72)
-                expected = expected[(expected[:, 2] - expected[:, 0] >= 1) & (expected[:, 3] - expected[:, 1] >= 1)]
+                expected = expected[
+                    (expected[:, 2] - expected[:, 0] >= 1) & (expected[:, 3] - expected[:, 1] >= 1)
+                ]
                 assert counts.item() == len(expected)
                 np.testing.assert_allclose(boxes[0], expected, atol=0.01)
                 continue
@@ -195,10 +241,14 @@ def placed(height, width, how):
     """Return scale and offset, height before width, from the source image to 72 x 72 pixels."""
     if how == "downscale":
         sides = [round(side * 72 / min(height, width)) for side in (height, width)]
-        return (sides[0] / height, sides[1] / width), tuple(-round((side - 72) / 2) for side in sides)
+        return (sides[0] / height, sides[1] / width), tuple(
+            -round((side - 72) / 2) for side in sides
+        )
     if how == "crop":
         scale = 72 / min(height, width)
-        return (scale, scale), tuple(-(side - min(height, width)) / 2 * scale for side in (height, width))
+        return (scale, scale), tuple(
+            -(side - min(height, width)) / 2 * scale for side in (height, width)
+        )
     sides = [max(1, round(side * 72 / max(height, width))) for side in (height, width)]
     return (sides[0] / height, sides[1] / width), tuple((72 - side) // 2 for side in sides)
 
@@ -231,7 +281,9 @@ def test_a_mask_that_cannot_be_decoded_is_found(datasets, order, tmp_path):
         file.seek(table[1]["mask_offset"] + 60)
         file.write(bytes(range(256)))
     with (
-        pytest.raises(DamagedError, match=r"cannot be decoded \(DALI says: its mask: |an image is damaged"),
+        pytest.raises(
+            DamagedError, match=r"cannot be decoded \(DALI says: its mask: |an image is damaged"
+        ),
         build(folder, ("image", "mask"), order) as loader,
     ):
         list(loader)

@@ -32,23 +32,44 @@ def test_explicit_ranks_override_the_environment():
     assert find_ranks(1, 3, {"RANK": "0", "WORLD_SIZE": "2"}) == Ranks(1, 3)
 
 
-#: What each launcher sets in a process, as its documentation or source says, with the ranks. One row of the table in
-#: docs/distributed.md for each.
+#: What each launcher sets in a process, as its documentation or source says, with the ranks. One
+#: row of the table in docs/distributed.md for each.
 LAUNCHED = {
     "none": ({}, Ranks(0, 1)),
-    "torchrun": ({"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, Ranks(2, 4)),
-    "accelerate": ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, Ranks(1, 2)),
-    "Lightning": ({"LOCAL_RANK": "3", "WORLD_SIZE": "8", "NODE_RANK": "0", "MASTER_PORT": "1"}, Ranks(3, 8)),
+    "torchrun": (
+        {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
+        Ranks(2, 4),
+    ),
+    "accelerate": (
+        {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+        Ranks(1, 2),
+    ),
+    "Lightning": (
+        {"LOCAL_RANK": "3", "WORLD_SIZE": "8", "NODE_RANK": "0", "MASTER_PORT": "1"},
+        Ranks(3, 8),
+    ),
     "Slurm": (
-        {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"},
+        {
+            "SLURM_PROCID": "5",
+            "SLURM_STEP_NUM_TASKS": "8",
+            "SLURM_NTASKS": "8",
+            "SLURM_LOCALID": "1",
+        },
         Ranks(5, 8),
     ),
     "Open MPI": (
-        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+        {
+            "OMPI_COMM_WORLD_RANK": "1",
+            "OMPI_COMM_WORLD_SIZE": "2",
+            "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        },
         Ranks(1, 2),
     ),
     "MPICH, Intel MPI": ({"PMI_RANK": "6", "PMI_SIZE": "8", "MPI_LOCALRANKID": "2"}, Ranks(6, 8)),
-    "Paddle": ({"PADDLE_TRAINER_ID": "3", "PADDLE_TRAINERS_NUM": "4", "PADDLE_RANK_IN_NODE": "3"}, Ranks(3, 4)),
+    "Paddle": (
+        {"PADDLE_TRAINER_ID": "3", "PADDLE_TRAINERS_NUM": "4", "PADDLE_RANK_IN_NODE": "3"},
+        Ranks(3, 4),
+    ),
 }
 
 
@@ -59,7 +80,9 @@ def test_ranks_from_launchers(environment, expected):
 
 def test_the_guide_lists_every_launcher():
     guide = (ROOT / "docs" / "distributed.md").read_text()
-    names = {line.split("|")[1].strip().strip("`") for line in guide.splitlines() if line.startswith("|")}
+    names = {
+        line.split("|")[1].strip().strip("`") for line in guide.splitlines() if line.startswith("|")
+    }
     # Two are known by their process group: torch.multiprocessing and JAX.
     assert names >= {*LAUNCHED, "torch.multiprocessing", "JAX"}
 
@@ -69,7 +92,8 @@ def test_the_guide_lists_every_launcher():
     [
         # A batch script without srun is one process.
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, Ranks(0, 1)),
-        # mpirun starts its daemons with srun, so their processes also have the daemon's Slurm variables.
+        # mpirun starts its daemons with srun, so their processes also have the daemon's Slurm
+        # variables.
         (
             {
                 "SLURM_PROCID": "1",
@@ -81,7 +105,13 @@ def test_the_guide_lists_every_launcher():
         ),
         # torchrun in each task of a Slurm job.
         (
-            {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1"},
+            {
+                "SLURM_PROCID": "1",
+                "SLURM_STEP_NUM_TASKS": "2",
+                "RANK": "9",
+                "WORLD_SIZE": "16",
+                "LOCAL_RANK": "1",
+            },
             Ranks(9, 16),
         ),
         ({"WORLD_SIZE": "8", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8"}, Ranks(5, 8)),
@@ -109,8 +139,9 @@ def test_ranks_of_nested_and_partial_environments(environment, expected):
 )
 def test_a_rank_that_cannot_be_told(environment, values):
     message = (
-        f"the environment has {values}, so there are several processes, but it does not tell the rank of this one. "
-        "Hint: initialize the process group before loaders.build(), start with torchrun, or pass rank= and world_size="
+        f"the environment has {values}, so there are several processes, but it does not tell the"
+        " rank of this one. Hint: initialize the process group before loaders.build(), start with"
+        " torchrun, or pass rank= and world_size="
     )
     with pytest.raises(CallError) as caught:
         find_ranks(None, None, environment)
@@ -134,13 +165,34 @@ def test_local_rank_from_launchers():
         # torch.multiprocessing: all ranks are on this machine. With GPUs, no more than there are.
         (Ranks(0, 8, "torch.distributed"), 0, {}, 4),
         (Ranks(0, 64, "torch.distributed"), 8, {}, 4),
-        # Slurm, by the cores of a task, by a restriction of this task, and by the tasks of this machine.
+        # Slurm, by the cores of a task, by a restriction of this task, and by the tasks of this
+        # machine.
         (Ranks(0, 8), 0, {"SLURM_PROCID": "0", "SLURM_CPUS_PER_TASK": "6"}, 6),
         (Ranks(0, 8), 0, {"SLURM_PROCID": "0", "SLURM_CPUS_ON_NODE": "64"}, 32),
-        (Ranks(0, 8), 0, {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),2", "SLURM_NODEID": "1"}, 8),
-        (Ranks(8, 10), 0, {"SLURM_PROCID": "8", "SLURM_STEP_TASKS_PER_NODE": "4(x2),2", "SLURM_NODEID": "2"}, 16),
+        (
+            Ranks(0, 8),
+            0,
+            {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),2", "SLURM_NODEID": "1"},
+            8,
+        ),
+        (
+            Ranks(8, 10),
+            0,
+            {"SLURM_PROCID": "8", "SLURM_STEP_TASKS_PER_NODE": "4(x2),2", "SLURM_NODEID": "2"},
+            16,
+        ),
         # torchrun in a Slurm task.
-        (Ranks(0, 8), 0, {"RANK": "0", "LOCAL_WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_CPUS_PER_TASK": "32"}, 4),
+        (
+            Ranks(0, 8),
+            0,
+            {
+                "RANK": "0",
+                "LOCAL_WORLD_SIZE": "8",
+                "SLURM_PROCID": "0",
+                "SLURM_CPUS_PER_TASK": "32",
+            },
+            4,
+        ),
     ],
 )
 def test_cores_of_a_process(monkeypatch, ranks, gpus, environment, cores):
@@ -151,11 +203,17 @@ def test_cores_of_a_process(monkeypatch, ranks, gpus, environment, cores):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: find_ranks(0, None), "rank is given without world_size. Hint: pass both or neither"),
+        (
+            lambda: find_ranks(0, None),
+            "rank is given without world_size. Hint: pass both or neither",
+        ),
         (lambda: find_ranks(2, 2), "rank must be from 0 to 1 \\(world_size - 1\\), got 2"),
         (lambda: find_ranks("0", "2"), "rank must be an integer, got '0'"),
         (lambda: find_ranks(0, 0), "world_size must be at least 1"),
-        (lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}), "RANK is 'x', which is not an integer"),
+        (
+            lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}),
+            "RANK is 'x', which is not an integer",
+        ),
     ],
 )
 def test_wrong_ranks(call, message):
@@ -171,18 +229,26 @@ def test_the_shares_of_all_ranks_add_up_to_all_samples(samples, world, completed
     assert max(shares) <= Ranks(0, world).largest_share(samples)
 
 
-@pytest.mark.parametrize(("fmt", "world"), [("tfrecord", 1), ("webdataset", 2), ("tfrecord", 5), ("webdataset", 23)])
+@pytest.mark.parametrize(
+    ("fmt", "world"), [("tfrecord", 1), ("webdataset", 2), ("tfrecord", 5), ("webdataset", 23)]
+)
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_evaluation_on_several_ranks_returns_each_sample_once(make_dataset, mixed, fmt, world, shuffle):
+def test_evaluation_on_several_ranks_returns_each_sample_once(
+    make_dataset, mixed, fmt, world, shuffle
+):
     folder = make_dataset(fmt, mixed)
     ranks = [
-        build(folder, rank=rank, world_size=world, last_batch="partial", shuffle=shuffle, batch_size=3)
+        build(
+            folder, rank=rank, world_size=world, last_batch="partial", shuffle=shuffle, batch_size=3
+        )
         for rank in range(world)
     ]
     for _ in range(3):
         epoch = [[labels.tolist() for _, labels in loader] for loader in ranks]
         assert len({len(batches) for batches in epoch}) == 1
-        assert sorted(label for batches in epoch for labels in batches for label in labels) == list(range(23))
+        assert sorted(label for batches in epoch for labels in batches for label in labels) == list(
+            range(23)
+        )
 
 
 def test_a_rank_may_end_with_an_empty_batch(make_dataset, mixed):
@@ -190,20 +256,31 @@ def test_a_rank_may_end_with_an_empty_batch(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     sizes = []
     for rank in range(2):
-        loader = build(folder, rank=rank, world_size=2, last_batch="partial", shuffle=False, batch_size=11)
+        loader = build(
+            folder, rank=rank, world_size=2, last_batch="partial", shuffle=False, batch_size=11
+        )
         sizes.append([(tuple(images.shape), len(labels)) for images, labels in loader])
-    assert sizes == [[((11, 3, 32, 32), 11), ((0, 3, 32, 32), 0)], [((11, 3, 32, 32), 11), ((1, 3, 32, 32), 1)]]
+    assert sizes == [
+        [((11, 3, 32, 32), 11), ((0, 3, 32, 32), 0)],
+        [((11, 3, 32, 32), 11), ((1, 3, 32, 32), 1)],
+    ]
 
 
 @FORMATS
 @pytest.mark.parametrize("world", [2, 3])
-def test_training_returns_the_same_number_of_full_batches_on_every_rank(make_dataset, mixed, fmt, world):
+def test_training_returns_the_same_number_of_full_batches_on_every_rank(
+    make_dataset, mixed, fmt, world
+):
     folder = make_dataset(fmt, mixed)
     ranks = [build(folder, rank=rank, world_size=world, batch_size=3) for rank in range(world)]
     seen: Counter[int] = Counter()
     for _ in range(4):
         epoch = [[labels.tolist() for _, labels in loader] for loader in ranks]
-        assert {len(batches) for batches in epoch} == {23 // world // 3} == {len(loader) for loader in ranks}
+        assert (
+            {len(batches) for batches in epoch}
+            == {23 // world // 3}
+            == {len(loader) for loader in ranks}
+        )
         assert all(len(labels) == 3 for batches in epoch for labels in batches)
         read = [label for batches in epoch for labels in batches for label in labels]
         assert len(set(read)) == len(read)
@@ -214,7 +291,10 @@ def test_training_returns_the_same_number_of_full_batches_on_every_rank(make_dat
 def test_ranks_draw_different_augmentations(make_dataset):
     noise = np.random.default_rng(0).integers(0, 255, (80, 80, 3), np.uint8)
     folder = make_dataset("tfrecord", [("png", encode(noise, "png"), 0)] * 8, shards=1)
-    first, second = (next(iter(build(folder, rank=rank, world_size=2, transforms=small.TRAIN)))[0] for rank in range(2))
+    first, second = (
+        next(iter(build(folder, rank=rank, world_size=2, transforms=small.TRAIN)))[0]
+        for rank in range(2)
+    )
     assert not torch.equal(first, second)
 
 
@@ -225,14 +305,18 @@ def test_more_ranks_than_samples(make_dataset, mixed):
 
 
 def test_a_batch_larger_than_the_share_of_a_rank(make_dataset, mixed):
-    with pytest.raises(CallError, match=r"batch_size=4, but a rank reads only 3 of the 7 samples of split 'train'"):
+    with pytest.raises(
+        CallError, match=r"batch_size=4, but a rank reads only 3 of the 7 samples of split 'train'"
+    ):
         build(make_dataset("tfrecord", mixed[:7], shards=1), rank=0, world_size=2)
 
 
 def test_a_process_group_of_two(make_dataset, mixed, tmp_path):
     """Two processes find their ranks through torch.distributed and gather the labels that they read."""
     folder = make_dataset("webdataset", mixed)
-    found = json.loads(output_of_forks([HELPERS / "gather_labels.py", folder], 2).strip().splitlines()[-1])
+    found = json.loads(
+        output_of_forks([HELPERS / "gather_labels.py", folder], 2).strip().splitlines()[-1]
+    )
     assert found["world"] == 2
     assert sorted(found["labels"]) == list(range(23))
     assert len(set(found["batches"])) == 1
@@ -247,5 +331,7 @@ def test_a_library_that_another_thread_is_importing_is_waited_for(tmp_path):
         "while 'slow' not in sys.modules: time.sleep(0.001)\n"
         "print(imported('slow').ready, imported('another'))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True
+    )
     assert done.stdout == "True None\n"

@@ -30,7 +30,18 @@ def raw(tmp_path_factory, dataprep):
     made = {}
     for fmt in ("tfrecord", "webdataset"):
         made[fmt] = folder / fmt
-        arguments = ("--fmt", fmt, "--out", made[fmt], "--store", "raw", "--raw-size", 64, "--samples-per-shard", 6)
+        arguments = (
+            "--fmt",
+            fmt,
+            "--out",
+            made[fmt],
+            "--store",
+            "raw",
+            "--raw-size",
+            64,
+            "--samples-per-shard",
+            6,
+        )
         done = dataprep("convert", "--src", folder / "src", *arguments)
         assert done.returncode == 0, done.stderr
     return made
@@ -43,13 +54,21 @@ def stored_pixels(folder):
     for shard in split.shards:
         data = (folder / shard.name).read_bytes()
         table = read_table(split.path(shard.table))
-        for offset, size in zip(table["offset"].to_pylist(), table["size"].to_pylist(), strict=True):
+        for offset, size in zip(
+            table["offset"].to_pylist(), table["size"].to_pylist(), strict=True
+        ):
             rows.append(np.frombuffer(data[offset : offset + size], np.uint8).reshape(64, 64, 3))
     return rows
 
 
 def build(folder, **options):
-    defaults = {"batch_size": 5, "device": "cpu", "num_threads": 2, "dtype": "uint8", "layout": "NHWC"}
+    defaults = {
+        "batch_size": 5,
+        "device": "cpu",
+        "num_threads": 2,
+        "dtype": "uint8",
+        "layout": "NHWC",
+    }
     return loaders.build(folder, **{**defaults, **options})
 
 
@@ -93,11 +112,18 @@ def test_training_shuffles_the_whole_split_by_default(raw, fmt):
 def test_shuffle_of_a_config_is_kept(raw, shuffle, tmp_path):
     part = {
         "dataset": {"transform_ops": [{"ResizeImage": {"size": [32, 32]}}]},
-        "sampler": {"name": "DistributedBatchSampler", "batch_size": 4, "drop_last": False, "shuffle": shuffle},
+        "sampler": {
+            "name": "DistributedBatchSampler",
+            "batch_size": 4,
+            "drop_last": False,
+            "shuffle": shuffle,
+        },
     }
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({"DataLoader": {"Train": part}}))
-    assert ("ShuffledSampler" in build(raw["tfrecord"], transforms=str(config)).explain()) == shuffle
+    assert (
+        "ShuffledSampler" in build(raw["tfrecord"], transforms=str(config)).explain()
+    ) == shuffle
 
 
 @FORMATS
@@ -139,8 +165,17 @@ def test_random_crops_equal_those_of_encoded_images(raw, dataprep, tmp_path):
 
 def test_an_error_about_too_few_samples_names_the_arguments(raw):
     with pytest.raises(CallError) as caught:
-        build(raw["tfrecord"], split="train", transforms=AS_STORED, batch_size=11, rank=0, world_size=2)
-    assert str(caught.value).startswith("batch_size=11, but a rank reads only 10 of the 20 samples of split 'train'")
+        build(
+            raw["tfrecord"],
+            split="train",
+            transforms=AS_STORED,
+            batch_size=11,
+            rank=0,
+            world_size=2,
+        )
+    assert str(caught.value).startswith(
+        "batch_size=11, but a rank reads only 10 of the 20 samples of split 'train'"
+    )
 
 
 def test_explain_shows_that_nothing_is_decoded(raw):
@@ -161,5 +196,7 @@ def test_an_image_of_another_length(raw, tmp_path):
         table = table.set_column(table.column_names.index("size"), "size", sizes)
         table = table.set_column(table.column_names.index("crc32c"), "crc32c", crcs)
         pq.write_table(table, split.path(shard.table))
-    with pytest.raises(DamagedError, match=r"record 0: the image with the key .* cannot be decoded"):
+    with pytest.raises(
+        DamagedError, match=r"record 0: the image with the key .* cannot be decoded"
+    ):
         next(iter(build(folder, transforms=AS_STORED, sampler=loaders.ShuffledSampler())))

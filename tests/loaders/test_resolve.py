@@ -67,7 +67,9 @@ def test_resolved_options_contain_no_none(folder):
 
 
 def test_the_loader_shows_its_options(folder):
-    with loaders.build(folder, batch_size=np.int16(4), transforms="imagenet-eval", device="cpu", seed=5) as loader:
+    with loaders.build(
+        folder, batch_size=np.int16(4), transforms="imagenet-eval", device="cpu", seed=5
+    ) as loader:
         assert loader.options == resolve(folder, seed=5)
         assert type(loader.options.batch_size) is int
         assert loader.samples == 23
@@ -79,7 +81,12 @@ def test_the_loader_shows_its_options(folder):
 
 def test_defaults_for_training(folder):
     options = resolve(folder)
-    assert (options.shuffle, options.last_batch, options.prefetch, options.memory_limit) == (True, "drop", 2, math.inf)
+    assert (options.shuffle, options.last_batch, options.prefetch, options.memory_limit) == (
+        True,
+        "drop",
+        2,
+        math.inf,
+    )
     assert options.device == Device("cpu")
     assert options.ranks == Ranks(0, 1)
 
@@ -92,7 +99,10 @@ def test_defaults_for_evaluation(make_dataset, mixed):
 def test_arguments_override_the_config_and_the_config_overrides_defaults(folder, tmp_path):
     config = tmp_path / "config.yaml"
     sampler = {"name": "BatchSampler", "batch_size": 6, "drop_last": False, "shuffle": False}
-    section = {"dataset": {"transform_ops": [{"ResizeImage": {"size": [32, 32]}}]}, "sampler": sampler}
+    section = {
+        "dataset": {"transform_ops": [{"ResizeImage": {"size": [32, 32]}}]},
+        "sampler": sampler,
+    }
     config.write_text(yaml.safe_dump({"DataLoader": {"Train": section}}))
     options = resolve(folder, transforms=config, batch_size=None)
     assert (options.batch_size, options.last_batch, options.shuffle) == (6, "partial", False)
@@ -103,7 +113,10 @@ def test_arguments_override_the_config_and_the_config_overrides_defaults(folder,
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ("4 apples", r"memory_limit='4 apples' is not a size in bytes\. Hint: pass for example \"4GiB\""),
+        (
+            "4 apples",
+            r"memory_limit='4 apples' is not a size in bytes\. Hint: pass for example \"4GiB\"",
+        ),
         ("0GiB", "memory_limit must be an integer of at least 1, got 0"),
         (-1, "memory_limit must be an integer of at least 1, got -1"),
         ("9999999TiB", "memory_limit must be at most 1152921504606846976, got "),
@@ -154,21 +167,28 @@ def test_several_ranks_use_the_gpu_of_their_local_rank(folder, monkeypatch):
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_gpu_that_does_not_exist(folder):
-    message = r"device_id=2, but this machine has 2 GPUs, numbered from 0\. Hint: choose 0 to 1, or remove device_id"
+    message = (
+        r"device_id=2, but this machine has 2 GPUs, numbered from 0\. Hint: choose 0 to 1, or"
+        r" remove device_id"
+    )
     with pytest.raises(loaders.CallError, match=message):
         resolve(folder, device="gpu", device_id=2)
 
 
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize(
-    ("limit", "expected"), [("4GiB", 4 * 2**30), ("5000 MB", 5_000_000_000), ("4.5GiB", 9 * 2**29), (10**10, 10**10)]
+    ("limit", "expected"),
+    [("4GiB", 4 * 2**30), ("5000 MB", 5_000_000_000), ("4.5GiB", 9 * 2**29), (10**10, 10**10)],
 )
 def test_memory_limits(folder, limit, expected):
     assert resolve(folder, device="gpu", memory_limit=limit).memory_limit == expected
 
 
 def test_a_memory_limit_on_the_cpu(folder):
-    message = 'memory_limit limits GPU memory, but the device is "cpu". Hint: remove memory_limit, or set device="gpu"'
+    message = (
+        'memory_limit limits GPU memory, but the device is "cpu". Hint: remove memory_limit, or set'
+        ' device="gpu"'
+    )
     for device in ("cpu", "auto"):
         with pytest.raises(loaders.CallError, match=message):
             resolve(folder, device=device, memory_limit="4GiB")
@@ -179,9 +199,14 @@ def test_the_open_loaders_of_a_process_share_the_limit(folder, monkeypatch):
     reservations = Reservations()
     monkeypatch.setattr("loaders.memory_limit.RESERVATIONS", reservations)
     loader, elsewhere = Referable(), Referable()
-    reservations.add(loader, 1, MemoryEstimate(context=2**30, decoder=2**31, images=0, finished_batches=2**30))
+    reservations.add(
+        loader, 1, MemoryEstimate(context=2**30, decoder=2**31, images=0, finished_batches=2**30)
+    )
     reservations.add(elsewhere, 0, MemoryEstimate(0, 2**40, 0, 0))
-    message = r"memory_limit is 3\.50 GiB, .* and the other open loaders of this process take 3\.00 GiB\. Hint: close"
+    message = (
+        r"memory_limit is 3\.50 GiB, .* and the other open loaders of this process take 3\.00 GiB\."
+        r" Hint: close"
+    )
     with pytest.raises(loaders.CallError, match=message):
         resolve(folder, device="gpu", memory_limit="3.5GiB")
     assert resolve(folder, device="gpu", memory_limit="9GiB").memory_limit == 9 * 2**30
@@ -205,7 +230,10 @@ def test_bfloat16_counts_the_float32_batches_of_dali(folder):
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_memory_limit_that_the_estimate_exceeds(folder):
-    message = r"memory_limit is 0\.50 GiB, but batches of 4 take an estimated 0\.\d\d GiB of GPU memory\. Hint: raise"
+    message = (
+        r"memory_limit is 0\.50 GiB, but batches of 4 take an estimated 0\.\d\d GiB of GPU memory\."
+        r" Hint: raise"
+    )
     with pytest.raises(loaders.CallError, match=message):
         resolve(folder, device="gpu", memory_limit="0.5GiB")
     assert resolve(folder, device="gpu", memory_limit="4GiB").memory_limit == 4 * 2**30
@@ -222,12 +250,20 @@ def test_a_memory_limit_needs_the_image_sizes(folder):
 
 def test_transforms_are_fused_once_per_build(folder, monkeypatch):
     calls = []
-    fuse_module = sys.modules["loaders.transforms.fuse"]  # the package has the function under this name
-    monkeypatch.setattr(fuse_module, "fuse", lambda operations: calls.append(operations) or fuse(operations))
+    fuse_module = sys.modules[
+        "loaders.transforms.fuse"
+    ]  # the package has the function under this name
+    monkeypatch.setattr(
+        fuse_module, "fuse", lambda operations: calls.append(operations) or fuse(operations)
+    )
     with loaders.build(folder, batch_size=4, transforms="imagenet-train", device="cpu") as loader:
         loader.explain()
         next(iter(loader))
     assert len(calls) == 1
     # No other module could call it.
-    holders = [name for name, module in sys.modules.items() if name.startswith("loaders") and hasattr(module, "fuse")]
+    holders = [
+        name
+        for name, module in sys.modules.items()
+        if name.startswith("loaders") and hasattr(module, "fuse")
+    ]
     assert set(holders) <= {"loaders.transforms", "loaders.transforms.fuse"}

@@ -1,4 +1,7 @@
-"""A restart that fails reports its cause and leaves the loader usable; so do fork, chdir and Ctrl-C."""
+"""A restart that fails reports its cause and leaves the loader usable.
+
+So do fork, chdir and Ctrl-C.
+"""
 
 import os
 import signal
@@ -45,7 +48,9 @@ def test_an_index_that_is_missing_for_a_moment(make_dataset, mixed):
     assert labels_of(loader) == epochs[1]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("CUDA: out of memory"), KeyboardInterrupt(), MemoryError()])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("CUDA: out of memory"), KeyboardInterrupt(), MemoryError()]
+)
 def test_a_pipeline_that_cannot_be_started(make_dataset, mixed, monkeypatch, error):
     """As with a full GPU, or Ctrl-C while an epoch that was left is begun again."""
     folder = make_dataset("tfrecord", mixed)
@@ -140,7 +145,9 @@ def test_ctrl_c_while_a_pipeline_is_destroyed(make_dataset, mixed, monkeypatch):
         destroy(pipeline)
 
     monkeypatch.setattr(nvidia.dali.Pipeline, "_shutdown", interrupted)
-    monkeypatch.setattr(sys, "unraisablehook", lambda raised: pytest.fail(f"ignored: {raised.exc_value!r}"))
+    monkeypatch.setattr(
+        sys, "unraisablehook", lambda raised: pytest.fail(f"ignored: {raised.exc_value!r}")
+    )
     with pytest.raises(KeyboardInterrupt):
         labels_of(loader)
     assert labels_of(loader) == epochs[1]
@@ -174,12 +181,18 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(list(iteration)))
 def test_a_forked_child_gets_an_error(make_dataset, mixed, shuffle, python):
     done = python.run("-c", FORKED, make_dataset("tfrecord", mixed), str(shuffle))
     assert (done.returncode, done.stderr) == (0, "")
-    message = "this loader was built in another process, and DALI's threads do not exist in a forked one. Hint: build"
-    assert [line.startswith(message) for line in done.stdout.splitlines()] == [True] * 4 + [False] * 2
+    message = (
+        "this loader was built in another process, and DALI's threads do not exist in a forked one."
+        " Hint: build"
+    )
+    assert [line.startswith(message) for line in done.stdout.splitlines()] == [True] * 4 + [
+        False
+    ] * 2
     assert done.stdout.splitlines()[4:] == ["0", "3 4"]
 
 
-#: Interrupts itself with SIGINT at a random moment, then reports how it ended. Exits as an uncaught Ctrl-C does.
+#: Interrupts itself with SIGINT at a random moment, then reports how it ended. Exits as an uncaught
+#: Ctrl-C does.
 INTERRUPTED = """
 import os, signal, sys, threading, time, loaders
 loader = loaders.build(sys.argv[1], batch_size=2, transforms="imagenet-train", device="cpu", num_threads=2,
@@ -199,7 +212,9 @@ print("swallowed", flush=True)
 
 @pytest.mark.parametrize("shuffle", ["True", "buffer"])
 @pytest.mark.parametrize("delay", [0.05, 0.0937, 0.1311])
-def test_ctrl_c_is_never_swallowed_and_prints_one_traceback(make_dataset, mixed, delay, shuffle, python):
+def test_ctrl_c_is_never_swallowed_and_prints_one_traceback(
+    make_dataset, mixed, delay, shuffle, python
+):
     folder = make_dataset("tfrecord", mixed)
     done = python.run("-c", INTERRUPTED, folder, str(delay), shuffle)
     assert "swallowed" not in done.stdout

@@ -30,7 +30,8 @@ def equal(first, second):
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial"])
 @pytest.mark.parametrize(
-    ("fmt", "stops"), [("tfrecord", [(0, 0), (0, 5), (2, 4)]), ("webdataset", [(0, 1), (0, 5), (1, 2)])]
+    ("fmt", "stops"),
+    [("tfrecord", [(0, 0), (0, 5), (2, 4)]), ("webdataset", [(0, 1), (0, 5), (1, 2)])],
 )
 def test_resumes_bit_for_bit(make_dataset, mixed, fmt, stops, last_batch):
     folder = make_dataset(fmt, mixed)
@@ -230,7 +231,9 @@ def rows_of(loader):
 def test_a_rank_sees_all_samples_over_the_epochs(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed, shards=1)
     for shuffle in ("buffer", True):
-        loader = build(folder, shuffle=shuffle, fields=("index",), rank=1, world_size=4, batch_size=5)
+        loader = build(
+            folder, shuffle=shuffle, fields=("index",), rank=1, world_size=4, batch_size=5
+        )
         assert len({row for _ in range(20) for rows in rows_of(loader) for row in rows}) == 23
 
 
@@ -250,7 +253,9 @@ def test_a_state_after_break_begins_the_next_epoch_as_the_loader_does(make_datas
     third.load_state_dict(within[-1])
     following = flat(first)
     assert equal(flat(second), following)
-    assert [labels.tolist() for _, labels in following] == [labels.tolist() for _, labels in epochs[1]]
+    assert [labels.tolist() for _, labels in following] == [
+        labels.tolist() for _, labels in epochs[1]
+    ]
     # Within the loop, the state is that of the batch.
     assert equal(flat(third), epochs[0][3:])
 
@@ -348,7 +353,8 @@ def test_a_state_resumes_at_another_world_size(make_dataset, mixed, last_batch, 
     if rest:
         assert global_batches(four) == rest
     assert global_batches(four) == epochs[1]
-    # The state of such a loader fits loaders of its own kind to the bit, and other world sizes again.
+    # The state of such a loader fits loaders of its own kind to the bit, and other world sizes
+    # again.
     states = after(four, 1)
     assert global_batches(ranks(1, 8, [states[3]])) == epochs[2][1:]
     again = ranks(4, 2, states)
@@ -413,7 +419,10 @@ def test_another_global_batch_or_order_is_rejected(make_dataset, mixed, change):
         ({"batch_size": 5}, "by a loader with batch_size=4, but this loader has batch_size=5"),
         ({"seed": 1}, "by a loader with seed=0, but this loader has seed=1"),
         ({"transforms": "imagenet-eval"}, "by a loader with transforms="),
-        ({"rank": 0, "world_size": 2}, "by a loader with world_size=1, but this loader has world_size=2"),
+        (
+            {"rank": 0, "world_size": 2},
+            "by a loader with world_size=1, but this loader has world_size=2",
+        ),
     ],
 )
 def test_a_state_of_a_loader_with_other_arguments(make_dataset, mixed, change, message):
@@ -430,10 +439,13 @@ def test_a_state_of_another_dataset(make_dataset, mixed):
 
 
 @pytest.mark.parametrize(
-    "state", [{}, {"version": 1}, [], None, {"version": 9, "built": {}, "position": {}, "checkpoint": b""}]
+    "state",
+    [{}, {"version": 1}, [], None, {"version": 9, "built": {}, "position": {}, "checkpoint": b""}],
 )
 def test_a_state_of_another_form(make_dataset, mixed, state):
-    with pytest.raises(CallError, match=r"this is not the state of a loader|this state has version 9"):
+    with pytest.raises(
+        CallError, match=r"this is not the state of a loader|this state has version 9"
+    ):
         build(make_dataset("tfrecord", mixed)).load_state_dict(state)
 
 

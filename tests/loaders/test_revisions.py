@@ -23,7 +23,12 @@ def made(tmp_path_factory, dataprep):
     root = tmp_path_factory.mktemp("revisions")
     write(root / "a", range(12), "cat")
     write(root / "b", range(20, 26), "ant")
-    assert dataprep("convert", "--src", root / "a", "--out", root / "out", "--samples-per-shard", 5).returncode == 0
+    assert (
+        dataprep(
+            "convert", "--src", root / "a", "--out", root / "out", "--samples-per-shard", 5
+        ).returncode
+        == 0
+    )
     return root
 
 
@@ -33,24 +38,36 @@ def dataset(made, tmp_path):
 
 
 def build(dataset, **options):
-    defaults = {"batch_size": 2, "device": "cpu", "transforms": [{"ResizeImage": {"size": [32, 32]}}], "dtype": "uint8"}
+    defaults = {
+        "batch_size": 2,
+        "device": "cpu",
+        "transforms": [{"ResizeImage": {"size": [32, 32]}}],
+        "dtype": "uint8",
+    }
     return loaders.build(dataset, **{**defaults, "fields": ("image", "label", "source"), **options})
 
 
 def batches(iterator):
-    return [(images.numpy().tobytes(), labels.tolist(), sources) for images, labels, sources in iterator]
+    return [
+        (images.numpy().tobytes(), labels.tolist(), sources) for images, labels, sources in iterator
+    ]
 
 
 @pytest.mark.parametrize("shuffle", [True, False, "buffer"])
 def test_readers_of_the_old_revision_are_not_disturbed(shuffle, made, dataset, dataprep):
-    """The append happens in the middle of an epoch. Its checkpoint resumes with the old revision only."""
+    """The append happens in the middle of an epoch.
+
+    Its checkpoint resumes with the old revision only.
+    """
     with build(dataset, shuffle=shuffle) as undisturbed:
         expected = batches(undisturbed)
     with build(dataset, shuffle=shuffle) as loader:
         iterator = iter(loader)
         first = batches([next(iterator), next(iterator)])
         state = loader.state_dict()
-        assert dataprep("convert", "--src", made / "b", "--out", dataset, "--append").returncode == 0
+        assert (
+            dataprep("convert", "--src", made / "b", "--out", dataset, "--append").returncode == 0
+        )
         assert [*first, *batches(iterator)] == expected
     assert state["revision"] == 0
     with build(dataset, shuffle=shuffle) as newest:
@@ -59,8 +76,9 @@ def test_readers_of_the_old_revision_are_not_disturbed(shuffle, made, dataset, d
         assert newest.state_dict()["revision"] == 1
         with pytest.raises(CallError) as caught:
             newest.load_state_dict(state)
-    assert str(caught.value) == (
-        "the state belongs to revision 0 of the dataset, but this loader reads revision 1. "
+    assert (
+        str(caught.value)
+        == "the state belongs to revision 0 of the dataset, but this loader reads revision 1. "
         "Hint: build the loader with revision=0."
     )
     with build(dataset, shuffle=shuffle, revision=0) as old:
@@ -77,7 +95,10 @@ def test_the_newest_revision_has_all_images(made, dataset, dataprep):
     labels = [label for _, labels, _ in read for label in labels]
     assert sorted(labels) == [0] * 12 + [1] * 6
     sources = {source for _, _, sources in read for source in sources}
-    assert sources == {*(f"cat/{n:02d}.jpg" for n in range(12)), *(f"ant/{n}.jpg" for n in range(20, 26))}
+    assert sources == {
+        *(f"cat/{n:02d}.jpg" for n in range(12)),
+        *(f"ant/{n}.jpg" for n in range(20, 26)),
+    }
 
 
 def test_a_split_that_did_not_change_resumes_in_any_revision(made, dataset, dataprep, tmp_path):
@@ -88,7 +109,10 @@ def test_a_split_that_did_not_change_resumes_in_any_revision(made, dataset, data
         first = batches([next(iterator)])
         state = loader.state_dict()
         expected = [*first, *batches(iterator)]
-    assert dataprep("convert", "--src", tmp_path / "more", "--out", dataset, "--append").returncode == 0
+    assert (
+        dataprep("convert", "--src", tmp_path / "more", "--out", dataset, "--append").returncode
+        == 0
+    )
     with build(dataset) as loader:
         loader.load_state_dict(state)
         assert [*first, *batches(loader)] == expected
@@ -103,7 +127,8 @@ def test_several_datasets(made, dataset, dataprep):
     with build([dataset, other], revision=[0, None]) as loader:
         assert (loader.samples, loader.state_dict()["revision"]) == (24, [0, 0])
         with pytest.raises(
-            CallError, match=r"revision \[1, 0\] of the dataset, but this loader reads revision \[0, 0\]"
+            CallError,
+            match=r"revision \[1, 0\] of the dataset, but this loader reads revision \[0, 0\]",
         ):
             loader.load_state_dict(state)
 
@@ -131,7 +156,9 @@ def test_wrong_revisions(revision, message, made, dataset, dataprep):
 def test_a_missing_old_manifest(made, dataset, dataprep):
     assert dataprep("convert", "--src", made / "b", "--out", dataset, "--append").returncode == 0
     (dataset / "manifest.0.json").unlink()
-    with pytest.raises(loaders.DatasetError, match=r"manifest.0.json: the manifest of revision 0 cannot be read"):
+    with pytest.raises(
+        loaders.DatasetError, match=r"manifest.0.json: the manifest of revision 0 cannot be read"
+    ):
         build(dataset, revision=0)
     done = dataprep("verify", dataset)
     assert done.returncode == 1

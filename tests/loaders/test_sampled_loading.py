@@ -47,7 +47,9 @@ def people(tmp_path_factory, dataprep):
     for number, identity in enumerate(identities.tolist()):
         path = folder / f"{number:02d}.png"
         path.write_bytes(encode(np.full((40 + number, 60, 3), 6 * number, np.uint8), "png"))
-        rows.append({"path": path.name, "label": identity, "identity": f"p{identity}", "camera": number % 3})
+        rows.append(
+            {"path": path.name, "label": identity, "identity": f"p{identity}", "camera": number % 3}
+        )
     pq.write_table(pa.Table.from_pylist(rows), folder / "people.parquet")
     made = {}
     for fmt in ("tfrecord", "webdataset"):
@@ -71,7 +73,12 @@ def test_images_match_their_rows(people, fmt, sampler):
                 images, rows.tolist(), identities, labels.tolist(), sources, strict=True
             ):
                 gray = round(float(image.float().mean()))
-                assert by_row.setdefault(row, (gray, identity, label, source)) == (gray, identity, label, source)
+                assert by_row.setdefault(row, (gray, identity, label, source)) == (
+                    gray,
+                    identity,
+                    label,
+                    source,
+                )
                 assert f"{gray // 6:02d}.png" == source
                 assert identity == f"p{label}"
     assert len({source for *_, source in by_row.values()}) == len(by_row)
@@ -79,14 +86,18 @@ def test_images_match_their_rows(people, fmt, sampler):
 
 @FORMATS
 def test_a_shuffled_epoch_contains_every_sample_once(people, fmt):
-    loader = build(people[fmt], sampler=loaders.ShuffledSampler(), last_batch="partial", fields=("index",))
+    loader = build(
+        people[fmt], sampler=loaders.ShuffledSampler(), last_batch="partial", fields=("index",)
+    )
     epochs = [[row for (rows,) in loader for row in rows.tolist()] for _ in range(3)]
     assert all(sorted(epoch) == list(range(40)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
 def test_a_pk_batch_contains_two_samples_of_each_of_three_identities(people):
-    loader = build(people["webdataset"], sampler=loaders.PKSampler(3, 2, by="identity"), fields=("identity",))
+    loader = build(
+        people["webdataset"], sampler=loaders.PKSampler(3, 2, by="identity"), fields=("identity",)
+    )
     epoch = [identities for (identities,) in loader]
     assert len(epoch) == len(loader)
     assert all(sorted(Counter(identities).values()) == [2, 2, 2] for identities in epoch)
@@ -99,10 +110,15 @@ def test_ranks_divide_the_batches_of_a_single_rank(people, sampler, last_batch):
     """Three ranks with batches of 2 read the batches of 6 of one rank, in order."""
     options = {"fields": ("index",), "last_batch": last_batch}
     wide = sampler
-    narrow = loaders.PKSampler(1, 2, by="identity", across="camera") if isinstance(sampler, loaders.PKSampler) else wide
+    narrow = (
+        loaders.PKSampler(1, 2, by="identity", across="camera")
+        if isinstance(sampler, loaders.PKSampler)
+        else wide
+    )
     alone = build(people["tfrecord"], sampler=wide, **options)
     ranks = [
-        build(people["tfrecord"], sampler=narrow, batch_size=2, rank=rank, world_size=3, **options) for rank in range(3)
+        build(people["tfrecord"], sampler=narrow, batch_size=2, rank=rank, world_size=3, **options)
+        for rank in range(3)
     ]
     assert {len(loader) for loader in ranks} == {len(alone)}
     for _ in range(2):
@@ -158,18 +174,20 @@ def resume_at(folder, sampler, epochs, epoch, taken):
 
 def test_resumes_in_a_new_process(people, tmp_path, python):
     script = (
-        "import loaders, pickle, sys\n"
-        f"loader = loaders.build(sys.argv[1], batch_size=6, transforms={small.TRAIN}, device='cpu', num_threads=1,\n"
-        "    sampler=loaders.PKSampler(3, 2, by='identity'), prefetch=1)\n"
-        "loader.load_state_dict(pickle.load(open(sys.argv[2], 'rb')))\n"
-        "pickle.dump([(images.numpy(), labels.numpy()) for images, labels in loader], open(sys.argv[3], 'wb'))\n"
+        "import loaders, pickle, sys\nloader = loaders.build(sys.argv[1], batch_size=6,"
+        f" transforms={small.TRAIN}, device='cpu', num_threads=1,\n    sampler=loaders.PKSampler(3,"
+        " 2, by='identity'), prefetch=1)\nloader.load_state_dict(pickle.load(open(sys.argv[2],"
+        " 'rb')))\npickle.dump([(images.numpy(), labels.numpy()) for images, labels in loader],"
+        " open(sys.argv[3], 'wb'))\n"
     )
     loader = build(people["webdataset"], sampler=loaders.PKSampler(3, 2, by="identity"))
     iteration = iter(loader)
     next(iteration)
     (tmp_path / "state").write_bytes(pickle.dumps(loader.state_dict()))
     rest = list(iteration)
-    python.run("-c", script, people["webdataset"], tmp_path / "state", tmp_path / "rest", check=True)
+    python.run(
+        "-c", script, people["webdataset"], tmp_path / "state", tmp_path / "rest", check=True
+    )
     again = pickle.loads((tmp_path / "rest").read_bytes())
     assert len(again) == len(rest) > 0
     for (images, labels), (images_again, labels_again) in zip(rest, again, strict=True):
@@ -189,7 +207,10 @@ def test_an_epoch_depends_only_on_seed_and_number(people):
 def test_a_state_of_another_sampler_is_rejected(people):
     state = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2)).state_dict()
     with pytest.raises(
-        CallError, match=r"sampler='PKSampler\(classes_per_batch=3, samples_per_class=2\)'.*sampler='PKSampler"
+        CallError,
+        match=(
+            r"sampler='PKSampler\(classes_per_batch=3, samples_per_class=2\)'.*sampler='PKSampler"
+        ),
     ):
         build(people["tfrecord"], sampler=loaders.PKSampler(2, 3)).load_state_dict(state)
     with pytest.raises(CallError, match="but this loader has s"):
@@ -197,8 +218,13 @@ def test_a_state_of_another_sampler_is_rejected(people):
 
 
 def test_explain_describes_the_plan(people):
-    text = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2, by="identity", few="drop")).explain()
-    assert "planned by PKSampler(classes_per_batch=3, samples_per_class=2, by='identity', few='drop')" in text
+    text = build(
+        people["tfrecord"], sampler=loaders.PKSampler(3, 2, by="identity", few="drop")
+    ).explain()
+    assert (
+        "planned by PKSampler(classes_per_batch=3, samples_per_class=2, by='identity', few='drop')"
+        in text
+    )
     assert "identity" in text
     assert "batches of 3 identities x 2 samples" in text
 
@@ -256,7 +282,9 @@ class BackwardsPlan:
 
 
 def test_a_custom_sampler(people):
-    loader = build(people["webdataset"], sampler=Backwards(), fields=("index",), last_batch="partial")
+    loader = build(
+        people["webdataset"], sampler=Backwards(), fields=("index",), last_batch="partial"
+    )
     assert [row for (rows,) in loader for row in rows.tolist()] == list(range(40))[::-1]
     assert "From the last to the first." in loader.explain()
     assert "planned by Backwards()" in loader.explain()
@@ -315,13 +343,21 @@ def test_a_sampler_that_fails_while_a_state_is_loaded_is_named(people):
         ("label", None, "columns must be a tuple of column names, got 'label'"),
         (None, None, "columns must be a tuple of column names, got None"),
         ((), None, "must return a plan whose samples is an int of at least 1, got None"),
-        ((), SimpleNamespace(samples=24.0), "must return a plan whose samples is an int of at least 1, got 24.0"),
+        (
+            (),
+            SimpleNamespace(samples=24.0),
+            "must return a plan whose samples is an int of at least 1, got 24.0",
+        ),
         (
             (),
             SimpleNamespace(samples=24, lines="hello", batch=len),
             r"plan that has lines \(a tuple of strings\) and the method batch",
         ),
-        ((), SimpleNamespace(samples=24, lines=()), r"plan that has lines \(a tuple of strings\) and the method batch"),
+        (
+            (),
+            SimpleNamespace(samples=24, lines=()),
+            r"plan that has lines \(a tuple of strings\) and the method batch",
+        ),
     ],
 )
 def test_objects_that_do_not_follow_the_protocol(people, columns, plan, message):
@@ -339,17 +375,24 @@ def test_numpy_integers_are_accepted(people):
         batch_size=np.int16(6),
     )
     other.load_state_dict(plain.state_dict())
-    assert loaders.ClassBalancedSampler(alpha=np.float32(0.5), samples=np.int32(1000)).samples == 1000
+    assert (
+        loaders.ClassBalancedSampler(alpha=np.float32(0.5), samples=np.int32(1000)).samples == 1000
+    )
 
 
 def test_a_partial_batch_larger_than_an_epoch_is_not_padded(people):
-    loader = build(people["tfrecord"], sampler=loaders.ShuffledSampler(), batch_size=4096, last_batch="partial")
+    loader = build(
+        people["tfrecord"], sampler=loaders.ShuffledSampler(), batch_size=4096, last_batch="partial"
+    )
     assert loader.options.batch_size == 40
     assert [len(images) for images, _ in loader] == [40]
 
 
 def test_build_warns_about_small_identities(people):
-    with pytest.warns(UserWarning, match="2 of 10 identities have fewer than 2 samples; their 2 samples are repeated"):
+    with pytest.warns(
+        UserWarning,
+        match="2 of 10 identities have fewer than 2 samples; their 2 samples are repeated",
+    ):
         build(people["tfrecord"], sampler=loaders.PKSampler(3, 2))
     with pytest.raises(CallError, match='Hint: set few="repeat", or a samples_per_class below 12'):
         build(people["tfrecord"], sampler=loaders.PKSampler(1, 12, few="drop"), batch_size=12)
@@ -359,20 +402,19 @@ def test_build_warns_about_classes_without_samples(people, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(people["tfrecord"], folder)
     manifest = read_manifest(folder)
-    (folder / "manifest.json").write_bytes(manifest_bytes(replace(manifest, classes=(*manifest.classes, "x", "y"))))
+    (folder / "manifest.json").write_bytes(
+        manifest_bytes(replace(manifest, classes=(*manifest.classes, "x", "y")))
+    )
     with pytest.warns(UserWarning, match="2 of 12 classes have no sample in split 'train'"):
         build(folder, sampler=loaders.ClassBalancedSampler())
 
 
 def test_a_thread_may_outlive_the_main_thread(people, python):
     script = (
-        "import loaders, sys, threading\n"
-        f"loader = loaders.build(sys.argv[1], batch_size=6, transforms={small.TRAIN}, device='cpu', num_threads=1,\n"
-        "    sampler=loaders.ShuffledSampler())\n"
-        "def train():\n"
-        "    for _ in range(20): count = sum(1 for _ in loader)\n"
-        "    print('batches', count)\n"
-        "threading.Thread(target=train).start()\n"
+        "import loaders, sys, threading\nloader = loaders.build(sys.argv[1], batch_size=6,"
+        f" transforms={small.TRAIN}, device='cpu', num_threads=1,\n   "
+        " sampler=loaders.ShuffledSampler())\ndef train():\n    for _ in range(20): count = sum(1"
+        " for _ in loader)\n    print('batches', count)\nthreading.Thread(target=train).start()\n"
     )
     done = python.run("-c", script, people["webdataset"])
     assert (done.returncode, done.stdout) == (0, "batches 6\n"), done.stderr
@@ -380,10 +422,9 @@ def test_a_thread_may_outlive_the_main_thread(people, python):
 
 def test_a_process_may_end_while_batches_are_prefetched(people, python):
     script = (
-        "import loaders, sys\n"
-        "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', prefetch=4,\n"
-        "    sampler=loaders.ShuffledSampler())\n"
-        "batches = iter(loader); next(batches)\n"
+        "import loaders, sys\nloader = loaders.build(sys.argv[1], batch_size=6,"
+        " transforms='imagenet-train', device='cpu', prefetch=4,\n   "
+        " sampler=loaders.ShuffledSampler())\nbatches = iter(loader); next(batches)\n"
     )
     for _ in range(3):
         done = python.run("-c", script, people["webdataset"])
@@ -410,7 +451,10 @@ def test_a_custom_sampler_with_wrong_batches(people, wrong):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sampler": loaders.PKSampler(4, 2)}, "batch_size=6, but PKSampler.4, 2. makes batches of 8.*batch_size=8"),
+        (
+            {"sampler": loaders.PKSampler(4, 2)},
+            "batch_size=6, but PKSampler.4, 2. makes batches of 8.*batch_size=8",
+        ),
         ({"sampler": loaders.PKSampler(11, 2), "batch_size": 22}, "11.*10"),
         (
             {"sampler": loaders.PKSampler(3, 2, by="person")},
@@ -418,7 +462,10 @@ def test_a_custom_sampler_with_wrong_batches(people, wrong):
         ),
         ({"sampler": loaders.PKSampler(3, 2, by="identitty")}, "did you mean 'identity'"),
         ({"sampler": loaders.PKSampler(3, 2, across="kamera")}, "did you mean 'camera'"),
-        ({"sampler": loaders.PKSampler}, "sampler must follow the protocol loaders.samplers.Sampler"),
+        (
+            {"sampler": loaders.PKSampler},
+            "sampler must follow the protocol loaders.samplers.Sampler",
+        ),
         ({"sampler": "PKSampler"}, "sampler must follow the protocol loaders.samplers.Sampler"),
         (
             {"sampler": loaders.ShuffledSampler(), "shuffle": True},
@@ -447,7 +494,9 @@ def test_a_deleted_shard_is_named(people, tmp_path, monkeypatch):
     for shard in folder.glob("*.tfrecord"):
         shard.unlink()
     # A shard that is already mapped stays; any other is missing when its first image is read.
-    with pytest.raises(ShardError, match=r"\.tfrecord: the shard cannot be read \(No such file or directory\)"):
+    with pytest.raises(
+        ShardError, match=r"\.tfrecord: the shard cannot be read \(No such file or directory\)"
+    ):
         list(loader)
 
 
@@ -456,15 +505,24 @@ def test_the_sampler_of_a_config(people, tmp_path):
         "DataLoader": {
             "Train": {
                 "dataset": {"name": "VeriWild", "transform_ops": EXACT},
-                "sampler": {"name": "PKSampler", "batch_size": 6, "sample_per_id": 2, "drop_last": False},
+                "sampler": {
+                    "name": "PKSampler",
+                    "batch_size": 6,
+                    "sample_per_id": 2,
+                    "drop_last": False,
+                },
             }
         }
     }
     file = tmp_path / "reid.yaml"
     file.write_text(json.dumps(config))
-    with pytest.warns(UserWarning, match=r"the config's sampler PKSampler becomes PKSampler\(classes_per_batch=3"):
+    with pytest.warns(
+        UserWarning, match=r"the config's sampler PKSampler becomes PKSampler\(classes_per_batch=3"
+    ):
         loader = loaders.build(people["tfrecord"], transforms=file, device="cpu", fields=("label",))
     for (labels,) in loader:
         assert sorted(Counter(labels.tolist()).values()) == [2, 2, 2]
-    with pytest.raises(CallError, match="shuffle=False cannot be combined with a sampler, which decides the order"):
+    with pytest.raises(
+        CallError, match="shuffle=False cannot be combined with a sampler, which decides the order"
+    ):
         loaders.build(people["tfrecord"], transforms=file, device="cpu", shuffle=False)

@@ -25,7 +25,9 @@ TRAIN = [
 @pytest.fixture(scope="module")
 def folder(request, tmp_path_factory):
     """A dataset in the format that the test chooses, or else WebDataset."""
-    return make(tmp_path_factory.mktemp("set") / "data set", getattr(request, "param", "webdataset"))
+    return make(
+        tmp_path_factory.mktemp("set") / "data set", getattr(request, "param", "webdataset")
+    )
 
 
 def build(folder, **options):
@@ -43,11 +45,18 @@ def equal(first, second):
 
 @pytest.mark.parametrize(
     ("shuffle", "folder", "first"),
-    [(True, "tfrecord", 0), (False, "webdataset", 1), ("buffer", "tfrecord", 2), ("buffer", "webdataset", 3)],
+    [
+        (True, "tfrecord", 0),
+        (False, "webdataset", 1),
+        ("buffer", "tfrecord", 2),
+        ("buffer", "webdataset", 3),
+    ],
     indirect=["folder"],
 )
 def test_progressive_training_resumes_bit_for_bit(folder, shuffle, first):
-    """Three epochs of growing images; a checkpoint between all batches, loaded by a loader that never called set().
+    """Three epochs of growing images.
+
+    A checkpoint between all batches, loaded by a loader that never called set().
 
     Each case loads every fourth checkpoint, and all cases together load all.
     """
@@ -160,9 +169,17 @@ def test_after_break_set_begins_the_next_epoch(folder):
 @pytest.mark.parametrize(
     ("transforms", "change", "message"),
     [
-        (TRAIN[:2], {"magnitude": 3}, r"no transform has a magnitude \(RandomResizedCrop, RandomHorizontalFlip\)"),
+        (
+            TRAIN[:2],
+            {"magnitude": 3},
+            r"no transform has a magnitude \(RandomResizedCrop, RandomHorizontalFlip\)",
+        ),
         ("modern-train", {"magnitude": 3}, "no transform has a magnitude"),
-        (["RandomHorizontalFlip"], {"size": 16}, r"no transform sets the size of the images \(all images have"),
+        (
+            ["RandomHorizontalFlip"],
+            {"size": 16},
+            r"no transform sets the size of the images \(all images have",
+        ),
         (TRAIN, {"size": 0}, r"size must be \(height, width\), two integers of at least 1"),
         (TRAIN, {"size": (40, 10**6)}, "each at most"),
         (TRAIN, {"magnitude": 31}, "magnitude must be an integer from 0 to 30"),
@@ -198,7 +215,12 @@ def test_a_failed_restart_leaves_the_loader_as_it_was(folder, monkeypatch):
 def test_a_state_with_impossible_values_is_refused(folder):
     with build(folder) as loader, build(folder) as other:
         state = loader.state_dict()
-        for wrong in ({"size": [40], "magnitude": None}, {"size": [], "magnitude": math.nan}, {"size": [9, 10**9]}, []):
+        for wrong in (
+            {"size": [40], "magnitude": None},
+            {"size": [], "magnitude": math.nan},
+            {"size": [9, 10**9]},
+            [],
+        ):
             with pytest.raises(CallError, match="this is not the state of a loader"):
                 loader.load_state_dict({**state, "set": wrong})
         with pytest.raises(CallError, match="size must be"):
@@ -209,7 +231,9 @@ def test_a_state_with_impossible_values_is_refused(folder):
 def test_memory_limit_is_checked_again(folder, monkeypatch):
     """On a GPU; here the estimate of its memory, with everything else on the CPU."""
     with build(folder) as loader:
-        sizes = SampleTables(loader.spec.split).image_sizes() or ImageSizes(*np.full((2, 39), 32, np.int32))
+        sizes = SampleTables(loader.spec.split).image_sizes() or ImageSizes(
+            *np.full((2, 39), 32, np.int32)
+        )
         estimate = estimate_memory(sizes, loader.spec.settings).total
         checked = []
 
@@ -229,7 +253,10 @@ def test_memory_limit_is_checked_again(folder, monkeypatch):
 
 
 def test_views_are_scaled_alike(folder):
-    views = [[{"RandomResizedCrop": {"size": 64}}, "ToTensor"], [{"RandomResizedCrop": {"size": 32}}, "ToTensor"]]
+    views = [
+        [{"RandomResizedCrop": {"size": 64}}, "ToTensor"],
+        [{"RandomResizedCrop": {"size": 32}}, "ToTensor"],
+    ]
     with build(folder, transforms=[], views=views) as loader:
         loader.set(size=48)
         images, _ = next(iter(loader))

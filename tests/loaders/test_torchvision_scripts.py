@@ -23,11 +23,19 @@ def pictures():
 
 @pytest.fixture
 def dataset(make_dataset, pictures):
-    return make_dataset("tfrecord", [("png", encode(each, "png"), 0) for each in pictures], shards=1)
+    return make_dataset(
+        "tfrecord", [("png", encode(each, "png"), 0) for each in pictures], shards=1
+    )
 
 
 def images_of(dataset, transforms, **options):
-    options = {"batch_size": 6, "device": "cpu", "dtype": "float32", "shuffle": False, "num_threads": 2} | options
+    options = {
+        "batch_size": 6,
+        "device": "cpu",
+        "dtype": "float32",
+        "shuffle": False,
+        "num_threads": 2,
+    } | options
     with loaders.build(dataset, transforms=transforms, **options) as loader:
         return next(iter(loader))[0]
 
@@ -54,9 +62,18 @@ def test_ten_crops_are_those_of_torchvision(dataset, pictures, vertical):
 
 def test_five_crops_are_normalized_and_reach_functions(dataset, pictures):
     crops = v2.FiveCrop(32)
-    items = [crops, "ToTensor", {"Normalize": {"mean": MEAN, "std": STD}}, lambda batch: batch.flatten(1).mean(1)]
-    scaled = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
-    expected = torch.stack([torch.stack([scaled(each) for each in crops(picture)]) for picture in pictures])
+    items = [
+        crops,
+        "ToTensor",
+        {"Normalize": {"mean": MEAN, "std": STD}},
+        lambda batch: batch.flatten(1).mean(1),
+    ]
+    scaled = v2.Compose(
+        [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    )
+    expected = torch.stack(
+        [torch.stack([scaled(each) for each in crops(picture)]) for picture in pictures]
+    )
     assert torch.allclose(images_of(dataset, items[:3]), expected, atol=1e-5)
     assert torch.allclose(images_of(dataset, items), expected.flatten(1).mean(1), atol=1e-4)
     channels_last = images_of(dataset, items[:3], layout="NHWC")
@@ -64,15 +81,21 @@ def test_five_crops_are_normalized_and_reach_functions(dataset, pictures):
 
 
 def test_only_normalization_follows_crops(dataset):
-    with pytest.raises(CallError, match=r"transforms\[1\]: RandomHorizontalFlip\(\) comes after FiveCrop or TenCrop"):
+    with pytest.raises(
+        CallError,
+        match=r"transforms\[1\]: RandomHorizontalFlip\(\) comes after FiveCrop or TenCrop",
+    ):
         images_of(dataset, [{"FiveCrop": {"size": 8}}, "RandomHorizontalFlip"])
 
 
-# One size -------------------------------------------------------------------------------------------------------------
+# One size
+# --------------------------------------------------------------------------------------------------
 
 
 def small(make_dataset, name, images):
-    return make_dataset("tfrecord", [("png", encode(each, "png"), 0) for each in images], shards=1, name=name)
+    return make_dataset(
+        "tfrecord", [("png", encode(each, "png"), 0) for each in images], shards=1, name=name
+    )
 
 
 @pytest.mark.parametrize("size", [(32, 32), (30, 41)])
@@ -89,7 +112,10 @@ def test_images_of_one_size_need_no_crop(make_dataset, size):
 
 
 def test_images_of_different_sizes_need_one(dataset):
-    with pytest.raises(CallError, match=r"images have different sizes after ToTensor\(\), but a batch needs one size"):
+    with pytest.raises(
+        CallError,
+        match=r"images have different sizes after ToTensor\(\), but a batch needs one size",
+    ):
         images_of(dataset, ["ToTensor"])
 
 
@@ -100,5 +126,7 @@ def test_an_image_that_differs_from_its_table_is_an_error(make_dataset):
     exif[0x0112] = 6
     turned = encode(photo(1, 40, 30), exif=exif.tobytes())
     folder = make_dataset("tfrecord", [("jpg", plain, 0), ("jpg", turned, 0)], shards=1)
-    with pytest.raises(DamagedError, match=r"does not have the size that the sample tables state.*put a resize"):
+    with pytest.raises(
+        DamagedError, match=r"does not have the size that the sample tables state.*put a resize"
+    ):
         images_of(folder, ["ToTensor"], batch_size=2)

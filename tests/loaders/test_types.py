@@ -62,21 +62,26 @@ loaders.build("data", transforms=[], dtype=16, fields=("image",))  # wrong
 """
 
 
-#: The names of torch that the scripts and `loaders.build` use. To read all of torch takes mypy ten seconds.
+#: The names of torch that the scripts and `loaders.build` use. To read all of torch takes mypy ten
+#: seconds.
 TORCH = {
-    "__init__.pyi": """
+    "__init__.pyi": (
+        """
         from typing import Any
         from torch._C import device as device, dtype as dtype
         from torch._tensor import Tensor as Tensor
         float32: dtype
         def zeros(*size: int) -> Tensor: ...
         def __getattr__(name: str) -> Any: ...
-    """,
-    "_C.pyi": """
+    """
+    ),
+    "_C.pyi": (
+        """
         class dtype: ...
         class device:
             def __init__(self, type: str, index: int = ...) -> None: ...
-    """,
+    """
+    ),
     "_tensor.pyi": "class Tensor: ...",
 }
 
@@ -91,7 +96,8 @@ def output(tmp_path_factory):
     (folder / "stubs" / "torch").mkdir(parents=True)
     for name, text in TORCH.items():
         (folder / "stubs" / "torch" / name).write_text(textwrap.dedent(text))
-    # Silent imports: mypy skips the bodies of functions in imported modules, which it checks with the whole tree.
+    # Silent imports: mypy skips the bodies of functions in imported modules, which it checks with
+    # the whole tree.
     options = ["--follow-imports", "silent", "--cache-dir", os.devnull]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *options, folder / "batches.py", folder / "arguments.py"],
@@ -108,10 +114,19 @@ def errors(output, file):
 def test_mypy_knows_the_batches(output):
     revealed = re.findall(r'Revealed type is "(.*)"', output)
     batch = "tuple[torch._tensor.Tensor, torch._tensor.Tensor]"
-    assert [revealed[0], revealed[1], revealed[3], revealed[4]] == [batch, "torch._tensor.Tensor", "Any", batch]
+    assert [revealed[0], revealed[1], revealed[3], revealed[4]] == [
+        batch,
+        "torch._tensor.Tensor",
+        "Any",
+        batch,
+    ]
     assert revealed[2].startswith("numpy.ndarray[")
     expected = ("next(default)", "flaot16", "num_workers")
-    wrong = {n for n, line in enumerate(BATCHES.splitlines(), 1) if any(each in line for each in expected)}
+    wrong = {
+        n
+        for n, line in enumerate(BATCHES.splitlines(), 1)
+        if any(each in line for each in expected)
+    }
     assert errors(output, "batches.py") == wrong
 
 
@@ -129,12 +144,18 @@ def test_the_names_of_torch_have_the_types_that_mypy_reads():
 def test_every_other_name_of_a_dtype_has_a_type():
     names = {*get_args(DTypeAlias), *get_args(DType)}
     assert {canonical_dtype(name) for name in names} == set(get_args(DType))
-    assert names >= {*_DTYPES, *map(str, (torch.float16, torch.bfloat16, torch.float32, torch.uint8))}
+    assert names >= {
+        *_DTYPES,
+        *map(str, (torch.float16, torch.bfloat16, torch.float32, torch.uint8)),
+    }
 
 
 def test_every_argument_of_build_has_a_type():
     arguments = inspect.signature(loaders.build).parameters
     of_overloads = {"dataset", "transforms", "views", "fields", "framework", "other"}
     assert set(BuildOptions.__annotations__) - {"drop_last"} == set(arguments) - of_overloads
-    given = {name: BuildOptions.__annotations__[name].__forward_arg__ for name in set(arguments) - of_overloads}
+    given = {
+        name: BuildOptions.__annotations__[name].__forward_arg__
+        for name in set(arguments) - of_overloads
+    }
     assert given == {name: arguments[name].annotation for name in given}

@@ -13,7 +13,12 @@ from loaders.dataset.fields import shadowed_columns
 
 ORDERS = pytest.mark.parametrize(
     "order",
-    [{"shuffle": False}, {"shuffle": "buffer"}, {"shuffle": True}, {"sampler": loaders.SequentialSampler()}],
+    [
+        {"shuffle": False},
+        {"shuffle": "buffer"},
+        {"shuffle": True},
+        {"sampler": loaders.SequentialSampler()},
+    ],
     ids=["stored", "buffer", "shuffled", "sequential"],
 )
 
@@ -56,10 +61,14 @@ def test_without_padding_all_are_valid(folder, order, last_batch):
 def test_empty_batches_have_an_empty_mask(folder):
     """Of the only global batch of 39 samples, rank 2 of 3 gets those after the first 2 x `batch_size`."""
     for batch_size, own in ((19, 1), (30, 0)):
-        with build(folder, last_batch="partial", shuffle=True, batch_size=batch_size, rank=2, world_size=3) as loader:
+        with build(
+            folder, last_batch="partial", shuffle=True, batch_size=batch_size, rank=2, world_size=3
+        ) as loader:
             ((index, valid),) = loader
             assert valid.shape == index.shape == (own,)
-    with build(folder, last_batch="pad", shuffle=True, batch_size=30, rank=2, world_size=3) as loader:
+    with build(
+        folder, last_batch="pad", shuffle=True, batch_size=30, rank=2, world_size=3
+    ) as loader:
         ((_, valid),) = loader
         assert valid.shape == (30,)
         assert not valid.any()
@@ -69,7 +78,11 @@ def test_empty_batches_have_an_empty_mask(folder):
 @pytest.mark.parametrize("last_batch", ["pad", "partial", "drop"])
 def test_what_takes_the_place_of_a_bad_image_is_not_valid(tmp_path, on_error, last_batch):
     folder = damage(make(tmp_path / "damaged", "tfrecord"))
-    options = {"on_error": on_error, "last_batch": last_batch, "fields": ("image", "index", "valid")}
+    options = {
+        "on_error": on_error,
+        "last_batch": last_batch,
+        "fields": ("image", "index", "valid"),
+    }
     with build(folder, shuffle=False, **options) as loader:
         for _ in range(2):
             counts = Counter()
@@ -96,5 +109,7 @@ def test_frameworks(folder):
 def test_a_column_of_the_same_name_is_reported():
     tables = SimpleNamespace(column_names=("key", "label", "valid"))
     (warning,) = shadowed_columns(tables, ("image", "valid"))
-    assert warning.startswith('the field "valid" is false for samples that fill up a batch, not the column "valid"')
+    assert warning.startswith(
+        'the field "valid" is false for samples that fill up a batch, not the column "valid"'
+    )
     assert shadowed_columns(tables, ("image", "index")) == []

@@ -14,19 +14,29 @@ from dataprep.options import Options
 from dataprep.sources import read_source
 from manifests.errors import CallError
 
-GLOBAL = [{"RandomResizedCrop": {"size": 32, "scale": [0.4, 1]}}, "RandomHorizontalFlip", "ToTensor"]
+GLOBAL = [
+    {"RandomResizedCrop": {"size": 32, "scale": [0.4, 1]}},
+    "RandomHorizontalFlip",
+    "ToTensor",
+]
 LOCAL = [{"RandomResizedCrop": {"size": 16, "scale": [0.05, 0.4]}}, {"NormalizeImage": {}}]
 OPTIONS = {"batch_size": 4, "device": "cpu", "num_threads": 2, "dtype": "float32"}
 
 
 @pytest.fixture
 def dataset(make_dataset):
-    return make_dataset("tfrecord", [("jpg", encode(photo(number)), number) for number in range(8)], shards=1)
+    return make_dataset(
+        "tfrecord", [("jpg", encode(photo(number)), number) for number in range(8)], shards=1
+    )
 
 
 def test_a_state_tells_apart_what_all_views_share_and_what_one_has(dataset):
     flip, crop = "RandomHorizontalFlip", {"RandomResizedCrop": {"size": 16}}
-    divisions = [([crop], [[flip], [flip]]), ([], [[crop, flip], [crop, flip]]), ([crop, flip], [[], []])]
+    divisions = [
+        ([crop], [[flip], [flip]]),
+        ([], [[crop, flip], [crop, flip]]),
+        ([crop, flip], [[], []]),
+    ]
     states = []
     for transforms, views in divisions:
         with build(dataset, views, transforms) as loader:
@@ -107,7 +117,11 @@ def test_fields_without_images(dataset):
         ([["ToTensor"]] * 33, [], "views must be a list of 1 to 32 lists"),
         (["ToTensor"], [], r"views\[0\] must be a list of transforms, got 'ToTensor'"),
         ([GLOBAL, ["quux"]], [], r"views\[1\]\[0\]: 'quux' is not a known transform"),
-        ([[{"CenterCrop": {"size": 8}}, "MixUp"]], [], "transforms that mix images cannot be combined with views"),
+        (
+            [[{"CenterCrop": {"size": 8}}, "MixUp"]],
+            [],
+            "transforms that mix images cannot be combined with views",
+        ),
         ([GLOBAL], [len], r"transforms\[0\]: len\(images\) is a function"),
     ],
 )
@@ -143,7 +157,9 @@ PLACED_VIEWS = [
 @pytest.mark.parametrize("kind", ["mask", "depth"])
 def test_each_view_has_a_mask_of_its_own(placed, kind, sampler):
     plain = [[], [{"RandomHorizontalFlip": {"p": 1.0}}], [{"CenterCrop": {"size": [40, 48]}}]]
-    with build(placed[kind], plain, SHARED, sampler=sampler, fields=("image", kind), batch_size=5) as loader:
+    with build(
+        placed[kind], plain, SHARED, sampler=sampler, fields=("image", kind), batch_size=5
+    ) as loader:
         images, seconds = next(iter(loader))
     seconds = [each.int() for each in seconds]
     assert [tuple(each.shape) for each in seconds] == [(5, 60, 80), (5, 60, 80), (5, 40, 48)]
@@ -153,15 +169,28 @@ def test_each_view_has_a_mask_of_its_own(placed, kind, sampler):
 
 
 def test_masks_show_what_the_images_of_their_view_show(tmp_path):
-    """With images that are their masks, for all random draws; without a view, a mask would be that of another crop."""
+    """With images that are their masks, for all random draws.
+
+    Without a view, a mask would be that of another crop.
+    """
     for number, mask in enumerate(annotated.masks()):
-        annotated.save(tmp_path / f"source/images/{number}.png", np.repeat(mask[..., None], 3, axis=2))
+        annotated.save(
+            tmp_path / f"source/images/{number}.png", np.repeat(mask[..., None], 3, axis=2)
+        )
         annotated.save(tmp_path / f"source/masks/{number}.png", mask)
     convert_dataset(read_source(str(tmp_path / "source")), str(tmp_path / "out"), Options())
-    views = [PLACED_VIEWS[1], [{"RandomCrop": {"size": [40, 48]}}, "RandomVerticalFlip"], PLACED_VIEWS[1]]
+    views = [
+        PLACED_VIEWS[1],
+        [{"RandomCrop": {"size": [40, 48]}}, "RandomVerticalFlip"],
+        PLACED_VIEWS[1],
+    ]
     fields = ("image", "mask")
     with build(
-        str(tmp_path / "out"), views, [{"CenterCrop": {"size": [70, 90]}}], fields=fields, dtype="uint8"
+        str(tmp_path / "out"),
+        views,
+        [{"CenterCrop": {"size": [70, 90]}}],
+        fields=fields,
+        dtype="uint8",
     ) as loader:
         for images, masks in [batch for _ in range(3) for batch in loader]:
             for image, mask in zip(images, masks, strict=True):
@@ -207,5 +236,12 @@ def test_views_with_masks_resume(placed):
 
 
 def test_a_word_in_a_view_that_cannot_keep_boxes_is_named(placed):
-    with pytest.raises(CallError, match=r"views\[1\]\[0\]: RandomRotation\(degrees=10\) cannot keep boxes right"):
-        build(placed["boxes"], [[], [{"RandomRotation": {"degrees": 10}}]], SHARED, fields=("image", "boxes"))
+    with pytest.raises(
+        CallError, match=r"views\[1\]\[0\]: RandomRotation\(degrees=10\) cannot keep boxes right"
+    ):
+        build(
+            placed["boxes"],
+            [[], [{"RandomRotation": {"degrees": 10}}]],
+            SHARED,
+            fields=("image", "boxes"),
+        )

@@ -35,13 +35,22 @@ odd = st.one_of(
     st.sampled_from([2**31, 2**63, -(2**63) - 1, 10**4000, "\ud800", "../x", "x" * 10_000, [], {}, [[]], {"": {}}]),
 )  # fmt: skip
 odd_json = st.recursive(
-    odd, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    odd,
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
 )
 
 
 def places(body, path=()):
     """Return the path of each value in a JSON object."""
-    items = body.items() if isinstance(body, dict) else enumerate(body) if isinstance(body, list) else ()
+    items = (
+        body.items()
+        if isinstance(body, dict)
+        else enumerate(body)
+        if isinstance(body, list)
+        else ()
+    )
     return [path, *(place for name, value in items for place in places(value, (*path, name)))]
 
 
@@ -75,7 +84,9 @@ def error_of(error_type, function, *arguments):
 @settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_any_manifest_is_read_or_refused(data):
-    body = changed(data.draw, json.loads(manifest_bytes(data.draw(st.sampled_from([MANIFEST, RAW])))))
+    body = changed(
+        data.draw, json.loads(manifest_bytes(data.draw(st.sampled_from([MANIFEST, RAW]))))
+    )
     message = error_of(ManifestError, parse_manifest, with_valid_checksum(body))
     assert len(message) < 1000
 
@@ -138,7 +149,11 @@ def test_any_column_is_read_or_refused(make, name, twice):
 @pytest.mark.parametrize(
     ("member", "value", "message"),
     [
-        ("label_offset", 2**63, r"components.label_offset must be an integer from -2147483647 to 2147483647, not 92"),
+        (
+            "label_offset",
+            2**63,
+            r"components.label_offset must be an integer from -2147483647 to 2147483647, not 92",
+        ),
         ("label", "\ud800", r"components.label must be text, not '\\ud800'"),
         ("image", ["jpg", "\ud800"], r"components.image\[1\] must be text"),
         ("image", [""], r"components.image must be an array of names"),
@@ -178,7 +193,9 @@ def test_a_manifest_of_small_objects_takes_no_memory(item):
 
 
 def test_class_names_may_consist_of_brackets():
-    manifest = dataclasses.replace(MANIFEST, classes=tuple("[{" * 100 + str(number) for number in range(1000)))
+    manifest = dataclasses.replace(
+        MANIFEST, classes=tuple("[{" * 100 + str(number) for number in range(1000))
+    )
     assert parse_manifest(manifest_bytes(manifest)) == manifest
 
 

@@ -27,7 +27,9 @@ numbers = st.integers(0, 10**MAX_DIGITS - 1)
 tokens = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
     lambda text: len(text.encode().split()) == 1 and text.encode().split()[0] == text.encode()
 )
-components = st.builds(Component, tokens, st.integers(0, 1 << 50).map(lambda n: 512 * n), numbers, tokens)
+components = st.builds(
+    Component, tokens, st.integers(0, 1 << 50).map(lambda n: 512 * n), numbers, tokens
+)
 samples = st.lists(st.lists(components, min_size=1, max_size=4).map(tuple), max_size=4)
 
 
@@ -46,15 +48,19 @@ def test_format_and_parse_a_webdataset_index():
     ]
     assert format_index("webdataset", lines) == WEBDATASET
     first, second = parse_index("webdataset", WEBDATASET)
-    assert first == IndexEntry(2, (Component("jpg", 512, 700, "a.jpg"), Component("cls", 2048, 1, "a.cls")))
+    assert first == IndexEntry(
+        2, (Component("jpg", 512, 700, "a.jpg"), Component("cls", 2048, 1, "a.cls"))
+    )
     assert (second.line, first.end, second.end) == (3, 2049, 4098)
 
 
 def test_version_1_1_has_no_names():
     entries = parse_index("webdataset", NAMELESS)
-    assert [part._replace(name="") for entry in parse_index("webdataset", WEBDATASET) for part in entry.components] == [
-        part for entry in entries for part in entry.components
-    ]
+    assert [
+        part._replace(name="")
+        for entry in parse_index("webdataset", WEBDATASET)
+        for part in entry.components
+    ] == [part for entry in entries for part in entry.components]
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=5))
@@ -71,7 +77,9 @@ def test_webdataset_round_trip(component_lists):
     data = format_index("webdataset", [webdataset_line(parts) for parts in component_lists])
     entries = parse_index("webdataset", data)
     assert [entry.components for entry in entries] == component_lists
-    assert format_index("webdataset", [webdataset_line(entry.components) for entry in entries]) == data
+    assert (
+        format_index("webdataset", [webdataset_line(entry.components) for entry in entries]) == data
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,8 +93,18 @@ def test_webdataset_round_trip(component_lists):
         ("tfrecord", b"0 100\n100\n", 2, 'the line does not have the form "<offset> <size>"'),
         ("tfrecord", b"0 100\n100 x\n", 2, "the offset or the size in the line is not a number"),
         ("tfrecord", b"0 100\n-1 5\n", 2, "the offset or the size in the line is not a number"),
-        ("tfrecord", b"0 " + b"9" * 19 + b"\n", 1, "the offset or the size in the line is not a number"),
-        ("tfrecord", "0 \u0663\n".encode(), 1, "the offset or the size in the line is not a number"),
+        (
+            "tfrecord",
+            b"0 " + b"9" * 19 + b"\n",
+            1,
+            "the offset or the size in the line is not a number",
+        ),
+        (
+            "tfrecord",
+            "0 \u0663\n".encode(),
+            1,
+            "the offset or the size in the line is not a number",
+        ),
         ("tfrecord", WEBDATASET, 1, "the offset or the size in the line is not a number"),
         ("webdataset", b"", 1, "is empty"),
         ("webdataset", b"v1.2 0", 1, "ends in the middle of a line"),
@@ -97,17 +115,42 @@ def test_webdataset_round_trip(component_lists):
         ("webdataset", TFRECORD, 1, "does not start with v1.2 and a count"),
         ("webdataset", WEBDATASET + b"\n", 4, "<extension> <offset> <size> <name>"),
         ("webdataset", WEBDATASET.replace(b" a.cls", b""), 2, "<extension> <offset> <size> <name>"),
-        ("webdataset", NAMELESS.replace(b"v1.1 2", b"v1.1"), 1, "does not start with v1.2 and a count"),
+        (
+            "webdataset",
+            NAMELESS.replace(b"v1.1 2", b"v1.1"),
+            1,
+            "does not start with v1.2 and a count",
+        ),
         (
             "webdataset",
             NAMELESS.replace(b" 700", b""),
             2,
             'does not have the form "<extension> <offset> <size>", repeated',
         ),
-        ("webdataset", WEBDATASET.replace(b"3072", b"x"), 3, "the offset or the size in the line is not a number"),
-        ("webdataset", WEBDATASET.replace(b"3072", b"3071"), 3, "the offset 3071 is not a multiple of 512"),
-        ("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.2 3"), 1, "has 2 samples, but its first line states 3"),
-        ("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.2 1"), 1, "has 2 samples, but its first line states 1"),
+        (
+            "webdataset",
+            WEBDATASET.replace(b"3072", b"x"),
+            3,
+            "the offset or the size in the line is not a number",
+        ),
+        (
+            "webdataset",
+            WEBDATASET.replace(b"3072", b"3071"),
+            3,
+            "the offset 3071 is not a multiple of 512",
+        ),
+        (
+            "webdataset",
+            WEBDATASET.replace(b"v1.2 2", b"v1.2 3"),
+            1,
+            "has 2 samples, but its first line states 3",
+        ),
+        (
+            "webdataset",
+            WEBDATASET.replace(b"v1.2 2", b"v1.2 1"),
+            1,
+            "has 2 samples, but its first line states 1",
+        ),
     ],
 )
 def test_a_damaged_index_is_refused_with_its_line(fmt, data, line, message):

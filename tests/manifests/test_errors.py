@@ -31,7 +31,11 @@ ERROR_TYPES = [getattr(errors, name) for name in ("DatasetError", *TREE)]
 
 
 def test_the_tree_is_the_one_in_the_docstring():
-    defined = {name for name, value in vars(errors).items() if getattr(value, "__module__", None) == errors.__name__}
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if getattr(value, "__module__", None) == errors.__name__
+    }
     assert {name for name in defined if not name.startswith("_")} == {
         *TREE,
         "DatasetError",
@@ -41,7 +45,11 @@ def test_the_tree_is_the_one_in_the_docstring():
     for name, base in TREE.items():
         bases = [error_type.__name__ for error_type in getattr(errors, name).__bases__]
         assert bases == ([base, "ValueError"] if name == "CallError" else [base])
-    drawn = [line.split("--")[-1].split()[0] for line in errors.__doc__.splitlines()[2:] if "Error" in line]
+    drawn = [
+        line.split("--")[-1].split()[0]
+        for line in errors.__doc__.splitlines()[2:]
+        if "Error" in line
+    ]
     assert set(drawn) == {*TREE, "DatasetError"}
 
 
@@ -80,7 +88,9 @@ def test_message_forms(place, text):
 
 
 def test_exit_status_of_each_error():
-    statuses = {error_type.__name__: exit_status(error_type("is wrong")) for error_type in ERROR_TYPES}
+    statuses = {
+        error_type.__name__: exit_status(error_type("is wrong")) for error_type in ERROR_TYPES
+    }
     assert {name for name, status in statuses.items() if status is ExitStatus.WRONG_USAGE} == {
         "CallError",
         "DatasetError",
@@ -120,7 +130,13 @@ def test_a_message_is_bounded_and_has_no_control_characters():
     error = errors.ShardError(
         "schema_version " + "\x1b[31m" * 10_000_000, file="a\nb" * 10_000, hint="use " + "x" * 10**7
     )
-    for text in (str(error), error.message, error.hint, str(error.args[0]), str(pickle.loads(pickle.dumps(error)))):
+    for text in (
+        str(error),
+        error.message,
+        error.hint,
+        str(error.args[0]),
+        str(pickle.loads(pickle.dumps(error))),
+    ):
         assert text.isprintable()
         assert len(text) < 13_000
     assert str(error).startswith("a\\nba\\nb")

@@ -27,7 +27,10 @@ from manifests.files import (
 
 
 def open_files():
-    """Return the files that this process has open. Its other threads may open and close some meanwhile."""
+    """Return the files that this process has open.
+
+    Its other threads may open and close some meanwhile.
+    """
     links = []
     for handle in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
@@ -43,7 +46,10 @@ def test_only_regular_files_are_opened(kind, special, tmp_path):
     for use in (open_handle, read_file, file_length, lambda *args: next(read_lines(*args))):
         with pytest.raises(kind.error) as caught:
             use(path, kind)
-        expected = f"the {kind.name} cannot be read: it is {special.removesuffix(', linked')}, not a regular file"
+        expected = (
+            f"the {kind.name} cannot be read: it is {special.removesuffix(', linked')}, not a"
+            " regular file"
+        )
         assert caught.value.message == expected
         assert caught.value.file == str(path)
         assert caught.value.hint
@@ -113,7 +119,12 @@ def test_a_line_has_a_limit(tmp_path):
 
 
 def test_the_kind_of_a_name():
-    names = {"a/manifest.json": MANIFEST, "train-00000.idx": INDEX, "t.parquet": TABLE, "rejected.jsonl": REJECTED}
+    names = {
+        "a/manifest.json": MANIFEST,
+        "train-00000.idx": INDEX,
+        "t.parquet": TABLE,
+        "rejected.jsonl": REJECTED,
+    }
     assert {name: kind_of(name) for name in names} == names
     for shard in ("train-00000.tar", "x.tfrecord", "train-00000-of-00010"):
         assert kind_of(shard) == SHARD

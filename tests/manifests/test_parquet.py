@@ -37,7 +37,10 @@ WRITERS = [
     {"use_dictionary": False, "data_page_version": "2.0"},
     {"data_page_size": 64, "dictionary_pagesize_limit": 16, "compression": "none"},
     {"store_schema": False, "write_statistics": False},
-    {"use_dictionary": ["text"], "column_encoding": {"number": "DELTA_BINARY_PACKED", "real": "BYTE_STREAM_SPLIT"}},
+    {
+        "use_dictionary": ["text"],
+        "column_encoding": {"number": "DELTA_BINARY_PACKED", "real": "BYTE_STREAM_SPLIT"},
+    },
 ]
 
 
@@ -72,7 +75,10 @@ def test_what_is_read_equals_what_arrow_reads(options, tmp_path):
 
 @pytest.mark.parametrize("options", WRITERS, ids=str)
 def test_page_headers_agree_with_the_footer(options):
-    """The footer states the unpacked length of a column with its headers; Arrow computes it on its own."""
+    """The footer states the unpacked length of a column with its headers.
+
+    Arrow computes it on its own.
+    """
     data = write(TABLE, **options)
     footer = pq.read_metadata(io.BytesIO(data))
     for group in range(footer.num_row_groups):
@@ -86,7 +92,9 @@ def test_page_headers_agree_with_the_footer(options):
                 return data[offset : offset + length]
 
             pages = list(
-                parquet_pages.read_pages(read_at, start, start + chunk.total_compressed_size, chunk.num_values)
+                parquet_pages.read_pages(
+                    read_at, start, start + chunk.total_compressed_size, chunk.num_values
+                )
             )
             unpacked = sum(page.bytes for page in pages)
             assert 0 <= chunk.total_uncompressed_size - unpacked <= 200 * headers[0]
@@ -99,20 +107,27 @@ def rows(count):
 
 
 def repeated(text, count):
-    return pa.table({"x": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [text]).cast(pa.string())})
+    return pa.table(
+        {"x": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [text]).cast(pa.string())}
+    )
 
 
 BOMBS = {
     "rows": (lambda: write(rows(FREE_ROWS * 2)), "131,072 rows in .* bytes are not plausible"),
     "one long text": (
-        lambda: write(pa.table({"x": ["a" * (40 << 20)]}), compression="zstd", use_dictionary=False),
+        lambda: write(
+            pa.table({"x": ["a" * (40 << 20)]}), compression="zstd", use_dictionary=False
+        ),
         "column 'x': it unpacks to more bytes",
     ),
     "a dictionary": (
         lambda: write(pa.table({"x": ["a" * (10 << 20)]}), compression="zstd"),
         "column 'x': it unpacks to more bytes",
     ),
-    "a text of many rows": (lambda: write(repeated("a" * 10_000, 20_000)), "column 'x': it unpacks to more bytes"),
+    "a text of many rows": (
+        lambda: write(repeated("a" * 10_000, 20_000)),
+        "column 'x': it unpacks to more bytes",
+    ),
     "texts that share a beginning": (
         lambda: write(
             pa.table({"x": ["a" * number for number in range(2000)]}),
@@ -122,7 +137,9 @@ BOMBS = {
         "column 'x': the encoding DELTA_BYTE_ARRAY is not supported",
     ),
     "columns of nothing": (
-        lambda: write(pa.table({f"{number}": pa.nulls(60_000, pa.int64()) for number in range(200)})),
+        lambda: write(
+            pa.table({f"{number}": pa.nulls(60_000, pa.int64()) for number in range(200)})
+        ),
         "200 columns of 60,000 rows exceed",
     ),
     "columns": (
@@ -130,11 +147,15 @@ BOMBS = {
         "1,001 columns, but the limit is 1,000",
     ),
     "a list": (
-        lambda: write(pa.table({"x": pa.ListArray.from_arrays([0, 10**7], np.zeros(10**7, np.int8))})),
+        lambda: write(
+            pa.table({"x": pa.ListArray.from_arrays([0, 10**7], np.zeros(10**7, np.int8))})
+        ),
         "column 'x': it unpacks to more bytes",
     ),
     "a text in lists": (
-        lambda: write(pa.table({"x": pa.ListArray.from_arrays([0, 10**5], pa.array(["a" * 1000] * 10**5))})),
+        lambda: write(
+            pa.table({"x": pa.ListArray.from_arrays([0, 10**5], pa.array(["a" * 1000] * 10**5))})
+        ),
         "column 'x': it unpacks to more bytes",
     ),
     "a struct": (
@@ -173,13 +194,18 @@ def test_one_long_text_among_many_rows_takes_its_own_length():
 
 def test_a_page_that_states_a_huge_length_is_refused():
     """The header of a page is the only place that states how much memory unpacking takes."""
-    data = bytearray(write(pa.table({"x": list(range(1000))}), compression="zstd", use_dictionary=False))
+    data = bytearray(
+        write(pa.table({"x": list(range(1000))}), compression="zstd", use_dictionary=False)
+    )
     offset = pq.read_metadata(io.BytesIO(bytes(data))).row_group(0).column(0).data_page_offset
-    assert data[offset : offset + 3] == b"\x15\x00\x15"  # type i32 = 0, then the unpacked length, a varint
+    assert (
+        data[offset : offset + 3] == b"\x15\x00\x15"
+    )  # type i32 = 0, then the unpacked length, a varint
     assert data[offset + 3] >= 128
     assert data[offset + 4] < 128
     fields, _ = parquet_pages._struct(bytes(data), offset, 0)
-    # Two bytes of the varint of the unpacked length become those of 8191 instead of 8000: still two bytes.
+    # Two bytes of the varint of the unpacked length become those of 8191 instead of 8000: still two
+    # bytes.
     data[offset + 3 : offset + 5] = b"\xfe\x7f"
     changed, _ = parquet_pages._struct(bytes(data), offset, 0)
     assert fields[2] != changed[2] == 8191
@@ -211,8 +237,12 @@ def test_mutated_files_are_read_or_refused(data, draw):
     changed = bytearray(data)
     for _ in range(draw.draw(st.integers(1, 4))):
         # Half of the changes are in the footer, which is short.
-        at = draw.draw(st.integers(0, len(data) - 1) | st.integers(max(0, len(data) - 900), len(data) - 1))
-        changed[at : at + draw.draw(st.sampled_from((0, 1)))] = draw.draw(st.binary(min_size=1, max_size=2))
+        at = draw.draw(
+            st.integers(0, len(data) - 1) | st.integers(max(0, len(data) - 900), len(data) - 1)
+        )
+        changed[at : at + draw.draw(st.sampled_from((0, 1)))] = draw.draw(
+            st.binary(min_size=1, max_size=2)
+        )
     message = ""
     try:
         opened = bounded(bytes(changed), rows_per_byte=4)
@@ -229,7 +259,10 @@ LISTS = {
     "integers": pa.array([[1, 2], [], None, [3]], pa.list_(pa.int64())),
     "floats": pa.array([[0.5], [], None, [1.5, -2]], pa.list_(pa.float32())),
     "text": pa.array([["cat", "dog"], [], None, ["cat"]], pa.list_(pa.string())),
-    "boxes": pa.array([[[0, 0, 2, 2]], [], None, [[1, 2, 3, 4], [5, 6, 7, 8]]], pa.list_(pa.list_(pa.float32(), 4))),
+    "boxes": pa.array(
+        [[[0, 0, 2, 2]], [], None, [[1, 2, 3, 4], [5, 6, 7, 8]]],
+        pa.list_(pa.list_(pa.float32(), 4)),
+    ),
 }
 
 

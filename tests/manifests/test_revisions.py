@@ -10,29 +10,50 @@ import pytest
 from manifests.checksummed_json import seal
 from manifests.errors import CallError, ManifestError
 from manifests.history import read_revision
-from manifests.revisions import check_revisions, manifest_digest, old_manifest_name, part_of, parts, revisions_of_shards
+from manifests.revisions import (
+    check_revisions,
+    manifest_digest,
+    old_manifest_name,
+    part_of,
+    parts,
+    revisions_of_shards,
+)
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split
 from manifests.store import manifest_bytes, parse_manifest
 
 
 def shard(split: str, number: int) -> Shard:
-    files = (File(f"{split}-{number:05d}{suffix}", 10, "crc32c:00000000") for suffix in (".tar", ".idx", ".parquet"))
+    files = (
+        File(f"{split}-{number:05d}{suffix}", 10, "crc32c:00000000")
+        for suffix in (".tar", ".idx", ".parquet")
+    )
     file, index, table = files
     return Shard(file, 5, index, table)
 
 
 def make(shards: dict[str, int], revisions: tuple[Revision, ...] = ()) -> Manifest:
-    splits = tuple(Split(name, tuple(shard(name, n) for n in range(count))) for name, count in shards.items())
+    splits = tuple(
+        Split(name, tuple(shard(name, n) for n in range(count))) for name, count in shards.items()
+    )
     components = Components(("jpg",), "cls")
     options = {"plan": "0" * 32}
     return Manifest(
-        "webdataset", "encoded", components, ("a", "b"), splits, options=options, creator="convert", revisions=revisions
+        "webdataset",
+        "encoded",
+        components,
+        ("a", "b"),
+        splits,
+        options=options,
+        creator="convert",
+        revisions=revisions,
     )
 
 
 def revision(parent: Manifest, classes: int = 2, **added: int) -> Revision:
     each = tuple((name, Added(count, 5 * count)) for name, count in added.items())
-    return Revision(manifest_digest(manifest_bytes(parent)), "more", "1" * 32, each, classes, {"plan": "2" * 32})
+    return Revision(
+        manifest_digest(manifest_bytes(parent)), "more", "1" * 32, each, classes, {"plan": "2" * 32}
+    )
 
 
 FIRST = make({"train": 2})
@@ -55,7 +76,10 @@ def test_written_and_read():
 
 
 def test_what_each_revision_added():
-    names = [[shard.name for split in part_of(THIRD, number).splits for shard in split.shards] for number in range(3)]
+    names = [
+        [shard.name for split in part_of(THIRD, number).splits for shard in split.shards]
+        for number in range(3)
+    ]
     assert names == [
         ["train-00000.tar", "train-00001.tar"],
         ["train-00002.tar", "val-00000.tar"],
@@ -63,7 +87,9 @@ def test_what_each_revision_added():
     ]
     assert part_of(THIRD, 0).options == FIRST.options
     assert part_of(THIRD, 2).options == {"plan": "2" * 32}
-    assert revisions_of_shards(THIRD) == {name: number for number, each in enumerate(names) for name in each}
+    assert revisions_of_shards(THIRD) == {
+        name: number for number, each in enumerate(names) for name in each
+    }
 
 
 class Counted(tuple):
@@ -79,7 +105,9 @@ class Counted(tuple):
 def test_each_revision_is_read_once_however_many_there_are(monkeypatch):
     """Many small appends, and a manifest from elsewhere, must not take quadratic time."""
     added = Counted((("train", Added(1, 5)),))
-    manifest = make({"train": 101}, tuple(replace(THIRD.revisions[0], added=added) for _ in range(100)))
+    manifest = make(
+        {"train": 101}, tuple(replace(THIRD.revisions[0], added=added) for _ in range(100))
+    )
     monkeypatch.setattr(Counted, "reads", 0)
     found = parts(manifest)
     assert [[shard.name for split in part.splits for shard in split.shards] for part in found] == [
@@ -95,8 +123,16 @@ def test_each_revision_is_read_once_however_many_there_are(monkeypatch):
     [
         (("revision",), 2, "revisions[0].revision must be the number 1, not 2"),
         (("parent",), "sha256:0", "revisions[0].parent must be `sha256:` and 64 hex digits"),
-        (("splits", "train", "shards"), 2, "the shards of revision 1 in split 'train' have other samples"),
-        (("splits", "train", "shards"), 99, "the shards of revision 1 in split 'train' have other samples"),
+        (
+            ("splits", "train", "shards"),
+            2,
+            "the shards of revision 1 in split 'train' have other samples",
+        ),
+        (
+            ("splits", "train", "shards"),
+            99,
+            "the shards of revision 1 in split 'train' have other samples",
+        ),
         (
             ("splits", "test"),
             {"shards": 1, "samples": 5},
@@ -123,9 +159,17 @@ def test_older_revisions_are_files_of_their_own(tmp_path):
     for number, manifest in enumerate((FIRST, SECOND)):
         (tmp_path / old_manifest_name(number)).write_bytes(manifest_bytes(manifest))
     (tmp_path / "manifest.json").write_bytes(manifest_bytes(THIRD))
-    assert [read_revision(tmp_path, number) for number in (0, 1, 2, None)] == [FIRST, SECOND, THIRD, THIRD]
+    assert [read_revision(tmp_path, number) for number in (0, 1, 2, None)] == [
+        FIRST,
+        SECOND,
+        THIRD,
+        THIRD,
+    ]
     with pytest.raises(CallError, match="has no revision 3"):
         read_revision(tmp_path, 3)
     (tmp_path / "manifest.1.json").write_bytes(manifest_bytes(replace(SECOND, classes=("a", "c"))))
-    with pytest.raises(ManifestError, match="this is not the manifest of revision 1: revision 2 states another digest"):
+    with pytest.raises(
+        ManifestError,
+        match="this is not the manifest of revision 1: revision 2 states another digest",
+    ):
         read_revision(tmp_path, 1)

@@ -12,7 +12,16 @@ import pytest
 
 import manifests
 from manifests import schema, store, tables
-from manifests.schema import Components, Conversion, File, Manifest, Shard, Split, TableMetadata, split_order
+from manifests.schema import (
+    Components,
+    Conversion,
+    File,
+    Manifest,
+    Shard,
+    Split,
+    TableMetadata,
+    split_order,
+)
 
 ROOT = Path(manifests.__file__).resolve().parents[1]
 
@@ -67,20 +76,34 @@ def test_public_names_are_frozen():
         "table_bytes",
         "write_table",
     ]
-    assert schema.TABLE_COLUMNS == ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
+    assert schema.TABLE_COLUMNS == (
+        "key",
+        "label",
+        "offset",
+        "size",
+        "width",
+        "height",
+        "source",
+        "crc32c",
+    )
     assert schema.FORMAT_NAMES == ("tfrecord", "webdataset")
     assert schema.CREATORS == ("convert", "index")
     assert (schema.SCHEMA_VERSION, schema.SHARD_LIST_VERSION) == (1, 2)
 
 
-FILES = [File(f"train-00000.{end}", length, None) for end, length in (("tar", 100), ("idx", 10), ("parquet", 20))]
+FILES = [
+    File(f"train-00000.{end}", length, None)
+    for end, length in (("tar", 100), ("idx", 10), ("parquet", 20))
+]
 SHARD = Shard(FILES[0], 7, FILES[1], FILES[2])
 CONVERSION = Conversion("plan", 7, 8, 900, ("jpeg",), FILES[0], FILES[1], ())
 
 
 def test_records_sum_their_shards_and_are_frozen():
     split = Split("train", (SHARD, SHARD))
-    manifest = Manifest("webdataset", "encoded", Components(("jpg",), "cls"), ("a",), (split,), creator="convert")
+    manifest = Manifest(
+        "webdataset", "encoded", Components(("jpg",), "cls"), ("a",), (split,), creator="convert"
+    )
     assert (split.samples, split.bytes, SHARD.name) == (14, 200, "train-00000.tar")
     assert manifest.split("train") is split
     assert manifest.split("val") is None
@@ -128,13 +151,21 @@ def test_no_package_imports_a_forbidden_package(package, forbidden):
 
 def test_importing_the_command_line_of_dataprep_does_not_load_loaders():
     code = "import sys, dataprep.cli; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert not {name.split(".")[0] for name in loaded} & {"loaders", "nvidia", "torch"}
 
 
 def test_importing_manifests_loads_no_heavy_package():
-    modules = [f"manifests.{path.stem}" for path in (ROOT / "manifests").glob("*.py") if path.stem != "__init__"]
+    modules = [
+        f"manifests.{path.stem}"
+        for path in (ROOT / "manifests").glob("*.py")
+        if path.stem != "__init__"
+    ]
     code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     heavy = {"dataprep", "loaders", "nvidia", "torch", "PIL", "numpy", "pyarrow"}
     assert not {name.split(".")[0] for name in loaded} & heavy

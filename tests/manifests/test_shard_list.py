@@ -27,15 +27,20 @@ from manifests.store import (
     read_manifest,
 )
 
-names = st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
-    lambda name: name != ".."
-)
+names = st.text(
+    st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=8
+).filter(lambda name: name != "..")
 files = st.builds(
-    File, names, st.integers(0, 2**63 - 1), st.none() | st.integers(0, 2**32 - 1).map("crc32c:{:08x}".format)
+    File,
+    names,
+    st.integers(0, 2**63 - 1),
+    st.none() | st.integers(0, 2**32 - 1).map("crc32c:{:08x}".format),
 )
 shards = st.builds(Shard, files, st.integers(0, 2**40), files, files)
 splits = st.lists(
-    st.builds(Split, names, st.lists(shards, max_size=4).map(tuple)), max_size=3, unique_by=lambda split: split.name
+    st.builds(Split, names, st.lists(shards, max_size=4).map(tuple)),
+    max_size=3,
+    unique_by=lambda split: split.name,
 )
 
 
@@ -54,7 +59,9 @@ def made(count=3):
         )
         for number in range(count)
     )
-    return replace(MANIFEST, splits=(Split("train", shards[:-1]), Split("val", shards[-1:]), Split("x", ())))
+    return replace(
+        MANIFEST, splits=(Split("train", shards[:-1]), Split("val", shards[-1:]), Split("x", ()))
+    )
 
 
 def write(folder, manifest):
@@ -66,7 +73,9 @@ def write(folder, manifest):
 @given(splits)
 def test_round_trip(splits):
     data = shard_list_bytes(splits)
-    assert parse_shard_list(data, {split.name: len(split.shards) for split in splits}) == tuple(splits)
+    assert parse_shard_list(data, {split.name: len(split.shards) for split in splits}) == tuple(
+        splits
+    )
     assert shard_list_bytes(splits) == data
 
 
@@ -84,7 +93,11 @@ def test_a_dataset_of_more_shards_has_a_list(tmp_path):
     data = (tmp_path / SHARD_LIST_NAME).read_bytes()
     assert body["schema_version"] == 2
     assert body["splits"]["train"] == {"samples": sum(range(10_000)), "shards": 10_000}
-    assert body["shard_list"] == {"name": SHARD_LIST_NAME, "bytes": len(data), "checksum": checksum_text(crc32c(data))}
+    assert body["shard_list"] == {
+        "name": SHARD_LIST_NAME,
+        "bytes": len(data),
+        "checksum": checksum_text(crc32c(data)),
+    }
     assert read_manifest(tmp_path) == manifest
 
 
@@ -92,7 +105,10 @@ def test_a_dataset_of_more_shards_has_a_list(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: path.unlink(), "the list of shards cannot be read (No such file or directory)"),
+        (
+            lambda path: path.unlink(),
+            "the list of shards cannot be read (No such file or directory)",
+        ),
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), "its length or checksum differs"),
         (
             lambda path: path.write_bytes(path.read_bytes().replace(b"PAR1", b"PAR2")),
@@ -128,21 +144,38 @@ def edited(change):
 
 
 def column(name, values, kind):
-    return lambda table: table.set_column(table.column_names.index(name), name, pa.array(values, kind))
+    return lambda table: table.set_column(
+        table.column_names.index(name), name, pa.array(values, kind)
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (column("name", ["a", "../b", "c"], "string"), "'../b' is empty or points outside of the dataset folder"),
+        (
+            column("name", ["a", "../b", "c"], "string"),
+            "'../b' is empty or points outside of the dataset folder",
+        ),
         (column("index_name", ["a", "/b", "c"], "string"), "'/b' is empty or points outside"),
         (column("bytes", [1, -2, 3], "int64"), "column 'bytes' contains a negative number"),
         (column("samples", [1, None, 3], "int64"), "column 'samples' has rows without a value"),
-        (column("bytes", [1, 2, 3], "int32"), "column 'bytes' has the type int32, but int64 is required"),
-        (column("split", ["train"] * 3, "string"), "its splits, or their numbers of shards, are not those"),
+        (
+            column("bytes", [1, 2, 3], "int32"),
+            "column 'bytes' has the type int32, but int64 is required",
+        ),
+        (
+            column("split", ["train"] * 3, "string"),
+            "its splits, or their numbers of shards, are not those",
+        ),
         (lambda table: table.slice(0, 2), "its splits, or their numbers of shards, are not those"),
-        (lambda table: table.drop_columns(["table_bytes"]), "its columns must be split, name, samples"),
-        (lambda table: table.append_column("more", pa.array([1, 2, 3])), "its columns must be split, name, samples"),
+        (
+            lambda table: table.drop_columns(["table_bytes"]),
+            "its columns must be split, name, samples",
+        ),
+        (
+            lambda table: table.append_column("more", pa.array([1, 2, 3])),
+            "its columns must be split, name, samples",
+        ),
     ],
 )
 def test_a_list_that_was_made_to_do_harm_is_refused(change, message):

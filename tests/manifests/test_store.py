@@ -39,9 +39,9 @@ from manifests.store import (
 )
 from manifests.tables import build_table, read_table, read_table_metadata, samples, write_table
 
-names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=12).filter(
-    lambda name: name != ".."
-)
+names = st.text(
+    st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=12
+).filter(lambda name: name != "..")
 counts = st.integers(0, 1 << 50)
 checksums = st.integers(0, (1 << 32) - 1).map(checksum_text)
 files = st.builds(File, names, counts, st.none() | checksums)
@@ -85,7 +85,10 @@ def test_manifest_is_readable_json():
 def test_every_edit_of_a_byte_is_detected():
     data = manifest_bytes(MANIFEST)
     for at in range(len(data)):
-        for edited in (data[:at] + data[at + 1 :], data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]):
+        for edited in (
+            data[:at] + data[at + 1 :],
+            data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :],
+        ):
             with pytest.raises(ManifestError):
                 parse_manifest(edited)
         with pytest.raises(ManifestError):
@@ -96,7 +99,10 @@ def test_every_edit_of_a_byte_is_detected():
 
 
 def test_the_error_for_an_edited_class_names_the_file():
-    message = r"^x/manifest\.json: the manifest does not match its own checksum\. Hint: restore the manifest"
+    message = (
+        r"^x/manifest\.json: the manifest does not match its own checksum\. Hint: restore the"
+        r" manifest"
+    )
     with pytest.raises(ManifestError, match=message):
         parse_manifest(manifest_bytes(MANIFEST).replace(b'"cat"', b'"dog"'), "x/manifest.json")
 
@@ -118,7 +124,9 @@ def test_a_schema_version_that_is_no_small_integer_is_refused(version):
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"\xff", b'"x"', b"[" * 100_000, b"9" * 5000])
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"null", b"\xff", b'"x"', b"[" * 100_000, b"9" * 5000]
+)
 def test_bytes_that_are_not_a_manifest_are_refused(text):
     with pytest.raises(ManifestError):
         parse_manifest(text)
@@ -174,7 +182,9 @@ def test_a_member_of_the_wrong_type_is_refused(path, value):
         parse_manifest(with_valid_checksum(body))
 
 
-@pytest.mark.parametrize("member", ["format", "store", "components", "options", "splits", "rejected", "classes"])
+@pytest.mark.parametrize(
+    "member", ["format", "store", "components", "options", "splits", "rejected", "classes"]
+)
 def test_a_missing_member_is_refused(member):
     body = json.loads(manifest_bytes(MANIFEST))
     del body[member]
@@ -182,7 +192,9 @@ def test_a_missing_member_is_refused(member):
         parse_manifest(with_valid_checksum(body))
 
 
-@pytest.mark.parametrize("pixels", [None, [], [40, 30], [40, 30, 1], [40, 0, 3], [40, -1, 3], [40, 30.0, 3], "40"])
+@pytest.mark.parametrize(
+    "pixels", [None, [], [40, 30], [40, 30, 1], [40, 0, 3], [40, -1, 3], [40, 30.0, 3], "40"]
+)
 def test_the_manifest_has_the_shape_of_raw_images(pixels):
     assert parse_manifest(manifest_bytes(RAW)) == RAW
     body = json.loads(manifest_bytes(RAW))
@@ -203,7 +215,10 @@ def test_only_raw_images_have_a_shape_in_the_manifest():
 
 @pytest.mark.parametrize(
     ("options", "creator"),
-    [({"plan": "0123", "seed": 0}, "convert"), ({"made_by": "dataprep index", "label_key": None}, "index")],
+    [
+        ({"plan": "0123", "seed": 0}, "convert"),
+        ({"made_by": "dataprep index", "label_key": None}, "index"),
+    ],
 )
 def test_a_manifest_from_before_the_member_creator_still_opens(options, creator):
     body = {**json.loads(manifest_bytes(MANIFEST)), "options": options}
@@ -222,7 +237,8 @@ def test_reading_a_manifest_from_a_folder(tmp_path):
     with pytest.raises(CallError, match=r"the folder .*none does not exist"):
         read_manifest(tmp_path / "none")
     with pytest.raises(
-        ManifestError, match=r"the manifest is missing, so the dataset is incomplete\. Hint: run the same"
+        ManifestError,
+        match=r"the manifest is missing, so the dataset is incomplete\. Hint: run the same",
     ):
         read_manifest(tmp_path)
     path = tmp_path / MANIFEST_NAME
@@ -262,7 +278,9 @@ TYPES = {"identity": pa.string(), "camera": pa.int64(), "score": pa.float64(), "
 @given(table_rows)
 def test_table_round_trip(tmp_path_factory, rows):
     columns = {name: [getattr(row, name) for row in rows] for name in TABLE_COLUMNS}
-    columns |= {name: pa.array([row.extra[name] for row in rows], kind) for name, kind in TYPES.items()}
+    columns |= {
+        name: pa.array([row.extra[name] for row in rows], kind) for name, kind in TYPES.items()
+    }
     path = tmp_path_factory.getbasetemp() / "round-trip.parquet"
     write_table(build_table(columns, METADATA), str(path))
     table = read_table(path)
@@ -312,7 +330,9 @@ def test_no_flipped_bit_changes_a_value_undetected(tmp_path):
     assert detected > 50
 
 
-TYPE_NAMES = dict(zip(TABLE_COLUMNS, ["string", *["int64"] * 3, *["int32"] * 2, "string", "uint32"], strict=True))
+TYPE_NAMES = dict(
+    zip(TABLE_COLUMNS, ["string", *["int64"] * 3, *["int32"] * 2, "string", "uint32"], strict=True)
+)
 
 
 @pytest.mark.parametrize("column", TABLE_COLUMNS)
@@ -325,7 +345,8 @@ def test_a_table_with_missing_or_wrong_columns_is_refused(tmp_path, column):
     at = table.column_names.index(column)
     pq.write_table(table.set_column(at, column, pa.array([0.5, 1.5])), path)
     with pytest.raises(
-        TableError, match=f"column '{column}' has the type double, but {TYPE_NAMES[column]} is required"
+        TableError,
+        match=f"column '{column}' has the type double, but {TYPE_NAMES[column]} is required",
     ):
         read_table(path)
 
@@ -338,7 +359,10 @@ def test_a_table_with_missing_or_wrong_columns_is_refused(tmp_path, column):
             "column 'labels' has the type list<element: double>, but list<element: int64> is req",
         ),
         (pa.array([[0], None], pa.list_(pa.int64())), "column 'labels' has a row without a value"),
-        (pa.array([[0], [-1]], pa.list_(pa.int64())), "column 'labels' contains -1, which is out of the range"),
+        (
+            pa.array([[0], [-1]], pa.list_(pa.int64())),
+            "column 'labels' contains -1, which is out of the range",
+        ),
     ],
 )
 def test_labels_of_several_classes_are_checked(tmp_path, values, message):
@@ -353,7 +377,9 @@ def test_labels_of_several_classes_are_checked(tmp_path, values, message):
 def test_an_extra_column_of_another_type_is_refused(tmp_path, values):
     path = tmp_path / "t.parquet"
     pq.write_table(build_table(ROWS).append_column("taken", values), path)
-    with pytest.raises(TableError, match=r"column 'taken' has the type \w+(\[day\])?, which is not text, a number"):
+    with pytest.raises(
+        TableError, match=r"column 'taken' has the type \w+(\[day\])?, which is not text, a number"
+    ):
         read_table(path, [*TABLE_COLUMNS, "taken"])
 
 
@@ -382,19 +408,24 @@ def test_metadata_is_sorted_json_in_the_parquet_schema(tmp_path):
     shard = '{"bytes": 1024, "checksum": "crc32c:0123abcd", "name": "train-00000.tar"}'
     assert stored == {
         b"dataprep": (
-            '{"bytes": 703, "changes": {"kept": [1, 700, 700]}, "formats": ["jpeg"], "images": 2, '
-            f'"index": {shard}, '
-            '"plan": "f00d", "rejected": [{"detail": "", "reason": "empty", "source": "a"}], "samples": 1, '
-            f'"shard": {shard}}}'
-        ).encode()
+            (
+                '{"bytes": 703, "changes": {"kept": [1, 700, 700]}, "formats": ["jpeg"],'
+                f' "images": 2, "index": {shard}, "plan": "f00d", "rejected": [{{"detail": "",'
+                f' "reason": "empty", "source": "a"}}], "samples": 1, "shard": {shard}}}'
+            ).encode()
+        )
     }
-    assert build_table(ROWS, TableMetadata()).schema.metadata == {b"dataprep": b'{"made_by": "dataprep index"}'}
+    assert build_table(ROWS, TableMetadata()).schema.metadata == {
+        b"dataprep": b'{"made_by": "dataprep index"}'
+    }
 
 
 def test_a_table_made_by_another_tool_has_no_metadata(tmp_path):
     pq.write_table(build_table(ROWS), tmp_path / "t.parquet")
     assert read_table_metadata(tmp_path / "t.parquet") is None
-    pq.write_table(build_table(ROWS).replace_schema_metadata({"pandas": "{}"}), tmp_path / "t.parquet")
+    pq.write_table(
+        build_table(ROWS).replace_schema_metadata({"pandas": "{}"}), tmp_path / "t.parquet"
+    )
     assert read_table_metadata(tmp_path / "t.parquet") is None
 
 
@@ -428,7 +459,9 @@ def test_wrong_metadata_is_refused(tmp_path, member, value):
             read_table_metadata(path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"made_by": "another tool"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "{}", '{"made_by": "another tool"}', "[" * 100_000]
+)
 def test_metadata_written_by_another_tool_is_refused(tmp_path, text):
     with_metadata(tmp_path / "t.parquet", text)
     with pytest.raises(TableError):

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.text import MAX_LINE, agree, cut_middle, one_line, parse_bytes, plural, printable, suggest
+from manifests.text import (
+    MAX_LINE,
+    agree,
+    cut_middle,
+    one_line,
+    parse_bytes,
+    plural,
+    printable,
+    suggest,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +70,12 @@ UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**n for n, p in enumerate("KMGT", 1)}}
 UNITS |= {f"{p}{end}": 1024**n for n, p in enumerate("KMGT", 1) for end in ("", "i", "iB")}
 
 
-@given(st.integers(0, 10**18 - 1), st.sampled_from(sorted(UNITS)), st.sampled_from(["", " "]), st.booleans())
+@given(
+    st.integers(0, 10**18 - 1),
+    st.sampled_from(sorted(UNITS)),
+    st.sampled_from(["", " "]),
+    st.booleans(),
+)
 def test_a_whole_number_with_a_unit_is_parsed_exactly(number, unit, space, lower):
     text = f"{number}{space}{unit}"
     assert parse_bytes(text.lower() if lower else text) == number * UNITS[unit]
@@ -125,7 +139,8 @@ def test_a_suggestion_is_near(name, hint):
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("valid", "'val'"), ("vel", "'val'"), ("trian", "'train'"), ("tests", "'test'")]
+    ("name", "hint"),
+    [("valid", "'val'"), ("vel", "'val'"), ("trian", "'train'"), ("tests", "'test'")],
 )
 def test_a_suggestion_for_a_split(name, hint):
     assert suggest(name, ("train", "val", "test")) == f"did you mean {hint}?"
@@ -140,7 +155,9 @@ def test_suggestions_among_many_names_are_short():
 
 
 def test_two_close_names_without_quotes():
-    assert suggest("crop", ("cropA", "cropB", "other"), quote=False) == "did you mean cropB or cropA?"
+    assert (
+        suggest("crop", ("cropA", "cropB", "other"), quote=False) == "did you mean cropB or cropA?"
+    )
     assert suggest("x", (), quote=False) == "there are no valid names"
     assert suggest("x", iter(["first", "second"]), quote=False) == "valid names are first, second"
 
@@ -195,7 +212,10 @@ def test_a_short_text_keeps_its_beginning_and_its_end(text, limit):
         assert f"({len(text) - limit:,} characters left out)" in short
 
 
-@given(st.text(alphabet=st.sampled_from("a\x1b\n\r\u202e\ud800\x00 é日"), max_size=9), st.integers(0, 3000))
+@given(
+    st.text(alphabet=st.sampled_from("a\x1b\n\r\u202e\ud800\x00 é日"), max_size=9),
+    st.integers(0, 3000),
+)
 def test_one_line_of_any_text_is_printable_and_bounded(text, times):
     line = one_line(text * times)
     assert line.isprintable()

@@ -43,7 +43,13 @@ def images(tmp_path_factory):
 
 
 def arguments(images, work, **changed):
-    values = {"images": images, "work": work, "results": work / "results.jsonl", "device": "cpu", "workers": 0}
+    values = {
+        "images": images,
+        "work": work,
+        "results": work / "results.jsonl",
+        "device": "cpu",
+        "workers": 0,
+    }
     values |= {"threads": 2, "seeds": 2, "first_seed": 0, "seconds": 1000.0}
     return argparse.Namespace(**values | changed)
 
@@ -51,12 +57,18 @@ def arguments(images, work, **changed):
 @pytest.mark.parametrize("name", ["plain", "modern", "resized-crop"])
 def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
     monkeypatch.setattr(scripts("accuracy_model"), "WIDTHS", (4, 8, 8, 8))
-    accuracy, pairs, sides = (scripts(module) for module in ("accuracy", "accuracy_pairs", "accuracy_sides"))
-    recipe = accuracy.replace(sides.RECIPES[name], batch_size=24, epochs=6 if name == "plain" else 1, lr=0.05)
+    accuracy, pairs, sides = (
+        scripts(module) for module in ("accuracy", "accuracy_pairs", "accuracy_sides")
+    )
+    recipe = accuracy.replace(
+        sides.RECIPES[name], batch_size=24, epochs=6 if name == "plain" else 1, lr=0.05
+    )
     args = arguments(images, tmp_path)
     accuracy.prepare(args)
     for side in (sides.TORCHVISION, pairs.OURS):
-        accuracy.run_side(argparse.Namespace(**vars(args) | {"side": side, "seeds": 1}), recipe, SETTINGS)
+        accuracy.run_side(
+            argparse.Namespace(**vars(args) | {"side": side, "seeds": 1}), recipe, SETTINGS
+        )
     found = pairs.read_results(args.results, SETTINGS)
     assert set(found) == {sides.TORCHVISION, pairs.OURS}
     for runs in found.values():
@@ -67,7 +79,9 @@ def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
 
 def test_the_first_weights_are_the_same(scripts):
     model = scripts("accuracy_model")
-    one, two, other = (model.make_network(5, 32, seed, torch.device("cpu")).state_dict() for seed in (1, 1, 2))
+    one, two, other = (
+        model.make_network(5, 32, seed, torch.device("cpu")).state_dict() for seed in (1, 1, 2)
+    )
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
@@ -87,7 +101,9 @@ def test_an_epoch_has_each_image_once(scripts):
     keys = list(sides.shuffled_keys(40, [3, 4], recipe))
     assert len(keys) == 2 * 2 * 4
     for start in range(0, 16, 4):
-        assert sorted(row for batch in keys[start : start + 4] for _, _, row in batch) == list(range(40))
+        assert sorted(row for batch in keys[start : start + 4] for _, _, row in batch) == list(
+            range(40)
+        )
     assert [{seed for seed, _, _ in batch} for batch in keys] == [{3}] * 8 + [{4}] * 8
     assert [batch[0][1] for batch in keys[:8]] == list(range(8))
 
@@ -103,10 +119,14 @@ def test_augmentation_does_not_depend_on_the_worker(scripts, images):
 def test_images_that_are_decoded_once_stay_the_same(scripts, images):
     sides = scripts("accuracy_sides")
     transforms = sides.RECIPES["modern"].train_transforms()
-    kept, read = (sides.Images(images / "train", transforms, small=small) for small in (True, False))
+    kept, read = (
+        sides.Images(images / "train", transforms, small=small) for small in (True, False)
+    )
     keys = [[(1, step, row) for row in range(8)] for step in range(3)]
     for key in keys:
-        for (one, _), (other, _) in zip(kept.__getitems__(key), read.__getitems__(key), strict=True):
+        for (one, _), (other, _) in zip(
+            kept.__getitems__(key), read.__getitems__(key), strict=True
+        ):
             assert torch.equal(one, other)
 
 
@@ -121,22 +141,34 @@ def test_interval(scripts):
 def test_finished_seeds_are_not_repeated(scripts, tmp_path):
     pairs = scripts("accuracy_pairs")
     args = arguments(None, tmp_path, side="one", seeds=3)
-    pairs.run_seeds(args, SETTINGS, pairs.remaining_seeds(args, SETTINGS)[:2], lambda seed: {"accuracy": seed})
+    pairs.run_seeds(
+        args, SETTINGS, pairs.remaining_seeds(args, SETTINGS)[:2], lambda seed: {"accuracy": seed}
+    )
     assert pairs.remaining_seeds(args, SETTINGS) == [2]
     assert pairs.remaining_seeds(args, {"recipe": "other"}) == [0, 1, 2]
     assert pairs.remaining_seeds(arguments(None, tmp_path, side="two"), SETTINGS) == [0, 1]
     rows = [json.loads(line) for line in args.results.read_text().splitlines()]
-    assert [(row["side"], row["seed"], row["accuracy"]) for row in rows] == [("one", 0, 0), ("one", 1, 1)]
+    assert [(row["side"], row["seed"], row["accuracy"]) for row in rows] == [
+        ("one", 0, 0),
+        ("one", 1, 1),
+    ]
 
 
 def test_a_single_pair_is_no_result(scripts, tmp_path):
     pairs = scripts("accuracy_pairs")
     for side in ("torchvision", pairs.OURS):
-        pairs.run_seeds(arguments(None, tmp_path, side=side), SETTINGS, [0], lambda seed: {"accuracy": 1.0})
+        pairs.run_seeds(
+            arguments(None, tmp_path, side=side), SETTINGS, [0], lambda seed: {"accuracy": 1.0}
+        )
     with pytest.raises(SystemExit, match="two pairs of runs, there are 1"):
         list(
             pairs.report_pairs(
-                None, arguments(None, tmp_path), SETTINGS, title="", names=["accuracy"], other="torchvision"
+                None,
+                arguments(None, tmp_path),
+                SETTINGS,
+                title="",
+                names=["accuracy"],
+                other="torchvision",
             )
         )
 
@@ -145,7 +177,9 @@ def test_no_run_starts_that_would_end_too_late(scripts, tmp_path):
     pairs = scripts("accuracy_pairs")
     started = []
     args = arguments(None, tmp_path, side="one", seconds=0.0)
-    pairs.run_seeds(args, SETTINGS, [0, 1, 2], lambda seed: started.append(seed) or {"accuracy": 0.0})
+    pairs.run_seeds(
+        args, SETTINGS, [0, 1, 2], lambda seed: started.append(seed) or {"accuracy": 0.0}
+    )
     assert len(started) <= 1
 
 
@@ -176,7 +210,9 @@ def test_our_loader_returns_the_batches_of_the_plain_one(scripts, images, tmp_pa
     reid.convert(src, reid.dataset_folder(args), "tfrecord")
     plain = reid.Images(src / "train", ["class0", "class1", "class2"], train=False).folder
     keys = reid.identity_batches(plain.targets, args, 2 * 6, seed=5)
-    expected = [[str(Path(plain.samples[row][0]).relative_to(src)) for _, row in batch] for batch in keys]
+    expected = [
+        [str(Path(plain.samples[row][0]).relative_to(src)) for _, row in batch] for batch in keys
+    ]
     sampler = reid.same_batches(args, 6)
     loader = loaders.build(
         reid.dataset_folder(args), batch_size=12, sampler=sampler, device="cpu", fields=("image", "label", "source"),
@@ -203,6 +239,10 @@ def test_reid_trains_with_all_loaders(scripts, images, tmp_path):
         reid.run_side(argparse.Namespace(**vars(args) | {"side": side}), SETTINGS)
         torch.distributed.destroy_process_group()
     found = pairs.read_results(args.results, SETTINGS)
-    assert {side: sorted(runs) for side, runs in found.items()} == {reid.PLAIN: [0], pairs.OURS: [0], reid.SAME: [0]}
+    assert {side: sorted(runs) for side, runs in found.items()} == {
+        reid.PLAIN: [0],
+        pairs.OURS: [0],
+        reid.SAME: [0],
+    }
     for runs in found.values():
         assert 0 < runs[0]["mAP"] <= 100

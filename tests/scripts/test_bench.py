@@ -18,7 +18,8 @@ from helpers.servers import NO_SEAWEEDFS, find_weed
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 
-#: What the programs that benchmarks start would import. Their conversions have one worker, unless --workers is given.
+#: What the programs that benchmarks start would import. Their conversions have one worker, unless
+#: --workers is given.
 COMMANDS = (
     "dataprep.commands.group",
     "dataprep.convert.dataset",
@@ -32,7 +33,8 @@ COMMANDS = (
     "PIL.WebPImagePlugin",
     "one_worker",
 )
-#: The first optimizer imports the compiler of torch, which takes a second, only to exclude its methods from it.
+#: The first optimizer imports the compiler of torch, which takes a second, only to exclude its
+#: methods from it.
 NO_COMPILER = """
 compiler = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
 compiler.disable = lambda function, *_, **__: function
@@ -43,26 +45,35 @@ WITH_TORCH = (
     *("cache", "cache_rivals", "gpu_work", "large_images", "load", "pipelines"),
     *("plan_scale", "sample", "shared_gpu", "train_speed", "training_thread", "tune"),
 )
-#: Benchmarks that need the interpreter itself: for programs that are next to it, or for the memory of its process.
-#: Only their conversions are forks.
+#: Benchmarks that need the interpreter itself: for programs that are next to it, or for the memory
+#: of its process. Only their conversions are forks.
 SIDE_BY_SIDE = ("index", "report_page", "cache_rivals", "cache")
 
 
 @pytest.fixture
 def bench(python, warm, monkeypatch):
-    """A function that runs a benchmark. The programs that it starts with `sys.executable` import nothing again."""
+    """A function that runs a benchmark.
+
+    The programs that it starts with `sys.executable` import nothing again.
+    """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def run(name, *arguments):
         server = python if name in WITH_TORCH else warm
         executable = server.executable(*COMMANDS)
-        before = f"import sys; sys.path[0] = {str(BENCH)!r}; import conversion, multiprocessing, types\n"
+        before = (
+            f"import sys; sys.path[0] = {str(BENCH)!r}; import conversion, multiprocessing, types\n"
+        )
         before += NO_COMPILER if name != "gpu_work" else ""  # PyTorch's profiler asks the compiler
         if name in SIDE_BY_SIDE:
             before += f"conversion.sys = types.SimpleNamespace(executable={executable!r})"
         else:
-            before += f"sys.executable = {executable!r}; multiprocessing.set_executable(sys.executable)"
-        return server.run(BENCH / f"{name}.py", *map(str, arguments), before=before, cwd=ROOT, timeout=600)
+            before += (
+                f"sys.executable = {executable!r}; multiprocessing.set_executable(sys.executable)"
+            )
+        return server.run(
+            BENCH / f"{name}.py", *map(str, arguments), before=before, cwd=ROOT, timeout=600
+        )
 
     return run
 
@@ -105,8 +116,14 @@ def checks_of(results):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "loaders", "zzz"], "--only zzz matches no side. The sides are loaders.build, torchvision"),
-        (["--preset", "nope"], "'nope' is neither a YAML file nor one of imagenet-train, imagenet-eval, "),
+        (
+            ["--only", "loaders", "zzz"],
+            "--only zzz matches no side. The sides are loaders.build, torchvision",
+        ),
+        (
+            ["--preset", "nope"],
+            "'nope' is neither a YAML file nor one of imagenet-train, imagenet-eval, ",
+        ),
         (["--count", "3", "--batch-size", "4"], "--count 3 is less than --batch-size 4"),
     ],
 )
@@ -130,7 +147,9 @@ def test_load_measures_the_stages(photos, tmp_path, results_of):
         "  + torch ",
         "bottleneck: ",
     ):
-        assert printed.count(f"\n{line}") == (2 if line == "  reading " else 1)  # also in the shares of the stages
+        assert printed.count(f"\n{line}") == (
+            2 if line == "  reading " else 1
+        )  # also in the shares of the stages
     assert "DALI by hand  " not in printed
     assert results["tables"][0]["rows"][0]["median"] > 0
     assert len(results["tables"][0]["rows"][0]["repeats"]) == 1
@@ -153,7 +172,11 @@ def test_tune(photos, tmp_path, results_of):
         "tune", "--images", photos, "--count", 16, "--batch-size", 4, "--device", "cpu", "--stores", "256",
         "--threads", 1, "--prefetch", 2, "--seconds", 0.01, "--repeats", 1, "--rounds", 1, "--work", tmp_path,
     )  # fmt: skip
-    assert [row["256, 1 rounds"] for row in results["tables"][-1]["rows"]] == ["default", "tune", "best of the grid"]
+    assert [row["256, 1 rounds"] for row in results["tables"][-1]["rows"]] == [
+        "default",
+        "tune",
+        "best of the grid",
+    ]
     assert checks_of(results) == ["256: tune / default", "256: tune / best of the grid"]
     assert "256: tune tried " in printed
 
@@ -169,7 +192,9 @@ def test_large_images(photos, tmp_path, results_of):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [("--load", "--device", "cpu", "--samplers", "ShuffledSampler"), ("--out",)])
+@pytest.mark.parametrize(
+    "options", [("--load", "--device", "cpu", "--samplers", "ShuffledSampler"), ("--out",)]
+)
 def test_sample(photos, tmp_path, options, results_of):
     results, _ = results_of(
         "sample", "--images", photos, "--count", 64, "--batch-size", 32, "--repeats", 1, "--formats", "tfrecord",
@@ -187,7 +212,9 @@ def test_sample(photos, tmp_path, options, results_of):
         *ratios,
         *(f"{side}, us of the main thread per sample" for side in sides),
     ]
-    (native,) = [check for check in results["checks"] if check["name"].startswith("native reader, us")]
+    (native,) = [
+        check for check in results["checks"] if check["name"].startswith("native reader, us")
+    ]
     assert native["target"] is None  # the target is for the samplers, which are compared with it
 
 
@@ -212,7 +239,9 @@ def test_convert(photos, tmp_path, results_of):
 
 @pytest.mark.slow
 def test_index(photos, tmp_path, results_of):
-    results, _ = results_of("index", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path)
+    results, _ = results_of(
+        "index", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path
+    )
     assert rows_of(results) == [
         "dataprep index",
         "tfrecord2idx, a command per shard",
@@ -231,10 +260,15 @@ def test_downscale(photos, tmp_path, results_of):
     )  # fmt: skip
     rows, checks = [], []
     for kind in ("photographs", "JPEG"):
-        sides = [(f"dataprep, {kind}, workers: {n}", f"Pillow, {kind}, workers: {n}") for n in (1, 2)]
+        sides = [
+            (f"dataprep, {kind}, workers: {n}", f"Pillow, {kind}, workers: {n}") for n in (1, 2)
+        ]
         if kind == "JPEG":  # the photographs of the test are too small to be resized
             rows += ["PSNR, dB", "SSIM", "dB gained to Pillow's JPEG"]
-            checks += [f"JPEG, {what}" for what in ("minimum PSNR", "minimum SSIM", "mean dB gained to Pillow's JPEG")]
+            checks += [
+                f"JPEG, {what}"
+                for what in ("minimum PSNR", "minimum SSIM", "mean dB gained to Pillow's JPEG")
+            ]
         rows += [side for pair in sides for side in pair]
         checks += [" / ".join(pair) for pair in sides]
     assert rows_of(results) == rows
@@ -247,7 +281,10 @@ def test_scaling(photos, tmp_path, results_of):
         "scaling", "--photos", photos, "--seconds", 0.01, "--different", 1, "--work", tmp_path / "work",
         "--workers", 2, "--only", "110 KB to 256", "as they are",
     )  # fmt: skip
-    with_commands, many = ["1 workers", "2 workers", "2 commands of one worker"], ["1 workers", "2 workers"]
+    with_commands, many = (
+        ["1 workers", "2 workers", "2 commands of one worker"],
+        ["1 workers", "2 workers"],
+    )
     assert rows_of(results) == [*with_commands, *many, *with_commands, *many]
     assert checks_of(results) == [
         f"110 KB to 256, {shards}: {what}"
@@ -265,7 +302,17 @@ def test_memory(tmp_path, results_of):
 def test_checks(photos, make_photos, tmp_path, results_of):
     hostile = make_photos(tmp_path / "hostile", 6)
     results, _ = results_of(
-        "checks", "--images", photos, "--count", 6, "--repeats", 1, "--work", tmp_path / "work", "--hostile", hostile
+        "checks",
+        "--images",
+        photos,
+        "--count",
+        6,
+        "--repeats",
+        1,
+        "--work",
+        tmp_path / "work",
+        "--hostile",
+        hostile,
     )
     assert rows_of(results) == [
         *(
@@ -281,7 +328,11 @@ def test_checks(photos, make_photos, tmp_path, results_of):
 def test_samplers(tmp_path, results_of):
     results, _ = results_of("samplers", "--samples", 5000, "--identities", 200, "--batches", 10)
     assert len(rows_of(results)) == 8
-    assert [check["target"] for check in results["checks"]] == ["plan_seconds", "peak_mb", "batch_ms"]
+    assert [check["target"] for check in results["checks"]] == [
+        "plan_seconds",
+        "peak_mb",
+        "batch_ms",
+    ]
 
 
 def test_duplicates(results_of, tmp_path):
@@ -289,14 +340,27 @@ def test_duplicates(results_of, tmp_path):
         (tmp_path / f"{name}.jpg").write_bytes(encode(photograph(name)))
     sizes = ("2500x3000", "3000x3000")
     results, _ = results_of(
-        *("duplicates", "--photos", tmp_path, "--search", *sizes, "--workers", 1, "--dataset", "400", "100x200")
+        *(
+            "duplicates",
+            "--photos",
+            tmp_path,
+            "--search",
+            *sizes,
+            "--workers",
+            1,
+            "--dataset",
+            "400",
+            "100x200",
+        )
     )
     changes, photographs, *commands, first, second = (table["rows"] for table in results["tables"])
     assert [row["leaked images"] for (row,) in commands] == ["10 of 10", "50 of 50"]
     searches = (first, second)
     assert {row["found"] for row in changes if "crop" not in row["change"]} == {"100.00%"}
     assert photographs[0]["false pairs"] == 0
-    assert [(row["search"], row["planted pairs missed"]) for (row,) in searches] == [(size, 0) for size in sizes]
+    assert [(row["search"], row["planted pairs missed"]) for (row,) in searches] == [
+        (size, 0) for size in sizes
+    ]
 
 
 def test_mixing(tmp_path, results_of):
@@ -318,7 +382,9 @@ def test_cache(photos, tmp_path, results_of, monkeypatch):
 
 def test_the_python_of_the_other_libraries_must_have_them(photos, tmp_path, bench):
     folder = tmp_path / "work"
-    done = bench("cache_rivals", "--images", photos, "--rivals-python", sys.executable, "--work", folder)
+    done = bench(
+        "cache_rivals", "--images", photos, "--rivals-python", sys.executable, "--work", folder
+    )
     assert done.returncode == 2
     assert "--rivals-python cannot import streaming and litdata" in done.stderr
     assert not folder.exists()
@@ -326,12 +392,14 @@ def test_the_python_of_the_other_libraries_must_have_them(photos, tmp_path, benc
 
 def test_a_missed_target_is_marked(tmp_path):
     code = (
-        "from pathlib import Path; from report import Report, Timing\n"
-        f"with Report('sample', Path({str(tmp_path / 'r.json')!r})) as report:\n"
-        "    report.ratios({'a': Timing([2.0, 4.0], [1.0, 1.0]), 'b': Timing([1.0, 3.0], [2.0, 2.0])},\n"
-        "                  [('a', 'b', 'reading'), ('b', 'a', 'reading'), ('a', 'absent', 'reading')])\n"
+        "from pathlib import Path; from report import Report, Timing\nwith Report('sample',"
+        f" Path({str(tmp_path / 'r.json')!r})) as report:\n    report.ratios({{'a': Timing([2.0,"
+        " 4.0], [1.0, 1.0]), 'b': Timing([1.0, 3.0], [2.0, 2.0])},\n                  [('a', 'b',"
+        " 'reading'), ('b', 'a', 'reading'), ('a', 'absent', 'reading')])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=BENCH, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=BENCH, check=True
+    )
     assert done.stdout.splitlines()[2:] == [
         "a / b: 0.625 (pairs 0.50 to 0.75, by CPU time 2.00; target: at least 0.7, MISSED)",
         "b / a: 1.667 (pairs 1.33 to 2.00, by CPU time 0.50; target: at least 0.7, met)",
@@ -362,14 +430,24 @@ def test_cold_is_rejected_for_a_folder_in_memory(photos, bench):
     done = bench("index", "--images", photos, "--cold", "--work", "/dev/shm/no such folder")
     assert done.returncode == 1
     assert (
-        done.stderr.strip() == "--cold: /dev/shm/no such folder is in memory. Hint: set --work to a folder on a disk."
+        done.stderr.strip()
+        == "--cold: /dev/shm/no such folder is in memory. Hint: set --work to a folder on a disk."
     )
     assert not Path("/dev/shm/no such folder").exists()
 
 
 def test_report_page(photos, tmp_path, results_of):
     results, _ = results_of(
-        "report_page", "--images", photos, "--work", tmp_path / "work", "--shard", 10, "--counts", 10, 30
+        "report_page",
+        "--images",
+        photos,
+        "--work",
+        tmp_path / "work",
+        "--shard",
+        10,
+        "--counts",
+        10,
+        30,
     )
     assert rows_of(results) == ["10", "30"]
     assert all(row["seconds"] > 0 and row["peak MB"] > 10 for row in results["tables"][0]["rows"])
@@ -378,7 +456,9 @@ def test_report_page(photos, tmp_path, results_of):
 def test_plan_scale(tmp_path, results_of):
     """10^4 and 10^5 samples. Each of the other steps is like one of these."""
     steps = ["plan", "rows of 20 shards", "finish", "build"]
-    results, shown = results_of("plan_scale", "--work", tmp_path / "work", "--quick", "--steps", *steps)
+    results, shown = results_of(
+        "plan_scale", "--work", tmp_path / "work", "--quick", "--steps", *steps
+    )
     measured, extended = results["tables"]
     assert [*dict.fromkeys(row["step"] for row in measured["rows"])] == steps
     assert max(row["samples"] for row in measured["rows"]) == 100_000
@@ -400,7 +480,13 @@ def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, result
 
 @pytest.mark.parametrize(
     ("launch", "step", "rate"),
-    [(0.002, 0.002, 1_000), (0.002, 0.009, 1_000), (0.002, 0.02, 500), (0.009, 0.002, 1_000), (0.02, 0.002, 500)],
+    [
+        (0.002, 0.002, 1_000),
+        (0.002, 0.009, 1_000),
+        (0.002, 0.02, 500),
+        (0.009, 0.002, 1_000),
+        (0.02, 0.002, 500),
+    ],
     ids=["workers", "workers, just", "the GPU", "workers, just beside the CPU", "the CPU"],
 )
 def test_the_limit_is_measured_whatever_it_is(launch, step, rate, scripts, monkeypatch):
@@ -451,7 +537,9 @@ def test_the_work_of_the_gpu_is_compared_with_a_step(photos, tmp_path, results_o
         "--device", "cpu", "--profiled", 2, "--rounds", 1, "--seconds", 0.01, "--work", tmp_path,
     )  # fmt: skip
     assert rows_of(results) == ["loaders, full", "DALI by hand, full"]
-    assert all(row["tiny, step ms"] > 0 and row["kernels"] == 0 for row in results["tables"][0]["rows"])
+    assert all(
+        row["tiny, step ms"] > 0 and row["kernels"] == 0 for row in results["tables"][0]["rows"]
+    )
 
 
 def test_time_that_kernels_cover(scripts):
@@ -470,16 +558,36 @@ def test_training_thread_measures_every_order(photos, tmp_path, results_of):
     assert len(checks_of(results)) == 1
 
 
-def test_processes_that_share_a_gpu_are_compared_with_one_alone(photos, tmp_path, results_of, bench):
-    arguments = ("--images", photos, "--count", 8, "--batch-size", 4, "--device", "cpu", "--seconds", 0.2)
+def test_processes_that_share_a_gpu_are_compared_with_one_alone(
+    photos, tmp_path, results_of, bench
+):
+    arguments = (
+        "--images",
+        photos,
+        "--count",
+        8,
+        "--batch-size",
+        4,
+        "--device",
+        "cpu",
+        "--seconds",
+        0.2,
+    )
     arguments += ("--work", tmp_path)
     results, _ = results_of("shared_gpu", *arguments, "--processes", 1, 2)
     rows = results["tables"][0]["rows"]
-    assert [(row["processes"], row["failed"], row["wrong"]) for row in rows] == [(1, 0, 0), (2, 0, 0)] * 2
+    assert [(row["processes"], row["failed"], row["wrong"]) for row in rows] == [
+        (1, 0, 0),
+        (2, 0, 0),
+    ] * 2
     assert all(row["images"] >= 4 * row["processes"] for row in rows)
     assert checks_of(results) == ["wrong images", "failed processes"]
     (file,) = tmp_path.glob("expected-0-*.npy")
     first, second = np.load(file)
     np.save(file, [first, 255 - second])
-    found = json.loads(bench("shared_gpu", *arguments, "--side", "loaders.build").stdout.splitlines()[-1])
-    assert found["wrong"] == (found["images"] // 4 + 1) // 2 * 4  # of every other batch, beginning with the first
+    found = json.loads(
+        bench("shared_gpu", *arguments, "--side", "loaders.build").stdout.splitlines()[-1]
+    )
+    assert (
+        found["wrong"] == (found["images"] // 4 + 1) // 2 * 4
+    )  # of every other batch, beginning with the first

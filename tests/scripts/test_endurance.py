@@ -1,4 +1,7 @@
-"""The endurance run: every order and use of a loader works, and leaves nothing open; growth is a trend."""
+"""The endurance run: every order and use of a loader works, and leaves nothing open.
+
+Growth is a trend.
+"""
 
 import time
 
@@ -23,7 +26,9 @@ def test_cycles(script, tmp_path, monkeypatch):
         (tmp_path / fmt).mkdir()
         shared = handmade.make_dataset(tmp_path / fmt / "shared", fmt, samples, shards=4)
         folders |= dict.fromkeys([(fmt, store) for store in script.STORES], shared)
-        folders[fmt, script.DAMAGED] = handmade.make_dataset(tmp_path / fmt / "damaged", fmt, samples, shards=4)
+        folders[fmt, script.DAMAGED] = handmade.make_dataset(
+            tmp_path / fmt / "damaged", fmt, samples, shards=4
+        )
         script.damage(folders[fmt, script.DAMAGED])
     script.start_request_threads()
     endurance, found = script.Endurance(folders), []
@@ -33,13 +38,19 @@ def test_cycles(script, tmp_path, monkeypatch):
     assert endurance.loaders >= 2 * len(script.orders(SAMPLES))
     assert endurance.skipped > 0
     # The files that the first object store needs. A thread closes what was dropped.
-    assert eventually(lambda: script.record(time.monotonic(), endurance).files <= found[0].files + 4)
-    assert eventually(lambda: script.record(time.monotonic(), endurance).threads <= found[0].threads)
+    assert eventually(
+        lambda: script.record(time.monotonic(), endurance).files <= found[0].files + 4
+    )
+    assert eventually(
+        lambda: script.record(time.monotonic(), endurance).threads <= found[0].threads
+    )
 
 
 def test_growth_is_the_trend_and_not_the_noise(script):
     values = [100, 101, 99, 100, 150, 100, 101, 99]
-    samples = [script.Sample(float(n), 0, 0, value, 10.0 + n, 5, 3, ()) for n, value in enumerate(values)]
+    samples = [
+        script.Sample(float(n), 0, 0, value, 10.0 + n, 5, 3, ()) for n, value in enumerate(values)
+    ]
     assert abs(script.growth(samples, "host_mib")) < 2
     assert script.growth(samples, "gpu_mib") == pytest.approx(7)
     assert script.growth(samples, "files") == script.growth(samples[:1], "threads") == 0

@@ -34,7 +34,10 @@ def test_c():
 
 @pytest.fixture
 def gpu(tmp_path):
-    """A function that runs the script in a folder; returns its status and its lines, without times."""
+    """A function that runs the script in a folder.
+
+    Returns its status and its lines, without times.
+    """
     python = tmp_path / "python"
     python.write_text(INTERPRETER)
     python.chmod(0o755)
@@ -43,7 +46,9 @@ def gpu(tmp_path):
     def run(*arguments, **environment):
         variables = {**os.environ, "PYTHON": str(python), "PHOTOS": "photos", **environment}
         command = [str(ROOT / "scripts" / "gpu"), *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+        )
         return done.returncode, re.sub(r"\d+ s\b", "N s", done.stdout + done.stderr).splitlines()
 
     return run
@@ -60,14 +65,22 @@ def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
         "endurance",
     ]  # fmt: skip
     out = tmp_path / "out"
-    assert (out / "tests.log").read_text() == f"-m pytest -n 6 -m not alone --passed {out}/tests.passed tests/gpu\n"
-    assert (out / "memory.log").read_text() == f"-m pytest -m alone --passed {out}/memory.passed tests/gpu\n"
+    assert (
+        out / "tests.log"
+    ).read_text() == f"-m pytest -n 6 -m not alone --passed {out}/tests.passed tests/gpu\n"
+    assert (
+        out / "memory.log"
+    ).read_text() == f"-m pytest -m alone --passed {out}/memory.passed tests/gpu\n"
     logs = [(tmp_path / "out" / f"{name}.log").read_text().split() for name in ended[2:]]
     assert all((ROOT / log[0]).is_file() for log in logs)
     assert all(str(tmp_path / "photos") in log for log in logs)
     status, lines = gpu("out", CIFAR="photos")
     assert status == 0
-    assert [line.partition(":")[0] for line in lines if ": ended in " in line] == ["pipelines", "plain", "modern"]
+    assert [line.partition(":")[0] for line in lines if ": ended in " in line] == [
+        "pipelines",
+        "plain",
+        "modern",
+    ]
     assert "tests: ended before" in lines
 
 
@@ -76,7 +89,8 @@ def test_chosen_steps(gpu, tmp_path):
     status, (line,) = gpu("out", "tune", "nothing")
     assert status == 2
     assert line.startswith(
-        "scripts/gpu: there is no step nothing. Hint: the steps are tests memory thread shared training "
+        "scripts/gpu: there is no step nothing. Hint: the steps are tests memory thread shared"
+        " training "
     )
     assert not (tmp_path / "out" / "tune.log").exists()
 
@@ -92,10 +106,22 @@ def test_without_arguments_it_says_what_it_does(gpu):
 def test_tests_that_have_passed_are_not_run_again(tmp_path, options):
     shutil.copy(ROOT / "tests" / "gpu" / "conftest.py", tmp_path)
     (tmp_path / "test_some.py").write_text(SOME_TESTS)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--passed", "passed", *options, "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--passed",
+        "passed",
+        *options,
+        ".",
+    ]
 
     def run():
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False
+        ).stdout
 
     assert "1 failed, 2 passed, 1 skipped" in run()
     assert sorted((tmp_path / "passed").read_text().splitlines()) == [

@@ -20,7 +20,9 @@ def test_each_floor_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     requirements = {*project["dependencies"], *extras["demo"], *extras["test"]}
-    floors = dict(re.match(r"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+)", each).groups() for each in requirements)
+    floors = dict(
+        re.match(r"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+)", each).groups() for each in requirements
+    )
     lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert set(pins) == set(floors) - UNPINNED

@@ -28,8 +28,10 @@ def test_that_fails(): raise ZeroDivisionError
     [
         (
             TESTS,
-            "skipped 3: 2 x needs an NVIDIA GPU; "
-            "1 x could not import 'no_such_library': No module named 'no_such_library'\n",
+            (
+                "skipped 3: 2 x needs an NVIDIA GPU; "
+                "1 x could not import 'no_such_library': No module named 'no_such_library'\n"
+            ),
         ),
         ("def test_that_passes(): pass\n", ""),
         ("", ""),
@@ -38,10 +40,22 @@ def test_that_fails(): raise ZeroDivisionError
 def test_skipped_tests_are_counted_by_reason(tmp_path, tests, line):
     (tmp_path / "test_some.py").write_text(tests)
     report = tmp_path / "report.xml"
-    pytest_command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}", str(tmp_path)]
+    pytest_command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={report}",
+        str(tmp_path),
+    ]
     without_plugins = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    subprocess.run(pytest_command, cwd=tmp_path, env=without_plugins, capture_output=True, check=False)
-    done = subprocess.run([sys.executable, PROGRAM, report], capture_output=True, text=True, check=True)
+    subprocess.run(
+        pytest_command, cwd=tmp_path, env=without_plugins, capture_output=True, check=False
+    )
+    done = subprocess.run(
+        [sys.executable, PROGRAM, report], capture_output=True, text=True, check=True
+    )
     assert done.stdout == line
 
 
@@ -51,11 +65,15 @@ def test_skipped_tests_are_counted_by_reason(tmp_path, tests, line):
 )
 def test_a_run_without_any_s3_server_fails(tmp_path, reasons, status):
     skips = "".join(
-        f'<testcase><skipped type="pytest.skip" message="needs {reason}"/></testcase>' for reason in reasons
+        f'<testcase><skipped type="pytest.skip" message="needs {reason}"/></testcase>'
+        for reason in reasons
     )
     (tmp_path / "report.xml").write_text(f"<testsuite>{skips}</testsuite>")
     done = subprocess.run(
-        [sys.executable, PROGRAM, tmp_path / "report.xml"], capture_output=True, text=True, check=False
+        [sys.executable, PROGRAM, tmp_path / "report.xml"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == status
     assert ("neither SeaweedFS nor moto" in done.stdout) == bool(status)

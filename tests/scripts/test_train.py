@@ -56,7 +56,9 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
     again = arguments(dataset, stopped, processes, "--resume")
     resumed = output_of_forks(again, processes)
     expected = losses(printed)
-    assert losses(resumed) == {str(number): expected[str(number)] for number in range(step + 1, 2 * PER_EPOCH + 1)}
+    assert losses(resumed) == {
+        str(number): expected[str(number)] for number in range(step + 1, 2 * PER_EPOCH + 1)
+    }
     assert printed.splitlines()[-1] == resumed.splitlines()[-1]
 
     first, second = torch.load(complete), torch.load(stopped)
@@ -70,19 +72,25 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
 
 
 def test_a_missing_torchvision_is_reported_before_anything_starts(tmp_path, monkeypatch):
-    for name in ("torchvision", "torchvision.models"):  # the tests of transforms import it, where it is installed
+    for name in (
+        "torchvision",
+        "torchvision.models",
+    ):  # the tests of transforms import it, where it is installed
         monkeypatch.setitem(sys.modules, name, None)
     done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--model", "resnet50"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines() == [
-        "--model resnet50 needs torchvision, which is not installed. Hint: install torchvision, or use --model tiny."
+        "--model resnet50 needs torchvision, which is not installed. Hint: install torchvision, or"
+        " use --model tiny."
     ]
 
 
 def test_a_missing_gpu_is_reported_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--device", "gpu"))
-    assert done.stderr.splitlines() == ["--device gpu, but no GPU is available. Hint: use --device cpu."]
+    assert done.stderr.splitlines() == [
+        "--device gpu, but no GPU is available. Hint: use --device cpu."
+    ]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setenv("LOCAL_RANK", "1")
     done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--device", "gpu"))

@@ -29,7 +29,9 @@ def person(identity, *seed):
     rng = np.random.default_rng([identity, *seed])
     pixels = np.empty((64, 32, 3))
     pixels[:] = rng.integers(0, 256, 3)
-    pixels[10:32, 8:24], pixels[32:62, 8:24] = np.random.default_rng(identity).integers(0, 256, (2, 3))
+    pixels[10:32, 8:24], pixels[32:62, 8:24] = np.random.default_rng(identity).integers(
+        0, 256, (2, 3)
+    )
     pixels = pixels * rng.uniform(0.6, 1) + rng.normal(0, 4, pixels.shape)
     return encode(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)))
 
@@ -45,7 +47,9 @@ def datasets(dataprep, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reid")
 
     def convert(name, *options):
-        done = dataprep("convert", "--src", folder / name, "--out", folder / f"{name}-made", *options)
+        done = dataprep(
+            "convert", "--src", folder / name, "--out", folder / f"{name}-made", *options
+        )
         assert done.returncode == 0, done.stderr
         return folder / f"{name}-made"
 
@@ -55,14 +59,29 @@ def datasets(dataprep, tmp_path_factory):
                 ours, theirs = 2 * number + 2, 2 * number + 3
                 where = "bounding_box_test" if shot else "query"
                 name = f"c{camera}s1_{shot:06d}_00.jpg"
-                write(folder / f"market/bounding_box_train/{ours:04d}_{name}", person(ours, camera, shot))
+                write(
+                    folder / f"market/bounding_box_train/{ours:04d}_{name}",
+                    person(ours, camera, shot),
+                )
                 write(folder / f"market/{where}/{theirs:04d}_{name}", person(theirs, camera, shot))
                 if shot < 2:
                     side = "left" if camera == 1 else "right"
-                    write(folder / f"named/train/{ours:04d}-{side}-{shot}.jpg", person(ours, camera, shot))
-                    write(folder / f"named/val/{theirs:04d}-{side}-{shot}.jpg", person(theirs, camera, shot))
-                    write(folder / f"plain/train/{ours:04d}/{camera}-{shot}.jpg", person(ours, camera, shot))
-                    write(folder / f"plain/val/{theirs:04d}/{camera}-{shot}.jpg", person(theirs, camera, shot))
+                    write(
+                        folder / f"named/train/{ours:04d}-{side}-{shot}.jpg",
+                        person(ours, camera, shot),
+                    )
+                    write(
+                        folder / f"named/val/{theirs:04d}-{side}-{shot}.jpg",
+                        person(theirs, camera, shot),
+                    )
+                    write(
+                        folder / f"plain/train/{ours:04d}/{camera}-{shot}.jpg",
+                        person(ours, camera, shot),
+                    )
+                    write(
+                        folder / f"plain/val/{theirs:04d}/{camera}-{shot}.jpg",
+                        person(theirs, camera, shot),
+                    )
     for shot in range(7):
         write(folder / f"market/bounding_box_test/0000_c1s1_{shot:06d}_00.jpg", person(0, shot))
     # This person appears in only one camera, so no search can find them.
@@ -92,12 +111,17 @@ def run(*options):
 
 
 def losses(output):
-    return {int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", output)}
+    return {
+        int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", output)
+    }
 
 
 def scores(output):
     found = re.findall(r"epoch (\d+): rank-1 ([\d.]+)%, mAP ([\d.]+)%, (\d+) queries", output)
-    return {int(epoch): (float(first), float(precision), int(queries)) for epoch, first, precision, queries in found}
+    return {
+        int(epoch): (float(first), float(precision), int(queries))
+        for epoch, first, precision, queries in found
+    }
 
 
 def search_with_loops(query, gallery, itself=False):
@@ -108,7 +132,11 @@ def search_with_loops(query, gallery, itself=False):
         found = [
             gallery[1][other] == label
             for other in np.argsort(-similar, kind="stable")
-            if not (number == other if itself else gallery[1][other] == label and gallery[2][other] == camera)
+            if not (
+                number == other
+                if itself
+                else gallery[1][other] == label and gallery[2][other] == camera
+            )
         ]
         if not any(found):
             continue
@@ -123,7 +151,9 @@ def percentages(first, precision, queries):
 
 
 def make_embeddings(script, features, labels, cameras):
-    return script.Embeddings(torch.tensor(features).float(), torch.tensor(labels), torch.tensor(cameras))
+    return script.Embeddings(
+        torch.tensor(features).float(), torch.tensor(labels), torch.tensor(cameras)
+    )
 
 
 def test_score_of_an_example(script):
@@ -148,7 +178,9 @@ def searches(draw):
 
     def side():
         count = draw(st.integers(1, 12))
-        lists = (st.lists(kind, min_size=count, max_size=count) for kind in (vectors, numbers, numbers))
+        lists = (
+            st.lists(kind, min_size=count, max_size=count) for kind in (vectors, numbers, numbers)
+        )
         return [draw(each) for each in lists]
 
     vectors = st.lists(st.integers(-3, 3), min_size=width, max_size=width)
@@ -193,7 +225,10 @@ def embedded(script, dataset, checkpoint, split, names):
     model = script.make_network("tiny", len(batches.classes))
     model.load_state_dict(torch.load(checkpoint)["model"])
     model.eval()
-    parts = [(model(images).detach().numpy(), labels.numpy(), list(places)) for images, labels, places in batches]
+    parts = [
+        (model(images).detach().numpy(), labels.numpy(), list(places))
+        for images, labels, places in batches
+    ]
     features, labels, places = (np.concatenate([part[kind] for part in parts]) for kind in range(3))
     return features / np.linalg.norm(features, axis=1, keepdims=True), labels, places
 
@@ -218,9 +253,15 @@ def test_it_learns(datasets, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path, processes):
-    dataset, complete, stopped = datasets["market"], tmp_path / "complete.pt", tmp_path / "stopped.pt"
+    dataset, complete, stopped = (
+        datasets["market"],
+        tmp_path / "complete.pt",
+        tmp_path / "stopped.pt",
+    )
     options = ("--epochs", 3, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
-    printed = output_of_forks(arguments(dataset, complete, *options, processes=processes), processes)
+    printed = output_of_forks(
+        arguments(dataset, complete, *options, processes=processes), processes
+    )
     assert list(losses(printed)) == list(range(1, 3 * PER_EPOCH + 1))
 
     again = arguments(dataset, stopped, *options, processes=processes)
@@ -229,7 +270,9 @@ def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path, p
     assert PER_EPOCH < step < 3 * PER_EPOCH
     resumed = output_of_forks([*again, "--resume"], processes)
     expected = losses(printed)
-    assert losses(resumed) == {number: expected[number] for number in range(step + 1, 3 * PER_EPOCH + 1)}
+    assert losses(resumed) == {
+        number: expected[number] for number in range(step + 1, 3 * PER_EPOCH + 1)
+    }
     assert printed.splitlines()[-1] == resumed.splitlines()[-1]
 
     first, second = torch.load(complete), torch.load(stopped)
@@ -238,13 +281,20 @@ def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path, p
         assert torch.equal(weights, second["model"][name]), name
 
     # The evaluation does not depend on the number of processes.
-    query, gallery = (embedded(script, dataset, complete, split, "camera") for split in ("query", "gallery"))
-    assert scores(printed)[2] == pytest.approx(percentages(*search_with_loops(query, gallery)), abs=0.006)
+    query, gallery = (
+        embedded(script, dataset, complete, split, "camera") for split in ("query", "gallery")
+    )
+    assert scores(printed)[2] == pytest.approx(
+        percentages(*search_with_loops(query, gallery)), abs=0.006
+    )
 
 
 @pytest.mark.parametrize(("name", "column"), [("named", "camera"), ("plain", "key")])
 def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column):
-    """With cameras, named by text here, the query's own camera is excluded; without, only the query itself."""
+    """With cameras, named by text here, the query's own camera is excluded.
+
+    Without, only the query itself.
+    """
     printed = run(datasets[name], tmp_path / "run.pt", "--epochs", 1)
     val = embedded(script, datasets[name], tmp_path / "run.pt", "val", column)
     expected = percentages(*search_with_loops(val, val, itself=name == "plain"))
@@ -256,7 +306,10 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
     ("options", "message"),
     [
         (("--samples", 1), "--identities and --samples must be at least 2"),
-        (("--identities", 13), "a batch needs 13 different identities .* Hint: set classes_per_batch=12"),
+        (
+            ("--identities", 13),
+            "a batch needs 13 different identities .* Hint: set classes_per_batch=12",
+        ),
         (
             ("--checkpoint", "/no such folder/run.pt"),
             "--checkpoint /no such folder/run.pt: the folder does not exist. Hint: create it.",
@@ -266,7 +319,10 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
     ],
 )
 def test_wrong_arguments_are_rejected(datasets, tmp_path, options, message, monkeypatch):
-    for name in ("torchvision", "torchvision.models"):  # the tests of transforms import it, where it is installed
+    for name in (
+        "torchvision",
+        "torchvision.models",
+    ):  # the tests of transforms import it, where it is installed
         monkeypatch.setitem(sys.modules, name, None)
     done = call(command(datasets["market"], tmp_path / "run.pt", *options))
     assert done.returncode == 1
@@ -277,10 +333,16 @@ def test_wrong_arguments_are_rejected(datasets, tmp_path, options, message, monk
 def test_missing_splits_are_reported(datasets, photos, dataprep, tmp_path):
     done = call(command(tmp_path / "nothing", tmp_path / "run.pt"))
     (line,) = done.stderr.splitlines()
-    assert line == f"the folder {tmp_path}/nothing does not exist. Hint: give the folder of a prepared dataset."
+    assert (
+        line == f"the folder {tmp_path}/nothing does not exist. Hint: give the folder of a prepared"
+        " dataset."
+    )
     assert dataprep("convert", "--src", photos, "--out", tmp_path / "photos").returncode == 0
     done = call(command(tmp_path / "photos", tmp_path / "run.pt"))
-    assert done.stderr.splitlines()[-1] == f"{tmp_path}/photos has no split 'val'. Hint: valid names are 'train'."
+    assert (
+        done.stderr.splitlines()[-1]
+        == f"{tmp_path}/photos has no split 'val'. Hint: valid names are 'train'."
+    )
 
 
 @pytest.mark.slow
@@ -289,14 +351,24 @@ def test_unusable_checkpoints_are_rejected(datasets, tmp_path):
     run(datasets["plain"], checkpoint, "--epochs", 1)
     again = (datasets["plain"], checkpoint, "--resume", "--epochs")
     intact = checkpoint.read_bytes()
-    damaged = f"--checkpoint {checkpoint} is damaged, or belongs to another script, --model or number of processes ("
+    damaged = (
+        f"--checkpoint {checkpoint} is damaged, or belongs to another script, --model or number of"
+        " processes ("
+    )
     for data, more, message in [
         (
             intact,
             (2,),
-            f"--checkpoint {checkpoint} was saved with another --epochs, so its learning rate schedule differs",
+            (
+                f"--checkpoint {checkpoint} was saved with another --epochs, so its learning rate"
+                " schedule differs"
+            ),
         ),
-        (intact, (1, "--seed", 1), "the state was saved by a loader with seed=0, but this loader has seed=1"),
+        (
+            intact,
+            (1, "--seed", 1),
+            "the state was saved by a loader with seed=0, but this loader has seed=1",
+        ),
         (intact[: len(intact) // 2], (1,), damaged),
         (b"", (1,), damaged),
     ]:

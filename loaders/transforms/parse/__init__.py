@@ -30,7 +30,12 @@ from loaders.transforms.parse import (
 )
 from loaders.transforms.parse.items import RecipeItem
 from loaders.transforms.parse.recipe import Recipe, View, read_recipe, read_views
-from loaders.transforms.parse.registry import Parameter, TransformInfo, known_transforms, transform_table
+from loaders.transforms.parse.registry import (
+    Parameter,
+    TransformInfo,
+    known_transforms,
+    transform_table,
+)
 
 # Importing these modules registers their names.
 _REGISTERED = (

@@ -1,4 +1,7 @@
-"""Change the size of the images and the strength of the policies of a parsed list. No side effects."""
+"""Change the size of the images and the strength of the policies of a parsed list.
+
+No side effects.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,16 @@ _TORCHVISION_AUGMIX = {"severity", "chain_depth", "alpha", "all_ops", "interpola
 def adjusted(recipe: Recipe, adjustment: Adjustment) -> Recipe:
     """Return a recipe with another size of the images and another strength of its policies.
 
-    Every crop, resize, padding and mask in pixels is scaled in proportion. The descriptions of the items stay.
+    Every crop, resize, padding and mask in pixels is scaled in proportion. The descriptions of the
+    items stay.
 
     Args:
         recipe: the recipe as the user wrote it.
         adjustment: what to change.
 
     Raises:
-        CallError: no transform sets a size, or none has a strength; the message names the transforms. Or the size or
-            the strength is not possible.
+        CallError: no transform sets a size, or none has a strength; the message names the
+            transforms. Or the size or the strength is not possible.
 
     """
     if adjustment.magnitude is not None:
@@ -51,13 +55,21 @@ def _with_size(recipe: Recipe, size: Size) -> Recipe:
         return changed
     if result == recipe.outputs[0].size:
         raise CallError(
-            f"size={size} changes nothing: no transform sets the size of the images ({_names(recipe)})",
+            f"size={size} changes nothing: no transform sets the size of the images"
+            f" ({_names(recipe)})",
             hint="add a crop or a resize to the list",
         )
-    near = ((size[0] + pixels, size[1] + pixels) for distance in range(1, 9) for pixels in (distance, -distance))
-    possible = (each for each in near if min(each) > 0 and _scaled(recipe, each).outputs[0].size == each)
+    near = (
+        (size[0] + pixels, size[1] + pixels)
+        for distance in range(1, 9)
+        for pixels in (distance, -distance)
+    )
+    possible = (
+        each for each in near if min(each) > 0 and _scaled(recipe, each).outputs[0].size == each
+    )
     raise CallError(
-        f"size={size} is not possible: rounding gives images of {result}", hint=f"set size={next(possible, result)}"
+        f"size={size} is not possible: rounding gives images of {result}",
+        hint=f"set size={next(possible, result)}",
     )
 
 
@@ -66,7 +78,9 @@ def _scaled(recipe: Recipe, size: Size) -> Recipe:
     scale = Scale(size[0] / height, size[1] / width)
 
     def change(item: RecipeItem) -> RecipeItem:
-        return replace(item, operations=tuple(scaled(operation, scale) for operation in item.operations))
+        return replace(
+            item, operations=tuple(scaled(operation, scale) for operation in item.operations)
+        )
 
     try:
         return rechecked(recipe, change)
@@ -88,8 +102,11 @@ def _with_magnitude(recipe: Recipe, magnitude: float) -> Recipe:
     changed = rechecked(recipe, change)
     if not found:
         raise CallError(
-            f"magnitude={magnitude:g} changes nothing: no transform has a magnitude ({_names(recipe)})",
-            hint="use RandAugment, TimmAutoAugment with a policy such as rand-m9-mstd0.5, or AugMix",
+            f"magnitude={magnitude:g} changes nothing: no transform has a magnitude"
+            f" ({_names(recipe)})",
+            hint=(
+                "use RandAugment, TimmAutoAugment with a policy such as rand-m9-mstd0.5, or AugMix"
+            ),
         )
     return changed
 
@@ -121,10 +138,17 @@ def _strength(name: str, arguments: Mapping[str, Any], magnitude: float) -> dict
     if name == "AugMix":
         return {"severity" if _TORCHVISION_AUGMIX & set(arguments) else "aug_severity": number}
     policy = arguments.get("config_str")
-    if name == "TimmAutoAugment" and isinstance(policy, str) and policy.startswith(("rand", "augmix")):
+    if (
+        name == "TimmAutoAugment"
+        and isinstance(policy, str)
+        and policy.startswith(("rand", "augmix"))
+    ):
         return {"config_str": re.sub(r"-m\d+(\.\d+)?(?=-|$)", "", policy) + f"-m{number}"}
     return None
 
 
 def _names(recipe: Recipe) -> str:
-    return ", ".join(item.description.partition("(")[0] for item in recipe.all_items) or "the list is empty"
+    return (
+        ", ".join(item.description.partition("(")[0] for item in recipe.all_items)
+        or "the list is empty"
+    )

@@ -35,7 +35,10 @@ def _hue_range(value: Any) -> Range:
         return parse_pair(value, "hue")
     amount = parse_number(value, "hue")
     if not 0 <= amount <= 0.5:
-        raise CallError(f"hue must be a number from 0 to 0.5, or two numbers from -0.5 to 0.5, got {shown(value)}")
+        raise CallError(
+            "hue must be a number from 0 to 0.5, or two numbers from -0.5 to 0.5, got"
+            f" {shown(value)}"
+        )
     return -amount, amount
 
 
@@ -45,7 +48,9 @@ def _hue_range(value: Any) -> Range:
     "torchvision",
     differs="The hue is shifted in floating point; Pillow shifts it in bytes.",
 )
-def color_jitter(prob: float = 2, brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> Parsed:
+def color_jitter(
+    prob: float = 2, brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0
+) -> Parsed:
     """Change brightness, contrast, saturation and hue in random order, with probability `prob` (above 1: always)."""
     probability = parse_number(prob, "prob")
     if probability < 0:
@@ -59,8 +64,14 @@ def color_jitter(prob: float = 2, brightness: Any = 0, contrast: Any = 0, satura
     )
 
 
-@register("RawColorJitter", "PaddleClas", differs="The hue is shifted in floating point; Pillow shifts it in bytes.")
-def raw_color_jitter(brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> Parsed:
+@register(
+    "RawColorJitter",
+    "PaddleClas",
+    differs="The hue is shifted in floating point; Pillow shifts it in bytes.",
+)
+def raw_color_jitter(
+    brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0
+) -> Parsed:
     """Change brightness, contrast, saturation and hue of every image in random order."""
     yield from color_jitter(1.0, brightness, contrast, saturation, hue)
 
@@ -86,14 +97,17 @@ def grayscale(num_output_channels: int = 3) -> Parsed:
 @register(
     "PCALighting",
     "PaddleClas",
-    differs="For uint8 images the color is multiplied by 255, as in AlexNet; PaddleClas does not scale it.",
+    differs=(
+        "For uint8 images the color is multiplied by 255, as in AlexNet; PaddleClas does not"
+        " scale it."
+    ),
 )
 def pca_lighting() -> Parsed:
     """Add one random color along the principal components of ImageNet's colors."""
     yield PCALighting()
     yield Note(
-        "PaddleClas adds amounts for values from 0 to 1 to images of any range; here they are multiplied by 255 "
-        "for uint8 images, as in AlexNet"
+        "PaddleClas adds amounts for values from 0 to 1 to images of any range; here they are"
+        " multiplied by 255 for uint8 images, as in AlexNet"
     )
 
 
@@ -135,8 +149,15 @@ def to_ycbcr() -> Parsed:
 
 @register("GaussianBlur", "torchvision")
 def gaussian_blur(kernel_size: Any, sigma: Any = (0.1, 2.0)) -> Parsed:
-    """Blur with a Gaussian; `kernel_size` is one integer or (width, height), `sigma` one number or a range."""
-    bounds = parse_pair(sigma, "sigma") if isinstance(sigma, (list, tuple)) else (parse_number(sigma, "sigma"),) * 2
+    """Blur with a Gaussian.
+
+    `kernel_size` is one integer or (width, height), `sigma` one number or a range.
+    """
+    bounds = (
+        parse_pair(sigma, "sigma")
+        if isinstance(sigma, (list, tuple))
+        else (parse_number(sigma, "sigma"),) * 2
+    )
     window = parse_width_height(kernel_size, "kernel_size")
     if not all(side % 2 for side in window):
         raise CallError(f"kernel_size must be odd, got {shown(kernel_size)}")
@@ -146,10 +167,16 @@ def gaussian_blur(kernel_size: Any, sigma: Any = (0.1, 2.0)) -> Parsed:
 @register(
     "BlurImage",
     "PaddleClas",
-    differs="Returns only the image, not blur_image. Gaussians of 5 and 7 pixels differ from OpenCV's by at most 4.",
+    differs=(
+        "Returns only the image, not blur_image. Gaussians of 5 and 7 pixels differ from OpenCV's"
+        " by at most 4."
+    ),
 )
 def blur_image(
-    ratio: float = 0.5, motion_max_ksize: int = 12, motion_max_angle: int = 45, gaussian_max_ksize: int = 12
+    ratio: float = 0.5,
+    motion_max_ksize: int = 12,
+    motion_max_angle: int = 45,
+    gaussian_max_ksize: int = 12,
 ) -> Parsed:
     """Blur an image with probability `ratio`, by defocus or motion."""
     probability = parse_number(ratio, "ratio")
@@ -158,8 +185,11 @@ def blur_image(
     check_int("motion_max_angle", motion_max_angle, 1, MAX_MOTION_ANGLE)
     check_int("gaussian_max_ksize", gaussian_max_ksize, 6, MAX_GAUSSIAN)
     yield RandomBlur(probability, motion_max_ksize, motion_max_angle, gaussian_max_ksize)
-    yield Note("PaddleClas also returns blur_image, which is True for a blurred image; here only the image is returned")
     yield Note(
-        "OpenCV uses tabulated weights for Gaussians of 5 and 7 pixels; here all weights are computed, so uint8 "
-        "values differ by at most 4"
+        "PaddleClas also returns blur_image, which is True for a blurred image; here only the image"
+        " is returned"
+    )
+    yield Note(
+        "OpenCV uses tabulated weights for Gaussians of 5 and 7 pixels; here all weights are"
+        " computed, so uint8 values differ by at most 4"
     )

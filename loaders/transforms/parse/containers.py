@@ -20,7 +20,9 @@ _DEPTH: ContextVar[int] = ContextVar("depth", default=0)
 
 
 @register(
-    "RandomApply", "torchvision", differs="The transforms run on every image; the result is used with probability p."
+    "RandomApply",
+    "torchvision",
+    differs="The transforms run on every image; the result is used with probability p.",
 )
 def random_apply(transforms: Any, p: float = 0.5) -> Parsed:
     """Run all of a list of transforms with probability `p`."""
@@ -30,7 +32,9 @@ def random_apply(transforms: Any, p: float = 0.5) -> Parsed:
     yield from notes
 
 
-@register("RandomChoice", "torchvision", differs="All transforms run on every image; one result is used.")
+@register(
+    "RandomChoice", "torchvision", differs="All transforms run on every image; one result is used."
+)
 def random_choice(transforms: Any, p: Any = None) -> Parsed:
     """Run one of a list of transforms, chosen with the relative probabilities `p`."""
     chains, notes = _parse_chains(transforms)
@@ -41,7 +45,11 @@ def random_choice(transforms: Any, p: Any = None) -> Parsed:
     yield from notes
 
 
-@register("RandomOrder", "torchvision", differs="All transforms run in each place; at most six are supported.")
+@register(
+    "RandomOrder",
+    "torchvision",
+    differs="All transforms run in each place; at most six are supported.",
+)
 def random_order(transforms: Any) -> Parsed:
     """Run all of a list of transforms, in an order drawn per image."""
     chains, notes = _parse_chains(transforms)
@@ -50,7 +58,9 @@ def random_order(transforms: Any) -> Parsed:
 
 
 @register(
-    "Lambda", "torchvision", differs="The function gets the finished batch instead of one image, and must be last."
+    "Lambda",
+    "torchvision",
+    differs="The function gets the finished batch instead of one image, and must be last.",
 )
 def lambda_(lambd: Any) -> Parsed:
     """Call a function with the finished batch, [B, C, H, W] in the layout of the loader."""
@@ -62,22 +72,38 @@ def lambda_(lambd: Any) -> Parsed:
 
 def _parse_chains(transforms: Any) -> tuple[tuple[Chain, ...], list[Note]]:
     """Parse a list of transforms: the operations of each item, and the notes of all."""
-    if not isinstance(transforms, Sequence) or isinstance(transforms, (str, bytes)) or not transforms:
-        raise CallError(f"transforms must be a list of at least one transform, got {shown(transforms)}")
+    if (
+        not isinstance(transforms, Sequence)
+        or isinstance(transforms, (str, bytes))
+        or not transforms
+    ):
+        raise CallError(
+            f"transforms must be a list of at least one transform, got {shown(transforms)}"
+        )
     if len(transforms) > MAX_TRANSFORMS:
-        raise CallError(f"transforms has {len(transforms)} transforms, but at most {MAX_TRANSFORMS} are supported")
+        raise CallError(
+            f"transforms has {len(transforms)} transforms, but at most {MAX_TRANSFORMS} are"
+            " supported"
+        )
     if _DEPTH.get() >= MAX_NESTING:
         raise CallError(f"transforms are nested more than {MAX_NESTING} levels deep")
     token = _DEPTH.set(_DEPTH.get() + 1)
     try:
-        items = [parse_item(location, item) for location, item in written_items("transforms", transforms)]
+        items = [
+            parse_item(location, item) for location, item in written_items("transforms", transforms)
+        ]
     finally:
         _DEPTH.reset(token)
     for item in items:
         if item.function:
             raise CallError(
-                f"{item.location}: {item.description} is a function, which is called with the finished batch",
+                f"{item.location}: {item.description} is a function, which is called with the"
+                " finished batch",
                 hint="move it to the end of the outermost list",
             )
-    notes = [Note(f"{item.location}, {item.description}: {note}") for item in items for note in item.notes]
+    notes = [
+        Note(f"{item.location}, {item.description}: {note}")
+        for item in items
+        for note in item.notes
+    ]
     return tuple(item.operations for item in items), notes

@@ -46,20 +46,28 @@ def identity() -> Parsed:
 
 @register("ConvertImageDtype", "torchvision", differs="build's dtype sets the type of a batch.")
 def convert_image_dtype(dtype: Any = "float32") -> Parsed:
-    """Convert to floating point and scale values from 0-255 to 0-1; with dtype uint8, keep bytes."""
+    """Convert to floating point and scale values from 0-255 to 0-1.
+
+    With dtype uint8, keep bytes.
+    """
     yield from _convert(dtype, scale=True)
 
 
 @register("ToDtype", "torchvision", differs="build's dtype sets the type of a batch.")
 def to_dtype(dtype: Any, scale: bool = False) -> Parsed:
-    """Convert to floating point, and scale values from 0-255 to 0-1 if `scale` is set; with dtype uint8, keep bytes."""
+    """Convert to floating point, and scale values from 0-255 to 0-1 if `scale` is set.
+
+    With dtype uint8, keep bytes.
+    """
     check_bool("scale", scale)
     yield from _convert(dtype, scale=scale)
 
 
 def _convert(dtype: Any, *, scale: bool) -> Parsed:
     # torch's dtypes print as `torch.float32`.
-    name = dtype if isinstance(dtype, str) else str(dtype) if type(dtype).__module__ == "torch" else ""
+    name = (
+        dtype if isinstance(dtype, str) else str(dtype) if type(dtype).__module__ == "torch" else ""
+    )
     name = name.removeprefix("torch.")
     if name in _FLOATS:
         yield Rescale() if scale else ToFloat()

@@ -26,7 +26,9 @@ def crop_image(size: Any) -> Parsed:
     yield Crop(parse_width_height(size), rounding="down")
 
 
-@register("RandomCropImage", "PaddleClas", differs="Images smaller than the crop are padded with zeros.")
+@register(
+    "RandomCropImage", "PaddleClas", differs="Images smaller than the crop are padded with zeros."
+)
 def random_crop_image(size: Any) -> Parsed:
     """Crop (width, height) at a random position."""
     yield Crop(parse_width_height(size), at="random")
@@ -35,15 +37,23 @@ def random_crop_image(size: Any) -> Parsed:
 @register(
     "RandCropImageV2",
     "PaddleClas",
-    differs="In PaddleClas the crop can lie one pixel outside the image, which makes it smaller; here it never does.",
+    differs=(
+        "In PaddleClas the crop can lie one pixel outside the image, which makes it smaller; here"
+        " it never does."
+    ),
 )
 def rand_crop_image_v2(size: Any) -> Parsed:
     """Crop (width, height) at a random position."""
     yield Crop(parse_width_height(size), at="random")
-    yield Note("PaddleClas can place the crop one pixel outside the image, which makes it smaller; here it never does")
+    yield Note(
+        "PaddleClas can place the crop one pixel outside the image, which makes it smaller; here it"
+        " never does"
+    )
 
 
-@register("CropImageAtRatio", "PaddleClas", differs="Bilinear is exact; the other filters follow Pillow.")
+@register(
+    "CropImageAtRatio", "PaddleClas", differs="Bilinear is exact; the other filters follow Pillow."
+)
 def crop_image_at_ratio(size: int, pad: int, interpolation: str = "bilinear") -> Parsed:
     """Crop a centered square of size / (size + pad) of the shorter side, and resize it to `size`."""
     filters = parse_paddleclas_interpolation(interpolation, "cv2")
@@ -59,7 +69,10 @@ def center_crop(size: Any) -> Parsed:
     yield Crop(parse_height_width(size))
 
 
-_CROPS_DIFFER = "A batch is [B, crops, C, H, W]. Only ToTensor, Normalize and functions of the batch may follow."
+_CROPS_DIFFER = (
+    "A batch is [B, crops, C, H, W]. Only ToTensor, Normalize and functions of the batch may"
+    " follow."
+)
 
 
 @register("FiveCrop", "torchvision", differs=_CROPS_DIFFER)
@@ -76,10 +89,16 @@ def ten_crop(size: Any, vertical_flip: bool = False) -> Parsed:
 
 
 @register(
-    "RandomCrop", "torchvision", differs="pad_if_needed always pads with zeros; it ignores fill and padding_mode."
+    "RandomCrop",
+    "torchvision",
+    differs="pad_if_needed always pads with zeros; it ignores fill and padding_mode.",
 )
 def random_crop(
-    size: Any, padding: Any = None, pad_if_needed: bool = False, fill: Any = 0, padding_mode: str = "constant"
+    size: Any,
+    padding: Any = None,
+    pad_if_needed: bool = False,
+    fill: Any = 0,
+    padding_mode: str = "constant",
 ) -> Parsed:
     """Crop (height, width) at a random position, after optional padding."""
     check_bool("pad_if_needed", pad_if_needed)
@@ -124,7 +143,10 @@ def rand_crop_image(
     "RandomResizedCrop",
     "torchvision",
     "PaddleClas",
-    differs="If ten draws give no crop that fits, the largest one that fits is at a random position, not centered.",
+    differs=(
+        "If ten draws give no crop that fits, the largest one that fits is at a random position,"
+        " not centered."
+    ),
 )
 def random_resized_crop(
     size: Any,

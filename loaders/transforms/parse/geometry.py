@@ -23,7 +23,10 @@ from manifests.text import shown
 
 @register("RandFlipImage", "PaddleClas")
 def rand_flip_image(flip_code: int = 1) -> Parsed:
-    """Flip with a probability of 0.5; `flip_code` 1 swaps left and right, 0 swaps top and bottom, -1 swaps both."""
+    """Flip with a probability of 0.5.
+
+    `flip_code` 1 swaps left and right, 0 swaps top and bottom, -1 swaps both.
+    """
     if flip_code not in (-1, 0, 1):
         raise CallError(f"flip_code must be 1, 0 or -1, got {shown(flip_code)}")
     yield Flip(0.5, {1: "horizontal", 0: "vertical", -1: "both"}[flip_code])  # type: ignore[arg-type]
@@ -53,8 +56,10 @@ def random_vertical_flip(prob: float = 0.5, p: float | None = None) -> Parsed:
     "RandomRotation",
     "PaddleClas",
     "torchvision",
-    differs="prob is 0.5 by default as in PaddleClas; torchvision rotates every image. The bicubic filter is bilinear. "
-    "expand and center are errors.",
+    differs=(
+        "prob is 0.5 by default as in PaddleClas; torchvision rotates every image. The bicubic"
+        " filter is bilinear. expand and center are errors."
+    ),
 )
 def random_rotation(
     degrees: Any,
@@ -82,16 +87,23 @@ def random_rotation(
     check_probability("prob", probability)
     yield Rotate(bounds, probability, filter_, fill)
     if prob is None:
-        yield Note("prob is 0.5 as in PaddleClas; torchvision rotates every image: set prob=1 for that")
+        yield Note(
+            "prob is 0.5 as in PaddleClas; torchvision rotates every image: set prob=1 for that"
+        )
     if interpolation == "bicubic":
         yield Note("the bicubic filter is replaced by a bilinear one")
 
 
-@register("RandomRot90", "PaddleClas", differs="Returns only the image, not random_rot90_orientation.")
+@register(
+    "RandomRot90", "PaddleClas", differs="Returns only the image, not random_rot90_orientation."
+)
 def random_rot90() -> Parsed:
     """Rotate by a random multiple of 90 degrees."""
     yield RandomRightAngle()
-    yield Note("PaddleClas also returns the rotation as random_rot90_orientation; here only the image is returned")
+    yield Note(
+        "PaddleClas also returns the rotation as random_rot90_orientation; here only the image is"
+        " returned"
+    )
 
 
 def parse_padding(padding: Any, fill: Any, mode: str) -> Pad:
@@ -100,7 +112,11 @@ def parse_padding(padding: Any, fill: Any, mode: str) -> Pad:
     if len(sides) not in (1, 2, 4) or not all(isinstance(each, int) for each in sides):
         raise CallError(f"padding must be one, two or four integers, got {shown(padding)}")
     left, top, right, bottom = sides * (4 // len(sides))
-    values = parse_numbers(fill, "fill") if isinstance(fill, (list, tuple)) else (parse_number(fill, "fill"),) * 3
+    values = (
+        parse_numbers(fill, "fill")
+        if isinstance(fill, (list, tuple))
+        else (parse_number(fill, "fill"),) * 3
+    )
     return Pad(left, top, right, bottom, values, mode)  # type: ignore[arg-type]
 
 
@@ -110,12 +126,16 @@ def parse_padding(padding: Any, fill: Any, mode: str) -> Pad:
     "torchvision",
     differs="padding_mode is followed, as in torchvision; PaddleClas always pads with a constant.",
 )
-def pad_image(padding: Any, fill: Any = 0, padding_mode: str = "constant", backend: str = "pil") -> Parsed:
+def pad_image(
+    padding: Any, fill: Any = 0, padding_mode: str = "constant", backend: str = "pil"
+) -> Parsed:
     """Pad: one number for all sides, (left and right, top and bottom), or (left, top, right, bottom)."""
     parse_backend(backend)
     yield parse_padding(padding, fill, padding_mode)
     if padding_mode != "constant":
-        yield Note("padding_mode is followed, as in torchvision; PaddleClas always pads with a constant")
+        yield Note(
+            "padding_mode is followed, as in torchvision; PaddleClas always pads with a constant"
+        )
 
 
 @register("Pad_paddle_vision", "PaddleClas")
@@ -132,11 +152,16 @@ def pad_v2(
     offsets: Any = None,
     fill_value: Any = (127.5, 127.5, 127.5),
 ) -> Parsed:
-    """Pad to (width, height); `pad_mode` 0 pads right and bottom, 1 all sides, 2 left and top, -1 uses `offsets`."""
+    """Pad to (width, height).
+
+    `pad_mode` 0 pads right and bottom, 1 all sides, 2 left and top, -1 uses `offsets`.
+    """
     if pad_mode not in (-1, 0, 1, 2):
         raise CallError(f"pad_mode must be one of -1, 0, 1, 2, got {shown(pad_mode)}")
     if pad_mode == -1 and offsets is None:
-        raise CallError("pad_mode=-1 needs offsets", hint="set offsets to [left, top], or use another pad_mode")
+        raise CallError(
+            "pad_mode=-1 needs offsets", hint="set offsets to [left, top], or use another pad_mode"
+        )
     offset = None if offsets is None else parse_width_height(offsets, "offsets")
     at: Any = {-1: offset, 0: "start", 1: "center", 2: "end"}[pad_mode]
     target = None if size is None else parse_width_height(size)

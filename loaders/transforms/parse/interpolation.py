@@ -45,7 +45,10 @@ _NOTES = {
     (
         "cv2",
         "nearest",
-    ): "the nearest filter takes the pixel at the center, as Pillow does; OpenCV takes the pixel at the top left",
+    ): (
+        "the nearest filter takes the pixel at the center, as Pillow does; OpenCV takes the pixel"
+        " at the top left"
+    ),
     ("cv2", "bicubic"): _CV2_BICUBIC,
     ("cv2", "random"): _CV2_BICUBIC,
     ("cv2", "area"): "the area filter is an antialiased triangle filter; OpenCV's is a box filter",
@@ -72,14 +75,18 @@ def parse_backend(backend: Any) -> str:
 
 
 def parse_paddleclas_interpolation(interpolation: Any, backend: Any) -> Interpolation:
-    """Parse PaddleClas's ``interpolation`` and ``backend``. Only Pillow's filters and OpenCV's area are antialiased."""
+    """Parse PaddleClas's ``interpolation`` and ``backend``.
+
+    Only Pillow's filters and OpenCV's area are antialiased.
+    """
     library = parse_backend(backend)
     filters = _FILTERS[library]
     name = "bilinear" if interpolation is None else interpolation
     name = name.lower() if isinstance(name, str) else ""
     if name not in filters:
         raise CallError(
-            f"interpolation must be one of {', '.join(filters)} for backend {library!r}, got {shown(interpolation)}"
+            f"interpolation must be one of {', '.join(filters)} for backend {library!r}, got"
+            f" {shown(interpolation)}"
         )
     note = _NOTES.get((library, name))
     antialias = library == "pil" or filters[name] == "triangular"
@@ -91,5 +98,7 @@ def parse_torchvision_interpolation(interpolation: Any) -> Filter:
     value = getattr(interpolation, "value", interpolation)
     name = value.lower() if isinstance(value, str) else ""
     if name not in _TORCHVISION:
-        raise CallError(f"interpolation must be one of {', '.join(_TORCHVISION)}, got {shown(interpolation)}")
+        raise CallError(
+            f"interpolation must be one of {', '.join(_TORCHVISION)}, got {shown(interpolation)}"
+        )
     return _TORCHVISION[name]

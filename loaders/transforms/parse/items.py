@@ -23,7 +23,8 @@ class RecipeItem:
         operations: its operations; may be empty.
         notes: its differences from the library that its name comes from.
         function: the user's function if the item is one.
-        written: the item as a name or a name with arguments; ``None`` if it is a record or a function.
+        written: the item as a name or a name with arguments; ``None`` if it is a record or a
+            function.
         needs_bytes: whether images must be uint8 before it.
 
     """
@@ -38,7 +39,10 @@ class RecipeItem:
 
 
 def written_items(source: str, items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a list with their locations. Objects of torchvision become names with arguments."""
+    """Yield the items of a list with their locations.
+
+    Objects of torchvision become names with arguments.
+    """
     for number, item in enumerate(items):
         yield from flatten(f"{source}[{number}]", item)
 
@@ -56,7 +60,9 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         return RecipeItem(location, repr(item), (item,))
     if isinstance(item, str):
         item = {item: None}
-    if not (isinstance(item, Mapping) and len(item) == 1 and all(isinstance(name, str) for name in item)):
+    if not (
+        isinstance(item, Mapping) and len(item) == 1 and all(isinstance(name, str) for name in item)
+    ):
         raise CallError(
             f"{location} is not a transform: {shown(item)}",
             hint="write a name, or a name with arguments: {'ResizeImage': {...}}",

@@ -26,7 +26,10 @@ _TORCHVISION_ERASING = ("p", "scale", "ratio", "value", "inplace")
     "RandomErasing",
     "PaddleClas",
     "torchvision",
-    differs="Without arguments it uses PaddleClas's defaults. Arguments of both libraries cannot be mixed.",
+    differs=(
+        "Without arguments it uses PaddleClas's defaults. Arguments of both libraries cannot be"
+        " mixed."
+    ),
 )
 def random_erasing(
     EPSILON: Any = None,
@@ -43,10 +46,15 @@ def random_erasing(
     value: Any = None,
     inplace: bool | None = None,
 ) -> Parsed:
-    """Erase a random rectangle; the first eight arguments are PaddleClas's, the last five torchvision's."""
+    """Erase a random rectangle.
+
+    The first eight arguments are PaddleClas's, the last five torchvision's.
+    """
     given = {name: argument for name, argument in locals().items() if argument is not None}
     torchvision = {name: given[name] for name in _TORCHVISION_ERASING if name in given}
-    library = choose_library({name: given[name] for name in _PADDLECLAS_ERASING if name in given}, torchvision)
+    library = choose_library(
+        {name: given[name] for name in _PADDLECLAS_ERASING if name in given}, torchvision
+    )
     for name in ("use_log_aspect", "inplace"):
         check_bool(name, given.get(name, False))
     yield _torchvision_erasing(given) if library == "torchvision" else _paddleclas_erasing(given)
@@ -89,28 +97,48 @@ def _torchvision_erasing(given: dict[str, Any]) -> RandomErasing:
 @register(
     "Cutout",
     "PaddleClas",
-    differs="A color as fill_value is supported; PaddleClas fails or does nothing. Squares with random colors have "
-    "the side length; PaddleClas adds one pixel.",
+    differs=(
+        "A color as fill_value is supported; PaddleClas fails or does nothing. Squares with random"
+        " colors have the side length; PaddleClas adds one pixel."
+    ),
 )
 def cutout(n_holes: int = 1, length: int = 112, fill_value: Any = (0, 0, 0)) -> Parsed:
     """Mask squares; a `fill_value` of ``None`` or ``"none"`` draws a random color per square."""
     random_colors = fill_value is None or fill_value == "none"
     yield Cutout(n_holes, length, None if random_colors else _fill(fill_value, "fill_value"))
     if random_colors:
-        yield Note("PaddleClas's squares extend one pixel further to the right and bottom; here their side is length")
+        yield Note(
+            "PaddleClas's squares extend one pixel further to the right and bottom; here their side"
+            " is length"
+        )
     else:
-        yield Note("PaddleClas fails or does nothing if fill_value is a color; here the squares are filled with it")
+        yield Note(
+            "PaddleClas fails or does nothing if fill_value is a color; here the squares are filled"
+            " with it"
+        )
 
 
-@register("GridMask", "PaddleClas", differs="prob applies from the first epoch; PaddleClas increases it from 0.")
+@register(
+    "GridMask",
+    "PaddleClas",
+    differs="prob applies from the first epoch; PaddleClas increases it from 0.",
+)
 def grid_mask(
-    d1: int = 96, d2: int = 224, rotate: int = 1, ratio: float = 0.5, mode: int = 0, prob: float = 1.0
+    d1: int = 96,
+    d2: int = 224,
+    rotate: int = 1,
+    ratio: float = 0.5,
+    mode: int = 0,
+    prob: float = 1.0,
 ) -> Parsed:
     """Set a grid to 0: its lines with mode 0, the squares between them with mode 1."""
     if mode not in (0, 1):
         raise CallError(f"mode must be 0 or 1, got {shown(mode)}")
     if not (isinstance(d1, int) and isinstance(d2, int) and 2 <= d1 < d2):
-        raise CallError(f"d1 and d2 must be integers of at least 2 with d1 < d2, got {shown(d1)} and {shown(d2)}")
+        raise CallError(
+            f"d1 and d2 must be integers of at least 2 with d1 < d2, got {shown(d1)} and"
+            f" {shown(d2)}"
+        )
     squares = bool(mode)
     yield GridMask(
         (d1, d2 - 1),
@@ -119,24 +147,38 @@ def grid_mask(
         "squares" if squares else "lines",
         _parse_probability(prob, "prob"),
     )
-    yield Note("PaddleClas increases the probability with each epoch, from 0; here it is prob from the first epoch")
+    yield Note(
+        "PaddleClas increases the probability with each epoch, from 0; here it is prob from the"
+        " first epoch"
+    )
 
 
 @register(
     "HideAndSeek",
     "PaddleClas",
-    differs="The grid covers the whole image; PaddleClas swaps the sides of images that are not square.",
+    differs=(
+        "The grid covers the whole image; PaddleClas swaps the sides of images that are not square."
+    ),
 )
 def hide_and_seek() -> Parsed:
-    """Set random cells of a grid to 0; the side of a cell is 16, 32, 44 or 56 pixels, or no cell is changed."""
+    """Set random cells of a grid to 0.
+
+    The side of a cell is 16, 32, 44 or 56 pixels, or no cell is changed.
+    """
     yield HideAndSeek()
-    yield Note("PaddleClas swaps height and width of images that are not square; here the grid covers the whole image")
+    yield Note(
+        "PaddleClas swaps height and width of images that are not square; here the grid covers the"
+        " whole image"
+    )
 
 
 @register(
     "CropWithPadding",
     "PaddleClas",
-    differs="size and interpolation have no effect, as in PaddleClas, which does not resize either. key is an error.",
+    differs=(
+        "size and interpolation have no effect, as in PaddleClas, which does not resize either. key"
+        " is an error."
+    ),
 )
 def crop_with_padding(
     prob: float = 1,

@@ -84,13 +84,19 @@ _OPERATORS = ("MixupOperator", "CutmixOperator", "FmixOperator")
 
 @register("OpSampler", "PaddleClas")
 def op_sampler(class_num: int | None = None, **operators: Any) -> Parsed:
-    """Run one operator per batch, each with its probability `prob`; the other batches are not mixed."""
+    """Run one operator per batch, each with its probability `prob`.
+
+    The other batches are not mixed.
+    """
     _check_classes("class_num", class_num)
     mixing: list[Mixing] = []
     probabilities = []
     for name, arguments in operators.items():
         if name not in _OPERATORS:
-            raise CallError(f"{shown(name)} is not an operator that OpSampler can draw", hint=suggest(name, _OPERATORS))
+            raise CallError(
+                f"{shown(name)} is not an operator that OpSampler can draw",
+                hint=suggest(name, _OPERATORS),
+            )
         if arguments is not None and not isinstance(arguments, Mapping):
             raise CallError(
                 f"{name} takes named arguments, got {shown(arguments)}",
@@ -105,9 +111,14 @@ def op_sampler(class_num: int | None = None, **operators: Any) -> Parsed:
         mixing += [each for each in parse_transform(name, others) if isinstance(each, Mixing)]
         probabilities.append(probability)
     if sum(probabilities) > 1 + 1e-9:
-        raise CallError(f"prob of all operators must add up to at most 1, got a sum of {sum(probabilities):g}")
+        raise CallError(
+            f"prob of all operators must add up to at most 1, got a sum of {sum(probabilities):g}"
+        )
     if mixing:
-        classes = next((each for each in (class_num, *(each.classes for each in mixing)) if each is not None), None)
+        classes = next(
+            (each for each in (class_num, *(each.classes for each in mixing)) if each is not None),
+            None,
+        )
         yield MixOneOf(tuple(mixing), tuple(probabilities), classes)  # type: ignore[arg-type]
     else:
         yield Note("OpSampler has no operators, so nothing is mixed")

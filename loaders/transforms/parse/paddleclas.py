@@ -13,7 +13,8 @@ from loaders.transforms.parse.yaml_file import load_yaml
 from manifests.errors import CallError
 from manifests.text import printable, shown, suggest
 
-#: Side in pixels of PaddleClas datasets that contain only square images of one size. Their configs do not set it.
+#: Side in pixels of PaddleClas datasets that contain only square images of one size. Their configs
+#: do not set it.
 _DATASET_SIDES = {"AdaFaceDataset": 112, "Cifar10": 32, "Cifar100": 32}
 
 _TRANSFORM_KEYS = ("transform_ops", "transform")
@@ -29,7 +30,9 @@ _EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The values that a loader reads from a YAML file. Values that the file does not set are ``None``.
+    """The values that a loader reads from a YAML file.
+
+    Values that the file does not set are ``None``.
 
     Attributes:
         transforms: the items of ``transform_ops``, in order, not yet parsed.
@@ -58,13 +61,13 @@ def read_config(path: str | os.PathLike[str], split: str = "train") -> Config:
 
     Args:
         path: the file.
-        split: which section of a training config to use. ``"train"`` uses ``Train``, any other split ``Eval``. If
-            ``Eval`` has ``Query`` and ``Gallery``, ``"gallery"`` uses ``Eval.Gallery`` and any other split
-            ``Eval.Query``.
+        split: which section of a training config to use. ``"train"`` uses ``Train``, any other
+            split ``Eval``. If ``Eval`` has ``Query`` and ``Gallery``, ``"gallery"`` uses
+            ``Eval.Gallery`` and any other split ``Eval.Query``.
 
     Raises:
-        CallError: the file cannot be read, is not valid YAML, or a required section is missing; the message names
-            the key.
+        CallError: the file cannot be read, is not valid YAML, or a required section is missing; the
+            message names the key.
 
     """
     file = os.fspath(path)
@@ -79,7 +82,9 @@ def _config(content: Any, split: str) -> Config:
     if isinstance(content, list):
         return Config(tuple(content))
     if not isinstance(content, dict):
-        raise CallError("the file contains neither a list of transforms nor a config", hint=_EXPECTED)
+        raise CallError(
+            "the file contains neither a list of transforms nor a config", hint=_EXPECTED
+        )
     section, notes = _find_section(content, split)
     dataset = section.mapping("dataset") if "dataset" in section.content else section
     transforms = dataset.transforms()
@@ -87,11 +92,17 @@ def _config(content: Any, split: str) -> Config:
     if isinstance(name, str) and name in _DATASET_SIDES:
         side = _DATASET_SIDES[name]
         transforms = [{"CropImage": {"size": side}}, *transforms]
-        notes.append(f"{dataset.path}.name is {name}: images are assumed to have {side} x {side} pixels")
+        notes.append(
+            f"{dataset.path}.name is {name}: images are assumed to have {side} x {side} pixels"
+        )
     sampler = section.mapping("sampler") if section.content.get("sampler") is not None else None
     return Config(
         tuple(transforms),
-        tuple(dataset.items("batch_transform_ops")) if dataset.content.get("batch_transform_ops") is not None else (),
+        (
+            tuple(dataset.items("batch_transform_ops"))
+            if dataset.content.get("batch_transform_ops") is not None
+            else ()
+        ),
         sampler.positive_int(MAX_BATCH_SIZE, "batch_size", "first_bs") if sampler else None,
         dict(sampler.content) if sampler else None,
         sampler.flag("drop_last") if sampler else None,
@@ -110,8 +121,15 @@ def _find_section(content: dict[Any, Any], split: str) -> tuple[_Section, list[s
         if not {"dataset", *_TRANSFORM_KEYS} & set(content):
             raise top.missing("DataLoader", hint=_EXPECTED)
         return top, []
-    others = (str(name) for name, value in top.content.items() if name not in ("Train", "Eval") and _has_dataset(value))
-    notes = [f"{top.key_path(name)} is ignored: a loader reads one dataset" for name in islice(others, _LISTED)]
+    others = (
+        str(name)
+        for name, value in top.content.items()
+        if name not in ("Train", "Eval") and _has_dataset(value)
+    )
+    notes = [
+        f"{top.key_path(name)} is ignored: a loader reads one dataset"
+        for name in islice(others, _LISTED)
+    ]
     section = top.mapping("Train" if split == "train" else "Eval")
     if "dataset" not in section.content and {"Query", "Gallery"} & set(section.content):
         section = section.mapping("Gallery" if split == "gallery" else "Query")
@@ -120,9 +138,15 @@ def _find_section(content: dict[Any, Any], split: str) -> tuple[_Section, list[s
 
 def _ignored_keys(dataset: _Section, sampler: _Section | None) -> Iterable[str]:
     if sampler and sampler.content.get("scales") is not None:
-        yield f"{sampler.key_path('scales')} is ignored: all batches have the size that the transforms set"
+        yield (
+            f"{sampler.key_path('scales')} is ignored: all batches have the size that the"
+            " transforms set"
+        )
     if dataset.content.get("bbox_crop"):
-        yield f"{dataset.key_path('bbox_crop')} is ignored: crop images to their boxes before converting them"
+        yield (
+            f"{dataset.key_path('bbox_crop')} is ignored: crop images to their boxes before"
+            " converting them"
+        )
 
 
 def _listed(names: list[str]) -> str:
@@ -133,7 +157,9 @@ def _listed(names: list[str]) -> str:
 
 def _has_dataset(value: Any) -> bool:
     """Return whether a value is a section that contains a dataset at any depth."""
-    return isinstance(value, dict) and any(key == "dataset" or _has_dataset(each) for key, each in value.items())
+    return isinstance(value, dict) and any(
+        key == "dataset" or _has_dataset(each) for key, each in value.items()
+    )
 
 
 def _num_classes(content: dict[Any, Any]) -> int | None:
@@ -160,7 +186,9 @@ class _Section:
         if suggestion.startswith("did you mean"):
             hint = suggestion
         elif not hint:
-            hint = f"{self.path or 'the file'} {'has only ' + _listed(names) if names else 'is empty'}"
+            hint = (
+                f"{self.path or 'the file'} {'has only ' + _listed(names) if names else 'is empty'}"
+            )
         return CallError(f"{self.key_path(key)} is missing", hint=hint)
 
     def mapping(self, key: str) -> _Section:
@@ -190,7 +218,9 @@ class _Section:
             if value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-                raise CallError(f"{self.key_path(key)} must be an integer from 1 to {most}, got {shown(value)}")
+                raise CallError(
+                    f"{self.key_path(key)} must be an integer from 1 to {most}, got {shown(value)}"
+                )
             return value
         return None
 

@@ -22,18 +22,28 @@ from loaders.transforms.parse.policy_parts import (
 )
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import choose_library, parse_channels
-from loaders.transforms.policies import Amount, Color, Level, MixedChains, RandomSteps, Step, SubPolicies
+from loaders.transforms.policies import (
+    Amount,
+    Color,
+    Level,
+    MixedChains,
+    RandomSteps,
+    Step,
+    SubPolicies,
+)
 
 _BICUBIC_DIFFERS = "Steps that move pixels use a bilinear filter instead of a bicubic one."
 
 _GRAY: Color = (128, 128, 128)
 
 
-def _rand_augment_steps(filter_: BilinearFilter, fill: Color, *, both_directions: bool) -> dict[str, Step]:
+def _rand_augment_steps(
+    filter_: BilinearFilter, fill: Color, *, both_directions: bool
+) -> dict[str, Step]:
     """Return PaddleClas's RandAugment steps by name.
 
-    Only shears use `filter_`; translations and rotations use the nearest pixel. Rotations fill with gray. They rotate
-    counterclockwise, or in a random direction if `both_directions` is set.
+    Only shears use `filter_`; translations and rotations use the nearest pixel. Rotations fill with
+    gray. They rotate counterclockwise, or in a random direction if `both_directions` is set.
     """
     shear = Amount(0, 0.3 / MAX_LEVEL, signed=True)
     shift = Amount(0, 150 / 331 / MAX_LEVEL, signed=True, of_side=True)
@@ -55,7 +65,9 @@ def _auto_augment_steps(fill: Color) -> dict[str, Step]:
     """Return AutoAugment's steps by name. Their levels go from 0 to 9."""
     steps = _rand_augment_steps("linear", fill, both_directions=False)
     for name, step in steps.items():
-        steps[name] = replace(step, amount=replace(step.amount, slope=step.amount.slope * MAX_LEVEL / 9))
+        steps[name] = replace(
+            step, amount=replace(step.amount, slope=step.amount.slope * MAX_LEVEL / 9)
+        )
     steps["posterize"] = Step("posterize", Amount(8, -4 / 9, "nearest"))
     steps["solarize"] = Step("solarize", Amount(256, -256 / 9))
     return steps
@@ -75,7 +87,10 @@ _WHICH = "Without an argument that only torchvision has, it is PaddleClas's."
 
 @register("AutoAugment", "PaddleClas", "torchvision", differs=f"{_WHICH} {_BICUBIC_DIFFERS}")
 def auto_augment(policy: Any = None, interpolation: Any = None, fill: Any = None) -> Parsed:
-    """Run one of AutoAugment's 25 sub-policies; `policy` is torchvision's ``imagenet``, ``cifar10`` or ``svhn``."""
+    """Run one of AutoAugment's 25 sub-policies.
+
+    `policy` is torchvision's ``imagenet``, ``cifar10`` or ``svhn``.
+    """
     given = _given(policy=policy, interpolation=interpolation, fill=fill)
     if given:
         yield from torchvision_policies.auto_augment(**given)
@@ -106,7 +121,12 @@ def rand_augment(
 ) -> Parsed:
     """Run random steps of strength `magnitude`: `num_layers` of PaddleClas's 14, or `num_ops` of torchvision's 14."""
     paddleclas = _given(num_layers=num_layers, fillcolor=fillcolor)
-    torchvision = _given(num_ops=num_ops, num_magnitude_bins=num_magnitude_bins, interpolation=interpolation, fill=fill)
+    torchvision = _given(
+        num_ops=num_ops,
+        num_magnitude_bins=num_magnitude_bins,
+        interpolation=interpolation,
+        fill=fill,
+    )
     library, both = choose_library(paddleclas, torchvision), _given(magnitude=magnitude)
     if library == "torchvision":
         yield from torchvision_policies.rand_augment(**torchvision, **both)
@@ -114,8 +134,8 @@ def rand_augment(
     yield from _paddleclas_rand_augment(**paddleclas, **both)
     if library is None:
         yield Note(
-            "this is PaddleClas's RandAugment, with strengths from 0 to 10; set num_ops=2 for torchvision's, with "
-            "strengths from 0 to 30"
+            "this is PaddleClas's RandAugment, with strengths from 0 to 10; set num_ops=2 for"
+            " torchvision's, with strengths from 0 to 30"
         )
 
 
@@ -123,16 +143,23 @@ def _given(**arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _paddleclas_rand_augment(num_layers: int = 2, magnitude: float = 5, fillcolor: Any = _GRAY) -> Parsed:
+def _paddleclas_rand_augment(
+    num_layers: int = 2, magnitude: float = 5, fillcolor: Any = _GRAY
+) -> Parsed:
     check_int("num_layers", num_layers, 0, MAX_STEPS)
-    steps = _rand_augment_steps("linear", parse_channels(fillcolor, "fillcolor"), both_directions=False)
+    steps = _rand_augment_steps(
+        "linear", parse_channels(fillcolor, "fillcolor"), both_directions=False
+    )
     yield RandomSteps(_at_level(steps, _fixed_level(magnitude)), num_layers)
     yield BICUBIC_NOTE
 
 
 @register("RandAugmentV2", "PaddleClas", differs="progress_magnitude is ignored.")
 def rand_augment_v2(
-    num_layers: int = 2, magnitude: float = 5, progress_magnitude: Any = None, fillcolor: Any = _GRAY
+    num_layers: int = 2,
+    magnitude: float = 5,
+    progress_magnitude: Any = None,
+    fillcolor: Any = _GRAY,
 ) -> Parsed:
     """Run `num_layers` random steps of 16, as in the training of EfficientNetV2."""
     check_int("num_layers", num_layers, 0, MAX_STEPS)
@@ -152,7 +179,10 @@ def rand_augment_v2(
 
 @register("RandAugmentV3", "PaddleClas", differs=_BICUBIC_DIFFERS)
 def rand_augment_v3(
-    num_layers: int = 2, magnitude: float = 3, fillcolor: Any = (0, 0, 0), interpolation: str = "bicubic"
+    num_layers: int = 2,
+    magnitude: float = 3,
+    fillcolor: Any = (0, 0, 0),
+    interpolation: str = "bicubic",
 ) -> Parsed:
     """Run `num_layers` random steps of 14, as in the training of MobileViTv2."""
     check_int("num_layers", num_layers, 0, MAX_STEPS)
@@ -191,12 +221,23 @@ def aug_mix(
     interpolation: Any = None,
     fill: Any = None,
 ) -> Parsed:
-    """Mix an image with augmented copies of it; the first five arguments are PaddleClas's, the others torchvision's."""
+    """Mix an image with augmented copies of it.
+
+    The first five arguments are PaddleClas's, the others torchvision's.
+    """
     paddleclas = _given(
-        prob=prob, aug_prob_coeff=aug_prob_coeff, mixture_depth=mixture_depth, aug_severity=aug_severity
+        prob=prob,
+        aug_prob_coeff=aug_prob_coeff,
+        mixture_depth=mixture_depth,
+        aug_severity=aug_severity,
     )
     torchvision = _given(
-        severity=severity, chain_depth=chain_depth, alpha=alpha, all_ops=all_ops, interpolation=interpolation, fill=fill
+        severity=severity,
+        chain_depth=chain_depth,
+        alpha=alpha,
+        all_ops=all_ops,
+        interpolation=interpolation,
+        fill=fill,
     )
     library, both = choose_library(paddleclas, torchvision), _given(mixture_width=mixture_width)
     if library == "torchvision":
@@ -204,7 +245,10 @@ def aug_mix(
         return
     yield from _paddleclas_aug_mix(**paddleclas, **both)
     if library is None:
-        yield Note("this is PaddleClas's AugMix, which changes half of the images; set severity=3 for torchvision's")
+        yield Note(
+            "this is PaddleClas's AugMix, which changes half of the images; set severity=3 for"
+            " torchvision's"
+        )
 
 
 def _paddleclas_aug_mix(

@@ -12,7 +12,11 @@ from loaders.transforms.decode_normalize import Decode, Unpack
 from loaders.transforms.limits import MAX_TRANSFORMS, MAX_VIEWS
 from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse.items import RecipeItem, parse_item, written_items
-from loaders.transforms.parse.sequence import SizesVaryError, check_functions_are_last, check_sequence
+from loaders.transforms.parse.sequence import (
+    SizesVaryError,
+    check_functions_are_last,
+    check_sequence,
+)
 from loaders.transforms.parse.torchvision_objects import composed
 from manifests.errors import CallError
 from manifests.text import shown
@@ -47,11 +51,13 @@ class Recipe:
         items: the items of the user's list, in order.
         batch_functions: the user's functions, called with each batch in order.
         output: spec of the images after all operations; its size is known.
-        config_num_classes: number of classes of mixed labels if no mixing operation sets it; ``None`` takes the number
-            of classes in the dataset.
+        config_num_classes: number of classes of mixed labels if no mixing operation sets it;
+            ``None`` takes the number of classes in the dataset.
         notes: differences that concern the whole list instead of one item.
-        raw_size: height and width of the stored images for datasets that store raw pixels, else ``None``.
-        views: views of the images. If there are any, `items` are what they share, and `output` is that of the first.
+        raw_size: height and width of the stored images for datasets that store raw pixels, else
+            ``None``.
+        views: views of the images. If there are any, `items` are what they share, and `output` is
+            that of the first.
 
     """
 
@@ -73,7 +79,11 @@ class Recipe:
         """The notes of the list, then those of its items with their locations."""
         return (
             *self.notes,
-            *(f"{item.location}, {item.description}: {note}" for item in self.all_items for note in item.notes),
+            *(
+                f"{item.location}, {item.description}: {note}"
+                for item in self.all_items
+                for note in item.notes
+            ),
         )
 
     @property
@@ -83,8 +93,16 @@ class Recipe:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """All per-image operations in order. The first is `Decode`, or `Unpack` for datasets that store raw pixels."""
-        listed = tuple(each for item in self.items for each in item.operations if not isinstance(each, BatchOperation))
+        """All per-image operations in order.
+
+        The first is `Decode`, or `Unpack` for datasets that store raw pixels.
+        """
+        listed = tuple(
+            each
+            for item in self.items
+            for each in item.operations
+            if not isinstance(each, BatchOperation)
+        )
         first, *others = listed if listed and isinstance(listed[0], Decode) else (Decode(), *listed)
         if self.raw_size is not None and isinstance(first, Decode):
             first = Unpack(self.raw_size, first.space)
@@ -94,7 +112,9 @@ class Recipe:
     @property
     def mixing(self) -> tuple[Mixing, ...]:
         """All batch operations, in order."""
-        return tuple(each for item in self.items for each in item.operations if isinstance(each, Mixing))
+        return tuple(
+            each for item in self.items for each in item.operations if isinstance(each, Mixing)
+        )
 
     @property
     def text(self) -> str:
@@ -109,7 +129,10 @@ class Recipe:
 
     @property
     def num_classes(self) -> int | None:
-        """Number of classes of mixed labels; ``None`` takes the number of classes in the dataset."""
+        """Number of classes of mixed labels.
+
+        ``None`` takes the number of classes in the dataset.
+        """
         return next((each.classes for each in self.mixing if each.classes), self.config_num_classes)
 
     @property
@@ -132,17 +155,18 @@ def read_recipe(
     """Parse and check a list of transforms.
 
     Args:
-        items: each a name, a name with arguments (``{"ResizeImage": {"size": 224}}``), an `Operation`, or a function
-            of a batch. Functions come last.
+        items: each a name, a name with arguments (``{"ResizeImage": {"size": 224}}``), an
+            `Operation`, or a function of a batch. Functions come last.
         source: name of the list in error messages.
         batch: transforms of whole batches (``batch_transform_ops`` in PaddleClas).
         num_classes: number of classes of mixed labels if no item sets it.
         notes: differences that concern the whole list instead of one item.
-        image_size: returns the height and width of all images of the dataset, or ``None`` if they vary. It is called
-            only if the transforms do not give all images one size.
+        image_size: returns the height and width of all images of the dataset, or ``None`` if they
+            vary. It is called only if the transforms do not give all images one size.
 
     Raises:
-        CallError: an item is unknown, wrong or in the wrong position; the message names the item's location.
+        CallError: an item is unknown, wrong or in the wrong position; the message names the item's
+            location.
 
     """
     file, colon, name = source.rpartition(": ")
@@ -150,7 +174,9 @@ def read_recipe(
     return _recipe(located, source, image_size, num_classes, notes)
 
 
-def read_views(items: Sequence[Any], views: Sequence[Any], *, image_size: Callable[[], Size | None]) -> Recipe:
+def read_views(
+    items: Sequence[Any], views: Sequence[Any], *, image_size: Callable[[], Size | None]
+) -> Recipe:
     """Parse and check a list of transforms that all views share, and one list for each view.
 
     Args:
@@ -163,12 +189,17 @@ def read_views(items: Sequence[Any], views: Sequence[Any], *, image_size: Callab
 
     """
     if not isinstance(views, (list, tuple)) or not 1 <= len(views) <= MAX_VIEWS:
-        raise CallError(f"views must be a list of 1 to {MAX_VIEWS} lists of transforms, got {shown(views)}")
+        raise CallError(
+            f"views must be a list of 1 to {MAX_VIEWS} lists of transforms, got {shown(views)}"
+        )
     shared = [*written_items("transforms", items)]
     lists = [_written_view(f"views[{number}]", view) for number, view in enumerate(views)]
 
     def recipes() -> list[Recipe]:
-        return [_recipe([*shared, *each], f"views[{number}]", lambda: None) for number, each in enumerate(lists)]
+        return [
+            _recipe([*shared, *each], f"views[{number}]", lambda: None)
+            for number, each in enumerate(lists)
+        ]
 
     try:
         parsed = recipes()
@@ -179,7 +210,10 @@ def read_views(items: Sequence[Any], views: Sequence[Any], *, image_size: Callab
         shared = [("the dataset", KeepSize(size)), *shared]
         parsed = recipes()
     if any(each.mixing for each in parsed):
-        raise CallError("transforms that mix images cannot be combined with views", hint="mix the tensors yourself")
+        raise CallError(
+            "transforms that mix images cannot be combined with views",
+            hint="mix the tensors yourself",
+        )
     first, count = parsed[0], len(shared)
     made = tuple(View(each.items[count:], each.batch_functions, each.output) for each in parsed)
     return replace(first, items=first.items[:count], batch_functions=(), views=made)
@@ -188,7 +222,10 @@ def read_views(items: Sequence[Any], views: Sequence[Any], *, image_size: Callab
 def _written_view(location: str, view: Any) -> list[tuple[str, Any]]:
     items = composed(view) or view
     if not isinstance(items, (list, tuple)):
-        raise CallError(f"{location} must be a list of transforms, got {shown(view)}", hint="write a list of lists")
+        raise CallError(
+            f"{location} must be a list of transforms, got {shown(view)}",
+            hint="write a list of lists",
+        )
     return [*written_items(location, items)]
 
 
@@ -200,7 +237,9 @@ def _recipe(
     notes: Sequence[str] = (),
 ) -> Recipe:
     if len(located) > MAX_TRANSFORMS:
-        raise CallError(f"{source} has {len(located)} transforms, but at most {MAX_TRANSFORMS} are supported")
+        raise CallError(
+            f"{source} has {len(located)} transforms, but at most {MAX_TRANSFORMS} are supported"
+        )
     parsed = tuple(parse_item(location, item) for location, item in located)
     check_functions_are_last(parsed)
     functions = tuple(item.function for item in parsed if item.function)
@@ -211,8 +250,12 @@ def _recipe(
         if size is None:
             raise
         # After decoding, if that is written out.
-        first = next((number for number, item in enumerate(parsed) if not _only_decodes(item)), len(parsed))
-        known = RecipeItem("the dataset", f"all images have {size[0]} x {size[1]} pixels", (KeepSize(size),))
+        first = next(
+            (number for number, item in enumerate(parsed) if not _only_decodes(item)), len(parsed)
+        )
+        known = RecipeItem(
+            "the dataset", f"all images have {size[0]} x {size[1]} pixels", (KeepSize(size),)
+        )
         parsed = (*parsed[:first], known, *parsed[first:])
         output = check_sequence(parsed, source)
     return Recipe(parsed, functions, output, num_classes, tuple(notes))
@@ -233,7 +276,9 @@ def rechecked(recipe: Recipe, change: Callable[[RecipeItem], RecipeItem]) -> Rec
     views = []
     for number, view in enumerate(recipe.views):
         own = tuple(map(change, view.items))
-        views.append(replace(view, items=own, output=check_sequence((*items, *own), f"views[{number}]")))
+        views.append(
+            replace(view, items=own, output=check_sequence((*items, *own), f"views[{number}]"))
+        )
     output = views[0].output if views else check_sequence(items, "transforms")
     return replace(recipe, items=items, views=tuple(views), output=output)
 

@@ -26,7 +26,10 @@ class NeedsBytes:
 
 @dataclass(frozen=True, slots=True)
 class BatchFunction:
-    """A user's function that takes and returns the tensor of a whole batch; called after everything else."""
+    """A user's function that takes and returns the tensor of a whole batch.
+
+    Called after everything else.
+    """
 
     function: Callable[[Any], Any]
 
@@ -43,7 +46,10 @@ _P = TypeVar("_P", bound=Parser)
 
 
 class Parameter(NamedTuple):
-    """A parameter of a transform. `default` is ``None`` if `has_default` is ``False``; ``**name`` accepts any."""
+    """A parameter of a transform.
+
+    `default` is ``None`` if `has_default` is ``False``; ``**name`` accepts any.
+    """
 
     name: str
     default: Any
@@ -110,14 +116,19 @@ def known_transforms() -> tuple[str, ...]:
 
 
 def transform_table() -> tuple[TransformInfo, ...]:
-    """Describe every registered name, sorted by name. The documentation's table is generated from this."""
+    """Describe every registered name, sorted by name.
+
+    The documentation's table is generated from this.
+    """
     return tuple(_info(name, _ENTRIES[name]) for name in known_transforms())
 
 
 def _info(name: str, entry: _Entry) -> TransformInfo:
     parameters = inspect.signature(entry.parser).parameters.values()
     summary = (inspect.getdoc(entry.parser) or "").partition("\n")[0]
-    return TransformInfo(name, entry.libraries, tuple(map(_parameter, parameters)), summary, entry.differs)
+    return TransformInfo(
+        name, entry.libraries, tuple(map(_parameter, parameters)), summary, entry.differs
+    )
 
 
 def _parameter(parameter: inspect.Parameter) -> Parameter:
@@ -132,8 +143,8 @@ def parse_transform(
     """Parse a transform name and its arguments into operations and notes, or a function.
 
     Raises:
-        CallError: the name or an argument is unknown (the hint suggests similar ones), an argument is missing, or a
-            value is wrong.
+        CallError: the name or an argument is unknown (the hint suggests similar ones), an argument
+            is missing, or a value is wrong.
 
     """
     if name not in _ENTRIES:
@@ -143,10 +154,18 @@ def parse_transform(
     accepts_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     for argument in arguments:
         if not isinstance(argument, str) or (argument not in parameters and not accepts_any):
-            hint = suggest(argument, parameters, quote=False) if parameters else f"{name} takes no arguments"
+            hint = (
+                suggest(argument, parameters, quote=False)
+                if parameters
+                else f"{name} takes no arguments"
+            )
             raise CallError(f"{name} has no argument {shown(argument)}", hint=hint)
     for each in parameters.values():
-        if each.default is each.empty and each.kind is not each.VAR_KEYWORD and each.name not in arguments:
+        if (
+            each.default is each.empty
+            and each.kind is not each.VAR_KEYWORD
+            and each.name not in arguments
+        ):
             hint = f"write {{{shown(name)}: {{{shown(each.name)}: ...}}}}"
             raise CallError(f"{name} needs the argument {shown(each.name)}", hint=hint)
     try:

@@ -33,21 +33,41 @@ def resize_image(
     if resize_short is not None:
         check_number("resize_short", resize_short)
     if resize_short is not None and resize_short > 0:
-        yield Resize(shorter=resize_short, filter=filters.filter, antialias=filters.antialias, rounding="nearest")
+        yield Resize(
+            shorter=resize_short,
+            filter=filters.filter,
+            antialias=filters.antialias,
+            rounding="nearest",
+        )
     elif size is not None:
         yield Resize(parse_width_height(size), filter=filters.filter, antialias=filters.antialias)
     else:
-        raise CallError("size or resize_short is required", hint="write {'ResizeImage': {'size': ...}}")
+        raise CallError(
+            "size or resize_short is required", hint="write {'ResizeImage': {'size': ...}}"
+        )
     yield from filters.notes
 
 
-@register("Resize", "torchvision", "PaddleClas", differs="The box filter is an antialiased triangle filter.")
-def resize(size: Any, interpolation: Any = "bilinear", antialias: bool = True, max_size: Any = None) -> Parsed:
-    """Resize the shorter side to an integer, the longer to at most `max_size`; or resize to (height, width)."""
+@register(
+    "Resize",
+    "torchvision",
+    "PaddleClas",
+    differs="The box filter is an antialiased triangle filter.",
+)
+def resize(
+    size: Any, interpolation: Any = "bilinear", antialias: bool = True, max_size: Any = None
+) -> Parsed:
+    """Resize the shorter side to an integer, the longer to at most `max_size`.
+
+    Or resize to (height, width).
+    """
     filter_ = parse_torchvision_interpolation(interpolation)
     if max_size is not None:
         if not isinstance(size, int):
-            raise CallError("max_size needs a size of one number", hint="remove max_size, or write size as one number")
+            raise CallError(
+                "max_size needs a size of one number",
+                hint="remove max_size, or write size as one number",
+            )
         yield ResizeWithin(shorter=size, filter=filter_, antialias=antialias, longest=max_size)
     elif isinstance(size, int):
         yield Resize(shorter=size, filter=filter_, antialias=antialias)

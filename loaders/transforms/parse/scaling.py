@@ -21,8 +21,9 @@ def values_after(operation: Operation, values: Values) -> Values:
     """Return what the values are after an operation.
 
     Raises:
-        CallError: the operation scales values that are already scaled, or normalizes with a mean and a standard
-            deviation for values from 0 to 1 although the values are from 0 to 255, or the other way round.
+        CallError: the operation scales values that are already scaled, or normalizes with a mean
+            and a standard deviation for values from 0 to 1 although the values are from 0 to 255,
+            or the other way round.
 
     """
     if isinstance(operation, Rescale):
@@ -31,19 +32,25 @@ def values_after(operation: Operation, values: Values) -> Values:
         return values
     if values is not Values.BYTES and abs(operation.scale) < _SCALES:
         raise CallError(
-            f"the values are already {values.value} at this point, and are scaled by {operation.scale:.4g} again",
+            f"the values are already {values.value} at this point, and are scaled by"
+            f" {operation.scale:.4g} again",
             hint="remove ToTensor before it, or use Normalize, which does not scale",
         )
     if values is Values.BYTES and operation.scale == 1 and _are_for_unit(operation):
         raise CallError(
-            f"the mean {operation.mean} and std {operation.std} are for values from 0 to 1, but the values are from 0 "
-            "to 255",
+            f"the mean {operation.mean} and std {operation.std} are for values from 0 to 1, but the"
+            " values are from 0 to 255",
             hint="put ToTensor before it, or use NormalizeImage, which scales by 1/255",
         )
-    if values is Values.UNIT and operation.scale == 1 and min(operation.mean) > 1 and min(operation.std) > 1:
+    if (
+        values is Values.UNIT
+        and operation.scale == 1
+        and min(operation.mean) > 1
+        and min(operation.std) > 1
+    ):
         raise CallError(
-            f"the mean {operation.mean} and std {operation.std} are for values from 0 to 255, but the values are from "
-            "0 to 1",
+            f"the mean {operation.mean} and std {operation.std} are for values from 0 to 255, but"
+            " the values are from 0 to 1",
             hint="divide mean and std by 255, or remove ToTensor before it",
         )
     return Values.NORMALIZED

@@ -32,8 +32,8 @@ def check_functions_are_last(items: Sequence[RecipeItem]) -> None:
             function = item
         elif function:
             raise CallError(
-                f"{function.location}: {function.description} is a function, which is called with the finished batch, "
-                f"but {item.location} comes after it",
+                f"{function.location}: {function.description} is a function, which is called with"
+                f" the finished batch, but {item.location} comes after it",
                 hint="move functions to the end of the list",
             )
 
@@ -63,12 +63,14 @@ def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
             _check_after_crops(item, operation, spec)
             if isinstance(operation, BatchOperation):
                 if spec.size is None:
-                    raise _sizes_vary(item.location, last, f"{item.description} needs one size", " before it")
+                    raise _sizes_vary(
+                        item.location, last, f"{item.description} needs one size", " before it"
+                    )
                 mixing = item
             elif mixing is not None:
                 raise CallError(
-                    f"{item.location}: {item.description} works on single images, but comes after {mixing.location}, "
-                    "which mixes the images of a batch",
+                    f"{item.location}: {item.description} works on single images, but comes after"
+                    f" {mixing.location}, which mixes the images of a batch",
                     hint="move transforms that mix images to the end",
                 )
             try:
@@ -86,7 +88,8 @@ def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
 def _check_bytes(item: RecipeItem, spec: ImageSpec) -> None:
     if item.needs_bytes and not spec.is_uint8:
         raise CallError(
-            f"{item.location}: {item.description} would convert floating-point images back, which is not supported",
+            f"{item.location}: {item.description} would convert floating-point images back, which"
+            " is not supported",
             hint="leave it out, and what converts them to floating point before it",
         )
 
@@ -95,7 +98,10 @@ def _check_after_crops(item: RecipeItem, operation: Operation, spec: ImageSpec) 
     if spec.crops and not isinstance(operation, _AFTER_CROPS):
         raise CallError(
             f"{item.location}: {item.description} comes after FiveCrop or TenCrop",
-            hint="move it before them; only ToTensor, Normalize and functions of the batch may follow",
+            hint=(
+                "move it before them; only ToTensor, Normalize and functions of the batch may"
+                " follow"
+            ),
         )
 
 
@@ -103,14 +109,19 @@ def _check_known_size(item: RecipeItem, spec: ImageSpec) -> None:
     height, width = spec.size or (1, 1)
     if max(height, width) > MAX_SIDE or height * width > MAX_PIXELS:
         raise CallError(
-            f"{item.location}: {item.description} makes images of {height} x {width} pixels, but at most "
-            f"{MAX_SIDE} per side and {MAX_PIXELS} in all are supported"
+            f"{item.location}: {item.description} makes images of {height} x {width} pixels, but at"
+            f" most {MAX_SIDE} per side and {MAX_PIXELS} in all are supported"
         )
 
 
-def _sizes_vary(location: str, last: RecipeItem | None, requirement: str, position: str = "") -> SizesVaryError:
+def _sizes_vary(
+    location: str, last: RecipeItem | None, requirement: str, position: str = ""
+) -> SizesVaryError:
     after = f" after {last.description}" if last else ""
     return SizesVaryError(
         f"{location}: images have different sizes{after}, but {requirement}",
-        hint=f"add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage with size){position}",
+        hint=(
+            "add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage with"
+            f" size){position}"
+        ),
     )

@@ -20,7 +20,15 @@ from loaders.transforms.parse.policy_parts import (
 )
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import parse_channels, parse_height_width, parse_number
-from loaders.transforms.policies import Amount, Color, Level, MixedChains, RandomSteps, Step, SubPolicies
+from loaders.transforms.policies import (
+    Amount,
+    Color,
+    Level,
+    MixedChains,
+    RandomSteps,
+    Step,
+    SubPolicies,
+)
 from manifests.errors import CallError
 from manifests.text import shown
 
@@ -72,7 +80,10 @@ class _Config:
     "TimmAutoAugment",
     "PaddleClas",
     "timm",
-    differs="Steps that move pixels use a bilinear filter instead of a bicubic one. config_str=None does nothing.",
+    differs=(
+        "Steps that move pixels use a bilinear filter instead of a bicubic one. config_str=None"
+        " does nothing."
+    ),
 )
 def timm_auto_augment(
     prob: float = 1.0,
@@ -81,7 +92,10 @@ def timm_auto_augment(
     img_size: Any = 224,
     mean: Any = (0.485, 0.456, 0.406),
 ) -> Parsed:
-    """Run timm's policy `config_str`, such as ``rand-m9-mstd0.5-inc1``; `mean` fills pixels from outside the image."""
+    """Run timm's policy `config_str`, such as ``rand-m9-mstd0.5-inc1``.
+
+    `mean` fills pixels from outside the image.
+    """
     check_probability("prob", prob)
     filter_ = "random" if interpolation in (None, "") else interpolation
     filter_notes = check_interpolation(filter_, ("bilinear", "bicubic", "random"))
@@ -90,7 +104,9 @@ def timm_auto_augment(
     if config_str is None:
         yield Note("config_str=None does nothing; PaddleClas raises an error")
         return
-    red, green, blue = (round(max(-1.0, min(255.0, 255 * value))) for value in parse_channels(mean, "mean"))
+    red, green, blue = (
+        round(max(-1.0, min(255.0, 255 * value))) for value in parse_channels(mean, "mean")
+    )
     config = _parse_config(config_str)
     makers = {"auto": _auto_policy, "rand": _rand_policy, "augmix": _augmix_policy}
     yield makers[config.family](config, (red, green, blue), prob)
@@ -116,7 +132,11 @@ def _rand_policy(config: _Config, fill: Color, prob: float) -> RandomSteps:
     steps = _steps(fill, 0.45, increasing="inc" in config.sections)
     level = _noisy_level(config.value("m", 10), config.value("mstd", 0.0))
     pool = tuple(replace(steps[name], level=level, probability=0.5) for name in _RAND_STEPS)
-    weights = tuple(_RAND_WEIGHTS.get(name, 0.0) for name in _RAND_STEPS) if "w" in config.sections else None
+    weights = (
+        tuple(_RAND_WEIGHTS.get(name, 0.0) for name in _RAND_STEPS)
+        if "w" in config.sections
+        else None
+    )
     return RandomSteps(pool, int(config.value("n", 2)), weights, prob)
 
 
@@ -124,7 +144,9 @@ def _augmix_policy(config: _Config, fill: Color, prob: float) -> MixedChains:
     steps = _steps(fill, 0.3, increasing=True)
     level = _noisy_level(config.value("m", 3), config.value("mstd", 0.0))
     pool = tuple(replace(steps[name], level=level) for name in _AUGMIX_STEPS)
-    return MixedChains(pool, int(config.value("w", 3)), int(config.value("d", 0)), config.value("a", 1.0), prob)
+    return MixedChains(
+        pool, int(config.value("w", 3)), int(config.value("d", 0)), config.value("a", 1.0), prob
+    )
 
 
 def _steps(fill: Color, shift: float, *, increasing: bool) -> dict[str, Step]:
@@ -144,8 +166,14 @@ def _steps(fill: Color, shift: float, *, increasing: bool) -> dict[str, Step]:
         "translate_y": Amount(0, shift / MAX_LEVEL, signed=True, of_side=True),
     }
     amounts = {
-        "posterize": Amount(4, -4 / MAX_LEVEL, "down") if increasing else Amount(0, 4 / MAX_LEVEL, "down"),
-        "solarize": Amount(256, -256 / MAX_LEVEL, "down") if increasing else Amount(0, 256 / MAX_LEVEL, "down"),
+        "posterize": (
+            Amount(4, -4 / MAX_LEVEL, "down") if increasing else Amount(0, 4 / MAX_LEVEL, "down")
+        ),
+        "solarize": (
+            Amount(256, -256 / MAX_LEVEL, "down")
+            if increasing
+            else Amount(0, 256 / MAX_LEVEL, "down")
+        ),
         "solarize_add": Amount(0, 110 / MAX_LEVEL, "down"),
         **dict.fromkeys(ENHANCEMENTS, FACTOR_AROUND_ONE if increasing else FACTOR_FROM_LOW),
         **dict.fromkeys(STEPS_WITHOUT_ARGUMENT, Amount()),
@@ -155,14 +183,17 @@ def _steps(fill: Color, shift: float, *, increasing: bool) -> dict[str, Step]:
 
 
 def _noisy_level(level: float, std: float) -> Level:
-    # timm clips levels to 10. Level clips noisy levels after it adds the noise; fixed levels are clipped here.
+    # timm clips levels to 10. Level clips noisy levels after it adds the noise; fixed levels are
+    # clipped here.
     mean = level if std else min(level, MAX_LEVEL)
     return Level(mean, mean, std=std)
 
 
 def _parse_config(config: Any) -> _Config:
     if isinstance(config, str) and len(config) > MAX_POLICY_LENGTH:
-        raise CallError(f"config_str must have at most {MAX_POLICY_LENGTH} characters, got {len(config)}")
+        raise CallError(
+            f"config_str must have at most {MAX_POLICY_LENGTH} characters, got {len(config)}"
+        )
     first, *parts = config.strip().split("-") if isinstance(config, str) else ("",)
     if first == "auto" and parts:
         first, *parts = parts
@@ -191,7 +222,9 @@ def _check_sections(config: str, family: str, sections: dict[str, float]) -> Non
             raise CallError(f"config_str {shown(config)}: {name} must be an integer, got {value:g}")
         most = _MOST.get(name if family != "rand" else f"rand {name}", math.inf)
         if value > most:
-            raise CallError(f"config_str {shown(config)}: {name} must be at most {most:g}, got {value:g}")
+            raise CallError(
+                f"config_str {shown(config)}: {name} must be at most {most:g}, got {value:g}"
+            )
     if family == "rand" and sections.get("w", 0) != 0:
         raise CallError(
             f"config_str {shown(config)}: w must be 0, got {sections['w']:g}",
@@ -202,7 +235,11 @@ def _check_sections(config: str, family: str, sections: dict[str, float]) -> Non
 def _section_notes(sections: dict[str, float]) -> list[Note]:
     notes = []
     if sections.get("inc") == 0:
-        notes.append(Note("inc0 has the same effect as inc1, as in PaddleClas; remove it to disable inc1"))
+        notes.append(
+            Note("inc0 has the same effect as inc1, as in PaddleClas; remove it to disable inc1")
+        )
     if "b" in sections:
-        notes.append(Note("b is ignored: all copies are mixed in one step, which differs only by rounding"))
+        notes.append(
+            Note("b is ignored: all copies are mixed in one step, which differs only by rounding")
+        )
     return notes

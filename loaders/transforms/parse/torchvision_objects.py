@@ -1,7 +1,7 @@
 """Translate torchvision's transform objects, v1 and v2, into the names and arguments that they stand for.
 
-torchvision is never imported: an object is recognized by the module of its class. Its attributes have the names of the
-arguments that it was made with.
+torchvision is never imported: an object is recognized by the module of its class. Its attributes
+have the names of the arguments that it was made with.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ REFUSED = {
     "JPEG": "images are not encoded again",
     "LinearTransformation": "it makes one vector of an image",
     "RandomChannelPermutation": "channels have a fixed order, which Normalize relies on",
-    "RandomPhotometricDistort": "write RandomApply with ColorJitter instead; channels have a fixed order",
+    "RandomPhotometricDistort": (
+        "write RandomApply with ColorJitter instead; channels have a fixed order"
+    ),
     "RandomResize": "write ScaleJitter instead, or RandomResizedCrop",
     "RandomShortestSize": "write Resize with max_size instead, or ScaleJitter",
     "RandomZoomOut": "write Pad or RandomAffine with scale instead",
@@ -37,7 +39,8 @@ REFUSED = {
     "ToPILImage": "images are arrays from the first transform on; remove it",
 }
 
-#: Arguments that make a name mean torchvision's transform where PaddleClas has one of the same name.
+#: Arguments that make a name mean torchvision's transform where PaddleClas has one of the same
+#: name.
 _EXTRA = {"RandomRotation": {"prob": 1.0}}
 
 
@@ -69,7 +72,10 @@ def flatten(location: str, item: Any, depth: int = 0) -> Iterator[tuple[str, Any
 
 
 def composed(item: Any) -> list[Any] | None:
-    """Return the transforms of a torchvision `Compose`, or of a `torch.nn.Sequential` of them; else ``None``."""
+    """Return the transforms of a torchvision `Compose`, or of a `torch.nn.Sequential` of them.
+
+    Else ``None``.
+    """
     if _is_of("torchvision.transforms", item) and type(item).__name__ == "Compose":
         return list(item.transforms)
     if _is_of("torch.nn", item) and type(item).__name__ == "Sequential":
@@ -84,21 +90,30 @@ def _is_of(package: str, item: Any) -> bool:
 
 
 def _has_torchvision_base(item: Any) -> bool:
-    return any(str(base.__module__).startswith("torchvision.transforms") for base in type(item).__mro__)
+    return any(
+        str(base.__module__).startswith("torchvision.transforms") for base in type(item).__mro__
+    )
 
 
 def _translate(location: str, item: Any) -> dict[str, dict[str, Any]]:
     name = type(item).__name__
     if not _is_of("torchvision.transforms", item):
         raise CallError(
-            f"{location}: {name} is a class of yours that extends a transform of torchvision, and cannot be translated",
-            hint="write it as a function that takes and returns a batch, and put it at the end of the list",
+            f"{location}: {name} is a class of yours that extends a transform of torchvision, and"
+            " cannot be translated",
+            hint=(
+                "write it as a function that takes and returns a batch, and put it at the end of"
+                " the list"
+            ),
         )
     if name not in known_transforms():
         raise CallError(
             f"{location}: torchvision's {name} cannot be translated: "
             f"{REFUSED.get(name, 'there is no transform of this name here')}",
-            hint="remove it, or write it as a function that takes and returns a batch, at the end of the list",
+            hint=(
+                "remove it, or write it as a function that takes and returns a batch, at the end of"
+                " the list"
+            ),
         )
     # Modules in an attribute are not in `__dict__`.
     transforms = {"transforms": list(item.transforms)} if hasattr(item, "transforms") else {}

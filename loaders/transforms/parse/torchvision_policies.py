@@ -1,4 +1,7 @@
-"""torchvision's augmentation policies. `policies` calls them if the arguments of a shared name are torchvision's."""
+"""torchvision's augmentation policies.
+
+`policies` calls them if the arguments of a shared name are torchvision's.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,32 @@ from typing import Any
 from loaders.transforms.base import check_bool, check_int
 from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
 from loaders.transforms.parse.autoaugment_tables import CIFAR10, IMAGENET, SVHN
-from loaders.transforms.parse.policy_parts import ENHANCEMENTS, MAX_LEVEL, BilinearFilter, parse_filter
+from loaders.transforms.parse.policy_parts import (
+    ENHANCEMENTS,
+    MAX_LEVEL,
+    BilinearFilter,
+    parse_filter,
+)
 from loaders.transforms.parse.registry import Parsed, register
 from loaders.transforms.parse.values import parse_fill
-from loaders.transforms.policies import Amount, Color, Level, MixedChains, RandomSteps, Step, SubPolicies
+from loaders.transforms.policies import (
+    Amount,
+    Color,
+    Level,
+    MixedChains,
+    RandomSteps,
+    Step,
+    SubPolicies,
+)
 from manifests.errors import CallError
 from manifests.text import shown
 
 _POLICIES = {"imagenet": IMAGENET, "cifar10": CIFAR10, "svhn": SVHN}
 
 
-def auto_augment(policy: Any = "imagenet", interpolation: Any = "nearest", fill: Any = None) -> Parsed:
+def auto_augment(
+    policy: Any = "imagenet", interpolation: Any = "nearest", fill: Any = None
+) -> Parsed:
     """Parse torchvision's AutoAugment."""
     name = getattr(policy, "value", policy)
     if not isinstance(name, str) or name not in _POLICIES:
@@ -39,7 +57,11 @@ def auto_augment(policy: Any = "imagenet", interpolation: Any = "nearest", fill:
 
 
 def rand_augment(
-    num_ops: Any = 2, magnitude: Any = 9, num_magnitude_bins: Any = 31, interpolation: Any = "nearest", fill: Any = None
+    num_ops: Any = 2,
+    magnitude: Any = 9,
+    num_magnitude_bins: Any = 31,
+    interpolation: Any = "nearest",
+    fill: Any = None,
 ) -> Parsed:
     """Parse torchvision's RandAugment."""
     check_int("num_ops", num_ops, 0, MAX_STEPS)
@@ -67,7 +89,9 @@ def aug_mix(
     check_int("chain_depth", chain_depth, -1, MAX_CHAIN_STEPS)
     check_bool("all_ops", all_ops)
     filter_, notes = parse_filter(interpolation)
-    changed = {name: Amount(0, 1 / 3 / MAX_LEVEL, "down", signed=True, of_side=True) for name in _SHIFTS}
+    changed = {
+        name: Amount(0, 1 / 3 / MAX_LEVEL, "down", signed=True, of_side=True) for name in _SHIFTS
+    }
     changed["posterize"] = Amount(4, -4 / MAX_LEVEL, "nearest")
     highest = _bin(severity - 1, 10).high
     level = Level(0, highest, bins=severity) if severity > 1 else Level()
@@ -87,7 +111,9 @@ def _steps(filter_: BilinearFilter, fill: Color) -> tuple[Step, ...]:
     """Return the steps of AutoAugment and RandAugment, except identity and invert, in torchvision's order."""
     moves = {
         **dict.fromkeys(("shear_x", "shear_y"), Amount(0, 0.3 / MAX_LEVEL, signed=True)),
-        **dict.fromkeys(_SHIFTS, Amount(0, 150 / 331 / MAX_LEVEL, "down", signed=True, of_side=True)),
+        **dict.fromkeys(
+            _SHIFTS, Amount(0, 150 / 331 / MAX_LEVEL, "down", signed=True, of_side=True)
+        ),
         "rotate": Amount(0, 30 / MAX_LEVEL, signed=True),
     }
     factor = Amount(1, 0.9 / MAX_LEVEL, signed=True)
@@ -95,7 +121,9 @@ def _steps(filter_: BilinearFilter, fill: Color) -> tuple[Step, ...]:
     return (*_move_steps(moves, filter_, fill), *_other_steps(factor, posterize))
 
 
-def _move_steps(moves: Mapping[str, Amount], filter_: BilinearFilter, fill: Color) -> tuple[Step, ...]:
+def _move_steps(
+    moves: Mapping[str, Amount], filter_: BilinearFilter, fill: Color
+) -> tuple[Step, ...]:
     return tuple(Step(name, amount, filter=filter_, fill=fill) for name, amount in moves.items())
 
 
@@ -115,7 +143,9 @@ def _bin(number: int | float, bins: int) -> Level:
 
 
 @register("TrivialAugmentWide", "torchvision", differs="The bicubic filter is bilinear.")
-def trivial_augment_wide(num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = 0) -> Parsed:
+def trivial_augment_wide(
+    num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = 0
+) -> Parsed:
     """Run one random step of 14 with a random strength (https://arxiv.org/abs/2103.10158)."""
     check_int("num_magnitude_bins", num_magnitude_bins, 2)
     filter_, notes = parse_filter(interpolation)

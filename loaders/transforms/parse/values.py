@@ -17,7 +17,10 @@ _FRACTION = re.compile(rf"([-+]?{_NUMBER})(?:\s*/\s*({_NUMBER}))?", re.IGNORECAS
 
 
 def parse_width_height(value: Any, name: str = "size") -> Size:
-    """Parse a size in PaddleClas's order: one integer for a square, or (width, height). Returns (height, width)."""
+    """Parse a size in PaddleClas's order: one integer for a square, or (width, height).
+
+    Returns (height, width).
+    """
     width, height = parse_height_width(value, name)
     return height, width
 
@@ -25,17 +28,24 @@ def parse_width_height(value: Any, name: str = "size") -> Size:
 def parse_height_width(value: Any, name: str = "size") -> Size:
     """Parse a size in torchvision's order: one integer for a square, or (height, width)."""
     sides = value if isinstance(value, (list, tuple)) else (value, value)
-    if len(sides) != 2 or not all(isinstance(each, int) and not isinstance(each, bool) for each in sides):
+    if len(sides) != 2 or not all(
+        isinstance(each, int) and not isinstance(each, bool) for each in sides
+    ):
         raise CallError(f"{name} must be one integer or two integers, got {shown(value)}")
     return sides[0], sides[1]
 
 
 def parse_number(value: Any, name: str) -> float:
-    """Parse a finite number, or a string such as ``"1.0/255.0"``. Strings are parsed, never evaluated."""
+    """Parse a finite number, or a string such as ``"1.0/255.0"``.
+
+    Strings are parsed, never evaluated.
+    """
     match = None
     if isinstance(value, str):
         if len(value) > MAX_NUMBER_LENGTH:
-            raise CallError(f"{name} must have at most {MAX_NUMBER_LENGTH} characters, got {len(value)}")
+            raise CallError(
+                f"{name} must have at most {MAX_NUMBER_LENGTH} characters, got {len(value)}"
+            )
         match = _FRACTION.fullmatch(value.strip())
     number = math.nan
     try:
@@ -47,7 +57,9 @@ def parse_number(value: Any, name: str) -> float:
         pass
     if math.isfinite(number):
         return number
-    raise CallError(f"{name} must be a number or a fraction such as '1.0/255.0', got {shown(value)}")
+    raise CallError(
+        f"{name} must be a number or a fraction such as '1.0/255.0', got {shown(value)}"
+    )
 
 
 def parse_numbers(value: Any, name: str) -> tuple[float, ...]:
@@ -67,7 +79,11 @@ def parse_pair(value: Any, name: str) -> tuple[float, float]:
 
 def parse_channels(value: Any, name: str) -> tuple[float, float, float]:
     """Parse one number for all channels, or a list of three numbers."""
-    numbers = parse_numbers(value, name) if isinstance(value, (list, tuple)) else (parse_number(value, name),) * 3
+    numbers = (
+        parse_numbers(value, name)
+        if isinstance(value, (list, tuple))
+        else (parse_number(value, name),) * 3
+    )
     if len(numbers) != 3:
         raise CallError(f"{name} must be one number or three numbers, got {shown(value)}")
     return numbers[0], numbers[1], numbers[2]
@@ -96,8 +112,8 @@ def choose_library(
     """
     if paddleclas and torchvision:
         raise CallError(
-            f"{next(iter(paddleclas))} is an argument of PaddleClas, but {next(iter(torchvision))} is an argument of "
-            "torchvision",
+            f"{next(iter(paddleclas))} is an argument of PaddleClas, but {next(iter(torchvision))}"
+            " is an argument of torchvision",
             hint="use the arguments of only one library",
         )
     if torchvision:

@@ -9,7 +9,13 @@ from loaders.transforms.base import check_bool, check_probability
 from loaders.transforms.parse.interpolation import parse_torchvision_interpolation
 from loaders.transforms.parse.policy_parts import parse_filter
 from loaders.transforms.parse.registry import Parsed, register
-from loaders.transforms.parse.values import parse_fill, parse_height_width, parse_number, parse_numbers, parse_pair
+from loaders.transforms.parse.values import (
+    parse_fill,
+    parse_height_width,
+    parse_number,
+    parse_numbers,
+    parse_pair,
+)
 from loaders.transforms.resize import ScaleJitter
 from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 from manifests.errors import CallError
@@ -53,12 +59,20 @@ def random_perspective(
     """Move each corner by up to `distortion_scale` of half the side toward the center, with probability `p`."""
     check_probability("p", p)
     filter_, notes = parse_filter(interpolation)
-    yield RandomPerspective(parse_number(distortion_scale, "distortion_scale"), p, filter_, parse_fill(fill))
+    yield RandomPerspective(
+        parse_number(distortion_scale, "distortion_scale"), p, filter_, parse_fill(fill)
+    )
     yield from notes
 
 
-@register("ElasticTransform", "torchvision", differs=f"{_BICUBIC} Slow on a CPU, where Python moves the pixels.")
-def elastic_transform(alpha: Any = 50.0, sigma: Any = 5.0, interpolation: Any = "bilinear", fill: Any = 0) -> Parsed:
+@register(
+    "ElasticTransform",
+    "torchvision",
+    differs=f"{_BICUBIC} Slow on a CPU, where Python moves the pixels.",
+)
+def elastic_transform(
+    alpha: Any = 50.0, sigma: Any = 5.0, interpolation: Any = "bilinear", fill: Any = 0
+) -> Parsed:
     """Shift each pixel by smooth noise of strength `alpha`, blurred with a Gaussian of `sigma` pixels."""
     filter_, notes = parse_filter(interpolation)
     yield Elastic(_pair(alpha, "alpha"), _pair(sigma, "sigma"), filter_, parse_fill(fill))
@@ -67,9 +81,15 @@ def elastic_transform(alpha: Any = 50.0, sigma: Any = 5.0, interpolation: Any = 
 
 @register("ScaleJitter", "torchvision", differs="The box filter is an antialiased triangle filter.")
 def scale_jitter(
-    target_size: Any, scale_range: Any = (0.1, 2.0), interpolation: Any = "bilinear", antialias: bool = True
+    target_size: Any,
+    scale_range: Any = (0.1, 2.0),
+    interpolation: Any = "bilinear",
+    antialias: bool = True,
 ) -> Parsed:
-    """Resize to `target_size` times a random factor, and keep the aspect ratio. Images then have different sizes."""
+    """Resize to `target_size` times a random factor, and keep the aspect ratio.
+
+    Images then have different sizes.
+    """
     check_bool("antialias", antialias)
     yield ScaleJitter(
         parse_height_width(target_size, "target_size"),
@@ -80,7 +100,11 @@ def scale_jitter(
 
 
 def _pair(value: Any, name: str) -> tuple[float, float]:
-    return parse_pair(value, name) if isinstance(value, (list, tuple)) else (parse_number(value, name),) * 2
+    return (
+        parse_pair(value, name)
+        if isinstance(value, (list, tuple))
+        else (parse_number(value, name),) * 2
+    )
 
 
 def _around_zero(value: Any, name: str) -> tuple[float, float]:
@@ -88,7 +112,9 @@ def _around_zero(value: Any, name: str) -> tuple[float, float]:
         return parse_pair(value, name)
     limit = parse_number(value, name)
     if limit < 0:
-        raise CallError(f"{name} must not be negative, got {shown(value)}", hint="write two numbers for a range")
+        raise CallError(
+            f"{name} must not be negative, got {shown(value)}", hint="write two numbers for a range"
+        )
     return -limit, limit
 
 

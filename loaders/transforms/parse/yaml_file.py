@@ -13,8 +13,8 @@ from manifests.files import CONFIG, read_file
 MAX_VALUES = 100_000
 MAX_DEPTH = 64
 
-#: Maximum length of a value in characters. YAML reads ``1:1:1:...`` as one integer in base 60, which takes time that
-#: grows with the square of its length.
+#: Maximum length of a value in characters. YAML reads ``1:1:1:...`` as one integer in base 60,
+#: which takes time that grows with the square of its length.
 MAX_LENGTH = 4096
 
 #: Maximum length of a parser's message, which may quote the file.
@@ -25,8 +25,8 @@ def load_yaml(file: str) -> Any:
     """Load a YAML file.
 
     Raises:
-        CallError: the file cannot be read, is not UTF-8, is not valid YAML, or exceeds a limit; the error has the file,
-            and the line if it is known.
+        CallError: the file cannot be read, is not UTF-8, is not valid YAML, or exceeds a limit; the
+            error has the file, and the line if it is known.
 
     """
     text = _read_text(file)
@@ -41,13 +41,18 @@ def _read_text(file: str) -> str:
         data = read_file(file, CONFIG)
     except OSError as error:
         raise CallError(
-            f"the file cannot be read: {error.strerror}", file=file, hint="check the path given as transforms"
+            f"the file cannot be read: {error.strerror}",
+            file=file,
+            hint="check the path given as transforms",
         ) from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CallError(
-            "the file is not encoded in UTF-8", file=file, byte=error.start, hint="save it with UTF-8 encoding"
+            "the file is not encoded in UTF-8",
+            file=file,
+            byte=error.start,
+            hint="save it with UTF-8 encoding",
         ) from None
 
 
@@ -61,7 +66,9 @@ def _parse(text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "it cannot be parsed"
         column = f" at column {mark.column + 1}" if mark else ""
-        raise CallError(f"invalid YAML{column}: {problem[:_SHOWN]}", line=mark.line + 1 if mark else None) from None
+        raise CallError(
+            f"invalid YAML{column}: {problem[:_SHOWN]}", line=mark.line + 1 if mark else None
+        ) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise CallError(f"invalid YAML: {error.reason}", line=line) from None
@@ -80,7 +87,9 @@ def _check_limits(text: str) -> None:
         mark: Any = event.start_mark
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchored:
-                raise yaml.MarkedYAMLError(None, None, f"no value has the anchor {event.anchor!r}", mark)
+                raise yaml.MarkedYAMLError(
+                    None, None, f"no value has the anchor {event.anchor!r}", mark
+                )
             total += anchored[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             open_collections.append((event.anchor, total))
@@ -97,7 +106,9 @@ def _check_limits(text: str) -> None:
         limit = _exceeded(total, len(open_collections), longest)
         if limit:
             raise CallError(
-                f"the file has more than {limit}", line=mark.line + 1, hint="check that this is the config file"
+                f"the file has more than {limit}",
+                line=mark.line + 1,
+                hint="check that this is the config file",
             )
 
 

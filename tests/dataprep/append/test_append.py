@@ -46,7 +46,17 @@ def sources(tmp_path) -> tuple[Path, Path]:
 @pytest.fixture(params=FORMATS)
 def dataset(request, sources, invoke, tmp_path) -> Path:
     out = tmp_path / "out"
-    invoke("convert", "--src", sources[0], "--out", out, "--fmt", request.param, "--samples-per-shard", 8)
+    invoke(
+        "convert",
+        "--src",
+        sources[0],
+        "--out",
+        out,
+        "--fmt",
+        request.param,
+        "--samples-per-shard",
+        8,
+    )
     return out
 
 
@@ -56,7 +66,9 @@ def test_old_files_keep_their_bytes_and_new_samples_follow(dataset, sources, inv
     (sources[1] / "fox" / "0.jpg").write_bytes(encode(photo(99, 40, 30)))
     output = invoke("convert", "--src", sources[1], "--out", dataset, "--append").output
     after, manifest = snapshot(dataset), read_manifest(dataset)
-    assert {name: data for name, data in after.items() if name in before} | {"manifest.json": b""} == {
+    assert {name: data for name, data in after.items() if name in before} | {
+        "manifest.json": b""
+    } == {
         **before,
         "manifest.json": b"",
     }
@@ -82,23 +94,31 @@ def test_appending_the_same_source_again_adds_nothing(dataset, sources, invoke, 
     append = ["convert", "--src", sources[1], "--out", dataset, "--append", "--max-rejected", 1]
     invoke(*append)
     invoke(
-        "convert", "--src", write(sources[0].parent / "third", range(50, 53), ("eel",)), "--out", dataset, "--append"
+        "convert",
+        "--src",
+        write(sources[0].parent / "third", range(50, 53), ("eel",)),
+        "--out",
+        dataset,
+        "--append",
     )
     before = snapshot(dataset)
     assert json.loads(before["rejected.1.jsonl"])["source"] == "dog/broken.jpg"
     output = invoke(*append).output
     assert (
-        f"nothing to append: all 9 images of the source are in {dataset} since revision 1, or rejected then\n" in output
+        f"nothing to append: all 9 images of the source are in {dataset} since revision 1, or"
+        " rejected then\n" in output
     )
     output = invoke("convert", "--src", sources[0], "--out", dataset, "--append").output
     assert (
-        f"nothing to append: all 20 images of the source are in {dataset} since revision 0, or rejected then\n"
-        in output
+        f"nothing to append: all 20 images of the source are in {dataset} since revision 0, or"
+        " rejected then\n" in output
     )
     assert snapshot(dataset) == before
 
 
-def test_the_list_of_rejected_images_of_an_old_revision_is_checked_and_repaired(sources, invoke, snapshot, tmp_path):
+def test_the_list_of_rejected_images_of_an_old_revision_is_checked_and_repaired(
+    sources, invoke, snapshot, tmp_path
+):
     out = tmp_path / "out"
     for source, options in zip(sources, ([], ["--append"]), strict=True):
         (source / "dog" / "broken.jpg").write_bytes(b"")
@@ -110,7 +130,9 @@ def test_the_list_of_rejected_images_of_an_old_revision_is_checked_and_repaired(
     assert snapshot(out) == before
 
 
-@pytest.mark.parametrize("options", [[], ["--resize-shorter", 20], ["--store", "raw", "--raw-size", 16]])
+@pytest.mark.parametrize(
+    "options", [[], ["--resize-shorter", 20], ["--store", "raw", "--raw-size", 16]]
+)
 def test_a_source_that_has_grown_adds_only_its_new_images(options, sources, invoke, tmp_path):
     out = tmp_path / "out"
     invoke("convert", "--src", sources[0], "--out", out, *options)
@@ -121,7 +143,12 @@ def test_a_source_that_has_grown_adds_only_its_new_images(options, sources, invo
     output = invoke("convert", "--src", sources[0], "--out", out, "--append").output
     assert f"19 images of the source are in {out} already" in output
     new = rows(out)[20:]
-    assert sorted(row["source"] for row in new) == ["cat/0002.jpg", "cat/0020.jpg", "cat/0022.jpg", "dog/0021.jpg"]
+    assert sorted(row["source"] for row in new) == [
+        "cat/0002.jpg",
+        "cat/0020.jpg",
+        "cat/0022.jpg",
+        "dog/0021.jpg",
+    ]
     same_path.unlink()
     output = invoke("convert", "--src", sources[0], "--out", out, "--append").output
     assert "nothing to append: all 22 images" in output
@@ -131,7 +158,19 @@ def test_a_source_that_has_grown_adds_only_its_new_images(options, sources, invo
 
 def test_options_that_are_not_given_are_those_of_the_dataset(sources, invoke, tmp_path):
     out = tmp_path / "out"
-    invoke("convert", "--src", sources[0], "--out", out, "--fmt", "webdataset", "--samples-per-shard", 6, "--seed", 5)
+    invoke(
+        "convert",
+        "--src",
+        sources[0],
+        "--out",
+        out,
+        "--fmt",
+        "webdataset",
+        "--samples-per-shard",
+        6,
+        "--seed",
+        5,
+    )
     invoke("convert", "--src", sources[1], "--out", out, "--append", "--seed", 6)
     options = read_manifest(out).revisions[0].options
     assert (options["fmt"], options["shard_samples"], options["seed"]) == ("webdataset", 6, 6)
@@ -172,7 +211,10 @@ def test_revert(fmt, sources, invoke, snapshot, tmp_path):
         "shards": 1,
         "classes": 3,
     }
-    assert "revision 1: train +8 from second, in 1 shard, 2 classes since then" in invoke("info", out).stdout
+    assert (
+        "revision 1: train +8 from second, in 1 shard, 2 classes since then"
+        in invoke("info", out).stdout
+    )
     assert "3 samples were removed" in invoke("revert", out).stdout
     assert snapshot(out) == states[1]
     invoke("convert", "--src", tmp_path / "third", "--out", out, "--append")
@@ -205,7 +247,17 @@ def test_an_interrupted_append_can_be_removed(dataset, sources, invoke, snapshot
 
 def test_conversion_without_append_keeps_an_appended_dataset(dataset, sources, invoke, snapshot):
     fmt = read_manifest(dataset).format
-    convert = ["convert", "--src", sources[0], "--out", dataset, "--fmt", fmt, "--samples-per-shard", 8]
+    convert = [
+        "convert",
+        "--src",
+        sources[0],
+        "--out",
+        dataset,
+        "--fmt",
+        fmt,
+        "--samples-per-shard",
+        8,
+    ]
     made = snapshot(dataset)
     invoke("convert", "--src", sources[1], "--out", dataset, "--append")
     before = snapshot(dataset)
@@ -227,18 +279,31 @@ def test_refusals(dataset, sources, invoke, snapshot, tmp_path):
     assert "is not a complete dataset (the folder " in output
     assert "Hint: check the path, or leave out --append to make a new dataset." in output
     assert "Hint: check the path." in invoke("revert", tmp_path / "missing", status=2).output
-    assert "--append requires --out" in invoke("convert", "--src", sources[1], "--append", status=2).output
+    assert (
+        "--append requires --out"
+        in invoke("convert", "--src", sources[1], "--append", status=2).output
+    )
     numbers = tmp_path / "numbers.txt"
     numbers.write_text(f"{sources[1]}/dog/0001.jpg 3\n")
     output = invoke("convert", "--src", numbers, "--out", dataset, "--append", status=2).output
     assert "the classes are numbers, such as 3" in output
     write(tmp_path / "almost", range(3), ("Cat",))
-    output = invoke("convert", "--src", tmp_path / "almost", "--out", dataset, "--append", status=2).output
+    output = invoke(
+        "convert", "--src", tmp_path / "almost", "--out", dataset, "--append", status=2
+    ).output
     assert "class Cat is almost the class cat" in output
     moved = tmp_path / "moved.csv"
     moved.write_text("path,label\ncat/0000.jpg,dog\n")
     output = invoke(
-        "convert", "--src", moved, "--image-root", sources[0], "--out", dataset, "--append", status=2
+        "convert",
+        "--src",
+        moved,
+        "--image-root",
+        sources[0],
+        "--out",
+        dataset,
+        "--append",
+        status=2,
     ).output
     assert "in class cat, but here in class dog" in output
     suffix = {"tfrecord": "tfrecord", "webdataset": "tar"}[read_manifest(dataset).format]
@@ -251,7 +316,9 @@ def test_refusals(dataset, sources, invoke, snapshot, tmp_path):
 
 def test_dry_run_writes_nothing(dataset, sources, invoke, snapshot):
     before = snapshot(dataset)
-    output = invoke("convert", "--src", sources[1], "--out", dataset, "--append", "--dry-run").output
+    output = invoke(
+        "convert", "--src", sources[1], "--out", dataset, "--append", "--dry-run"
+    ).output
     assert "train: 8 images" in output
     assert "1 shard to append" in output
     assert snapshot(dataset) == before
@@ -261,7 +328,9 @@ def test_a_prepared_dataset_can_be_appended(dataset, sources, invoke, tmp_path):
     invoke("convert", "--src", sources[1], "--out", tmp_path / "other", "--fmt", "tfrecord")
     append = ["convert", "--src", tmp_path / "other", "--out", dataset, "--append"]
     invoke(*append)
-    assert {row["source"] for row in rows(dataset)[20:]} == {row["source"] for row in rows(tmp_path / "other")}
+    assert {row["source"] for row in rows(dataset)[20:]} == {
+        row["source"] for row in rows(tmp_path / "other")
+    }
     assert verify_dataset(str(dataset), decode=True, workers=1).problems == ()
     assert "nothing to append: all 8 images" in invoke(*append).output
     # The same images, but as files.
@@ -300,7 +369,10 @@ def test_work_and_finish_leave_an_appended_dataset_alone(sources, invoke, snapsh
 
 
 def test_labels_of_several_classes_are_numbered_as_in_the_dataset(sources, invoke, tmp_path):
-    for name, lines in (("a", ["cat/0000.jpg,cat|red", "dog/0001.jpg,dog"]), ("b", ["cat/0002.jpg,blue|cat|red"])):
+    for name, lines in (
+        ("a", ["cat/0000.jpg,cat|red", "dog/0001.jpg,dog"]),
+        ("b", ["cat/0002.jpg,blue|cat|red"]),
+    ):
         table = "\n".join(["path,label", *lines])
         (sources[0] / f"{name}.csv").write_text(table + "\n")
     out, options = tmp_path / "out", ["--label-type", "multi-label", "--label-separator", "|"]
@@ -313,7 +385,9 @@ def test_labels_of_several_classes_are_numbered_as_in_the_dataset(sources, invok
         assert manifest.classes == ("cat", "dog", "red", "blue")
         found = {}
         for shard in manifest.splits[0].shards:
-            for row in read_table(str(folder / shard.table.name), label_type="multi-label").to_pylist():
+            for row in read_table(
+                str(folder / shard.table.name), label_type="multi-label"
+            ).to_pylist():
                 found[row["source"]] = {manifest.classes[label] for label in row["labels"]}
         assert found == {
             "cat/0000.jpg": {"cat", "red"},
@@ -352,7 +426,9 @@ def test_frames_of_many_videos(invoke, monkeypatch, tmp_path):
     (tmp_path / "six.csv").write_text("\n".join(lines[:7]) + "\n")
     (tmp_path / "all.csv").write_text("\n".join(lines) + "\n")
     invoke("convert", "--src", tmp_path / "six.csv", "--out", tmp_path / "out")
-    output = invoke("convert", "--src", tmp_path / "all.csv", "--out", tmp_path / "out", "--append").output
+    output = invoke(
+        "convert", "--src", tmp_path / "all.csv", "--out", tmp_path / "out", "--append"
+    ).output
     assert "6 images of the source are in" in output
     assert len(rows(tmp_path / "out")) == 8
 
@@ -371,7 +447,9 @@ def table(path: Path, folder: Path, columns: dict[str, list]) -> Path:
 
 def test_columns_of_another_type_are_refused(sources, invoke, snapshot, tmp_path):
     out = tmp_path / "out"
-    invoke("convert", "--src", table(tmp_path / "ages.csv", sources[0], {"age": [1, 2]}), "--out", out)
+    invoke(
+        "convert", "--src", table(tmp_path / "ages.csv", sources[0], {"age": [1, 2]}), "--out", out
+    )
     before = snapshot(out)
     texts = table(tmp_path / "texts.csv", sources[1], {"age": ["old", "young"]})
     output = invoke("convert", "--src", texts, "--out", out, "--append", status=2).output
@@ -384,12 +462,16 @@ def test_columns_of_another_type_are_refused(sources, invoke, snapshot, tmp_path
     assert sorted(ages.values()) == [0.5, 1, 1.5, 2]
 
 
-def test_a_column_of_the_source_is_not_mixed_with_one_that_options_add(sources, invoke, snapshot, tmp_path):
+def test_a_column_of_the_source_is_not_mixed_with_one_that_options_add(
+    sources, invoke, snapshot, tmp_path
+):
     out = tmp_path / "out"
     foreign = table(tmp_path / "foreign.csv", sources[0], {"perceptual_hash": ["a", "b"]})
     invoke("convert", "--src", foreign, "--out", out)
     before = snapshot(out)
-    output = invoke("convert", "--src", sources[1], "--out", out, "--append", "--hash", status=2).output
+    output = invoke(
+        "convert", "--src", sources[1], "--out", out, "--append", "--hash", status=2
+    ).output
     assert "has a column 'perceptual_hash' that came with a source" in output
     assert snapshot(out) == before
     invoke("convert", "--src", sources[1], "--out", out, "--append")
@@ -438,8 +520,8 @@ def test_known_images_in_another_split_are_named(sources, invoke, snapshot, tmp_
         shutil.copy(first / "cat" / path.name, path)
     append = ["convert", "--src", tmp_path / "new", "--out", out, "--append"]
     named = (
-        f"2 images of the source are in {out} in another split, where they stay: val/cat/0000.jpg is in train, not in "
-        "val, ..."
+        f"2 images of the source are in {out} in another split, where they stay: val/cat/0000.jpg"
+        " is in train, not in val, ..."
     )
     for option in ([], ["--dry-run"]):
         output = invoke(*append, *option).output
@@ -452,7 +534,9 @@ def test_known_images_in_another_split_are_named(sources, invoke, snapshot, tmp_
     assert "val: 1 sample" in output
 
 
-@pytest.mark.parametrize("options", [["--val-fraction", 0.3, "--test-fraction", 0.2], ["--duplicates", "same-split"]])
+@pytest.mark.parametrize(
+    "options", [["--val-fraction", 0.3, "--test-fraction", 0.2], ["--duplicates", "same-split"]]
+)
 def test_splits_that_options_made_are_not_named(options, sources, invoke, tmp_path):
     first = sources[0]
     if "--duplicates" in options:
@@ -473,4 +557,7 @@ def test_all_known_images_with_another_label_are_counted(dataset, sources, invok
     )
     append = ("convert", "--src", sources[0] / "moved.csv", "--out", dataset, "--append")
     output = invoke(*append, status=2).output
-    assert "cat/0000.jpg: the image is in the dataset in class cat, but here in class dog, and 2 other images" in output
+    assert (
+        "cat/0000.jpg: the image is in the dataset in class cat, but here in class dog, and 2 other"
+        " images" in output
+    )

@@ -156,7 +156,9 @@ def test_revert(sources, before, invoke, snapshot):
     plans = {path.name: path.read_bytes() for path in (out / "plan").iterdir()}
     problems = {problem.file: problem for problem in verify_dataset(str(out), workers=1).problems}
     problem = problems["manifest.append.json"]
-    assert problem.hint.startswith(f"run `dataprep work {out}`, then `dataprep finish {out}`; or `dataprep revert")
+    assert problem.hint.startswith(
+        f"run `dataprep work {out}`, then `dataprep finish {out}`; or `dataprep revert"
+    )
     assert "what an interrupted append wrote was removed" in invoke("revert", out).output
     assert without_plan(snapshot(out)) == old
     assert not (out / "plan").exists()
@@ -200,7 +202,9 @@ def test_only_rejected_images(before, broken, sources, invoke, snapshot):
         assert without_plan(snapshot(out)) == old
     invoke("finish", out, "--max-rejected", 1)
     invoke("work", out, "--claim", "--workers", 1)
-    check_nothing_appended(out, invoke("convert", "--src", broken, "--append", "--out", out, status=1))
+    check_nothing_appended(
+        out, invoke("convert", "--src", broken, "--append", "--out", out, status=1)
+    )
     invoke("convert", "--src", sources[1], "--append", "--out", out, "--max-rejected", 1)
     assert not (out / "plan" / "rejected.jsonl").exists()
     assert "ended without a new image" in invoke("finish", out, status=2).output
@@ -208,7 +212,9 @@ def test_only_rejected_images(before, broken, sources, invoke, snapshot):
 
 def test_only_rejected_images_without_a_plan(before, broken, sources, invoke, snapshot):
     old, out = snapshot(before), copy(before, "out")
-    check_nothing_appended(out, invoke("convert", "--src", broken, "--append", "--out", out, status=1))
+    check_nothing_appended(
+        out, invoke("convert", "--src", broken, "--append", "--out", out, status=1)
+    )
     assert without_plan(snapshot(out)) == old
     invoke("plan", "--src", sources[1], "--append", "--out", out)
     assert not (out / "plan" / "rejected.jsonl").exists()
@@ -238,7 +244,9 @@ def test_the_list_does_not_outlive_its_dataset(sources, broken, invoke, snapshot
     made = snapshot(out)
     assert "plan/plan.json" in made
     for again in (sources[0], sources[1]):
-        check_nothing_appended(out, invoke("convert", "--src", broken, "--append", "--out", out, status=1))
+        check_nothing_appended(
+            out, invoke("convert", "--src", broken, "--append", "--out", out, status=1)
+        )
         ended = snapshot(out)
         invoke(*convert)
         assert snapshot(out) == ended
@@ -270,7 +278,9 @@ def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, 
 
 @pytest.mark.parametrize("command", ["finish", "convert", "plan", "revert"])
 @pytest.mark.parametrize("name", ["manifest.json", "train-00012.parquet", "manifest.append.json"])
-def test_finish_killed_before_a_change(name, command, sources, before, invoke, snapshot, monkeypatch):
+def test_finish_killed_before_a_change(
+    name, command, sources, before, invoke, snapshot, monkeypatch
+):
     """The table of a shard without images stays until the manifest is there, and goes before the mark does.
 
     A program that is killed does not remove its temporary files either.
@@ -301,11 +311,16 @@ def test_finish_killed_before_a_change(name, command, sources, before, invoke, s
     invoke(command, *options, *(["--max-rejected", 1] if command in ("finish", "convert") else []))
     if command == "plan":
         invoke("finish", out, "--max-rejected", 1)
-    assert without_plan(snapshot(out)) == (old if command == "revert" else without_plan(snapshot(other)))
+    assert without_plan(snapshot(out)) == (
+        old if command == "revert" else without_plan(snapshot(other))
+    )
 
 
 def test_a_late_worker_of_a_shard_without_images(sources, before, invoke, snapshot):
-    """It writes the table of the shard again after the append has ended. The next append needs its name."""
+    """It writes the table of the shard again after the append has ended.
+
+    The next append needs its name.
+    """
     out = copy(before, "out")
     invoke("plan", "--src", sources[1], "--append", "--out", out, "--no-shuffle")
     invoke("work", out, "--workers", 1)
@@ -373,7 +388,9 @@ def test_another_process_finishes_between_two_looks(sources, before, invoke, mon
     assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)
 
 
-def test_revert_killed_before_it_removes_the_folder_of_the_plan(sources, before, invoke, monkeypatch):
+def test_revert_killed_before_it_removes_the_folder_of_the_plan(
+    sources, before, invoke, monkeypatch
+):
     out = copy(before, "out")
     invoke("plan", "--src", sources[1], "--append", "--out", out)
     remove_folder = os.rmdir

@@ -26,7 +26,9 @@ LABELS = {
     "class": lambda number, other: "cat" if (number % 2) ^ other else "dog",
     "multi-label": lambda number, other: "a|b" if (number % 2) ^ other else "b|c",
     "regression": lambda number, other: number + 0.5 + 100 * other,
-    "caption": lambda number, other: f"a photograph of thing {number} in the {'rain' if other else 'sun'}",
+    "caption": lambda number, other: (
+        f"a photograph of thing {number} in the {'rain' if other else 'sun'}"
+    ),
 }
 KINDS = (*LABELS, "boxes", "mask", "palette", "depth")
 
@@ -41,7 +43,10 @@ def write(folder: Path, kind: str, count: int = COUNT, changed: tuple[int, ...] 
     others = [number in changed for number in range(count)]
     if kind in LABELS:
         with (folder / "list.csv").open("w", newline="") as file:
-            rows = [(f"images/{number}.jpg", LABELS[kind](number, other)) for number, other in enumerate(others)]
+            rows = [
+                (f"images/{number}.jpg", LABELS[kind](number, other))
+                for number, other in enumerate(others)
+            ]
             csv.writer(file).writerows([("path", "y"), *rows])
         return folder / "list.csv"
     if kind == "boxes":
@@ -62,11 +67,14 @@ def write(folder: Path, kind: str, count: int = COUNT, changed: tuple[int, ...] 
 
 def _write_coco(folder: Path, others: list[bool]) -> None:
     """The boxes reach a little beyond the image, as rounding makes them."""
-    images = [{"id": n, "file_name": f"{n}.jpg", "width": 48, "height": 40} for n in range(len(others))]
+    images = [
+        {"id": n, "file_name": f"{n}.jpg", "width": 48, "height": 40} for n in range(len(others))
+    ]
     boxes = [[7.25 if other else 1.3, 2, 47, 12] for other in others]
     boxes = [[x, y, 48.5 - x, height] for x, y, _, height in boxes]
     annotations = [
-        {"id": n, "image_id": n, "category_id": 1, "bbox": box, "area": 1, "iscrowd": 0} for n, box in enumerate(boxes)
+        {"id": n, "image_id": n, "category_id": 1, "bbox": box, "area": 1, "iscrowd": 0}
+        for n, box in enumerate(boxes)
     ]
     parts = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "cat"}]}
     (folder / "annotations").mkdir()
@@ -79,7 +87,18 @@ def options_of(kind: str) -> list[str]:
 
 
 def convert(invoke, kind, source, out, *options, status=0):
-    return invoke("convert", "--src", source, "--out", out, *options_of(kind), *options, "--workers", 1, status=status)
+    return invoke(
+        "convert",
+        "--src",
+        source,
+        "--out",
+        out,
+        *options_of(kind),
+        *options,
+        "--workers",
+        1,
+        status=status,
+    )
 
 
 @pytest.mark.parametrize("resize", [[], ["--resize-shorter", 20]], ids=["as they are", "resized"])
@@ -87,31 +106,48 @@ def convert(invoke, kind, source, out, *options, status=0):
 def test_equal_labels_are_recognized_and_others_refused(kind, resize, invoke, snapshot, tmp_path):
     out, folder = tmp_path / "out", tmp_path / "source"
     convert(invoke, kind, write(folder, kind), out, *resize)
-    assert "nothing to append: all 6 images" in convert(invoke, kind, write(folder, kind), out, "--append").output
+    assert (
+        "nothing to append: all 6 images"
+        in convert(invoke, kind, write(folder, kind), out, "--append").output
+    )
     grown = convert(invoke, kind, write(folder, kind, COUNT + 1), out, "--append").output
     assert "6 images of the source are in" in grown
     assert read_manifest(out).revision == 1
     before = snapshot(out)
     for count in (COUNT, COUNT + 2):  # the same images, and some more
-        output = convert(invoke, kind, write(folder, kind, count, (2, 4, 5)), out, "--append", status=2).output
+        output = convert(
+            invoke, kind, write(folder, kind, count, (2, 4, 5)), out, "--append", status=2
+        ).output
         assert "/2.jpg: the image is in the dataset" in output
         assert ", and 2 other images also have another" in output
         assert "--append only adds images" in output
-        named = {"mask": "another mask than masks/2.png", "depth": "another depth map than depth/2.png"}
+        named = {
+            "mask": "another mask than masks/2.png",
+            "depth": "another depth map than depth/2.png",
+        }
         assert named.get("mask" if kind == "palette" else kind, "but here") in output
         assert snapshot(out) == before
 
 
 def test_masks_that_other_libraries_encoded_are_equal(invoke, monkeypatch, tmp_path):
-    """A palette is replaced by class numbers. Another version of Pillow or zlib makes another PNG of them."""
+    """A palette is replaced by class numbers.
+
+    Another version of Pillow or zlib makes another PNG of them.
+    """
     out, source = tmp_path / "out", write(tmp_path / "source", "palette")
     save = Image.Image.save
     with monkeypatch.context() as patch:
-        patch.setattr(Image.Image, "save", lambda image, file, kind: save(image, file, kind, compress_level=0))
+        patch.setattr(
+            Image.Image, "save", lambda image, file, kind: save(image, file, kind, compress_level=0)
+        )
         convert(invoke, "palette", source, out)
     compared = []
     original = reading._has_same_pixels
-    monkeypatch.setattr(reading, "_has_same_pixels", lambda *args: compared.append(args[1].number) or original(*args))
+    monkeypatch.setattr(
+        reading,
+        "_has_same_pixels",
+        lambda *args: compared.append(args[1].number) or original(*args),
+    )
     assert "nothing to append" in convert(invoke, "palette", source, out, "--append").output
     assert compared == [*range(COUNT)]
 
@@ -129,7 +165,10 @@ def test_masks_are_compared_in_parts(workers, invoke, monkeypatch, tmp_path):
     other = write(tmp_path / "other", "mask", changed=(3,)) / "masks" / "3.png"
     shutil.copy(other, source / "masks" / "3.png")
     output = invoke(*append, status=2).output
-    assert "images/3.jpg: the image is in the dataset with another mask than masks/3.png; --append" in output
+    assert (
+        "images/3.jpg: the image is in the dataset with another mask than masks/3.png; --append"
+        in output
+    )
 
 
 def test_a_mask_with_other_bytes_but_equal_values(invoke, tmp_path):
@@ -150,15 +189,21 @@ def test_no_file_is_read_twice(invoke, monkeypatch, tmp_path):
     images, masks = [], []
     load, load_second = reading.load_image, reading.load_label_image
     monkeypatch.setattr(
-        reading, "load_image", lambda root, path, *args, **kw: images.append(path) or load(root, path, *args, **kw)
+        reading,
+        "load_image",
+        lambda root, path, *args, **kw: images.append(path) or load(root, path, *args, **kw),
     )
     monkeypatch.setattr(
         reading,
         "load_label_image",
-        lambda root, extra, *args, **kw: masks.append(extra["mask_source"]) or load_second(root, extra, *args, **kw),
+        lambda root, extra, *args, **kw: (
+            masks.append(extra["mask_source"]) or load_second(root, extra, *args, **kw)
+        ),
     )
     assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
-    assert sorted(path for path in images if not path.startswith(str(out))) == [f"images/{n}.jpg" for n in range(COUNT)]
+    assert sorted(path for path in images if not path.startswith(str(out))) == [
+        f"images/{n}.jpg" for n in range(COUNT)
+    ]
     assert sorted(masks) == [f"masks/{number}.png" for number in range(COUNT)]
 
 
@@ -178,7 +223,9 @@ def test_masks_of_other_images_are_not_read(invoke, monkeypatch, tmp_path):
         return load_second(root, extra, *args, **options)
 
     monkeypatch.setattr(reading, "load_label_image", load)
-    assert "5 images of the source are in" in convert(invoke, "mask", source, out, "--append").output
+    assert (
+        "5 images of the source are in" in convert(invoke, "mask", source, out, "--append").output
+    )
     assert sorted(masks) == [f"masks/{number}.png" for number in range(1, COUNT)]
 
 
@@ -192,7 +239,10 @@ def test_an_image_with_several_masks_in_the_dataset(invoke, tmp_path):
     for folder in (source, other):
         mask = folder / "masks" / "2.png"
         mask.write_bytes(with_text(mask.read_bytes(), b"note"))
-        assert "nothing to append: all 6 images" in convert(invoke, "mask", folder, merged, "--append").output
+        assert (
+            "nothing to append: all 6 images"
+            in convert(invoke, "mask", folder, merged, "--append").output
+        )
     write(other, "mask", changed=(3,))
     output = convert(invoke, "mask", other, merged, "--append", status=2).output
     assert "images/3.jpg: the image is in the dataset with another mask" in output
@@ -207,17 +257,25 @@ def test_boxes_in_another_order_are_the_same(invoke, tmp_path):
     for each in list(parts["annotations"]):
         for category, side in ((2, 12.5), (1, 9), (1, 30)):
             number = len(parts["annotations"])
-            parts["annotations"].append(each | {"id": number, "category_id": category, "bbox": [1, 2, side, 7]})
+            parts["annotations"].append(
+                each | {"id": number, "category_id": category, "bbox": [1, 2, side, 7]}
+            )
     path.write_text(json.dumps(parts))
     convert(invoke, "boxes", source, out)
     parts["annotations"].reverse()
     path.write_text(json.dumps(parts))
-    assert "nothing to append: all 6 images" in convert(invoke, "boxes", source, out, "--append").output
+    assert (
+        "nothing to append: all 6 images"
+        in convert(invoke, "boxes", source, out, "--append").output
+    )
     convert(invoke, "boxes", source, tmp_path / "again")
     assert "the same samples" in invoke("diff", out, tmp_path / "again").output
     parts["annotations"][0]["bbox"][0] += 5
     path.write_text(json.dumps(parts))
-    assert "--append only adds images" in convert(invoke, "boxes", source, out, "--append", status=2).output
+    assert (
+        "--append only adds images"
+        in convert(invoke, "boxes", source, out, "--append", status=2).output
+    )
     shutil.rmtree(tmp_path / "again")
     convert(invoke, "boxes", source, tmp_path / "again")
     assert "relabelled               1" in invoke("diff", out, tmp_path / "again", status=1).output
@@ -228,7 +286,9 @@ def test_classes_of_an_image_in_another_order_are_the_same(invoke, tmp_path):
     source = write(tmp_path / "source", "multi-label")
     for name, classes in (("out", "abc"), ("other", "cba")):
         (tmp_path / name).with_suffix(".txt").write_text("\n".join(classes))
-        convert(invoke, "multi-label", source, tmp_path / name, "--classes", tmp_path / f"{name}.txt")
+        convert(
+            invoke, "multi-label", source, tmp_path / name, "--classes", tmp_path / f"{name}.txt"
+        )
     output = invoke("diff", tmp_path / "out", tmp_path / "other", status=1).output
     assert "same                     6" in output
     assert "relabelled" not in output
@@ -241,7 +301,10 @@ def test_a_mask_that_cannot_be_read_is_another_one(invoke, tmp_path):
     convert(invoke, "mask", source, out)
     (source / "masks" / "1.png").write_bytes(b"broken")
     output = convert(invoke, "mask", source, out, "--append", status=2).output
-    assert "images/1.jpg: the image is in the dataset with another mask than masks/1.png, which is rejected (" in output
+    assert (
+        "images/1.jpg: the image is in the dataset with another mask than masks/1.png, which is"
+        " rejected (" in output
+    )
 
 
 def test_a_mask_that_is_cut_short_is_another_one(invoke, tmp_path):
@@ -263,7 +326,10 @@ def test_masks_are_compared_with_a_dataset_at_a_relative_path(fmt, invoke, monke
     assert "nothing to append" in convert(invoke, "mask", "source", "sets/out", "--append").output
     write(Path("source"), "mask", changed=(2,))
     output = convert(invoke, "mask", "source", "sets/out", "--append", status=2).output
-    assert "images/2.jpg: the image is in the dataset with another mask than masks/2.png; --append" in output
+    assert (
+        "images/2.jpg: the image is in the dataset with another mask than masks/2.png; --append"
+        in output
+    )
 
 
 def test_masks_as_large_as_the_dataset_allows_are_compared(invoke, monkeypatch, tmp_path):
@@ -273,13 +339,18 @@ def test_masks_as_large_as_the_dataset_allows_are_compared(invoke, monkeypatch, 
     mask.write_bytes(with_text(mask.read_bytes(), b"note"))
     checked = []
     check = validate._check_size
-    monkeypatch.setattr(validate, "_check_size", lambda *args: checked.append(args[2]) or check(*args))
+    monkeypatch.setattr(
+        validate, "_check_size", lambda *args: checked.append(args[2]) or check(*args)
+    )
     assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
     assert {*checked} == {200_000_000}
 
 
 def test_masks_that_cannot_be_compared_are_named(invoke, monkeypatch, tmp_path):
-    """Other libraries resized the images, so nobody can tell whether they are the same. The source is."""
+    """Other libraries resized the images, so nobody can tell whether they are the same.
+
+    The source is.
+    """
     out, source = tmp_path / "out", write(tmp_path / "source", "mask")
     convert(invoke, "mask", source, out, "--resize-shorter", 20)
     monkeypatch.setattr(known, "library_versions", lambda: "others")
@@ -295,7 +366,12 @@ def test_images_of_a_prepared_dataset(invoke, tmp_path):
     out, folder = tmp_path / "out", tmp_path / "source"
     convert(invoke, "mask", write(folder, "mask"), out)
     convert(invoke, "mask", folder, tmp_path / "same", "--fmt", "webdataset")
-    assert "nothing to append" in invoke("convert", "--src", tmp_path / "same", "--out", out, "--append").output
+    assert (
+        "nothing to append"
+        in invoke("convert", "--src", tmp_path / "same", "--out", out, "--append").output
+    )
     convert(invoke, "mask", write(folder, "mask", changed=(3,)), tmp_path / "other")
-    output = invoke("convert", "--src", tmp_path / "other", "--out", out, "--append", status=2).output
+    output = invoke(
+        "convert", "--src", tmp_path / "other", "--out", out, "--append", status=2
+    ).output
     assert "images/3.jpg: the image is in the dataset with another mask" in output

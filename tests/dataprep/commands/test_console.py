@@ -1,4 +1,7 @@
-"""What commands print on stderr: JSON events, notes, what an interrupted run keeps; and the completion of shells."""
+"""What commands print on stderr: JSON events, notes, what an interrupted run keeps.
+
+And the completion of shells.
+"""
 
 import json
 import os
@@ -24,13 +27,17 @@ def events(result):
 def test_each_event_is_a_json_object_and_the_last_one_has_the_status(image_folder, out, invoke):
     call = ("convert", "--src", image_folder, "--out", out, "--workers", 1)
     found = events(invoke(*call, "--log-json"))
-    assert all(event["command"] == "convert" and event["time"].endswith("+00:00") for event in found)
+    assert all(
+        event["command"] == "convert" and event["time"].endswith("+00:00") for event in found
+    )
     shown = [event for event in found if event["event"] == "progress"]
     assert (shown[0]["done"], shown[-1]["done"], shown[-1]["total"]) == (0, 14, 14)
     assert (found[-1]["event"], found[-1]["status"]) == ("result", 0)
 
 
-@pytest.mark.parametrize("arguments", [("verify", "missing"), ("verify", "--no-such-option", "missing")])
+@pytest.mark.parametrize(
+    "arguments", [("verify", "missing"), ("verify", "--no-such-option", "missing")]
+)
 def test_errors_are_events_too(arguments, invoke):
     error, result = events(invoke(*arguments, "--log-json", status=2))
     assert (error["event"], result["event"], result["status"]) == ("error", "result", 2)
@@ -47,14 +54,31 @@ def test_quiet_and_verbose_exclude_each_other(invoke):
 
 
 def test_verbose_says_what_became_of_each_shard(image_folder, out, invoke):
-    call = ("convert", "--src", image_folder, "--out", out, "--workers", 1, "--samples-per-shard", 7)
+    call = (
+        "convert",
+        "--src",
+        image_folder,
+        "--out",
+        out,
+        "--workers",
+        1,
+        "--samples-per-shard",
+        7,
+    )
     assert "written" not in invoke(*call).stderr
     (out / "train-00000.idx").unlink()
     lines = invoke(*call, "--verbose").stderr.splitlines()
     shards = [line for line in lines if line.startswith("dataprep.convert.dataset: train-")]
     assert ["written" in line for line in sorted(shards)] == [True, False]
-    assert "dataprep.resume.leftovers: train-00000: written again, because its files are missing or damaged" in lines
-    (line,) = [line for line in invoke("verify", out, "--verbose").stderr.splitlines() if "train-00001.tf" in line]
+    assert (
+        "dataprep.resume.leftovers: train-00000: written again, because its files are missing or"
+        " damaged" in lines
+    )
+    (line,) = [
+        line
+        for line in invoke("verify", out, "--verbose").stderr.splitlines()
+        if "train-00001.tf" in line
+    ]
     assert line == "dataprep.verify.dataset: train-00001.tfrecord: 7 samples, 0 problems"
 
 
@@ -62,10 +86,14 @@ def test_the_log_is_an_event_with_its_logger(image_folder, out, invoke):
     call = ("convert", "--src", image_folder, "--out", out, "--workers", 1, "--log-json")
     assert "log" not in {event["event"] for event in events(invoke(*call))}
     found = events(invoke(*call, "--overwrite", "--verbose"))
-    assert "dataprep.convert.dataset" in {event["logger"] for event in found if event["event"] == "log"}
+    assert "dataprep.convert.dataset" in {
+        event["logger"] for event in found if event["event"] == "log"
+    }
 
 
-def test_an_interrupted_conversion_says_how_many_shards_are_kept(image_folder, out, invoke, monkeypatch):
+def test_an_interrupted_conversion_says_how_many_shards_are_kept(
+    image_folder, out, invoke, monkeypatch
+):
     write, written = convert_module.write_shard, []
 
     def interrupted(task, pool=None):
@@ -75,18 +103,36 @@ def test_an_interrupted_conversion_says_how_many_shards_are_kept(image_folder, o
         return write(task, pool)
 
     monkeypatch.setattr(convert_module, "write_shard", interrupted)
-    call = ("convert", "--src", image_folder, "--out", out, "--workers", 1, "--samples-per-shard", 4)
+    call = (
+        "convert",
+        "--src",
+        image_folder,
+        "--out",
+        out,
+        "--workers",
+        1,
+        "--samples-per-shard",
+        4,
+    )
     last = invoke(*call, status=130).stderr.splitlines()[-1]
-    assert last == "dataprep: interrupted. Run the same command again; 2 of 4 shards are finished and kept."
+    assert (
+        last
+        == "dataprep: interrupted. Run the same command again; 2 of 4 shards are finished and kept."
+    )
     assert len(list(out.glob("*.parquet"))) == 2
 
 
 #: Prints what each shell completes after the script of the program is read.
 COMPLETE = {
-    "bash": 'COMP_WORDS=({program} {word}); COMP_CWORD=1; _{program}_completion {program}; echo "${{COMPREPLY[@]}}"',
+    "bash": (
+        "COMP_WORDS=({program} {word}); COMP_CWORD=1; _{program}_completion {program}; echo"
+        ' "${{COMPREPLY[@]}}"'
+    ),
     # Outside of its line editor, zsh has neither `compdef` nor `compadd`.
-    "zsh": "words=({program} {word}); CURRENT=2; "
-    '_describe() {{ local -a found; found=("${{(@P)3}}"); print -l "${{(@)found%%:*}}" }}; _{program}_completion',
+    "zsh": (
+        'words=({program} {word}); CURRENT=2; _describe() {{ local -a found; found=("${{(@P)3}}");'
+        ' print -l "${{(@)found%%:*}}" }}; _{program}_completion'
+    ),
     "fish": 'complete -C "{program} {word}" | string split -f 1 \\t',
 }
 
@@ -103,8 +149,12 @@ def test_the_completion_script_completes_commands(shell, name, word, completed):
     program = Path(sys.executable).with_name(name)
     environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
     source = {**environment, f"_{name.upper()}_COMPLETE": f"{shell}_source"}
-    script = subprocess.run([program], env=source, capture_output=True, text=True, check=True).stdout
+    script = subprocess.run(
+        [program], env=source, capture_output=True, text=True, check=True
+    ).stdout
     head = "compdef() {}; " if shell == "zsh" else ""
     whole = f"{head}{script}\n{COMPLETE[shell].format(program=name, word=word)}"
-    done = subprocess.run([shell, "-c", whole], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [shell, "-c", whole], env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.stdout.split(), done.stderr) == ([completed], "")

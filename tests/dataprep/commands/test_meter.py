@@ -118,7 +118,14 @@ def test_a_line_even_if_nothing_is_done(clock):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (192, "3 min 12 s"), (7500, "2 h 5 min"), (100_800, "1 d 4 h")],
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (192, "3 min 12 s"),
+        (7500, "2 h 5 min"),
+        (100_800, "1 d 4 h"),
+    ],
 )
 def test_durations(seconds, text):
     assert format_duration(seconds) == text

@@ -9,14 +9,24 @@ from click.testing import CliRunner
 from dataprep.cli import main
 from dataprep.commands.group import main as group
 
-HEADINGS = ["Source and output", "Reading the source", "Labels", "Splits and duplicates", "Shards", "Images", "Options"]
+HEADINGS = [
+    "Source and output",
+    "Reading the source",
+    "Labels",
+    "Splits and duplicates",
+    "Shards",
+    "Images",
+    "Options",
+]
 
 
 def test_each_option_is_printed_once_under_its_heading():
     text = CliRunner().invoke(main, ["convert", "--help"]).stdout
     assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == HEADINGS
     printed = re.findall(r"^  (?:-h, )?(--[a-z-]+)", text, re.MULTILINE)
-    declared = [option for parameter in group.commands["convert"].params for option in parameter.opts]
+    declared = [
+        option for parameter in group.commands["convert"].params for option in parameter.opts
+    ]
     assert sorted(printed) == sorted([*declared, "--help"])
 
 

@@ -20,7 +20,10 @@ from manifests.store import read_manifest
 
 @pytest.fixture(scope="module")
 def source(make_photos, tmp_path_factory):
-    """Images in 4 classes; those of one class are broken, so some shards consist of rejected images."""
+    """Images in 4 classes.
+
+    Those of one class are broken, so some shards consist of rejected images.
+    """
     folder = make_photos(tmp_path_factory.mktemp("steps") / "photos", 60, classes=3)
     (folder / "broken").mkdir()
     for number in range(15):
@@ -38,7 +41,15 @@ def table(source):
         for number, image in enumerate(sorted(source.rglob("*.*"))):
             label = image.parent.name
             writer.writerow(
-                [image.relative_to(source.parent), label, number, f"s{number}", number / 7, "", "é" * (number % 3)]
+                [
+                    image.relative_to(source.parent),
+                    label,
+                    number,
+                    f"s{number}",
+                    number / 7,
+                    "",
+                    "é" * (number % 3),
+                ]
             )
     return path
 
@@ -50,7 +61,16 @@ def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:
 CASES = {
     "tfrecord": ["--samples-per-shard", 8],
     "webdataset": ["--fmt", "webdataset", "--samples-per-shard", 8, "--no-shuffle"],
-    "resized": ["--fmt", "webdataset", "--samples-per-shard", 20, "--resize-shorter", 30, "--val-fraction", 0.2],
+    "resized": [
+        "--fmt",
+        "webdataset",
+        "--samples-per-shard",
+        20,
+        "--resize-shorter",
+        30,
+        "--val-fraction",
+        0.2,
+    ],
     "raw": ["--store", "raw", "--raw-size", 16, "--shard-size", "4096B", "--validate", "decode"],
 }
 
@@ -96,7 +116,15 @@ def test_images_inside_of_parquet_files(source, invoke, snapshot, tmp_path):
     invoke("finish", out, "--workers", 1)
     assert without_plan(snapshot(out)) == snapshot(tmp_path / "a")
     names = pq.read_schema(out / "plan" / "source-00000.parquet").names
-    assert names[5:] == ["container_", "reader", "position", "length", "key_", "crc32c", "container"]
+    assert names[5:] == [
+        "container_",
+        "reader",
+        "position",
+        "length",
+        "key_",
+        "crc32c",
+        "container",
+    ]
 
 
 def test_every_step_can_be_repeated(source, invoke, snapshot, tmp_path):
@@ -130,7 +158,10 @@ def test_finish_names_the_tasks_to_run_again(source, invoke, snapshot, tmp_path)
     for task in ("0/4", "3/4"):
         invoke("work", out, "--task", task, "--workers", 1)
     error = invoke("finish", out, "--workers", 1, status=3).stderr
-    assert "5 shards of 10 are missing or damaged: train-00001, train-00002, train-00005, train-00006" in error
+    assert (
+        "5 shards of 10 are missing or damaged: train-00001, train-00002, train-00005, train-00006"
+        in error
+    )
     assert "run tasks 1,2 of 4 again" in error
     assert not (out / "manifest.json").exists()
     for task in ("1/4", "2/4"):
@@ -138,7 +169,10 @@ def test_finish_names_the_tasks_to_run_again(source, invoke, snapshot, tmp_path)
     invoke("finish", out, "--max-rejected", 1, "--workers", 1)
     damaged = out / "train-00004.idx"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"7")
-    assert "1 shard of 10 is missing or damaged: train-00004" in invoke("finish", out, "--workers", 1, status=3).stderr
+    assert (
+        "1 shard of 10 is missing or damaged: train-00004"
+        in invoke("finish", out, "--workers", 1, status=3).stderr
+    )
 
 
 def test_a_plan_that_was_moved_with_its_source_is_the_same(source, invoke, snapshot, tmp_path):
@@ -151,18 +185,30 @@ def test_a_plan_that_was_moved_with_its_source_is_the_same(source, invoke, snaps
     first, second = (snapshot(tmp_path / name / "plan") for name in ("a", "c"))
     assert first["source-00000.parquet"] == second["source-00000.parquet"]
     lines = zip(first["plan.json"].splitlines(), second["plan.json"].splitlines(), strict=True)
-    assert [line.split(b":")[0].strip() for line, other in lines if line != other] == [b'"root"', b'"checksum"']
+    assert [line.split(b":")[0].strip() for line, other in lines if line != other] == [
+        b'"root"',
+        b'"checksum"',
+    ]
 
 
 def test_duckdb_reads_the_plan(source, invoke, tmp_path):
     duckdb = pytest.importorskip("duckdb")
     out = tmp_path / "out"
     invoke("plan", "--src", source, "--out", out, "--samples-per-shard", 8)
-    query = "SELECT shard, count(*), sum(size) FROM '{}/plan/source-*.parquet' GROUP BY shard ORDER BY shard"
+    query = (
+        "SELECT shard, count(*), sum(size) FROM '{}/plan/source-*.parquet' GROUP BY shard ORDER BY"
+        " shard"
+    )
     rows = duckdb.sql(query.format(out)).fetchall()
-    assert [(name, count) for name, count, _ in rows] == [(f"train-{n:05d}", 8 if n < 9 else 3) for n in range(10)]
-    assert sum(size for *_, size in rows) == sum(path.stat().st_size for path in source.rglob("*.*"))
-    groups = duckdb.sql(f"SELECT DISTINCT row_group_id FROM parquet_metadata('{out}/plan/source-00000.parquet')")
+    assert [(name, count) for name, count, _ in rows] == [
+        (f"train-{n:05d}", 8 if n < 9 else 3) for n in range(10)
+    ]
+    assert sum(size for *_, size in rows) == sum(
+        path.stat().st_size for path in source.rglob("*.*")
+    )
+    groups = duckdb.sql(
+        f"SELECT DISTINCT row_group_id FROM parquet_metadata('{out}/plan/source-00000.parquet')"
+    )
     assert len(groups) == 10, "one row group for each shard"
 
 
@@ -205,12 +251,16 @@ def with_empty_shards(source, invoke, snapshot, tmp_path):
     invoke("work", out, "--workers", 1)
     shutil.copytree(out, done)
     invoke("finish", done, "--max-rejected", 1, "--workers", 1)
-    (name,) = {path.name for path in out.glob("*.parquet")} - {path.name for path in done.glob("*.parquet")}
+    (name,) = {path.name for path in out.glob("*.parquet")} - {
+        path.name for path in done.glob("*.parquet")
+    }
     return out, snapshot(done), name
 
 
 @pytest.mark.parametrize("name", ["manifest.incomplete.json", "manifest.json"])
-def test_finish_is_killed_before_one_of_the_renames_of_the_manifest(with_empty_shards, snapshot, monkeypatch, name):
+def test_finish_is_killed_before_one_of_the_renames_of_the_manifest(
+    with_empty_shards, snapshot, monkeypatch, name
+):
     out, expected, _ = with_empty_shards
     publish = storage.publish_all
 
@@ -240,7 +290,9 @@ def test_a_late_worker_of_a_shard_without_images(with_empty_shards, source, invo
     assert snapshot(out) == expected
 
 
-def test_finish_removes_temporary_files_of_one_that_was_killed(with_empty_shards, snapshot, tmp_path):
+def test_finish_removes_temporary_files_of_one_that_was_killed(
+    with_empty_shards, snapshot, tmp_path
+):
     out, expected, _ = with_empty_shards
     shutil.copytree(out, tmp_path / "before")
     finish(str(out), workers=1)

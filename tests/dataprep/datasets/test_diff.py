@@ -91,7 +91,10 @@ def test_moved_between_splits(convert, source):
     b = convert(source, "b", "--val-fraction", 0.3, "--seed", 3)
     result = diff_datasets(a, b)
     assert set(counts(result)) == {"moved"}
-    assert {(one.split, other.split) for one, other in result.first["moved"]} == {("train", "val"), ("val", "train")}
+    assert {(one.split, other.split) for one, other in result.first["moved"]} == {
+        ("train", "val"),
+        ("val", "train"),
+    }
 
 
 def test_renumbered_classes_are_not_relabelled(convert, invoke, source):
@@ -108,7 +111,9 @@ def test_renumbered_classes_are_not_relabelled(convert, invoke, source):
 
 
 def test_resized_images_are_changed(convert, source):
-    result = diff_datasets(convert(source, "a"), convert(source, "b", "--store", "raw", "--raw-size", 32), limit=2)
+    result = diff_datasets(
+        convert(source, "a"), convert(source, "b", "--store", "raw", "--raw-size", 32), limit=2
+    )
     assert counts(result) == {"changed": 14}
     assert len(result.first["changed"]) == 2
 

@@ -9,8 +9,21 @@ import pytest
 from helpers.pictures import encode
 from PIL import Image
 
-#: Photographs that are not copies of each other; those with fewer than 64 pixels on a side are added by tests.
-PHOTOGRAPHS = ("astronaut", "coffee", "chelsea", "rocket", "camera", "coins", "moon", "clock", "page", "brick", "grass")
+#: Photographs that are not copies of each other; those with fewer than 64 pixels on a side are
+#: added by tests.
+PHOTOGRAPHS = (
+    "astronaut",
+    "coffee",
+    "chelsea",
+    "rocket",
+    "camera",
+    "coins",
+    "moon",
+    "clock",
+    "page",
+    "brick",
+    "grass",
+)
 
 
 @pytest.fixture(scope="session")
@@ -33,10 +46,15 @@ def source(pictures: dict[str, Image.Image], tmp_path: Path) -> Path:
     """
     root = tmp_path / "photos"
     for number, name in enumerate(PHOTOGRAPHS[:-1]):
-        _write(root / "train" / "ab"[number % 2] / f"{name}.jpg", encode(pictures[name], quality=90))
+        _write(
+            root / "train" / "ab"[number % 2] / f"{name}.jpg", encode(pictures[name], quality=90)
+        )
     coffee, coins, moon = (pictures[name] for name in ("coffee", "coins", "moon"))
     _write(root / "val/a/astronaut.jpg", encode(pictures["astronaut"], quality=90))
-    _write(root / "val/b/half.jpg", encode(coffee.resize((coffee.width // 2, coffee.height // 2)), quality=70))
+    _write(
+        root / "val/b/half.jpg",
+        encode(coffee.resize((coffee.width // 2, coffee.height // 2)), quality=70),
+    )
     _write(root / "val/a/mirrored.jpg", encode(coins.transpose(Image.Transpose.FLIP_LEFT_RIGHT)))
     _write(root / "val/a/rotated.png", encode(moon.transpose(Image.Transpose.ROTATE_90), "PNG"))
     _write(root / "val/b/grass.jpg", encode(pictures["grass"], quality=90))

@@ -11,7 +11,8 @@ from PIL import Image
 
 from dataprep.duplicates import search
 
-#: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise from the copy.
+#: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise
+#: from the copy.
 COPIES = {
     "val/a/astronaut.jpg": ("train/a/astronaut.jpg", None, "identical"),
     "val/b/half.jpg": ("train/b/coffee.jpg", 24, "identical"),
@@ -35,9 +36,9 @@ def check_pairs(result):
         assert pair["leak"]
         assert pair["conflicting_labels"] == (copy == "val/a/mirrored.jpg")
     assert result["pairs"][0]["conflicting_labels"], "conflicting labels come first"
-    assert [(leak["images"], leak["of"]["split"], leak["in"]["split"]) for leak in result["leaks"]] == [
-        (4, "val", "train")
-    ]
+    assert [
+        (leak["images"], leak["of"]["split"], leak["in"]["split"]) for leak in result["leaks"]
+    ] == [(4, "val", "train")]
     assert (result["exact"], result["near"], result["conflicts"], result["groups"]) == (1, 3, 1, 4)
 
 
@@ -49,7 +50,17 @@ def test_a_source(invoke, source):
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 def test_a_dataset(invoke, source, tmp_path, fmt):
-    invoke("convert", "--src", source, "--out", tmp_path / "out", "--fmt", fmt, "--samples-per-shard", 4)
+    invoke(
+        "convert",
+        "--src",
+        source,
+        "--out",
+        tmp_path / "out",
+        "--fmt",
+        fmt,
+        "--samples-per-shard",
+        4,
+    )
     result = run(invoke, tmp_path / "out", status=1)
     check_pairs(result)
     keys = [image["key"] for pair in result["pairs"] for image in pair["images"]]
@@ -74,7 +85,10 @@ def test_distance(invoke, source):
 
 
 def test_across_datasets(invoke, source, tmp_path):
-    """A dataset in which nothing repeats has no leak; two have one, whatever their splits are called."""
+    """A dataset in which nothing repeats has no leak.
+
+    Two have one, whatever their splits are called.
+    """
     a, b = tmp_path / "a", tmp_path / "b"
     shutil.copytree(source / "train", a)
     shutil.copytree(source / "val", b)
@@ -125,14 +139,25 @@ def test_too_many_pairs(monkeypatch, invoke, source):
 
 
 def test_labels_that_are_not_classes(invoke, pictures, tmp_path):
-    """Copies with other numbers are in conflict; those with the same are not, and images without labels never are."""
+    """Copies with other numbers are in conflict.
+
+    Those with the same are not, and images without labels never are.
+    """
     rows = ["path,label"]
     for name, value in (("coffee", 0.25), ("coins", 0.5)):
         for quality, change in ((90, 0), (60, int(name == "coins"))):
             (tmp_path / f"{name}{quality}.jpg").write_bytes(encode(pictures[name], quality=quality))
             rows.append(f"{name}{quality}.jpg,{value + change}")
     (tmp_path / "list.csv").write_text("\n".join(rows) + "\n")
-    invoke("convert", "--src", tmp_path / "list.csv", "--label-type", "regression", "--out", tmp_path / "numbers")
+    invoke(
+        "convert",
+        "--src",
+        tmp_path / "list.csv",
+        "--label-type",
+        "regression",
+        "--out",
+        tmp_path / "numbers",
+    )
     result = run(invoke, tmp_path / "numbers", status=0)
     assert (result["near"], result["conflicts"]) == (2, 1)
     assert {image["label"] for image in result["pairs"][0]["images"]} == {"0.5", "1.5"}
@@ -140,7 +165,10 @@ def test_labels_that_are_not_classes(invoke, pictures, tmp_path):
     result = run(invoke, tmp_path / "none", status=0)
     assert (result["near"], result["conflicts"]) == (2, 0)
     result = run(invoke, tmp_path / "numbers", tmp_path / "none", status=1)
-    assert (result["exact"], result["conflicts"]) == (4, 1), "a label does not contradict an image without one"
+    assert (result["exact"], result["conflicts"]) == (
+        4,
+        1,
+    ), "a label does not contradict an image without one"
 
 
 def test_a_dataset_given_twice(invoke, source, monkeypatch):

@@ -34,7 +34,10 @@ def hashes_of(dataset):
         for shard in split.shards:
             data = (dataset / shard.name).read_bytes()
             for row in pq.read_table(dataset / shard.table.name).to_pylist():
-                out[row["source"]] = row["perceptual_hash"], data[row["offset"] : row["offset"] + row["size"]]
+                out[row["source"]] = (
+                    row["perceptual_hash"],
+                    data[row["offset"] : row["offset"] + row["size"]],
+                )
     return out
 
 
@@ -63,7 +66,8 @@ def test_stored_hashes_are_used(convert, invoke, monkeypatch, source):
     monkeypatch.setattr(collection, "map_images", None)
     assert json.loads(invoke("duplicates", hashed, "--json", status=1).stdout)["pairs"]
     found, wanted = (
-        json.loads(text)["pairs"] for text in (invoke("duplicates", hashed, "--json", status=1).stdout, expected)
+        json.loads(text)["pairs"]
+        for text in (invoke("duplicates", hashed, "--json", status=1).stdout, expected)
     )
     for pair in (*found, *wanted):
         for image in pair["images"]:
@@ -74,7 +78,9 @@ def test_stored_hashes_are_used(convert, invoke, monkeypatch, source):
 def test_images_without_a_hash(convert, invoke, source, tmp_path):
     (source / "train/a/white.png").write_bytes(encode(np.full((80, 90, 3), 255, np.uint8), "PNG"))
     out = convert(source, "out", "--hash")
-    assert [name for name, (value, _) in hashes_of(out).items() if value is None] == ["train/a/white.png"]
+    assert [name for name, (value, _) in hashes_of(out).items() if value is None] == [
+        "train/a/white.png"
+    ]
     assert json.loads(invoke("duplicates", out, "--json", status=1).stdout)["hashed"] == 15
     white = tmp_path / "white"
     (white / "x").mkdir(parents=True)
@@ -97,7 +103,9 @@ def test_a_conversion_of_a_dataset(convert, monkeypatch, source):
         assert value == hash_image(data, inspect(data, "header"))
     plain = convert(first, "plain")
     assert "perceptual_hash" not in pq.read_schema(plain / "train-00000.parquet").names
-    monkeypatch.setattr(perceptual_hash, "reduce_image", lambda *_: pytest.fail("an image is decoded"))
+    monkeypatch.setattr(
+        perceptual_hash, "reduce_image", lambda *_: pytest.fail("an image is decoded")
+    )
     carried = convert(first, "carried", "--hash", "--fmt", "webdataset", "--workers", 1)
     assert {name: value for name, (value, _) in hashes_of(carried).items()} == {
         name: value for name, (value, _) in hashes_of(first).items()
@@ -106,7 +114,10 @@ def test_a_conversion_of_a_dataset(convert, monkeypatch, source):
 
 def test_hashes_of_another_recipe_are_not_used(convert, source):
     out = convert(source, "out", "--hash")
-    manifest, table = read_manifest(out), pq.read_table(out / "train-00000.parquet", columns=["perceptual_hash"])
+    manifest, table = (
+        read_manifest(out),
+        pq.read_table(out / "train-00000.parquet", columns=["perceptual_hash"]),
+    )
     assert without_foreign_hashes(table, manifest) is table
     other = replace(manifest, options={**manifest.options, "hash": "dct256-0"})
     assert not without_foreign_hashes(table, other).column_names
@@ -128,7 +139,9 @@ def test_three_steps_give_the_same_bytes(convert, invoke, source, tmp_path):
     invoke("plan", "--src", source, "--out", steps, "--hash")
     invoke("work", steps, "--task", "0/1")
     invoke("finish", steps)
-    assert (whole / "train-00000.parquet").read_bytes() == (steps / "train-00000.parquet").read_bytes()
+    assert (whole / "train-00000.parquet").read_bytes() == (
+        steps / "train-00000.parquet"
+    ).read_bytes()
     assert (whole / "manifest.json").read_bytes() == (steps / "manifest.json").read_bytes()
 
 

@@ -10,7 +10,8 @@ from helpers.pictures import encode, photo
 
 from manifests.errors import ExitStatus
 
-#: The command line in a process that gets a signal when an engine starts while a certain temporary file exists.
+#: The command line in a process that gets a signal when an engine starts while a certain temporary
+#: file exists.
 PROGRAM = """
 import glob, os, sys
 from dataprep import cli
@@ -56,7 +57,9 @@ def small_copies(tmp_path) -> Path:
         ("report", CHECK, signal.SIGINT, 130),
     ],
 )
-def test_no_temporary_file_remains(command, file, number, status, small_copies, invoke, warm, monkeypatch, tmp_path):
+def test_no_temporary_file_remains(
+    command, file, number, status, small_copies, invoke, warm, monkeypatch, tmp_path
+):
     out, temporary = tmp_path / "out", tmp_path / "temporary"
     temporary.mkdir()
     arguments: list[object] = [command, small_copies]

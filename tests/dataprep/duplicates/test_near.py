@@ -17,7 +17,9 @@ def hashes_with_copies(seed=0):
     """Random hashes, and for each of some a transformed copy in which bits differ, in random order."""
     rng = np.random.default_rng(seed)
     hashes = rng.integers(0, 1 << 64, (80, 4), dtype=np.uint64)
-    copies = [transform_hashes(hashes[row : row + 1], name) for row in range(20) for name in SYMMETRIES]
+    copies = [
+        transform_hashes(hashes[row : row + 1], name) for row in range(20) for name in SYMMETRIES
+    ]
     every = np.concatenate([hashes, *copies])
     for row in every:
         for bit in rng.choice(256, rng.integers(0, 20), replace=False):
@@ -31,12 +33,16 @@ def test_finds_what_comparing_all_finds(monkeypatch, across, workers):
     monkeypatch.setattr(near, "_FEW_COMPARISONS", 0 if workers > 1 else 1e9)
     hashes = hashes_with_copies()
     side = np.arange(len(hashes)) % 3 if across else None
-    every = np.stack([distances(hashes[:, None], transform_hashes(hashes, name)[None]) for name in SYMMETRIES])
+    every = np.stack(
+        [distances(hashes[:, None], transform_hashes(hashes, name)[None]) for name in SYMMETRIES]
+    )
     smallest = np.triu(every.min(axis=0) <= 31, 1)
     if across:
         smallest &= side[:, None] != side[None]
     pairs, symmetry = search_hashes(hashes, 31, side, workers=workers)
-    assert list(zip(pairs.first, pairs.second, strict=True)) == list(zip(*np.nonzero(smallest), strict=True))
+    assert list(zip(pairs.first, pairs.second, strict=True)) == list(
+        zip(*np.nonzero(smallest), strict=True)
+    )
     assert len(pairs.first) > 100
     assert (pairs.distance == every.min(axis=0)[pairs.first, pairs.second]).all()
     assert (pairs.distance == every[symmetry, pairs.first, pairs.second]).all()

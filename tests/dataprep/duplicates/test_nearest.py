@@ -17,7 +17,9 @@ def alike_hashes(count, seed=0):
     """Hashes that all differ in a few bits, also after reflections, of which some are equal."""
     rng = np.random.default_rng(seed)
     base = rng.integers(0, 1 << 64, (1, 4), dtype=np.uint64)
-    hashes = np.concatenate([transform_hashes(base, SYMMETRIES[rng.integers(8)]) for _ in range(count)])
+    hashes = np.concatenate(
+        [transform_hashes(base, SYMMETRIES[rng.integers(8)]) for _ in range(count)]
+    )
     flips = rng.integers(0, 1 << 64, (4, count, 4), dtype=np.uint64)
     hashes ^= flips[0] & flips[1] & flips[2] & flips[3]
     hashes[: count // 5] = hashes[0]
@@ -28,7 +30,12 @@ def nearest_by_sorting(hashes, distance, side, keep):
     """For each pair that is among the nearest of one of its images: the least score, and the symmetry."""
     count = len(hashes)
     turned = [transform_hashes(hashes, name) for name in SYMMETRIES]
-    low = np.stack([distances(low_frequencies(hashes)[:, None], low_frequencies(each)[None]) for each in turned])
+    low = np.stack(
+        [
+            distances(low_frequencies(hashes)[:, None], low_frequencies(each)[None])
+            for each in turned
+        ]
+    )
     bits = np.stack([distances(hashes[:, None], each[None]) for each in turned])
     score = np.where(low <= distance, low + bits, 9999)
     best = score.min(0)
@@ -55,7 +62,9 @@ def test_finds_what_sorting_finds(monkeypatch, across, keep, workers):
     found = list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
     assert found == sorted(expected)
     assert len(found) <= keep * 90
-    assert [score[way, a, b] for (a, b), way in zip(found, symmetry, strict=True)] == [expected[pair] for pair in found]
+    assert [score[way, a, b] for (a, b), way in zip(found, symmetry, strict=True)] == [
+        expected[pair] for pair in found
+    ]
     assert (pairs.distance == bits[symmetry, pairs.first, pairs.second]).all()
 
 
@@ -76,11 +85,18 @@ def test_pruning_early_and_late_is_the_same(monkeypatch, most, part):
         best[key[:2]] = min(best.get(key[:2], (999, 0)), key[2:])
     expected = []
     for number in range(30):
-        own = sorted((score, partner, way) for (at, partner), (score, way) in best.items() if at == number)
+        own = sorted(
+            (score, partner, way) for (at, partner), (score, way) in best.items() if at == number
+        )
         expected += [(number, *each) for each in own[:7]]
-    assert list(zip(*(part.tolist() for part in nearest._unpack(some.keys())), strict=True)) == expected
+    assert (
+        list(zip(*(part.tolist() for part in nearest._unpack(some.keys())), strict=True))
+        == expected
+    )
 
 
 def test_no_hashes():
-    pairs, symmetry = search_nearest(np.zeros((0, 4), np.uint64), 11, None, keep=3, workers=1, progress=None)
+    pairs, symmetry = search_nearest(
+        np.zeros((0, 4), np.uint64), 11, None, keep=3, workers=1, progress=None
+    )
     assert len(pairs.first) == len(symmetry) == 0

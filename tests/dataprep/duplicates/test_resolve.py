@@ -24,7 +24,9 @@ from manifests.store import read_manifest
 @pytest.fixture
 def convert(invoke, tmp_path):
     def run(source, *options, name="out", status=0):
-        result = invoke("convert", "--src", source, "--out", tmp_path / name, *options, status=status)
+        result = invoke(
+            "convert", "--src", source, "--out", tmp_path / name, *options, status=status
+        )
         return tmp_path / name, result
 
     return run
@@ -34,7 +36,9 @@ def samples(dataset):
     """Return the sources of each split."""
     return {
         split.name: {
-            name for shard in split.shards for name in pq.read_table(dataset / shard.table.name)["source"].to_pylist()
+            name
+            for shard in split.shards
+            for name in pq.read_table(dataset / shard.table.name)["source"].to_pylist()
         }
         for split in read_manifest(dataset).splits
     }
@@ -57,7 +61,12 @@ def test_drop(convert, invoke, source):
         "val/a/rotated.png",
         "val/b/grass.jpg",
     }
-    dropped = {"train/a/astronaut.jpg", "train/b/coffee.jpg", "train/b/coins.jpg", "train/a/moon.jpg"}
+    dropped = {
+        "train/a/astronaut.jpg",
+        "train/b/coffee.jpg",
+        "train/b/coins.jpg",
+        "train/a/moon.jpg",
+    }
     assert len(found["train"]) == 6
     assert not found["train"] & dropped
     rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
@@ -70,7 +79,9 @@ def test_drop(convert, invoke, source):
     assert "copies left out: 4 of 15 images" in result.stdout
     invoke("duplicates", out)
     invoke("verify", out)
-    assert "is complete" in convert(source, "--duplicates", "drop")[1].stdout, "the same command again"
+    assert "is complete" in convert(source, "--duplicates", "drop")[1].stdout, (
+        "the same command again"
+    )
 
 
 def test_drop_and_split_by_duplicates(convert, invoke, monkeypatch, pictures, tmp_path):
@@ -86,7 +97,10 @@ def test_drop_and_split_by_duplicates(convert, invoke, monkeypatch, pictures, tm
     assert len(samples(out)["val"]) == 3
     invoke("duplicates", out)
     source = read_source(str(tmp_path / "photos"))
-    one, other = np.array([0, 1], np.int32), np.array([1, 2], np.int32)  # 0 and 2 are near 1, but not near each other
+    one, other = (
+        np.array([0, 1], np.int32),
+        np.array([1, 2], np.int32),
+    )  # 0 and 2 are near 1, but not near each other
     pairs = Pairs(one, other, np.zeros(2, np.uint8))
     every = np.arange(len(source))
     found = Duplicates(every, every, pairs, np.zeros(2, np.uint8), 31)
@@ -114,7 +128,11 @@ def many(pictures, tmp_path):
         for quality in (95, 80, 60, 40):
             path = root / "ab"[number % 2] / f"{name}-{quality}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(encode(picture.resize((picture.width - quality, picture.height - 40)), quality=quality))
+            path.write_bytes(
+                encode(
+                    picture.resize((picture.width - quality, picture.height - 40)), quality=quality
+                )
+            )
     return root
 
 
@@ -123,7 +141,9 @@ def test_new_splits_take_whole_groups(convert, invoke, many, option):
     out, result = convert(many, "--val-fraction", 0.3, "--test-fraction", 0.2, *option)
     found = samples(out)
     assert {len(names) for names in found.values()} == {12, 8, 24}
-    names = {split: {source.rsplit("-", 1)[0] for source in sources} for split, sources in found.items()}
+    names = {
+        split: {source.rsplit("-", 1)[0] for source in sources} for split, sources in found.items()
+    }
     assert not names["train"] & names["val"]
     assert not names["test"] & (names["train"] | names["val"])
     assert "not stratified" not in result.stderr
@@ -163,9 +183,13 @@ def test_a_changed_image_makes_another_plan(convert, many):
 
 def test_options_that_contradict_each_other(convert, source):
     assert "has no effect" in convert(source, "--distance", 5, status=2)[1].stderr
-    stderr = convert(source, "--duplicates", "same-split", "--split-by", "label", status=2)[1].stderr
+    stderr = convert(source, "--duplicates", "same-split", "--split-by", "label", status=2)[
+        1
+    ].stderr
     assert "excludes --duplicates same-split" in stderr
-    assert "requires --val-fraction" in convert(source, "--split-by", "duplicates", status=2)[1].stderr
+    assert (
+        "requires --val-fraction" in convert(source, "--split-by", "duplicates", status=2)[1].stderr
+    )
 
 
 def test_a_column_of_that_name_is_a_column(convert, source, tmp_path):
@@ -186,7 +210,9 @@ def test_a_column_of_that_name_is_a_column(convert, source, tmp_path):
     )
     numbers = {
         split.name: {
-            value for shard in split.shards for value in pq.read_table(out / shard.table.name)["duplicates"].to_pylist()
+            value
+            for shard in split.shards
+            for value in pq.read_table(out / shard.table.name)["duplicates"].to_pylist()
         }
         for split in read_manifest(out).splits
     }
@@ -215,10 +241,16 @@ def test_no_two_images_that_are_kept_are_copies(case, random):
     edges = sorted({(min(a, b), max(a, b)) for a, b in pairs if a != b and max(a, b) < len(names)})
     first, second = (np.array([edge[side] for edge in edges], np.int32) for side in (0, 1))
     bits = np.array([random.randrange(32) for _ in edges], np.uint8)
-    found = Duplicates(item, first_image, Pairs(first, second, bits), np.zeros(len(edges), np.uint8), 31)
+    found = Duplicates(
+        item, first_image, Pairs(first, second, bits), np.zeros(len(edges), np.uint8), 31
+    )
     rank = np.array(random.sample(range(len(items)), len(items)))
     original, distance, _ = choose_originals(found, rank)
-    is_copy = {(a, b) for a, b in edges} | {(b, a) for a, b in edges} | {(a, a) for a in range(len(names))}
+    is_copy = (
+        {(a, b) for a, b in edges}
+        | {(b, a) for a, b in edges}
+        | {(a, a) for a in range(len(names))}
+    )
     kept = [image for image in range(len(items)) if original[image] < 0]
     for image in range(len(items)):
         near = [other for other in kept if other != image and (item[image], item[other]) in is_copy]

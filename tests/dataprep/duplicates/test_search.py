@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from dataprep.duplicates import search
 from dataprep.duplicates.groups import connected, numbered
-from dataprep.duplicates.search import band_order, count_bands, distances, find_pairs, join_pairs, popcount
+from dataprep.duplicates.search import (
+    band_order,
+    count_bands,
+    distances,
+    find_pairs,
+    join_pairs,
+    popcount,
+)
 from dataprep.options import MAX_DISTANCE
 
 
@@ -26,7 +33,10 @@ def near_hashes(seed, count, copies, most):
 
 def search_all(a, b, distance, **options):
     pairs = join_pairs(
-        [find_pairs(band_order(a), band_order(b), distance, band, **options) for band in range(count_bands(a))]
+        [
+            find_pairs(band_order(a), band_order(b), distance, band, **options)
+            for band in range(count_bands(a))
+        ]
     )
     assert (distances(a[pairs.first], b[pairs.second]) == pairs.distance).all()
     found = np.sort(pairs.first.astype(np.int64) * len(b) + pairs.second)
@@ -75,7 +85,11 @@ def test_popcount_of_numpy_1():
     assert popcount(np.array([0, 1, 2**64 - 1], np.uint64)).tolist() == [0, 1, 64]
 
 
-@given(st.integers(1, 30).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))))
+@given(
+    st.integers(1, 30).flatmap(
+        lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))
+    )
+)
 def test_connected_components(case):
     count, pairs = case
     parent = list(range(count))
@@ -88,6 +102,8 @@ def test_connected_components(case):
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3))))
 def test_numbered(rows):
-    numbers, firsts = numbered(*(np.array([row[side] for row in rows], np.int64) for side in (0, 1)))
+    numbers, firsts = numbered(
+        *(np.array([row[side] for row in rows], np.int64) for side in (0, 1))
+    )
     assert numbers.tolist() == [list(dict.fromkeys(rows)).index(row) for row in rows]
     assert firsts.tolist() == [rows.index(row) for row in dict.fromkeys(rows)]

@@ -53,7 +53,9 @@ def test_only_equal_bytes(invoke, mixed):
 
 def test_convert(invoke, mixed, tmp_path):
     src = [word for folder in mixed for word in ("--src", folder)]
-    result = invoke("convert", *src, "--out", tmp_path / "out", "--duplicates", "drop", "--log-json")
+    result = invoke(
+        "convert", *src, "--out", tmp_path / "out", "--duplicates", "drop", "--log-json"
+    )
     steps = steps_of(result)
     assert [*steps] == ["hashing", "comparing", "converting"]
     assert steps["hashing"] == steps["comparing"] == SHOWN
@@ -90,7 +92,10 @@ class Steps:
 
 
 def test_each_part_of_the_search_advances_its_share(mixed):
-    """Half of the images that are repeated; then large and small ones in proportion; a third of these in the search."""
+    """Half of the images that are repeated; then large and small ones in proportion.
+
+    A third of these in the search.
+    """
     images = collect([read(folder) for folder in mixed], workers=1)
     steps = Steps()
     assert len(find_duplicates(images, workers=1, progress=steps).pairs.first)

@@ -16,14 +16,24 @@ from dataprep.duplicates.search import distances, low_frequencies, popcount
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
 
-def thumbnail(picture: Image.Image, box: tuple[float, float, float, float] = (0, 0, 1, 1)) -> Image.Image:
+def thumbnail(
+    picture: Image.Image, box: tuple[float, float, float, float] = (0, 0, 1, 1)
+) -> Image.Image:
     """A part of a picture, as shares of its sides, in 32x32 pixels."""
-    left, top, right, bottom = (share * side for share, side in zip(box, picture.size * 2, strict=True))
+    left, top, right, bottom = (
+        share * side for share, side in zip(box, picture.size * 2, strict=True)
+    )
     return picture.resize((32, 32), Image.Resampling.BOX, box=(left, top, right, bottom))
 
 
 #: All of a picture, and crops that lose up to a twentieth of a side.
-CROPS = [(0, 0, 1, 1), (0.025, 0.025, 0.975, 0.975), (0.03, 0.03, 1, 1), (0, 0.03, 1, 1), (0.03, 0, 0.98, 1)]
+CROPS = [
+    (0, 0, 1, 1),
+    (0.025, 0.025, 0.975, 0.975),
+    (0.03, 0.03, 1, 1),
+    (0, 0.03, 1, 1),
+    (0.03, 0, 0.98, 1),
+]
 
 
 def write(folder, pictures, boxes=CROPS):
@@ -35,8 +45,12 @@ def write(folder, pictures, boxes=CROPS):
 
 
 def pairs_of(invoke, *arguments, status=1):
-    result = json.loads(invoke("duplicates", *arguments, "--limit", 1000, "--json", status=status).stdout)
-    return [tuple(image["path"].split("/")[-1] for image in pair["images"]) for pair in result["pairs"]]
+    result = json.loads(
+        invoke("duplicates", *arguments, "--limit", 1000, "--json", status=status).stdout
+    )
+    return [
+        tuple(image["path"].split("/")[-1] for image in pair["images"]) for pair in result["pairs"]
+    ]
 
 
 def test_crops_of_photographs(invoke, monkeypatch, pictures, tmp_path):
@@ -47,22 +61,44 @@ def test_crops_of_photographs(invoke, monkeypatch, pictures, tmp_path):
     assert len(found) >= 0.5 * len(pictures) * (len(CROPS) - 1)
     monkeypatch.setattr(small, "_COARSE_DISTANCE", 64)
     monkeypatch.setattr(small, "_MAX_COARSE_DISTANCE", 64)  # then the pixels alone decide
-    names = [tuple(name.split("-")[0] for name in pair) for pair in pairs_of(invoke, tmp_path / "src", "--across")]
+    names = [
+        tuple(name.split("-")[0] for name in pair)
+        for pair in pairs_of(invoke, tmp_path / "src", "--across")
+    ]
     assert all(first == second for first, second in names)
     monkeypatch.setattr(pixels, "MIN_ALIGNED", 1.1)
     assert pairs_of(invoke, tmp_path / "src", "--across", status=0) == []
 
 
 def test_mirrored_crops(invoke, pictures, tmp_path):
-    mirrored = {name: picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for name, picture in pictures.items()}
+    mirrored = {
+        name: picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        for name, picture in pictures.items()
+    }
     write(tmp_path / "a", pictures, CROPS[:1])
     write(tmp_path / "b", mirrored, CROPS[1:2])
     result = json.loads(
-        invoke("duplicates", tmp_path / "a", tmp_path / "b", "--across", "--json", "--limit", 99, status=1).stdout
+        invoke(
+            "duplicates",
+            tmp_path / "a",
+            tmp_path / "b",
+            "--across",
+            "--json",
+            "--limit",
+            99,
+            status=1,
+        ).stdout
     )
     assert len(result["pairs"]) >= 0.6 * len(pictures)
-    assert {pair["symmetry"] for pair in result["pairs"]} <= {"mirrored", "identical", "rotated 180", "flipped"}
-    assert sum(pair["symmetry"] == "mirrored" for pair in result["pairs"]) >= len(result["pairs"]) - 1
+    assert {pair["symmetry"] for pair in result["pairs"]} <= {
+        "mirrored",
+        "identical",
+        "rotated 180",
+        "flipped",
+    }
+    assert (
+        sum(pair["symmetry"] == "mirrored" for pair in result["pairs"]) >= len(result["pairs"]) - 1
+    )
 
 
 def test_small_and_large_images(invoke, pictures, tmp_path):
@@ -103,10 +139,15 @@ def test_correlation_of_gradients():
 
 def test_aligned_correlation_is_the_largest_of_all_shifts(pictures):
     """Each shift by itself, from what both images have in common then."""
-    images = np.stack([np.asarray(thumbnail(picture).convert("L"), np.float32) for picture in pictures.values()])
+    images = np.stack(
+        [np.asarray(thumbnail(picture).convert("L"), np.float32) for picture in pictures.values()]
+    )
     others = np.roll(images, (3, -2), (1, 2))[np.r_[1 : len(images), 0]]
     others[::2] = images[::2]
-    a, b = (np.stack([np.diff(x, axis=2)[:, :-1], np.diff(x, axis=1)[:, :, :-1]], 1) for x in (images, others))
+    a, b = (
+        np.stack([np.diff(x, axis=2)[:, :-1], np.diff(x, axis=1)[:, :, :-1]], 1)
+        for x in (images, others)
+    )
 
     def part(gradients, y, x):
         return gradients[..., max(y, 0) : 31 + min(y, 0), max(x, 0) : 31 + min(x, 0)]
@@ -119,7 +160,9 @@ def test_aligned_correlation_is_the_largest_of_all_shifts(pictures):
             is_enough = np.all(
                 [
                     some >= all_ * 0.25
-                    for some, all_ in zip(energies, [(g**2).sum((1, 2, 3)) for g in (a, b)], strict=True)
+                    for some, all_ in zip(
+                        energies, [(g**2).sum((1, 2, 3)) for g in (a, b)], strict=True
+                    )
                 ],
                 axis=0,
             )
@@ -151,7 +194,9 @@ def test_pairs_do_not_depend_on_each_other(pictures):
     first, second = (each.ravel() for each in np.mgrid[: len(a), : len(a)])
     together = show_the_same(a, a, first, second)
     some = np.random.default_rng(0).choice(len(first), 60, replace=False)
-    assert [show_the_same(a, a, first[at : at + 1], second[at : at + 1]).item() for at in some] == [*together[some]]
+    assert [show_the_same(a, a, first[at : at + 1], second[at : at + 1]).item() for at in some] == [
+        *together[some]
+    ]
     picture = np.arange(len(a)) // len(CROPS)
     assert (together.reshape(len(a), -1) <= (picture[:, None] == picture)).all()
     assert together.sum() > 2 * len(a)
@@ -180,7 +225,9 @@ def write_strokes(folder, count, seed=0):
     for number in range(count):
         image = Image.new("L", (112, 112))
         points = np.array([[40, 20], [65, 50], [45, 90]]) + rng.normal(0, 5, (3, 2))
-        ImageDraw.Draw(image).line([tuple(point) for point in points], fill=255, width=int(rng.integers(8, 16)))
+        ImageDraw.Draw(image).line(
+            [tuple(point) for point in points], fill=255, width=int(rng.integers(8, 16))
+        )
         path = folder / ("train" if number % 4 else "val") / "x" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         image.resize((28, 28), Image.Resampling.BOX).save(path)
@@ -217,7 +264,10 @@ def test_too_many_candidates_are_narrowed(invoke, monkeypatch, options, tmp_path
     assert 0 < narrowed["near"] <= 4 * 150
     assert narrowed["near"] < everything["near"]
     pairs, some = (
-        {tuple(sorted(image["path"].split("/")[-1] for image in pair["images"])) for pair in result["pairs"]}
+        {
+            tuple(sorted(image["path"].split("/")[-1] for image in pair["images"]))
+            for pair in result["pairs"]
+        }
         for result in (everything, narrowed)
     )
     assert some <= pairs
@@ -238,7 +288,16 @@ def test_conversion_says_that_candidates_were_narrowed(invoke, monkeypatch, tmp_
     monkeypatch.setattr(small, "_CANDIDATES", 2)
     monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
     write_strokes(tmp_path / "src", 60)
-    result = invoke("convert", "--src", tmp_path / "src", "--duplicates", "drop", "--out", tmp_path / "out", "--hash")
+    result = invoke(
+        "convert",
+        "--src",
+        tmp_path / "src",
+        "--duplicates",
+        "drop",
+        "--out",
+        tmp_path / "out",
+        "--hash",
+    )
     assert (
         "only the 2 nearest ones of each were compared with it: some near copies may be missing"
         in result.stderr.replace("\n", " ")
@@ -253,7 +312,10 @@ def test_conversion_says_that_candidates_were_narrowed(invoke, monkeypatch, tmp_
 def test_large_images_do_not_change_the_pairs_of_small_ones(
     invoke, monkeypatch, pictures, options, is_narrowed, tmp_path
 ):
-    """Small images are compared with each other in one way only. Copies of large ones are found too."""
+    """Small images are compared with each other in one way only.
+
+    Copies of large ones are found too.
+    """
     if is_narrowed:
         monkeypatch.setattr(small, "_CANDIDATES", 1)
         monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
@@ -261,7 +323,9 @@ def test_large_images_do_not_change_the_pairs_of_small_ones(
     for number in range(0, 60, 4):  # more copies of each than are compared
         image = Image.open(tmp_path / "val" / "x" / f"{number}.png")
         for quality, split in ((95, "train"), (90, "val"), (85, "train"), (80, "train")):
-            (tmp_path / split / "x" / f"{number}-{quality}.jpg").write_bytes(encode(image, quality=quality))
+            (tmp_path / split / "x" / f"{number}-{quality}.jpg").write_bytes(
+                encode(image, quality=quality)
+            )
     alone, _ = found_in(invoke, tmp_path, *options)
     assert len(alone["notes"]) == 1 + is_narrowed
     copies = {
@@ -276,7 +340,9 @@ def test_large_images_do_not_change_the_pairs_of_small_ones(
     of_small, of_large = [], []
     for pair in mixed["pairs"]:
         names = {image["path"].split("/")[-1] for image in pair["images"]}
-        (of_large if names & copies.keys() else of_small).append(names if names & copies.keys() else pair)
+        (of_large if names & copies.keys() else of_small).append(
+            names if names & copies.keys() else pair
+        )
     assert of_small == alone["pairs"]
     assert {"large.png", "large.jpg"} in of_large
     assert {"large.png", "tiny.png"} in of_large

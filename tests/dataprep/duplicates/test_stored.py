@@ -26,7 +26,9 @@ def convert(invoke, tmp_path):
     return run
 
 
-def test_computed_hashes_are_stored_beside_the_dataset(convert, invoke, monkeypatch, snapshot, source):
+def test_computed_hashes_are_stored_beside_the_dataset(
+    convert, invoke, monkeypatch, snapshot, source
+):
     """The second run reads no image, whatever has no hash, and no other file changes."""
     (source / "train/a/white.png").write_bytes(encode(np.full((80, 90, 3), 255, np.uint8), "PNG"))
     data = (source / "val/b/grass.jpg").read_bytes()
@@ -41,9 +43,14 @@ def test_computed_hashes_are_stored_beside_the_dataset(convert, invoke, monkeypa
     invoke("verify", out)
     monkeypatch.setattr(collection, "map_images", None)
     again = invoke("duplicates", out, "--json", status=1)
-    assert (again.stdout, again.stderr) == (first.stdout, first.stderr), "also the image that does not decode"
+    assert (again.stdout, again.stderr) == (
+        first.stdout,
+        first.stderr,
+    ), "also the image that does not decode"
     assert snapshot(out) == after
-    filtered = convert(out, "dropped", "--duplicates", "drop", "--where", "path not like '%coffee%'")
+    filtered = convert(
+        out, "dropped", "--duplicates", "drop", "--where", "path not like '%coffee%'"
+    )
     assert "val/b/half.jpg" in {row for name, row in sources_of(filtered)}
 
 
@@ -52,7 +59,9 @@ def leave_partials(out):
     (out / ".partial-dataprep").mkdir()
     (out / ".partial-dataprep" / "made-by-dataprep").touch()
     host, machine, _, start = this_owner().split(".")
-    (out / ".partial-dataprep" / f"{host}.{machine}.99999999.{start}-{HASHES_NAME}").write_bytes(b"x")
+    (out / ".partial-dataprep" / f"{host}.{machine}.99999999.{start}-{HASHES_NAME}").write_bytes(
+        b"x"
+    )
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
@@ -71,7 +80,10 @@ def test_what_a_killed_run_left_is_removed(is_stored, convert, invoke, snapshot,
 def sources_of(dataset):
     for split in read_manifest(dataset).splits:
         for shard in split.shards:
-            yield from ((split.name, row) for row in pq.read_table(dataset / shard.table.name)["source"].to_pylist())
+            yield from (
+                (split.name, row)
+                for row in pq.read_table(dataset / shard.table.name)["source"].to_pylist()
+            )
 
 
 def count_read(monkeypatch):
@@ -80,16 +92,23 @@ def count_read(monkeypatch):
     monkeypatch.setattr(
         collection,
         "map_images",
-        lambda source, rows, *args, **kw: [counts.append(len(rows)), read(source, rows, *args, **kw)][1],
+        lambda source, rows, *args, **kw: [
+            counts.append(len(rows)),
+            read(source, rows, *args, **kw),
+        ][1],
     )
     return counts
 
 
-def test_only_new_images_are_read_after_an_append(convert, invoke, monkeypatch, pictures, source, tmp_path):
+def test_only_new_images_are_read_after_an_append(
+    convert, invoke, monkeypatch, pictures, source, tmp_path
+):
     out = convert(source, "out")
     invoke("duplicates", out, status=1)
     (tmp_path / "more" / "a").mkdir(parents=True)
-    (tmp_path / "more" / "a" / "new.jpg").write_bytes(encode(pictures["brick"].rotate(7), quality=80))
+    (tmp_path / "more" / "a" / "new.jpg").write_bytes(
+        encode(pictures["brick"].rotate(7), quality=80)
+    )
     invoke("convert", "--src", tmp_path / "more", "--out", out, "--append")
     counts = count_read(monkeypatch)
     for _ in range(2):
@@ -99,7 +118,9 @@ def test_only_new_images_are_read_after_an_append(convert, invoke, monkeypatch, 
     assert counts == [1]
 
 
-def test_stored_hashes_that_do_not_fit_are_computed_again(convert, invoke, monkeypatch, source, tmp_path):
+def test_stored_hashes_that_do_not_fit_are_computed_again(
+    convert, invoke, monkeypatch, source, tmp_path
+):
     out, other = convert(source, "out"), convert(source, "other", "--seed", 5)
     expected = invoke("duplicates", out, "--json", status=1).stdout
     invoke("duplicates", other, status=1)
@@ -137,7 +158,9 @@ def test_a_dataset_that_cannot_be_written_to(convert, invoke, monkeypatch, sourc
 
     monkeypatch.setattr("dataprep.storage.replace_file", refuse)
     output = invoke("duplicates", out, status=1).stderr
-    assert "the hashes are not stored (the file cannot be written (Read-only file system))" in output
+    assert (
+        "the hashes are not stored (the file cannot be written (Read-only file system))" in output
+    )
     assert not (out / HASHES_NAME).exists()
 
 

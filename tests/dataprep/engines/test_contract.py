@@ -150,7 +150,10 @@ def test_tasks_in_flight_are_bounded(make):
 
 
 def test_a_killed_worker(make, kind, tmp_path):
-    """Ray has other workers that can run the task. On one machine, memory has run out, and others would die too."""
+    """Ray has other workers that can run the task.
+
+    On one machine, memory has run out, and others would die too.
+    """
     work = [str(tmp_path / str(number)) for number in range(3)]
     if kind == "ray":
         assert sorted(make().run(tasks.die_once, work, 3)) == work
@@ -170,7 +173,9 @@ def test_a_machine_is_checked_before_it_runs_tasks(make, kind):
     engine.check(tasks.refuse, "")
     assert len(list(engine.run(tasks.square, range(3), 3))) == 3
     if not engine.is_local:
-        with pytest.raises(SourceError, match=r"^machine .* cannot be used: is old\. Hint: fix it\.$"):
+        with pytest.raises(
+            SourceError, match=r"^machine .* cannot be used: is old\. Hint: fix it\.$"
+        ):
             engine.check(tasks.refuse, "is old")
         with pytest.raises(SourceError, match="is old"):  # and each worker that starts later
             list(engine.run(tasks.square, range(3), 3))
@@ -202,5 +207,7 @@ def test_ctrl_c_ends_the_workers(kind, request, tmp_path):
     address = request.getfixturevalue("cluster").address if kind == "ray" else ""
     program = [sys.executable, "-c", INTERRUPTED, kind, address]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    done = subprocess.run(
+        program, capture_output=True, text=True, timeout=300, check=False, env=environment
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)

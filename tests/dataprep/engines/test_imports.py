@@ -20,9 +20,19 @@ UNUSED = ("dataprep.sources.recognize", "dataprep.commands", "click", "torch", "
 )  # fmt: skip
 def test_a_worker_imports_no_commands_and_no_readers_of_sources(module):
     code = f"import sys, {module}; print([name for name in {UNUSED} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_a_worker_that_writes_shards_loads_pyarrow_when_it_needs_it():
     code = "import sys, dataprep.shards.write; print('pyarrow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+        == "False\n"
+    )

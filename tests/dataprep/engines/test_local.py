@@ -41,7 +41,9 @@ def test_unused_worker_is_ended():
 
 
 def test_worker_that_a_library_killed_names_the_signal():
-    with pytest.raises(WorkerDiedError, match=r"was killed by SIGSEGV, possibly because a library failed"):
+    with pytest.raises(
+        WorkerDiedError, match=r"was killed by SIGSEGV, possibly because a library failed"
+    ):
         list(engines.run(tasks.segfault_in_workers, tasks.MANY, 2))
 
 
@@ -52,8 +54,14 @@ def test_worker_that_a_library_killed_names_the_signal():
             "raise OSError(24, 'Too many open files')",
             r"could not start \(Too many open files\)\. Hint: raise the limit",
         ),
-        ("raise MemoryError", r"could not start \(Cannot allocate memory\)\. Hint: use fewer --workers"),
-        ("raise ImportError", r"could not start \(exit status 1\)\. Hint: run the same command again"),
+        (
+            "raise MemoryError",
+            r"could not start \(Cannot allocate memory\)\. Hint: use fewer --workers",
+        ),
+        (
+            "raise ImportError",
+            r"could not start \(exit status 1\)\. Hint: run the same command again",
+        ),
     ],
 )
 def test_worker_that_cannot_start_says_why(tmp_path, monkeypatch, capfd, start, message):
@@ -72,7 +80,9 @@ def test_caller_needs_no_main_guard(tmp_path):
         "print(sum(engines.run(time.sleep, [0.001] * 100, 3) and 1 for _ in '.'), flush=True)\n"
         "print(len(list(engines.run(os.path.basename, ['a/b'] * 50, 3))))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=300, check=False
+    )
     assert (done.stdout.split(), done.stderr, done.returncode) == (["1", "50"], "", 0)
 
 

@@ -78,7 +78,9 @@ class TestRuns:
     @pytest.mark.parametrize("workers", [2, 3])
     def test_parts_that_wait_for_a_reply_are_bounded(self, engine, tmp_path, workers):
         most = PARTS_PER_WORKER * workers
-        (result,) = engine.run_with_pool(tasks.count_before_replies, [(str(tmp_path), 60, most)], workers)
+        (result,) = engine.run_with_pool(
+            tasks.count_before_replies, [(str(tmp_path), 60, most)], workers
+        )
         assert result == (most, 60)
 
 
@@ -93,7 +95,9 @@ def test_one_worker_starts_no_process_and_no_thread(tmp_path):
     assert InlinePool().apply(abs, -3) == 3
 
 
-@pytest.mark.parametrize("function", [tasks.run_failing_at_once, tasks.run_failing_later, tasks.fail_itself])
+@pytest.mark.parametrize(
+    "function", [tasks.run_failing_at_once, tasks.run_failing_later, tasks.fail_itself]
+)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_an_error_ends_the_run(function, workers):
     with pytest.raises(ValueError, match="number 7 is bad"):
@@ -153,6 +157,11 @@ def test_an_interrupt_while_the_pool_is_being_locked_ends_the_run(moment):
     """An exception at this moment would leave the pool locked, so its threads would never end."""
     command = [sys.executable, "-c", INTERRUPTED, str(moment)]
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": PYTHONPATH}, capture_output=True, text=True, timeout=60, check=True
+        command,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert done.stdout == "interrupted True\n", done.stderr

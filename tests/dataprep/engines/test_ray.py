@@ -47,7 +47,9 @@ def source(make_photos, tmp_path_factory):
 def expected(source, snapshot, tmp_path_factory):
     """All files that the local engine writes, by name."""
     out = tmp_path_factory.mktemp("local") / "out"
-    convert_dataset(read_source(str(source), SourceOptions()), str(out), Options(shard_samples=20), workers=1)
+    convert_dataset(
+        read_source(str(source), SourceOptions()), str(out), Options(shard_samples=20), workers=1
+    )
     return snapshot(out)
 
 
@@ -57,7 +59,17 @@ def convert(source, dataprep, tmp_path):
 
     def run(address, *options, **arguments):
         engine = ("--engine", "ray", "--address", address)
-        return dataprep("convert", "--src", source, *SHARD, "--out", tmp_path / "out", *engine, *options, **arguments)
+        return dataprep(
+            "convert",
+            "--src",
+            source,
+            *SHARD,
+            "--out",
+            tmp_path / "out",
+            *engine,
+            *options,
+            **arguments,
+        )
 
     return run
 
@@ -67,21 +79,29 @@ def convert_here(source, connection, tmp_path, invoke):
     """A function that runs the command with this engine in this process, so the workers of the cluster stay."""
 
     def run(*options, src=source, out=tmp_path / "out", **arguments):
-        return invoke("convert", "--src", src, "--out", out, "--engine", "ray", *options, **arguments)
+        return invoke(
+            "convert", "--src", src, "--out", out, "--engine", "ray", *options, **arguments
+        )
 
     return run
 
 
 def without_progress(lines):
-    return "".join(line for line in lines.splitlines(keepends=True) if not line.startswith("converting: "))
+    return "".join(
+        line for line in lines.splitlines(keepends=True) if not line.startswith("converting: ")
+    )
 
 
-def test_same_bytes_and_messages_as_the_local_engine(convert, cluster, expected, snapshot, source, invoke, tmp_path):
+def test_same_bytes_and_messages_as_the_local_engine(
+    convert, cluster, expected, snapshot, source, invoke, tmp_path
+):
     local = invoke("convert", "--src", source, *SHARD, "--out", tmp_path / "out", "--workers", 1)
     shutil.rmtree(tmp_path / "out")
     done = convert(cluster.address)
     assert (done.returncode, done.stdout) == (0, local.stdout)
-    assert without_progress(done.stderr) == "Ray cluster: 2 machines, 2 CPUs\n" + without_progress(local.stderr)
+    assert without_progress(done.stderr) == "Ray cluster: 2 machines, 2 CPUs\n" + without_progress(
+        local.stderr
+    )
     assert snapshot(tmp_path / "out") == expected
 
 
@@ -114,20 +134,26 @@ def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch)
     def init(address, **_):
         calls.append(address)
         if len(calls) <= failures:
-            raise ConnectionAbortedError("Initialization failure from server:\npsutil.ZombieProcess: PID still exists")
+            raise ConnectionAbortedError(
+                "Initialization failure from server:\npsutil.ZombieProcess: PID still exists"
+            )
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     if failures == 3:
-        with pytest.raises(CallError, match="cannot be used: Initialization failure from server: psutil"):
+        with pytest.raises(
+            CallError, match="cannot be used: Initialization failure from server: psutil"
+        ):
             connect(cluster.client_address)
     else:
         assert connect(cluster.client_address) == (ray, True)
     assert calls == [cluster.client_address] * 3
 
 
-def test_relative_paths_begin_in_the_folder_of_the_program(source, expected, snapshot, convert_here, monkeypatch):
+def test_relative_paths_begin_in_the_folder_of_the_program(
+    source, expected, snapshot, convert_here, monkeypatch
+):
     monkeypatch.chdir(source.parent)
     convert_here(*SHARD, src=source.name, out="relative")
     assert snapshot(source.parent / "relative") == expected
@@ -150,7 +176,10 @@ def test_status_of_bad_data(convert_here):
 
 
 def first_marker(markers: Path, prefix: str = "") -> tuple[str, int]:
-    """Wait until a worker is about to publish a shard, and waits; return its node and its process."""
+    """Wait until a worker is about to publish a shard, and waits.
+
+    Return its node and its process.
+    """
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for name in os.listdir(markers):
@@ -181,7 +210,12 @@ def convert_slowly(source, out, markers):
     from helpers.slow_shards import SlowRayEngine
 
     engine = SlowRayEngine(markers)
-    convert_dataset(read_source(str(source), SourceOptions()), str(out), Options(shard_samples=20), engine=engine)
+    convert_dataset(
+        read_source(str(source), SourceOptions()),
+        str(out),
+        Options(shard_samples=20),
+        engine=engine,
+    )
 
 
 def test_a_worker_is_killed(connection, source, expected, snapshot, markers, tmp_path):
@@ -220,8 +254,17 @@ def test_a_node_is_removed(cluster, connection, source, expected, snapshot, mark
     assert snapshot(tmp_path / "out") == expected
 
 
-def test_the_program_is_killed_and_run_again(cluster, convert_here, source, expected, snapshot, markers, tmp_path):
-    program = [sys.executable, HELPERS / "slow_shards.py", cluster.address, markers, source, tmp_path / "out"]
+def test_the_program_is_killed_and_run_again(
+    cluster, convert_here, source, expected, snapshot, markers, tmp_path
+):
+    program = [
+        sys.executable,
+        HELPERS / "slow_shards.py",
+        cluster.address,
+        markers,
+        source,
+        tmp_path / "out",
+    ]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     process = subprocess.Popen(list(map(str, program)), env=environment, start_new_session=True)
     first_marker(markers)
@@ -243,7 +286,9 @@ def test_the_program_is_killed_and_run_again(cluster, convert_here, source, expe
 #: What Python runs when it starts on a machine, and what is said about this machine.
 INSTALLATIONS = {
     "import PIL.Image\nPIL.__version__ = '9.9.9'": "but this machine has Pillow 9.9.9",
-    "import sys\nsys.modules['dataprep'] = None": "a machine of the Ray cluster cannot run dataprep: ",
+    "import sys\nsys.modules['dataprep'] = None": (
+        "a machine of the Ray cluster cannot run dataprep: "
+    ),
 }
 #: Lets a machine see another, empty folder at a path, by a mount namespace of its own.
 OTHER_FOLDER = """
@@ -258,7 +303,10 @@ assert not libc.mount(b"none", {folder!r}, b"tmpfs", 0, None)
 
 @pytest.fixture
 def program(cluster, connection, tmp_path):
-    """Add a machine to the cluster for this test. What is written to this file runs there at each start of Python."""
+    """Add a machine to the cluster for this test.
+
+    What is written to this file runs there at each start of Python.
+    """
     folder = tmp_path / "program"
     folder.mkdir()
     path = folder / "sitecustomize.py"
@@ -301,15 +349,19 @@ def test_a_machine_with_another_pillow_is_refused(convert_with, expected, snapsh
 def may_mount() -> bool:
     command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
     return (
-        shutil.which("unshare") is not None and not subprocess.run(command, capture_output=True, check=False).returncode
+        shutil.which("unshare") is not None
+        and not subprocess.run(command, capture_output=True, check=False).returncode
     )
 
 
 @pytest.mark.skipif(not may_mount(), reason="this user may not mount folders")
 def test_a_machine_that_does_not_share_the_output_folder_is_refused(convert_with, tmp_path):
-    (line,) = convert_with(OTHER_FOLDER.format(folder=os.fsencode(tmp_path)), status=3).stderr.splitlines()[2:]
+    (line,) = convert_with(
+        OTHER_FOLDER.format(folder=os.fsencode(tmp_path)), status=3
+    ).stderr.splitlines()[2:]
     assert (
-        f"machine {socket.gethostname()} of the Ray cluster cannot be used: it does not see the output folder" in line
+        f"machine {socket.gethostname()} of the Ray cluster cannot be used: it does not see the"
+        " output folder" in line
     )
     assert "Hint: write to a folder that all machines share" in line
 
@@ -336,9 +388,20 @@ def no_connection(monkeypatch):
         ("", "is not an address of a Ray cluster"),
     ],
 )
-def test_an_address_that_cannot_be_reached_is_one_line(source, invoke, no_connection, tmp_path, address, message):
+def test_an_address_that_cannot_be_reached_is_one_line(
+    source, invoke, no_connection, tmp_path, address, message
+):
     done = invoke(
-        "convert", "--src", source, "--out", tmp_path / "out", "--engine", "ray", "--address", address, status=2
+        "convert",
+        "--src",
+        source,
+        "--out",
+        tmp_path / "out",
+        "--engine",
+        "ray",
+        "--address",
+        address,
+        status=2,
     )
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -349,7 +412,16 @@ def test_an_address_that_cannot_be_reached_is_one_line(source, invoke, no_connec
 
 def test_another_kind_of_server(source, invoke, no_connection, tmp_path):
     """Ray itself would wait for minutes, or for ever."""
-    convert = ("convert", "--src", source, "--out", tmp_path / "out", "--engine", "ray", "--address")
+    convert = (
+        "convert",
+        "--src",
+        source,
+        "--out",
+        tmp_path / "out",
+        "--engine",
+        "ray",
+        "--address",
+    )
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer():
@@ -364,9 +436,13 @@ def test_another_kind_of_server(source, invoke, no_connection, tmp_path):
 
 def test_the_address_in_the_environment(source, invoke, no_connection, monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    done = invoke("convert", "--src", source, "--out", tmp_path / "out", "--engine", "ray", status=2)
+    done = invoke(
+        "convert", "--src", source, "--out", tmp_path / "out", "--engine", "ray", status=2
+    )
     (line,) = done.stderr.splitlines()
-    assert line.startswith("dataprep: --address 127.0.0.1:1: no Ray cluster answers there (Connection refused)")
+    assert line.startswith(
+        "dataprep: --address 127.0.0.1:1: no Ray cluster answers there (Connection refused)"
+    )
 
 
 def test_no_cluster(monkeypatch):
@@ -379,7 +455,9 @@ def test_no_cluster(monkeypatch):
     monkeypatch.setattr(services, "canonicalize_bootstrap_address", find_nothing)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("ray.is_initialized", lambda: False)
-    with pytest.raises(CallError, match=r"this machine does not belong to a Ray cluster\. Hint: start one with"):
+    with pytest.raises(
+        CallError, match=r"this machine does not belong to a Ray cluster\. Hint: start one with"
+    ):
         connect("auto")
 
 
@@ -388,11 +466,17 @@ def test_ray_is_not_installed(convert, tmp_path):
     done = convert("auto", env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert (done.returncode, done.stdout) == (2, "")
     assert (
-        done.stderr
-        == "dataprep: --engine ray needs the package ray. Hint: run `pip install 'dataprep-loaders[ray]'`.\n"
+        done.stderr == "dataprep: --engine ray needs the package ray. Hint: run `pip install"
+        " 'dataprep-loaders[ray]'`.\n"
     )
 
 
 def test_address_without_the_engine(invoke, source, tmp_path):
-    done = invoke("convert", "--src", source, "--out", tmp_path / "out", "--address", "auto", status=2)
-    assert done.stderr == "dataprep: --address needs --engine ray. Hint: add --engine ray, or leave --address out.\n"
+    done = invoke(
+        "convert", "--src", source, "--out", tmp_path / "out", "--address", "auto", status=2
+    )
+    assert (
+        done.stderr
+        == "dataprep: --address needs --engine ray. Hint: add --engine ray, or leave --address"
+        " out.\n"
+    )

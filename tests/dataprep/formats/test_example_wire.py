@@ -47,7 +47,11 @@ unknown = st.one_of(
     st.builds(lambda n, v: varint(n << 3 | 1) + v, numbers, st.binary(min_size=8, max_size=8)),
     st.builds(lambda n, v: varint(n << 3 | 5) + v, numbers, st.binary(min_size=4, max_size=4)),
     st.builds(message, numbers, st.binary(max_size=200)),
-    st.builds(lambda n, v: varint(n << 3 | 3) + message(1, v) + varint(n << 3 | 4), numbers, st.binary(max_size=9)),
+    st.builds(
+        lambda n, v: varint(n << 3 | 3) + message(1, v) + varint(n << 3 | 4),
+        numbers,
+        st.binary(max_size=9),
+    ),
 )
 
 
@@ -66,7 +70,9 @@ int_list = of(
 )
 float_list = of(
     st.floats(width=32).map(lambda v: b"\x0d" + struct.pack("<f", v)),
-    st.lists(st.floats(width=32), max_size=2).map(lambda v: message(1, struct.pack(f"<{len(v)}f", *v))),
+    st.lists(st.floats(width=32), max_size=2).map(
+        lambda v: message(1, struct.pack(f"<{len(v)}f", *v))
+    ),
     unknown,
 )
 feature = of(
@@ -76,8 +82,14 @@ feature = of(
     unknown,
     max_size=2,
 )
-names = st.one_of(st.sampled_from(["image/encoded", "label", "", "größe"]), st.text(min_size=100, max_size=400))
-entry = of(names.map(lambda name: message(1, name.encode())), feature.map(lambda value: message(2, value)), unknown)
+names = st.one_of(
+    st.sampled_from(["image/encoded", "label", "", "größe"]), st.text(min_size=100, max_size=400)
+)
+entry = of(
+    names.map(lambda name: message(1, name.encode())),
+    feature.map(lambda value: message(2, value)),
+    unknown,
+)
 features = of(st.builds(message, st.just(1), entry, paddings), unknown, max_size=4)
 example = of(st.builds(message, st.just(1), features, paddings), unknown)
 
@@ -109,13 +121,17 @@ def test_every_valid_example_is_read(data):
     for view in (view_of(data), pages_of(data), view_of(data + bytes(4))):
         for located in (
             example_proto.locate_features(view, 0, len(data)),
-            example_proto.locate_features(view, 0, len(data), frozenset((b"label", b"image/encoded"))),
+            example_proto.locate_features(
+                view, 0, len(data), frozenset((b"label", b"image/encoded"))
+            ),
             locate_features_of_any(view, 0, len(data), frozenset(expected)),
         ):
             for name, (kind, values) in expected.items():
                 value = located.get(name)
                 if value is None:
-                    assert not values or name not in (b"label", b"image/encoded") or len(values) == 0
+                    assert (
+                        not values or name not in (b"label", b"image/encoded") or len(values) == 0
+                    )
                     continue
                 number = example_proto.read_int(view, value)
                 assert number == (values[0] if kind == INTS and len(values) == 1 else None)
@@ -126,7 +142,11 @@ def test_every_valid_example_is_read(data):
     assert {name for name, (_, values) in expected.items() if values} <= set(complete)
 
 
-@given(example, st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3), st.integers(0, 50))
+@given(
+    example,
+    st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3),
+    st.integers(0, 50),
+)
 def test_no_bytes_make_another_error(data, edits, cut):
     damaged = bytearray(data)
     for at, byte in edits:
@@ -157,7 +177,10 @@ def unusual_examples(image: bytes, label: int) -> dict[str, bytes]:
     """Valid Examples with an image and a label, each with something that TensorFlow's writer does not write."""
     usual = make_example({IMAGE: image, LABEL: label})
     image_value, label_value = message(1, message(1, image)), message(3, message(1, varint(label)))
-    image_entry, label_entry = entry_of(IMAGE.encode(), image_value), entry_of(LABEL.encode(), label_value)
+    image_entry, label_entry = (
+        entry_of(IMAGE.encode(), image_value),
+        entry_of(LABEL.encode(), label_value),
+    )
 
     def with_entry(data: bytes) -> bytes:
         return message(1, data + image_entry + label_entry)
@@ -165,15 +188,25 @@ def unusual_examples(image: bytes, label: int) -> dict[str, bytes]:
     return {
         "a long name": with_entry(entry_of(b"n" * 200, message(3, b"\x08\x01"))),
         "a name of 128 bytes": with_entry(entry_of(b"n" * 128, message(1, message(1, b"x")))),
-        "unpacked floats": with_entry(entry_of(b"box", message(2, b"\x0d" + bytes(4) + b"\x0d" + bytes(4)))),
-        "an unpacked label": message(1, image_entry + entry_of(LABEL.encode(), message(3, b"\x08" + varint(label)))),
-        "value before key": message(1, message(1, message(2, image_value) + message(1, IMAGE.encode())) + label_entry),
+        "unpacked floats": with_entry(
+            entry_of(b"box", message(2, b"\x0d" + bytes(4) + b"\x0d" + bytes(4)))
+        ),
+        "an unpacked label": message(
+            1, image_entry + entry_of(LABEL.encode(), message(3, b"\x08" + varint(label)))
+        ),
+        "value before key": message(
+            1, message(1, message(2, image_value) + message(1, IMAGE.encode())) + label_entry
+        ),
         "an unknown field": usual + message(15, b"more") + b"\x78\x05",
-        "unknown fields inside": message(1, message(9, b"x") + image_entry + label_entry + b"\x38\x01"),
+        "unknown fields inside": message(
+            1, message(9, b"x") + image_entry + label_entry + b"\x38\x01"
+        ),
         "an unknown field in a feature": message(
             1, entry_of(IMAGE.encode(), message(7, b"note") + image_value) + label_entry
         ),
-        "a repeated feature": message(1, entry_of(LABEL.encode(), message(3, b"\x08\x63")) + image_entry + label_entry),
+        "a repeated feature": message(
+            1, entry_of(LABEL.encode(), message(3, b"\x08\x63")) + image_entry + label_entry
+        ),
         "a feature without a value": with_entry(message(1, message(1, b"empty"))),
         "two messages of features": message(1, image_entry) + message(1, label_entry),
         "lengths in more bytes": message(

@@ -54,7 +54,9 @@ def table(image_folder, tmp_path_factory):
     folder = shutil.copytree(image_folder, tmp_path_factory.mktemp("table") / "photographs")
     paths = sorted(str(path.relative_to(folder)) for path in folder.glob("*/*"))
     columns = {"path": paths, "label": [path.split("/")[0] for path in paths]}
-    columns |= {name: [values[n % len(values)] for n in range(len(paths))] for name, values in EXTRA.items()}
+    columns |= {
+        name: [values[n % len(values)] for n in range(len(paths))] for name, values in EXTRA.items()
+    }
     pq.write_table(pa.table(columns), folder / "table.parquet")
     return folder / "table.parquet"
 
@@ -67,7 +69,16 @@ def convert(tmp_path_factory):
 
     def run(src, *arguments, name="out", **options):
         out = tmp_path_factory.mktemp(name) / "out put"
-        call = ["convert", "--src", str(src), "--out", str(out), "--workers", "1", *map(str, arguments)]
+        call = [
+            "convert",
+            "--src",
+            str(src),
+            "--out",
+            str(out),
+            "--workers",
+            "1",
+            *map(str, arguments),
+        ]
         result = CliRunner().invoke(main, call, catch_exceptions=False)
         assert result.exit_code == 0, result.output
         return out
@@ -83,7 +94,10 @@ def dataset(table, fmt, convert):
 def shards_of(dataset):
     manifest = read_manifest(dataset)
     shards = [shard for split in manifest.splits for shard in split.shards]
-    return [tuple(dataset / file.name for file in (shard.file, shard.index, shard.table)) for shard in shards]
+    return [
+        tuple(dataset / file.name for file in (shard.file, shard.index, shard.table))
+        for shard in shards
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -136,7 +150,10 @@ def test_scan(dataset, expected, fmt):
         data = path.read_bytes()
         records = list(
             module.scan(
-                lambda at, n, data=data: (data, at), len(data), path.name, formats.ScanOptions(module.COMPONENTS)
+                lambda at, n, data=data: (data, at),
+                len(data),
+                path.name,
+                formats.ScanOptions(module.COMPONENTS),
             )
         )
         assert [(data[r.offset : r.offset + r.size], r.label) for r in records] == samples(shard)
@@ -153,7 +170,10 @@ def test_dali(dataset, expected):
     shards = shards_of(dataset)
     components = read_manifest(dataset).components
     read = oracles.read_with_dali(
-        [path for path, _, _ in shards], [index for _, index, _ in shards], components.image, components.label
+        [path for path, _, _ in shards],
+        [index for _, index, _ in shards],
+        components.image,
+        components.label,
     )
     assert read == [sample for shard in expected for sample in samples(shard)]
 
@@ -179,7 +199,9 @@ def test_the_webdataset_library(dataset, expected):
             assert (sample[extension], sample["cls"]) == (image, b"%d" % row["label"])
             text = json.loads(sample["json"])
             assert text.pop("class") == LABEL_NAMES[row["label"]]
-            assert text == {name: value for name, value in row.items() if name not in ("offset", "size")}
+            assert text == {
+                name: value for name, value in row.items() if name not in ("offset", "size")
+            }
 
 
 @only("webdataset")
@@ -197,9 +219,17 @@ def test_gnu_tar(dataset, expected, tmp_path):
             assert files[name] == image
             assert files[f"{row['key']}.cls"] == b"%d" % row["label"]
         listing = oracles.tar(
-            "--list", "--verbose", "--numeric-owner", "--file", path, env={"TZ": "UTC", "PATH": "/usr/bin:/bin"}
+            "--list",
+            "--verbose",
+            "--numeric-owner",
+            "--file",
+            path,
+            env={"TZ": "UTC", "PATH": "/usr/bin:/bin"},
         )
-        assert all(line.startswith("-rw-r--r-- 0/0 ") and "1970-01-01 00:00" in line for line in listing.splitlines())
+        assert all(
+            line.startswith("-rw-r--r-- 0/0 ") and "1970-01-01 00:00" in line
+            for line in listing.splitlines()
+        )
 
 
 @only("tfrecord")
@@ -209,7 +239,9 @@ def test_every_feature_with_protobuf(dataset, expected):
             features = oracles.parse_example(payload)
             kind = features.pop("image/format")[0].decode()
             assert kind == {b"\xff\xd8": "JPEG", b"\x89P": "PNG", b"RI": "WEBP"}[image[:2]]
-            extra = {name: features.pop(name, None) for name in EXTRA}  # a feature without a value is missing
+            extra = {
+                name: features.pop(name, None) for name in EXTRA
+            }  # a feature without a value is missing
             assert features == {
                 "image/encoded": [image],
                 "image/class/label": [row["label"]],
@@ -220,7 +252,9 @@ def test_every_feature_with_protobuf(dataset, expected):
             }
             for name, values in extra.items():
                 value = row[name]
-                stored = {str: lambda v: v.encode(), float: np.float32}.get(type(value), lambda v: v)(value)
+                stored = {str: lambda v: v.encode(), float: np.float32}.get(
+                    type(value), lambda v: v
+                )(value)
                 assert values == (None if value is None else [stored])
 
 
@@ -286,7 +320,9 @@ values = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), texts,
     st.floats(width=32, allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False),
 )  # fmt: skip
-names = st.text("abcxyz_é日 -/", min_size=1, max_size=30).filter(lambda name: not name.startswith("image/"))
+names = st.text("abcxyz_é日 -/", min_size=1, max_size=30).filter(
+    lambda name: not name.startswith("image/")
+)
 
 
 @st.composite
@@ -298,7 +334,9 @@ def pending_samples(draw):
         label=draw(st.integers(0, (1 << 31) - 1)),
         class_name=draw(texts),
         info=ImageInfo(
-            draw(st.sampled_from(sorted(EXTENSIONS))), draw(st.integers(1, 1 << 31)), draw(st.integers(1, 70_000))
+            draw(st.sampled_from(sorted(EXTENSIONS))),
+            draw(st.integers(1, 1 << 31)),
+            draw(st.integers(1, 70_000)),
         ),
         size=len(data),
         crc32c=crc32c(data),
@@ -339,7 +377,9 @@ def test_scan_finds_what_frame_wrote(fmt, pairs):
         assert [record.offset for record in records] == offsets
         assert [record.size for record in records] == [len(data) for _, data in pairs]
         assert [record.label for record in records] == [pending.label for pending, _ in pairs]
-        assert [record.class_name for record in records] == [pending.class_name for pending, _ in pairs]
+        assert [record.class_name for record in records] == [
+            pending.class_name for pending, _ in pairs
+        ]
         assert [record.source for record in records] == [pending.source for pending, _ in pairs]
         assert [module.find_damage(view, record, "s") for record in records] == [None] * len(pairs)
     assert records[0].start == 0
@@ -360,7 +400,10 @@ def test_a_framed_record_is_an_example(pair):
     example = oracles.parse_example(shard[12:-4])
     assert example.pop("image/encoded") == [data]
     assert example.pop("image/class/label") == [pending.label]
-    assert (example.pop("image/width"), example.pop("image/height")) == ([pending.info.width], [pending.info.height])
+    assert (example.pop("image/width"), example.pop("image/height")) == (
+        [pending.info.width],
+        [pending.info.height],
+    )
     for name in ("image/class/text", "image/filename", "image/format"):
         example.pop(name)
     for name, value in pending.extra.items():
@@ -368,7 +411,11 @@ def test_a_framed_record_is_an_example(pair):
         if isinstance(value, float):
             assert stored in ([value], [np.float32(value)])
         else:
-            assert stored == (None if value is None else [value.encode() if isinstance(value, str) else int(value)])
+            assert stored == (
+                None
+                if value is None
+                else [value.encode() if isinstance(value, str) else int(value)]
+            )
     assert example == {}
 
 
@@ -381,18 +428,31 @@ def test_a_framed_record_is_in_a_plain_ustar_archive(pairs):
         assert archive.pax_headers == {}
         for number, ((pending, data), offset) in enumerate(zip(pairs, offsets, strict=True)):
             image, label, text = members[3 * number : 3 * number + 3]
-            assert (image.name, image.offset_data) == (f"{pending.key}.{EXTENSIONS[pending.info.format]}", offset)
+            assert (image.name, image.offset_data) == (
+                f"{pending.key}.{EXTENSIONS[pending.info.format]}",
+                offset,
+            )
             assert archive.extractfile(image).read() == data
             assert archive.extractfile(label).read() == b"%d" % pending.label
             stated = json.loads(archive.extractfile(text).read(), parse_constant=pytest.fail)
             assert (
                 stated.items()
-                >= {"label": pending.label, "class": pending.class_name, "source": pending.source}.items()
+                >= {
+                    "label": pending.label,
+                    "class": pending.class_name,
+                    "source": pending.source,
+                }.items()
             )
             assert stated.items() >= pending.extra.items()
     assert len(members) == 3 * len(pairs)
     for member in members:
-        assert (member.mode, member.uid, member.gid, member.mtime, member.type) == (0o644, 0, 0, 0, tarfile.REGTYPE)
+        assert (member.mode, member.uid, member.gid, member.mtime, member.type) == (
+            0o644,
+            0,
+            0,
+            0,
+            tarfile.REGTYPE,
+        )
         assert shard[member.offset_data - 512 + 257 :][:8] == b"ustar\x0000"
     assert shard.endswith(bytes(1024))
     assert len(shard) % 512 == 0
@@ -402,9 +462,14 @@ def test_a_framed_record_is_in_a_plain_ustar_archive(pairs):
 @pytest.mark.parametrize("value", [1e300, -1e300, float("inf"), float("nan"), (1 << 64) - 1])
 def test_extreme_numbers(fmt, value):
     module = formats.FORMATS[fmt]
-    pending = formats.PendingSample("0", 0, "c", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"x": value})
+    pending = formats.PendingSample(
+        "0", 0, "c", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"x": value}
+    )
     shard, _ = build(module, [(pending, b"abc")])
-    assert len(list(module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS)))) == 1
+    assert (
+        len(list(module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS))))
+        == 1
+    )
     if fmt == "webdataset":  # RFC 8259 knows neither NaN nor Infinity
         with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
             json.loads(archive.extractfile("0.json").read(), parse_constant=pytest.fail)
@@ -414,7 +479,14 @@ def test_extreme_numbers(fmt, value):
 def test_an_extra_column_does_not_override_ours(fmt):
     module = formats.FORMATS[fmt]
     pending = formats.PendingSample(
-        "0", 0, "cat", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"class": "other", "url": "u"}
+        "0",
+        0,
+        "cat",
+        ImageInfo("jpeg", 1, 1),
+        3,
+        crc32c(b"abc"),
+        "s",
+        {"class": "other", "url": "u"},
     )
     shard, _ = build(module, [(pending, b"abc")])
     (record,) = module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS))
@@ -422,11 +494,16 @@ def test_an_extra_column_does_not_override_ours(fmt):
 
 
 def cut_shard(fmt, cut=None):
-    """Cut a shard of three records after `cut` bytes; return the shard, the records found, and the error."""
+    """Cut a shard of three records after `cut` bytes.
+
+    Return the shard, the records found, and the error.
+    """
     module = formats.FORMATS[fmt]
     pairs = [
         (
-            formats.PendingSample(f"{n}", n, "c", ImageInfo("jpeg", 1, 1), size, crc32c(bytes(size)), "s", {}),
+            formats.PendingSample(
+                f"{n}", n, "c", ImageInfo("jpeg", 1, 1), size, crc32c(bytes(size)), "s", {}
+            ),
             bytes(size),
         )
         for n, size in enumerate((300, 512, 0))
@@ -434,7 +511,9 @@ def cut_shard(fmt, cut=None):
     shard, _ = build(module, pairs)
     data, records = shard[:cut], []
     try:
-        for record in module.scan(View(data), len(data), "s.x", formats.ScanOptions(module.COMPONENTS)):
+        for record in module.scan(
+            View(data), len(data), "s.x", formats.ScanOptions(module.COMPONENTS)
+        ):
             records.append(record)
     except ShardError as error:
         return shard, records, error
@@ -457,13 +536,19 @@ def test_every_truncation_within_a_record_is_found(fmt):
             assert cut in {record.end for record in all_records}
             assert records == [record for record in all_records if record.end <= cut]
         else:  # between two files, or in padding: every file that begins is complete
-            starts = [int(offset) - 512 for record in all_records for offset in record.index_line.split()[1::4]]
+            starts = [
+                int(offset) - 512
+                for record in all_records
+                for offset in record.index_line.split()[1::4]
+            ]
             assert cut >= max(start for start in starts if start < cut) + 512
 
 
 def test_an_archive_without_its_end_is_truncated():
     """An archive ends in two zero blocks (POSIX.1, ustar). Without them, files may be missing."""
     _, all_records, _ = cut_shard("webdataset")
-    starts = {int(offset) - 512 for record in all_records for offset in record.index_line.split()[1::4]}
+    starts = {
+        int(offset) - 512 for record in all_records for offset in record.index_line.split()[1::4]
+    }
     for cut in sorted({record.end for record in all_records} | starts - {0}):
         assert cut_shard("webdataset", cut)[2] is not None, f"cut at byte {cut}"

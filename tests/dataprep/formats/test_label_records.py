@@ -50,10 +50,14 @@ def made(photographs, tmp_path_factory):
         out = folder / f"{label_type}-{fmt}"
         if out not in done:
             columns, options = TYPES[label_type]
-            names = [f"{number}.{extension}" for number, (extension, _) in enumerate(photographs[:N])]
+            names = [
+                f"{number}.{extension}" for number, (extension, _) in enumerate(photographs[:N])
+            ]
             for name, (_, data) in zip(names, photographs, strict=False):
                 (folder / name).write_bytes(data)
-            table = pa.table({"path": names, **columns, "camera": [number * 2 for number in range(N)]})
+            table = pa.table(
+                {"path": names, **columns, "camera": [number * 2 for number in range(N)]}
+            )
             pq.write_table(table, folder / f"{label_type}.parquet")
             arguments = [
                 "--src",
@@ -65,7 +69,9 @@ def made(photographs, tmp_path_factory):
                 "--samples-per-shard",
                 3,
             ]
-            result = CliRunner().invoke(main, ["convert", *map(str, (*arguments, *options, "--no-shuffle"))])
+            result = CliRunner().invoke(
+                main, ["convert", *map(str, (*arguments, *options, "--no-shuffle"))]
+            )
             assert result.exit_code == 0, result.output
             done[out] = result.stderr
             (folder / f"{out.name}.txt").write_text(result.stderr)
@@ -75,7 +81,9 @@ def made(photographs, tmp_path_factory):
 
 
 def shards(dataset: Path) -> list[Path]:
-    return [dataset / shard.name for split in read_manifest(dataset).splits for shard in split.shards]
+    return [
+        dataset / shard.name for split in read_manifest(dataset).splits for shard in split.shards
+    ]
 
 
 @LABEL_TYPES
@@ -86,7 +94,9 @@ def test_the_manifest_and_the_tables_name_the_label_type(made, fmt, label_type):
     assert manifest["label_type"] == label_type
     assert manifest["components"]["label"] is None
     assert manifest["classes"] == (list(CLASSES) if label_type == "multi-label" else [])
-    table = pa.concat_tables(pq.read_table(path.with_suffix(".parquet")) for path in shards(dataset))
+    table = pa.concat_tables(
+        pq.read_table(path.with_suffix(".parquet")) for path in shards(dataset)
+    )
     expected = {
         "none": {},
         "multi-label": {"labels": LABELS},
@@ -103,16 +113,29 @@ def test_the_manifest_and_the_tables_name_the_label_type(made, fmt, label_type):
 @LABEL_TYPES
 def test_features_of_tfrecord(made, label_type, photographs):
     records = [
-        oracles.parse_example(payload) for path in shards(made(label_type, "tfrecord")) for payload in payloads(path)
+        oracles.parse_example(payload)
+        for path in shards(made(label_type, "tfrecord"))
+        for payload in payloads(path)
     ]
-    assert [record["image/encoded"] for record in records] == [[data] for _, data in photographs[:N]]
+    assert [record["image/encoded"] for record in records] == [
+        [data] for _, data in photographs[:N]
+    ]
     assert [record["camera"] for record in records] == [[number * 2] for number in range(N)]
-    common = {"camera", "image/filename", "image/format", "image/height", "image/width", "image/encoded"}
+    common = {
+        "camera",
+        "image/filename",
+        "image/format",
+        "image/height",
+        "image/width",
+        "image/encoded",
+    }
     features = {
         "none": {},
         "multi-label": {
             "image/class/label": LABELS,
-            "image/class/text": [[CLASSES[label].encode() for label in labels] for labels in LABELS],
+            "image/class/text": [
+                [CLASSES[label].encode() for label in labels] for labels in LABELS
+            ],
         },
         "regression": {"image/values": np.float32(VALUES).astype(float).tolist()},
         "caption": {"image/caption": [[caption.encode()] for caption in CAPTIONS]},
@@ -140,12 +163,17 @@ def test_the_reader_tfrecord_reads_lists(made):
     from tfrecord.reader import tfrecord_loader
 
     path = shards(made("multi-label", "tfrecord"))[0]
-    found = list(tfrecord_loader(str(path), None, {"image/class/label": "int", "image/width": "int"}))
-    assert [record["image/class/label"].tolist() for record in found if len(record["image/class/label"])] == [
-        labels for labels in LABELS[:3] if labels
-    ]
+    found = list(
+        tfrecord_loader(str(path), None, {"image/class/label": "int", "image/width": "int"})
+    )
+    assert [
+        record["image/class/label"].tolist() for record in found if len(record["image/class/label"])
+    ] == [labels for labels in LABELS[:3] if labels]
     path = shards(made("regression", "tfrecord"))[0]
-    values = [record["image/values"] for record in tfrecord_loader(str(path), None, {"image/values": "float"})]
+    values = [
+        record["image/values"]
+        for record in tfrecord_loader(str(path), None, {"image/values": "float"})
+    ]
     np.testing.assert_array_equal(values, np.float32(VALUES[:3]))
 
 
@@ -178,7 +206,10 @@ def test_members_of_webdataset(made, label_type, photographs):
         assert row["camera"] == 2 * number
         expected = {
             "none": {},
-            "multi-label": {"labels": LABELS[number], "classes": [CLASSES[label] for label in LABELS[number]]},
+            "multi-label": {
+                "labels": LABELS[number],
+                "classes": [CLASSES[label] for label in LABELS[number]],
+            },
             "regression": {"values": VALUES[number]},
             "caption": {"caption": CAPTIONS[number]},
         }[label_type]
@@ -195,12 +226,39 @@ def test_verify_resharding_diff_info_and_report(made, fmt, label_type, invoke, t
     assert "no problems" in invoke("verify", dataset, "--decode").output
     other = {"tfrecord": "webdataset", "webdataset": "tfrecord"}[fmt]
     again, back = tmp_path / "again", tmp_path / "back"
-    invoke("convert", "--src", dataset, "--fmt", other, "--out", again, "--samples-per-shard", 5, "--seed", 1)
+    invoke(
+        "convert",
+        "--src",
+        dataset,
+        "--fmt",
+        other,
+        "--out",
+        again,
+        "--samples-per-shard",
+        5,
+        "--seed",
+        1,
+    )
     invoke("verify", again)
     assert "the datasets have the same samples" in invoke("diff", dataset, again).output
     # Back in the first format and order, every byte is as before: nothing got lost on the way.
-    invoke("convert", "--src", again, "--fmt", fmt, "--out", back, "--samples-per-shard", 3, "--seed", 1)
-    rows = [{sample.source: (data, sample.extra) for sample, data in stored_samples(each)} for each in (dataset, back)]
+    invoke(
+        "convert",
+        "--src",
+        again,
+        "--fmt",
+        fmt,
+        "--out",
+        back,
+        "--samples-per-shard",
+        3,
+        "--seed",
+        1,
+    )
+    rows = [
+        {sample.source: (data, sample.extra) for sample, data in stored_samples(each)}
+        for each in (dataset, back)
+    ]
     assert rows[0] == rows[1]
     assert invoke("info", again).output
     assert json.loads(invoke("info", again, "--json").output)["label_type"] == label_type
@@ -216,7 +274,16 @@ def test_labels_in_three_steps(made, tmp_path, invoke):
         dataset = made(label_type, "webdataset")
         _, options = TYPES[label_type]
         out = tmp_path / label_type
-        arguments = ("--fmt", "webdataset", "--out", out, "--samples-per-shard", 3, "--no-shuffle", *options)
+        arguments = (
+            "--fmt",
+            "webdataset",
+            "--out",
+            out,
+            "--samples-per-shard",
+            3,
+            "--no-shuffle",
+            *options,
+        )
         invoke("plan", "--src", dataset.parent / f"{label_type}.parquet", *arguments)
         assert label_type in invoke("info", out / "plan").output.replace("unlabelled", "none")
         invoke("work", out, "--task", "0/1")
@@ -231,7 +298,9 @@ def test_a_relabelled_sample_is_found(made, fmt, tmp_path, invoke, photographs):
     dataset = made("regression", fmt)
     changed = [[value + (number == 3), other] for number, (value, other) in enumerate(VALUES)]
     names = [f"{number}.{extension}" for number, (extension, _) in enumerate(photographs[:N])]
-    table = pa.table({"path": names, "values": changed, "camera": [number * 2 for number in range(N)]})
+    table = pa.table(
+        {"path": names, "values": changed, "camera": [number * 2 for number in range(N)]}
+    )
     for name in names:
         shutil.copy(dataset.parent / name, tmp_path)
     pq.write_table(table, tmp_path / "l.parquet")
@@ -263,7 +332,11 @@ def test_verify_finds_a_changed_label(made, fmt, label_type, tmp_path, invoke):
 def test_columns_of_a_table_are_checked_by_label_type(made, tmp_path, invoke):
     for label_type, column, wrong in (
         ("multi-label", "labels", pa.array([[7]] * 3, pa.list_(pa.field("element", pa.int64())))),
-        ("regression", "values", pa.array([[1.0], [1.0, 2.0], [1.0]], pa.list_(pa.field("element", pa.float32())))),
+        (
+            "regression",
+            "values",
+            pa.array([[1.0], [1.0, 2.0], [1.0]], pa.list_(pa.field("element", pa.float32()))),
+        ),
         ("caption", "caption", pa.array(["a", None, "b"])),
         ("caption", "caption", pa.array([1, 2, 3])),
     ):
@@ -284,7 +357,9 @@ def test_a_caption_of_another_format_is_a_text_file(made):
 
     with tarfile.open(shards(made("caption", "webdataset"))[0]) as tar:
         names = tar.getnames()
-        assert [name.split(".")[1].lower() in ("jpg", "png", "webp") for name in names[::3]] == [True] * 3
+        assert [name.split(".")[1].lower() in ("jpg", "png", "webp") for name in names[::3]] == [
+            True
+        ] * 3
         assert [name.split(".")[1] for name in names[1::3]] == ["txt"] * 3
         image = tar.extractfile(names[0]).read()
         assert Image.open(io.BytesIO(image)).size[0] > 0
@@ -311,7 +386,13 @@ def test_a_damaged_shard_is_made_again_from_its_source(made, fmt, label_type, tm
     shutil.copytree(made_from, dataset)
     path = shards(dataset)[0]
     path.write_bytes(path.read_bytes()[:-600])
-    invoke("repair", dataset, "--src", made_from.parent / f"{label_type}.parquet", *TYPES[label_type][1])
+    invoke(
+        "repair",
+        dataset,
+        "--src",
+        made_from.parent / f"{label_type}.parquet",
+        *TYPES[label_type][1],
+    )
     assert path.read_bytes() == (made_from / path.name).read_bytes()
 
 
@@ -324,7 +405,10 @@ def test_an_append_has_the_same_label_type_and_labels(made, tmp_path, invoke):
     pq.write_table(wrong, made_from.parent / "wrong.parquet")
     append = ("convert", "--append", "--out", dataset, "--src")
     error = invoke(*append, made_from.parent / "wrong.parquet", status=2).stderr
-    assert "the image is in the dataset with the label 0.100000001, 0, but here with 1.10000002, 0" in error
+    assert (
+        "the image is in the dataset with the label 0.100000001, 0, but here with 1.10000002, 0"
+        in error
+    )
     error = invoke(*append, made("caption", "tfrecord").parent / "caption.parquet", status=2).stderr
     assert "has the label type regression, but the source has caption" in error
     assert "nothing to append" in invoke(*append, made_from.parent / "regression.parquet").output

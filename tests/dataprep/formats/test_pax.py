@@ -21,7 +21,10 @@ def archive(**headers: str) -> bytes:
 
 
 def names(data: bytes) -> list[tuple[str, int, int]]:
-    return [(member.name, member.data, member.size) for member in members(lambda at, _: (data, at), len(data), "a.tar")]
+    return [
+        (member.name, member.data, member.size)
+        for member in members(lambda at, _: (data, at), len(data), "a.tar")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +53,16 @@ def test_a_size_that_is_not_a_number_is_an_error(size):
 
 
 @pytest.mark.parametrize(
-    "record", [b"x", b"0 a=b\n", b"99 a=b\n", b"6 a=b\n"[:-1] + b"x", b"\n", b" a=b\n", b"9999999999999 a=b\n"]
+    "record",
+    [
+        b"x",
+        b"0 a=b\n",
+        b"99 a=b\n",
+        b"6 a=b\n"[:-1] + b"x",
+        b"\n",
+        b" a=b\n",
+        b"9999999999999 a=b\n",
+    ],
 )
 def test_a_damaged_record_is_an_error(record):
     data = archive(comment="y" * (len(record) + 40))

@@ -37,7 +37,17 @@ def made(sources, tmp_path_factory):
     def make(kind: str, fmt: str) -> Path:
         out = folder / f"{kind}-{fmt}"
         if out not in done:
-            words = ["--src", sources[kind], "--fmt", fmt, "--out", out, "--samples-per-shard", 2, "--no-shuffle"]
+            words = [
+                "--src",
+                sources[kind],
+                "--fmt",
+                fmt,
+                "--out",
+                out,
+                "--samples-per-shard",
+                2,
+                "--no-shuffle",
+            ]
             result = CliRunner().invoke(main, ["convert", *map(str, words)])
             assert result.exit_code == 0, result.output
             done.add(out)
@@ -47,7 +57,9 @@ def made(sources, tmp_path_factory):
 
 
 def shards(dataset: Path) -> list[Path]:
-    return [dataset / shard.name for split in read_manifest(dataset).splits for shard in split.shards]
+    return [
+        dataset / shard.name for split in read_manifest(dataset).splits for shard in split.shards
+    ]
 
 
 def pixels(data: bytes) -> np.ndarray:
@@ -60,9 +72,13 @@ def check_boxes(number: int, features: dict[str, list]) -> None:
     height, width = annotated.SIZES[number]
     names = [f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax")]
     corners = np.array([features.get(name) or [] for name in names], float).T.reshape(-1, 4)
-    np.testing.assert_allclose(corners * ([width, height] * 2), annotated.boxes()[number], atol=1e-3)
+    np.testing.assert_allclose(
+        corners * ([width, height] * 2), annotated.boxes()[number], atol=1e-3
+    )
     assert list(features.get("image/object/class/label") or []) == annotated.box_labels()[number]
-    texts = [[*annotated.CATEGORIES.values()][label].encode() for label in annotated.box_labels()[number]]
+    texts = [
+        [*annotated.CATEGORIES.values()][label].encode() for label in annotated.box_labels()[number]
+    ]
     assert list(features.get("image/object/class/text") or []) == texts
 
 
@@ -71,7 +87,11 @@ FEATURES = {"mask": "image/segmentation/class/encoded", "depth": "image/depth/en
 
 @KINDS
 def test_features_of_tfrecord(made, kind):
-    payloads = [payload for path in shards(made(kind, "tfrecord")) for payload in oracles.read_tfrecord(path)]
+    payloads = [
+        payload
+        for path in shards(made(kind, "tfrecord"))
+        for payload in oracles.read_tfrecord(path)
+    ]
     for number, payload in enumerate(payloads):
         features = oracles.parse_example(payload)
         assert (pixels(features["image/encoded"][0]) == annotated.pictures()[number]).all()
@@ -86,14 +106,19 @@ def test_features_of_tfrecord(made, kind):
 def test_tensorflow_reads_boxes_and_masks(made):
     tf = pytest.importorskip("tensorflow")
     spec = {
-        **{f"image/object/bbox/{side}": tf.io.VarLenFeature(tf.float32) for side in ("xmin", "ymin", "xmax", "ymax")},
+        **{
+            f"image/object/bbox/{side}": tf.io.VarLenFeature(tf.float32)
+            for side in ("xmin", "ymin", "xmax", "ymax")
+        },
         "image/object/class/label": tf.io.VarLenFeature(tf.int64),
         "image/object/class/text": tf.io.VarLenFeature(tf.string),
     }
     records = tf.data.TFRecordDataset([str(path) for path in shards(made("boxes", "tfrecord"))])
     for number, record in enumerate(records):
         parsed = tf.io.parse_single_example(record, spec)
-        check_boxes(number, {name: values.values.numpy().tolist() for name, values in parsed.items()})
+        check_boxes(
+            number, {name: values.values.numpy().tolist() for name, values in parsed.items()}
+        )
     spec = {FEATURES["depth"]: tf.io.FixedLenFeature((), tf.string)}
     records = tf.data.TFRecordDataset([str(path) for path in shards(made("depth", "tfrecord"))])
     for record, given in zip(records, annotated.depths(), strict=True):
@@ -103,7 +128,11 @@ def test_tensorflow_reads_boxes_and_masks(made):
 
 @KINDS
 def test_members_of_webdataset(made, kind):
-    samples = [sample for path in shards(made(kind, "webdataset")) for sample in oracles.read_with_webdataset(path)]
+    samples = [
+        sample
+        for path in shards(made(kind, "webdataset"))
+        for sample in oracles.read_with_webdataset(path)
+    ]
     assert len(samples) == 5
     for number, sample in enumerate(samples):
         members = {name for name in sample if not name.startswith("__")}
@@ -125,19 +154,35 @@ def test_verify_resharding_diff_info_and_report(made, fmt, kind, invoke, tmp_pat
     assert "no problems" in invoke("verify", dataset, "--decode").output
     other = {"tfrecord": "webdataset", "webdataset": "tfrecord"}[fmt]
     again, back = tmp_path / "again", tmp_path / "back"
-    invoke("convert", "--src", dataset, "--fmt", other, "--out", again, "--samples-per-shard", 3, "--seed", 1)
+    invoke(
+        "convert",
+        "--src",
+        dataset,
+        "--fmt",
+        other,
+        "--out",
+        again,
+        "--samples-per-shard",
+        3,
+        "--seed",
+        1,
+    )
     assert "no problems" in invoke("verify", again, "--decode").output
     assert "the datasets have the same samples" in invoke("diff", dataset, again).output
     invoke("convert", "--src", again, "--fmt", fmt, "--out", back, "--no-shuffle")
     places = ("mask_offset",)
     rows = [
-        {sample.source: (data, {k: v for k, v in sample.extra.items() if k not in places}) for sample, data in each}
+        {
+            sample.source: (data, {k: v for k, v in sample.extra.items() if k not in places})
+            for sample, data in each
+        }
         for each in map(stored_samples, (dataset, back))
     ]
     assert rows[0] == rows[1]
     assert json.loads(invoke("info", again, "--json").output)["label_type"] == kind
     invoke("report", again, "--out", tmp_path / "report.html")
-    # Classes of boxes that are never the first of an image, and the 256 values of masks, are not called unused.
+    # Classes of boxes that are never the first of an image, and the 256 values of masks, are not
+    # called unused.
     assert json.loads((tmp_path / "report.json").read_text())["unused"] == 0
 
 
@@ -146,7 +191,17 @@ def test_verify_resharding_diff_info_and_report(made, fmt, kind, invoke, tmp_pat
 def test_resized_boxes_agree_with_their_table(made, fmt, side, invoke, tmp_path):
     """The record has fractions of the side, which are computed from the float32 numbers of the table."""
     out = tmp_path / "out"
-    invoke("convert", "--src", made("boxes", "tfrecord"), "--fmt", fmt, "--resize-shorter", side, "--out", out)
+    invoke(
+        "convert",
+        "--src",
+        made("boxes", "tfrecord"),
+        "--fmt",
+        fmt,
+        "--resize-shorter",
+        side,
+        "--out",
+        out,
+    )
     assert "no problems" in invoke("verify", out, "--decode").output
 
 
@@ -161,7 +216,9 @@ def test_three_steps_and_append(made, sources, kind, tmp_path, invoke):
         assert (out / path.name).read_bytes() == path.read_bytes()
     more = tmp_path / "more"
     shutil.copytree(sources[kind], more)
-    first = next(path for path in sorted(more.rglob("*.png")) if path.parent.name in ("images", "train2017"))
+    first = next(
+        path for path in sorted(more.rglob("*.png")) if path.parent.name in ("images", "train2017")
+    )
     Image.fromarray(annotated.pictures()[0][::-1]).save(first)
     invoke("convert", "--src", more, "--out", out, "--append")
     assert "no problems" in invoke("verify", out, "--decode").output
@@ -175,12 +232,19 @@ def test_verify_finds_a_changed_label(made, fmt, kind, tmp_path, invoke):
     dataset = tmp_path / "damaged"
     shutil.copytree(made(kind, fmt), dataset)
     path = shards(dataset)[0]
-    table, data = pq.read_table(path.with_suffix(".parquet")).to_pylist(), bytearray(path.read_bytes())
+    table, data = (
+        pq.read_table(path.with_suffix(".parquet")).to_pylist(),
+        bytearray(path.read_bytes()),
+    )
     if kind == "mask":
         place = table[0]["mask_offset"] + 60
     else:
         box = annotated.boxes()[0]
-        needle = json.dumps(box.tolist(), separators=(",", ":"))[:8].encode() if fmt == "webdataset" else b"xmax"
+        needle = (
+            json.dumps(box.tolist(), separators=(",", ":"))[:8].encode()
+            if fmt == "webdataset"
+            else b"xmax"
+        )
         place = data.index(needle) + 4
     data[place] ^= 1
     path.write_bytes(data)
@@ -188,7 +252,9 @@ def test_verify_finds_a_changed_label(made, fmt, kind, tmp_path, invoke):
 
 
 @KINDS
-def test_a_lost_table_is_rebuilt_and_a_damaged_shard_made_again(made, sources, kind, tmp_path, invoke):
+def test_a_lost_table_is_rebuilt_and_a_damaged_shard_made_again(
+    made, sources, kind, tmp_path, invoke
+):
     dataset = tmp_path / "damaged"
     shutil.copytree(made(kind, "webdataset"), dataset)
     table = shards(dataset)[1].with_suffix(".parquet")

@@ -41,12 +41,18 @@ def records(padded):
 
 
 def scan(data):
-    return list(webdataset.scan(lambda at, _: (data, at), len(data), "a.tar", ScanOptions(webdataset.COMPONENTS)))
+    return list(
+        webdataset.scan(
+            lambda at, _: (data, at), len(data), "a.tar", ScanOptions(webdataset.COMPONENTS)
+        )
+    )
 
 
 def keys_for_tar(path, *options):
     """The keys that GNU tar finds."""
-    listed = subprocess.run(["tar", "tf", path, *options], capture_output=True, text=True, check=False).stdout.split()
+    listed = subprocess.run(
+        ["tar", "tf", path, *options], capture_output=True, text=True, check=False
+    ).stdout.split()
     return {name.split(".")[0] for name in listed}
 
 
@@ -116,7 +122,9 @@ def test_archives_of_tar_are_accepted(options, files, tmp_path):
     subprocess.run(["tar", "cf", tmp_path / "a.tar", *options, "-C", files, "."], check=True)
     names = sorted(path.name for path in files.iterdir())
     subprocess.run(["tar", "cf", tmp_path / "a.tar", *options, "-C", files, *names], check=True)
-    assert index(tmp_path, "decode").manifest.splits[0].samples == len(keys_for_tar(tmp_path / "a.tar"))
+    assert index(tmp_path, "decode").manifest.splits[0].samples == len(
+        keys_for_tar(tmp_path / "a.tar")
+    )
     assert not verify_dataset(str(tmp_path), decode=True, workers=1).problems
 
 
@@ -151,7 +159,10 @@ def test_one_byte_behind_the_end(where, padded, records):
 
 
 def test_verify_finds_a_tail_of_zeros_and_a_hole(padded, records, tmp_path):
-    for start, end in ((records[3].start, len(padded)), (records[3].start, records[3].start + BLOCK)):
+    for start, end in (
+        (records[3].start, len(padded)),
+        (records[3].start, records[3].start + BLOCK),
+    ):
         (tmp_path / "a.tar").write_bytes(padded)
         index_shards([str(tmp_path)], IndexOptions(overwrite=True), workers=1)
         (tmp_path / "a.tar").write_bytes(padded[:start] + bytes(end - start) + padded[end:])
@@ -170,7 +181,10 @@ def tfrecord_shard(image_folder, dataprep, tmp_path_factory):
 @pytest.mark.parametrize("zeros", [1, 12, 16, 512, 4096])
 @pytest.mark.parametrize("number", [1, 5, 8])
 def test_zeros_in_a_tfrecord_shard(zeros, number, tfrecord_shard):
-    """TFRecord has no end marker: zeros have no valid CRC. One shard after another is a valid shard."""
+    """TFRecord has no end marker: zeros have no valid CRC.
+
+    One shard after another is a valid shard.
+    """
     data = tfrecord_shard
     module = FORMATS["tfrecord"]
     options = ScanOptions(module.COMPONENTS)
@@ -180,7 +194,10 @@ def test_zeros_in_a_tfrecord_shard(zeros, number, tfrecord_shard):
 
     records = read(data)
     start = records[number].start if number < len(records) else len(data)
-    for damaged in (data[:start] + bytes(zeros) + data[start + zeros :], data[:start] + bytes(zeros)):
+    for damaged in (
+        data[:start] + bytes(zeros) + data[start + zeros :],
+        data[:start] + bytes(zeros),
+    ):
         with pytest.raises(ShardError) as caught:
             read(damaged)
         assert caught.value.byte == start

@@ -38,7 +38,10 @@ def kept(image: bytes) -> bool:
 
 
 def test_dali_decodes_mutated_images_that_are_kept(python):
-    draw, images = random.Random(0), dict.fromkeys(image for images in SEEDS.values() for image in images)
+    draw, images = (
+        random.Random(0),
+        dict.fromkeys(image for images in SEEDS.values() for image in images),
+    )
     assert all(map(kept, images))
     while len(images) < COUNT:
         if kept(image := mutate(draw)):
@@ -104,8 +107,15 @@ def _tiffs() -> Iterator[tuple[str, bytes]]:
         ("an orientation without a value", 274, 3, 0),
         ("extra samples without a value", 338, 5, 0),
     ):
-        entries = [(each, 4 if each in (273, 279) else 3, 1, value) for each, value in tags.items() if each != tag]
-        entries = [(*entry[:3], body_offset(len(entries) + 1)) if entry[0] == 273 else entry for entry in entries]
+        entries = [
+            (each, 4 if each in (273, 279) else 3, 1, value)
+            for each, value in tags.items()
+            if each != tag
+        ]
+        entries = [
+            (*entry[:3], body_offset(len(entries) + 1)) if entry[0] == 273 else entry
+            for entry in entries
+        ]
         value = {258: 8, 339: 1, 274: 1, 338: 0}[tag]
         yield name, tiff_of([*entries, (tag, kind, count, value)], bytes(range(256)))
     tiles = bytearray(tiled_tiff(deflated=False))
@@ -119,7 +129,9 @@ REFUSED = dict([*_pngs(), *_bmps(), *_tiffs()])
 @pytest.fixture(scope="module")
 def refused_by_dali(python) -> set[str]:
     """The names of those in `REFUSED` that DALI does not decode."""
-    return {list(REFUSED)[index] for index, _ in not_decoded_by_dali(list(REFUSED.values()), python)}
+    return {
+        list(REFUSED)[index] for index, _ in not_decoded_by_dali(list(REFUSED.values()), python)
+    }
 
 
 @pytest.mark.parametrize("name", REFUSED)

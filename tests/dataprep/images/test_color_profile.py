@@ -35,7 +35,9 @@ def test_too_many_stages_are_rejected(count, elements, change, kind, tmp_path):
     image = encode(photo(5), kind, icc_profile=multi_stage_profile(count, elements))
     assert inspect(image, "header").width  # an image that is stored unchanged keeps its profile
     (tmp_path / "image").write_bytes(image)
-    with pytest.raises(Rejected, match=f"too-large: a color profile of over {MAX_PROFILE_STAGES} processing stages"):
+    with pytest.raises(
+        Rejected, match=f"too-large: a color profile of over {MAX_PROFILE_STAGES} processing stages"
+    ):
         load_image(str(tmp_path), "image", len(image), Options(**change))
 
 
@@ -51,6 +53,11 @@ def test_a_profile_with_few_stages_is_applied(kind):
 @given(st.binary(max_size=400))
 def test_damaged_profiles_raise_nothing_else(data):
     profile = multi_stage_profile(4, [matrix(), curves(2)])
-    for damaged in (data, profile[: len(data)], profile[: 128 + len(data)] + data, profile[:132] + data):
+    for damaged in (
+        data,
+        profile[: len(data)],
+        profile[: 128 + len(data)] + data,
+        profile[:132] + data,
+    ):
         with suppress(Rejected):
             check_stages(damaged)

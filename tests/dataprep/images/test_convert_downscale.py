@@ -32,23 +32,36 @@ def mixed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mixed") / "images"
     files = {f"{number:02d} large.jpg": encode(photo(number, 640, 480)) for number in range(6)}
     files |= {f"{number:02d} tiny.png": encode(photo(number, 40, 30), "PNG") for number in range(4)}
-    files |= {f"orientation {value}.jpg": encode(photo(value, 320, 240), exif=exif(value)) for value in (3, 6)}
-    files |= {"cmyk.jpg": encode(photo(9, 320, 240).convert("CMYK")), "rgba.webp": encode(photo(1, 300, 200), "WEBP")}
+    files |= {
+        f"orientation {value}.jpg": encode(photo(value, 320, 240), exif=exif(value))
+        for value in (3, 6)
+    }
+    files |= {
+        "cmyk.jpg": encode(photo(9, 320, 240).convert("CMYK")),
+        "rgba.webp": encode(photo(1, 300, 200), "WEBP"),
+    }
     whole = encode(photo(1, 640, 480))
-    files |= {"broken.jpg": whole[:-2000] + b"\xff\xd9", "page.jpg": b"<html>", "cut.jpg": whole[:-900]}
+    files |= {
+        "broken.jpg": whole[:-2000] + b"\xff\xd9",
+        "page.jpg": b"<html>",
+        "cut.jpg": whole[:-900],
+    }
     for number, (name, data) in enumerate(files.items()):
         path = folder / f"class {number % 3}" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     rows = [
-        f"{path.relative_to(folder.parent)},{path.parent.name},{n}" for n, path in enumerate(sorted(folder.glob("*/*")))
+        f"{path.relative_to(folder.parent)},{path.parent.name},{n}"
+        for n, path in enumerate(sorted(folder.glob("*/*")))
     ]
     (folder.parent / "list.csv").write_text("\n".join(["path,label,camera", *rows]) + "\n")
     return folder
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(fmt, mixed, snapshot, tmp_path):
+def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(
+    fmt, mixed, snapshot, tmp_path
+):
     options = Options(fmt=fmt, shard_samples=4, downscale=Downscale(100, longest=120))
     source = read_source(str(mixed))
     for workers in (1, 2, 3):
@@ -60,7 +73,9 @@ def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(fmt, mix
     assert len(stored) == 14
     for name, (row, data) in stored.items():
         original = next(mixed.glob(f"*/{name}")).read_bytes()
-        assert (row.extra["original_width"], row.extra["original_height"]) == open_image(original).size
+        assert (row.extra["original_width"], row.extra["original_height"]) == open_image(
+            original
+        ).size
         assert (row.width, row.height) == open_image(data).size
         assert (row.extra["change"] == "") == (data == original) == ("tiny" in name)
         assert row.extra["original_format"] == open_image(original).format.lower()
@@ -76,16 +91,20 @@ def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(fmt, mix
 def test_records_have_the_change_columns(fmt, mixed, tmp_path):
     out = tmp_path / "out"
     convert_dataset(
-        read_source(str(mixed.parent / "list.csv")), str(out), Options(fmt=fmt, downscale=Downscale(100)), workers=1
+        read_source(str(mixed.parent / "list.csv")),
+        str(out),
+        Options(fmt=fmt, downscale=Downscale(100)),
+        workers=1,
     )
     rows = [row for row, _ in stored_samples(out)]
     assert list(rows[0].extra) == ["camera", *CHANGE_COLUMNS]
     shard = out / ("train-00000.tar" if fmt == "webdataset" else "train-00000.tfrecord")
     if fmt == "webdataset":
         records = [json.loads(sample["json"]) for sample in oracles.read_with_webdataset(shard)]
-        assert [{name: record[name] for name in row.extra} for record, row in zip(records, rows, strict=True)] == [
-            dict(row.extra) for row in rows
-        ]
+        assert [
+            {name: record[name] for name in row.extra}
+            for record, row in zip(records, rows, strict=True)
+        ] == [dict(row.extra) for row in rows]
         return
     records = [oracles.parse_example(payload) for payload in oracles.read_tfrecord(shard)]
     for record, row in zip(records, rows, strict=True):
@@ -137,15 +156,21 @@ def test_resume_refuses_other_library_versions(mixed, tmp_path, snapshot, monkey
         with pytest.raises(CallError, match=r"these options and Pillow 0\.0\.1 and simplejpeg \d"):
             convert_dataset(source, str(out), options, workers=1)
     assert snapshot(out) == before
-    assert convert_dataset(source, str(out), options, workers=1).resumed == len(list(out.glob("*.parquet")))
+    assert convert_dataset(source, str(out), options, workers=1).resumed == len(
+        list(out.glob("*.parquet"))
+    )
     assert set(read_manifest(out).options["made_by"]) == {"Pillow", "cykooz-resizer", "simplejpeg"}
     release = PIL.__version__
     with monkeypatch.context() as patch:
         patch.setattr("PIL.__version__", "0.0.1")
-        with pytest.raises(CallError, match=rf"Pillow 0\.0\.1 and .* \(but with Pillow {release} and .*options and"):
+        with pytest.raises(
+            CallError, match=rf"Pillow 0\.0\.1 and .* \(but with Pillow {release} and .*options and"
+        ):
             convert_dataset(source, str(out), options, workers=1)
     with pytest.raises(CallError, match="with these options, or is damaged"):
-        convert_dataset(source, str(out), Options(downscale=Downscale(99), shard_samples=2), workers=1)
+        convert_dataset(
+            source, str(out), Options(downscale=Downscale(99), shard_samples=2), workers=1
+        )
 
 
 def test_column_with_the_name_of_a_change_column_is_refused(mixed, tmp_path):
@@ -174,21 +199,40 @@ def test_shard_size_counts_stored_bytes(tmp_path, make_photos):
     assert sample_counts["raw"] == [60]
 
 
-# --- the command -----------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_summary_of_changes(mixed, tmp_path, invoke):
-    arguments = ["convert", "--src", mixed, "--resize-shorter", 100, "--out", tmp_path / "out", "--max-rejected", 1]
+    arguments = [
+        "convert",
+        "--src",
+        mixed,
+        "--resize-shorter",
+        100,
+        "--out",
+        tmp_path / "out",
+        "--max-rejected",
+        1,
+    ]
     arguments += ["--workers", 1, "--samples-per-shard", 4]
     lines = [line.split() for line in invoke(*arguments).stdout.splitlines()]
     total = sum(path.stat().st_size for path in mixed.glob("*/*.*"))
-    counts = {line[0]: line[1] for line in lines if line and line[0] in ("kept", "resized", "rejected", "all")}
+    counts = {
+        line[0]: line[1]
+        for line in lines
+        if line and line[0] in ("kept", "resized", "rejected", "all")
+    }
     assert counts == {"kept": "4", "resized": "10", "rejected": "3", "all": "17"}
     text = invoke(*arguments).stdout  # a second run prints the same summary
     assert "4 shards were done by an earlier run" in text
     assert "normalized: 3 images (rotated upright 2, converted to RGB 1)" in text
     assert f"{total / 1000:,.1f} KB" in text
-    assert "kept" not in invoke("convert", "--src", mixed, "--out", tmp_path / "b", "--max-rejected", 1).stdout
+    assert (
+        "kept"
+        not in invoke(
+            "convert", "--src", mixed, "--out", tmp_path / "b", "--max-rejected", 1
+        ).stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,9 +244,15 @@ def test_summary_of_changes(mixed, tmp_path, invoke):
         (["--only-above", 500], "--only-above 500 requires"),
         (["--raw-size", 64], "--raw-size 64 requires --store raw"),
         (["--raw-fit", "pad"], "--raw-fit pad requires --store raw"),
-        (["--store", "raw", "--resize-shorter", 64], "--resize-shorter 64 cannot be used with --store raw"),
+        (
+            ["--store", "raw", "--resize-shorter", 64],
+            "--resize-shorter 64 cannot be used with --store raw",
+        ),
         (["--store", "raw", "--quality", 64], "--quality 64 cannot be used with --store raw"),
-        (["--resize-shorter", 256, "--only-above", 200], "--only-above 200 is less than --resize-shorter 256"),
+        (
+            ["--resize-shorter", 256, "--only-above", 200],
+            "--only-above 200 is less than --resize-shorter 256",
+        ),
         (["--max-side", 256, "--only-above", 200], "--only-above 200 is less than --max-side 256"),
         (["--resize-shorter", 0], "--resize-shorter"),
         (["--quality", 101, "--max-side", 9], "--quality"),
@@ -221,14 +271,31 @@ def test_dry_run_estimates_sizes(mixed, tmp_path, invoke):
         (intact / path.parent.name).mkdir(parents=True, exist_ok=True)
         (intact / path.parent.name / path.name).write_bytes(path.read_bytes())
     source_bytes = sum(path.stat().st_size for path in intact.glob("*/*"))
-    text = invoke("convert", "--src", intact, "--resize-shorter", 100, "--dry-run", "--workers", 1).stdout
-    invoke("convert", "--src", intact, "--resize-shorter", 100, "--out", tmp_path / "out", "--workers", 1)
+    text = invoke(
+        "convert", "--src", intact, "--resize-shorter", 100, "--dry-run", "--workers", 1
+    ).stdout
+    invoke(
+        "convert",
+        "--src",
+        intact,
+        "--resize-shorter",
+        100,
+        "--out",
+        tmp_path / "out",
+        "--workers",
+        1,
+    )
     stored_bytes = sum(row.size for row, _ in stored_samples(tmp_path / "out"))
     assert f"about {stored_bytes / 1000:.1f} KB to write" in text
     assert f"{source_bytes / 1000:.1f} KB for the images as they are" in text
-    assert f"about {stored_bytes / 1000:.1f} KB with --resize-shorter 100, measured on 6 images" in text
+    assert (
+        f"about {stored_bytes / 1000:.1f} KB with --resize-shorter 100, measured on 6 images"
+        in text
+    )
     assert "1.2 MB with --store raw --raw-size 256" in text  # 6 x 256 x 256 x 3
     plain = invoke("convert", "--src", intact, "--dry-run", "--workers", 1).stdout
     assert "with --resize-shorter 256, measured on 6 images" in plain
-    raw = invoke("convert", "--src", intact, "--store", "raw", "--raw-size", 64, "--dry-run", "--workers", 1).stdout
+    raw = invoke(
+        "convert", "--src", intact, "--store", "raw", "--raw-size", 64, "--dry-run", "--workers", 1
+    ).stdout
     assert f", {6 * 64 * 64 * 3 / 1000:.1f} KB to write" in raw

@@ -27,7 +27,9 @@ def corpus(tmp_path_factory):
 def test_corpus_is_stored_or_rejected(fmt, validation, corpus, tmp_path):
     """Every image is stored byte for byte or listed in rejected.jsonl with its reason."""
     out = tmp_path / "out"
-    convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, validate=validation), workers=1)
+    convert_dataset(
+        read_source(str(corpus)), str(out), Options(fmt=fmt, validate=validation), workers=1
+    )
     expected = {f"class/{case.name}": getattr(case, validation) for case in CASES}
     content = {f"class/{case.name}": case.data for case in CASES}
     assert {row.source: data for row, data in stored_samples(out)} == {
@@ -44,18 +46,31 @@ def test_corpus_is_stored_or_rejected(fmt, validation, corpus, tmp_path):
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_dali_decodes_all_images_that_decode_validation_keeps(fmt, corpus, tmp_path):
     out = tmp_path / "out"
-    convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1)
+    convert_dataset(
+        read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1
+    )
     rows = [row for row, _ in stored_samples(out)]
     images = decode_with_dali(out)
     assert len(images) == len(rows)
     for row, image in zip(rows, images, strict=True):
-        rotated = row.source in ("class/orientation 6.jpg", "class/orientation 8.jpg", "class/thumbnail.jpg")
-        assert image.shape == ((row.width, row.height, 3) if rotated else (row.height, row.width, 3)), row.source
+        rotated = row.source in (
+            "class/orientation 6.jpg",
+            "class/orientation 8.jpg",
+            "class/thumbnail.jpg",
+        )
+        assert image.shape == (
+            (row.width, row.height, 3) if rotated else (row.height, row.width, 3)
+        ), row.source
         assert image.std() > 1 or row.width == 1, row.source
 
 
-#: Options that decode every image: apart from one pixel, the smallest image has 48 pixels on its shorter side.
-CHANGES = {"resize": {"downscale": Downscale(shorter=24)}, "raw": {"raw": Raw(24)}, "pad": {"raw": Raw(70, "pad")}}
+#: Options that decode every image: apart from one pixel, the smallest image has 48 pixels on its
+#: shorter side.
+CHANGES = {
+    "resize": {"downscale": Downscale(shorter=24)},
+    "raw": {"raw": Raw(24)},
+    "pad": {"raw": Raw(70, "pad")},
+}
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -63,10 +78,14 @@ CHANGES = {"resize": {"downscale": Downscale(shorter=24)}, "raw": {"raw": Raw(24
 def test_changed_images_are_decoded_and_damage_is_found(fmt, change, corpus, tmp_path):
     """Downscaling and raw pixels decode every image, so they find damage without ``validate="decode"``."""
     out = tmp_path / "out"
-    convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, **CHANGES[change]), workers=1)
+    convert_dataset(
+        read_source(str(corpus)), str(out), Options(fmt=fmt, **CHANGES[change]), workers=1
+    )
     lines = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
     # All pixels of this image are there. Only DALI needs the checksum after them.
-    expected = {case.name: case.decode for case in CASES} | {"no checksum after the pixels.png": KEPT}
+    expected = {case.name: case.decode for case in CASES} | {
+        "no checksum after the pixels.png": KEPT
+    }
     assert {line["source"]: line["reason"] for line in lines} == {
         f"class/{name}": reason for name, reason in expected.items() if reason
     }

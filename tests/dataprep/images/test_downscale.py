@@ -1,4 +1,7 @@
-"""Single images through `prepare`: size, quality, and what is rejected. Colors are tested in test_pixels.py."""
+"""Single images through `prepare`: size, quality, and what is rejected.
+
+Colors are tested in test_pixels.py.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ LANCZOS = Image.Resampling.LANCZOS
 HIGH_QUALITY = {"quality": 100, "subsampling": "444"}
 
 
-# --- sizes -----------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 
 lengths = st.integers(1, 5000)
@@ -60,7 +63,9 @@ def test_size_of_the_stored_image():
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "TIFF"])
-@pytest.mark.parametrize("to", [Downscale(200), Downscale(longest=300), Downscale(100, only_above=200), Downscale(999)])
+@pytest.mark.parametrize(
+    "to", [Downscale(200), Downscale(longest=300), Downscale(100, only_above=200), Downscale(999)]
+)
 def test_images_that_need_no_resizing_keep_their_bytes(kind, to):
     options = {"exif": exif(6)} if kind == "JPEG" else {}
     data = encode(photo(1, 300, 200), kind, **options)
@@ -83,7 +88,7 @@ def test_damage_is_found_when_decoding_is_requested_or_needed():
         prepare(damaged, Options(downscale=Downscale(20), validate="none"))
 
 
-# --- quality ---------------------------------------------------------------------------------------
+# --- quality --------------------------------------------------------------------------------------
 
 
 KINDS = {
@@ -124,7 +129,9 @@ def test_result_is_close_to_resizing_the_full_image(kind, side, encoded):
 @pytest.mark.parametrize("name", ["lanczos", "bicubic", "bilinear", "box"])
 def test_filters(name, picture):
     data = encode(picture, "PNG")
-    resized = Image.frombytes("RGB", (300, 300), prepare(data, Options(raw=Raw(300, filter=name))).data)
+    resized = Image.frombytes(
+        "RGB", (300, 300), prepare(data, Options(raw=Raw(300, filter=name))).data
+    )
     expected = picture.resize((300, 300), Image.Resampling[name.upper()])
     assert psnr(expected, resized) > 53  # a reduction by less than two uses all pixels
 
@@ -139,9 +146,12 @@ def test_subsampling_and_quality(stored, requested, picture):
 
     data = encode(picture, subsampling=stored)
     jpegs = {
-        q: prepare(data, Options(downscale=Downscale(100, quality=q, subsampling=requested))).data for q in (30, 90)
+        q: prepare(data, Options(downscale=Downscale(100, quality=q, subsampling=requested))).data
+        for q in (30, 90)
     }
-    assert simplejpeg.decode_jpeg_header(jpegs[90])[3] == (SUBSAMPLINGS[stored] if requested == "keep" else requested)
+    assert simplejpeg.decode_jpeg_header(jpegs[90])[3] == (
+        SUBSAMPLINGS[stored] if requested == "keep" else requested
+    )
     assert len(jpegs[30]) < len(jpegs[90]) / 2
     pillow_tables = open_image(encode(picture.resize((100, 100)), quality=90)).quantization
     assert open_image(jpegs[90]).quantization == pillow_tables
@@ -149,7 +159,9 @@ def test_subsampling_and_quality(stored, requested, picture):
 
 def test_gray_stays_gray(picture):
     for kind in ("JPEG", "PNG", "TIFF"):
-        stored = open_image(prepare(encode(picture.convert("L"), kind), Options(downscale=Downscale(100))).data)
+        stored = open_image(
+            prepare(encode(picture.convert("L"), kind), Options(downscale=Downscale(100))).data
+        )
         assert (stored.mode, stored.size) == ("L", (100, 100))
         assert psnr(stored, picture.convert("L").resize((100, 100), LANCZOS)) > 34
 
@@ -175,7 +187,7 @@ def test_strength_of_sharpening_stays_in_range_for_long_narrow_images(options, m
     assert 0 <= min(strengths) <= max(strengths) <= 0.015
 
 
-# --- what is refused -------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def test_decompression_bomb_is_rejected_before_decoding(monkeypatch):
@@ -197,8 +209,13 @@ def test_decompression_bomb_is_rejected_before_decoding(monkeypatch):
 def test_jpeg_with_too_many_scans_is_rejected():
     whole = encode(photo(1), progressive=True)
     last = whole[whole.rindex(b"\xff\xda") : -2]
-    for validate, options in (("header", {"downscale": Downscale(20)}), ("decode", {"downscale": Downscale(900)})):
-        with pytest.raises(Rejected, match=r"too-large: JPEG of 64x48 pixels with .* scans, but the limit is 500"):
+    for validate, options in (
+        ("header", {"downscale": Downscale(20)}),
+        ("decode", {"downscale": Downscale(900)}),
+    ):
+        with pytest.raises(
+            Rejected, match=r"too-large: JPEG of 64x48 pixels with .* scans, but the limit is 500"
+        ):
             prepare(whole[:-2] + last * 600 + b"\xff\xd9", Options(validate=validate, **options))
 
 

@@ -61,7 +61,9 @@ def mutated(draw):
         if kind == "set" and at < len(data):
             data[at] = draw(st.integers(0, 255))
         elif kind == "word":
-            data[at : at + 4] = draw(st.sampled_from([b"\xff" * 4, bytes(4), b"\x7f\xff\xff\xff", b"\0\0\0\x01"]))
+            data[at : at + 4] = draw(
+                st.sampled_from([b"\xff" * 4, bytes(4), b"\x7f\xff\xff\xff", b"\0\0\0\x01"])
+            )
         elif kind == "remove":
             del data[at : at + draw(st.integers(1, 64))]
         elif kind == "repeat":
@@ -79,7 +81,12 @@ def test_mutated_images(data):
 
 
 @settings(quick, max_examples=examples(800))
-@given(mutated(), st.sampled_from([{"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}, {"raw": Raw(30, "pad")}]))
+@given(
+    mutated(),
+    st.sampled_from(
+        [{"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}, {"raw": Raw(30, "pad")}]
+    ),
+)
 def test_mutated_images_through_prepare(data, change):
     try:
         stored = prepare(data, Options(max_pixels=1 << 22, **change))
@@ -98,23 +105,41 @@ def test_mutated_images_through_prepare(data, change):
 def test_every_truncation(number):
     """A truncated image is never kept."""
     data = IMAGES_TO_MUTATE[number]
-    kept = [length for length in range(0, len(data), 5) if validate(data[:length], "header") is not None]
+    kept = [
+        length for length in range(0, len(data), 5) if validate(data[:length], "header") is not None
+    ]
     assert kept == []
 
 
 def with_flipped_bits(number: int) -> list[tuple[str, bytes]]:
-    """Flip one bit of an image at a time; return each offset and image that ``"decode"`` validation keeps."""
+    """Flip one bit of an image at a time.
+
+    Return each offset and image that ``"decode"`` validation keeps.
+    """
     data, draw = IMAGES_TO_MUTATE[number], random.Random(number)
-    offsets = sorted({*range(min(64, len(data))), *draw.sample(range(len(data)), min(250, len(data)))})
-    flips = [data[:at] + bytes((data[at] ^ 1 << draw.randrange(8),)) + data[at + 1 :] for at in offsets]
-    return [(f"byte {at}", flip) for at, flip in zip(offsets, flips, strict=True) if validate(flip, "decode", 1 << 22)]
+    offsets = sorted(
+        {*range(min(64, len(data))), *draw.sample(range(len(data)), min(250, len(data)))}
+    )
+    flips = [
+        data[:at] + bytes((data[at] ^ 1 << draw.randrange(8),)) + data[at + 1 :] for at in offsets
+    ]
+    return [
+        (f"byte {at}", flip)
+        for at, flip in zip(offsets, flips, strict=True)
+        if validate(flip, "decode", 1 << 22)
+    ]
 
 
 @pytest.fixture(scope="module")
 def decoding_failures(python) -> dict[int, list[tuple[str, str]]]:
-    """For each image, the flips that DALI does not decode. One process decodes all of them: importing DALI is slow."""
+    """For each image, the flips that DALI does not decode.
+
+    One process decodes all of them: importing DALI is slow.
+    """
     kept = [
-        (number, place, image) for number in range(len(IMAGES_TO_MUTATE)) for place, image in with_flipped_bits(number)
+        (number, place, image)
+        for number in range(len(IMAGES_TO_MUTATE))
+        for place, image in with_flipped_bits(number)
     ]
     failures: dict[int, list[tuple[str, str]]] = {}
     for index, outcome in not_decoded_by_dali([image for _, _, image in kept], python):

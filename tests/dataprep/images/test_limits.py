@@ -55,8 +55,13 @@ def test_convert_stays_below_the_ceiling(mode, folder, all_bombs, run_measured, 
     assert status == 0, output
     assert resident < MAX_RESIDENT
     lines = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
-    reasons = {f"class/{bomb.name}": bomb.header if mode == "default" else bomb.decode for bomb in all_bombs}
-    assert {line["source"]: line["reason"] for line in lines} == {k: v for k, v in reasons.items() if v != KEPT}
+    reasons = {
+        f"class/{bomb.name}": bomb.header if mode == "default" else bomb.decode
+        for bomb in all_bombs
+    }
+    assert {line["source"]: line["reason"] for line in lines} == {
+        k: v for k, v in reasons.items() if v != KEPT
+    }
 
 
 def test_verify_stays_below_the_ceiling(folder, all_bombs, run_measured, tmp_path, monkeypatch):
@@ -71,8 +76,8 @@ def test_verify_stays_below_the_ceiling(folder, all_bombs, run_measured, tmp_pat
     assert output.count("too-large") == sum(bomb.decode == "too-large" for bomb in all_bombs)
 
 
-#: Runs `dataprep` in a fork, and prints its peak. A fork does not count pages of libraries that only its parent has
-#: used; they are added.
+#: Runs `dataprep` in a fork, and prints its peak. A fork does not count pages of libraries that
+#: only its parent has used; they are added.
 PROGRAM = """
 import os, re, resource, runpy
 def libraries(process):
@@ -105,7 +110,9 @@ def run_measured(warm):
 def test_a_larger_max_pixels_accepts_a_flat_image(validation):
     """Above Pillow's own limit, which is twice `MAX_PIXELS` and would raise an error."""
     image = flat_png(19_000, 0)
-    with pytest.raises(Rejected, match=f"too-large: 19000x19000 pixels, but the limit is {MAX_PIXELS}"):
+    with pytest.raises(
+        Rejected, match=f"too-large: 19000x19000 pixels, but the limit is {MAX_PIXELS}"
+    ):
         inspect(image, validation)
     assert inspect(image, validation, 400_000_000) == ImageInfo("png", 19_000, 19_000)
 
@@ -118,7 +125,15 @@ def test_libtiff_prints_nothing(tmp_path, dataprep):
     image[38:68] = Random(0).randbytes(30)
     (folder / "damaged.tif").write_bytes(image)
     result = dataprep(
-        "convert", "--src", tmp_path / "images", "--out", tmp_path / "out", "--validate", "decode", "--workers", 1
+        "convert",
+        "--src",
+        tmp_path / "images",
+        "--out",
+        tmp_path / "out",
+        "--validate",
+        "decode",
+        "--workers",
+        1,
     )
     assert "code" not in result.stderr.lower()
     assert json.loads((tmp_path / "out" / "rejected.jsonl").read_text())["reason"] == "corrupt"
@@ -129,7 +144,11 @@ def test_limits_are_documented():
     guide = (ROOT / "docs" / "convert.md").read_text()
     table = guide[guide.index("| limit |") :].split("\n\n")[0]
     documented = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", table)}
-    limits = {name: value for name, value in vars(base).items() if name.startswith("MAX_") and isinstance(value, int)}
+    limits = {
+        name: value
+        for name, value in vars(base).items()
+        if name.startswith("MAX_") and isinstance(value, int)
+    }
     assert len(limits) > 8
     for name, value in {**limits, "MIN_COUNTED_BYTES": base.MIN_COUNTED_BYTES}.items():
         in_mib = value >> 20 if value % (1 << 20) == 0 else value

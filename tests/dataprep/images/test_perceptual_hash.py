@@ -10,7 +10,12 @@ from helpers.pictures import encode
 from PIL import Image, ImageEnhance
 
 from dataprep.duplicates.search import distances
-from dataprep.duplicates.symmetries import SYMMETRIES, parse_hashes, transform_hashes, transform_pixels
+from dataprep.duplicates.symmetries import (
+    SYMMETRIES,
+    parse_hashes,
+    transform_hashes,
+    transform_pixels,
+)
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_image, hash_pixels, reduce_image
 from dataprep.images.validate import inspect
@@ -29,8 +34,12 @@ def picture(name):
 
 CHANGES = {
     "recompressed": lambda image: encode(image, "JPEG", quality=50),
-    "half the size": lambda image: encode(image.resize((image.width // 2, image.height // 2)), "JPEG", quality=60),
-    "brighter": lambda image: encode(ImageEnhance.Brightness(image).enhance(1.3), "JPEG", quality=90),
+    "half the size": lambda image: encode(
+        image.resize((image.width // 2, image.height // 2)), "JPEG", quality=60
+    ),
+    "brighter": lambda image: encode(
+        ImageEnhance.Brightness(image).enhance(1.3), "JPEG", quality=90
+    ),
     "gray": lambda image: encode(image.convert("L"), "JPEG"),
     "PNG": lambda image: encode(image, "PNG"),
     "WebP": lambda image: encode(image, "WEBP", quality=70),
@@ -92,7 +101,9 @@ def test_raw_pixels_have_nearly_the_hash_of_the_image():
 
 
 def test_flat_images_have_no_hash():
-    assert hash_image(encode(np.full((90, 70, 3), 255, np.uint8)), ImageInfo("jpeg", 70, 90)) is None
+    assert (
+        hash_image(encode(np.full((90, 70, 3), 255, np.uint8)), ImageInfo("jpeg", 70, 90)) is None
+    )
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 900), (32, 32), (3000, 2)])

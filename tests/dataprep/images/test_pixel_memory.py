@@ -54,12 +54,16 @@ def prepare_counting(data, options, log):
         downscale.prepare(data, options)
 
 
-@pytest.mark.parametrize("options", [Options(downscale=Downscale(shorter=256)), Options(raw=Raw(256, "pad"))])
+@pytest.mark.parametrize(
+    "options", [Options(downscale=Downscale(shorter=256)), Options(raw=Raw(256, "pad"))]
+)
 def test_eight_processes_hold_few_images(options, png, shared, tmp_path, monkeypatch):
     monkeypatch.setattr(pixel_memory, "LIMIT", 2 * PIXELS + 1)
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=prepare_counting, args=(png, options, log)) for _ in range(8)]
+    processes = [
+        context.Process(target=prepare_counting, args=(png, options, log)) for _ in range(8)
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -74,7 +78,9 @@ def test_eight_processes_hold_few_images(options, png, shared, tmp_path, monkeyp
 def test_an_image_above_the_limit_waits_for_all_others(shared, monkeypatch):
     monkeypatch.setattr(pixel_memory, "LIMIT", 3 * PIXELS)
     taken = []
-    monkeypatch.setattr(pixel_memory.fcntl, "lockf", lambda file, command, *place: taken.append((command, *place)))
+    monkeypatch.setattr(
+        pixel_memory.fcntl, "lockf", lambda file, command, *place: taken.append((command, *place))
+    )
     with pixel_memory.pixels_of(ImageInfo("png", 2 * WIDTH, 2 * HEIGHT)):
         pass
     lock, unlock = taken

@@ -23,7 +23,7 @@ def change_of(data: bytes, options: Options) -> str:
     return str(prepare(data, options).extra["change"])
 
 
-# --- orientation -----------------------------------------------------------------------------------
+# --- orientation ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("orientation", range(10))
@@ -54,14 +54,15 @@ def test_orientation_of_a_tiff(orientation, picture):
 
 
 @pytest.mark.parametrize(
-    "block", [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12"]
+    "block",
+    [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12"],
 )
 def test_damaged_exif_block_is_ignored(block, picture):
     data = encode(picture, exif=block)
     assert change_of(data, Options(downscale=Downscale(100))) == "resized"
 
 
-# --- profiles --------------------------------------------------------------------------------------
+# --- profiles -------------------------------------------------------------------------------------
 
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -76,7 +77,9 @@ def other_profile() -> bytes:
 def test_profile_is_converted_to_srgb(image_format, picture):
     data = encode(picture, image_format, icc_profile=other_profile())
     source = ImageCms.ImageCmsProfile(io.BytesIO(other_profile()))
-    expected = ImageCms.profileToProfile(open_image(data), source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+    expected = ImageCms.profileToProfile(
+        open_image(data), source, ImageCms.createProfile("sRGB"), outputMode="RGB"
+    )
     expected = expected.resize((100, 100), LANCZOS)
     stored = prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY)))
     assert stored.extra["change"] == "resized icc"
@@ -90,7 +93,10 @@ def test_profiles_without_effect(profile, picture):
     data = encode(picture, "PNG", icc_profile=profile)
     stored = prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY)))
     assert stored.extra["change"] == "resized"
-    assert stored.data == prepare(encode(picture, "PNG"), Options(downscale=Downscale(100, **HIGH_QUALITY))).data
+    assert (
+        stored.data
+        == prepare(encode(picture, "PNG"), Options(downscale=Downscale(100, **HIGH_QUALITY))).data
+    )
 
 
 def test_gray_image_with_an_rgb_profile(picture):
@@ -98,7 +104,7 @@ def test_gray_image_with_an_rgb_profile(picture):
     assert change_of(data, Options(downscale=Downscale(100))) == "resized"
 
 
-# --- colors ----------------------------------------------------------------------------------------
+# --- colors ---------------------------------------------------------------------------------------
 
 
 def with_alpha(mode: str) -> Image.Image:
@@ -118,7 +124,10 @@ def images_of_other_modes() -> dict[str, tuple[bytes, str]]:
         "cmyk jpeg": (encode(rgb.convert("CMYK"), quality=95), "rgb"),
         "cmyk tiff": (encode(rgb.convert("CMYK"), "TIFF"), "rgb"),
         "palette png": (encode(rgb.convert("P"), "PNG"), "rgb"),
-        "palette png, one color transparent": (encode(rgb.convert("P"), "PNG", transparency=7), "rgb alpha"),
+        "palette png, one color transparent": (
+            encode(rgb.convert("P"), "PNG", transparency=7),
+            "rgb alpha",
+        ),
         "palette png, partly transparent": (
             encode(rgb.convert("P"), "PNG", transparency=bytes(256)),
             "rgb alpha",
@@ -162,7 +171,11 @@ def test_colors_match_those_that_dali_decodes(name):
     assert stored.extra["change"] == change
     ours = np.frombuffer(stored.data, np.uint8).reshape(64, 64, 3)
     # DALI does not decode a CMYK TIFF.
-    expected = np.asarray(open_image(data).convert("RGB")) if name == "cmyk tiff" else decode_with_dali(data)
+    expected = (
+        np.asarray(open_image(data).convert("RGB"))
+        if name == "cmyk tiff"
+        else decode_with_dali(data)
+    )
     assert np.abs(ours.astype(int) - expected).max() <= 2
     resized = prepare(data, Options(downscale=Downscale(20)))
     assert resized.extra["change"] == f"resized {change}".strip()

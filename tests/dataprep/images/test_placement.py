@@ -34,13 +34,17 @@ def test_the_upright_size_is_that_of_dali(fmt):
     images = [encoded(fmt, orientation) for orientation in range(1, 9)]
     pipeline = dali.Pipeline(len(images), 2, None, exec_dynamic=True)
     with pipeline:
-        source = fn.external_source(lambda: [np.frombuffer(image, np.uint8) for image in images], batch=True)
+        source = fn.external_source(
+            lambda: [np.frombuffer(image, np.uint8) for image in images], batch=True
+        )
         pipeline.set_outputs(fn.decoders.image(source), fn.peek_image_shape(source))
     pipeline.build()
     decoded, header = pipeline.run()
     shapes = [np.array(decoded.at(number)).shape for number in range(len(images))]
     assert shapes == [tuple(np.array(header.at(number))) for number in range(len(images))]
-    assert [(width, height) for height, width, _ in shapes] == [upright(image, fmt) for image in images]
+    assert [(width, height) for height, width, _ in shapes] == [
+        upright(image, fmt) for image in images
+    ]
 
 
 @FORMATS

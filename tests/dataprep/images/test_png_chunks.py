@@ -1,4 +1,7 @@
-"""PNG: validation keeps exactly those arrangements of chunks that DALI decodes. So it is for short BMPs."""
+"""PNG: validation keeps exactly those arrangements of chunks that DALI decodes.
+
+So it is for short BMPs.
+"""
 
 from __future__ import annotations
 

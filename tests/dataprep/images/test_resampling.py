@@ -17,7 +17,14 @@ from skimage.metrics import peak_signal_noise_ratio
 
 from dataprep.images import resampling
 from dataprep.images.pixels import decode
-from dataprep.images.resampling import REDUCING_GAP, as_image, resample, sharpen, size_of, sufficient_size
+from dataprep.images.resampling import (
+    REDUCING_GAP,
+    as_image,
+    resample,
+    sharpen,
+    size_of,
+    sufficient_size,
+)
 from dataprep.images.validate import inspect
 
 LANCZOS = Image.Resampling.LANCZOS
@@ -47,12 +54,18 @@ def test_sharpening_restores_what_averaging_blurs(side, filter_, detailed):
 
 
 @pytest.mark.parametrize(
-    ("side", "blocks"), [(120, 8), (170, 4), (250, 4), (300, 8 / 3), (340, 8 / 3), (420, 2), (500, 2)]
+    ("side", "blocks"),
+    [(120, 8), (170, 4), (250, 4), (300, 8 / 3), (340, 8 / 3), (420, 2), (500, 2)],
 )
 def test_sharpening_restores_what_jpeg_scaling_blurs(side, blocks, detailed):
-    """At 1/2, 1/4 and 1/8 libjpeg averages pixels. At 3/8 it does not, and sharpening would not help."""
+    """At 1/2, 1/4 and 1/8 libjpeg averages pixels.
+
+    At 3/8 it does not, and sharpening would not help.
+    """
     data = encode(detailed, quality=95, subsampling=0)
-    expected = as_image(decode(data, inspect(data), *detailed.size).image).resize((side, side), LANCZOS)
+    expected = as_image(decode(data, inspect(data), *detailed.size).image).resize(
+        (side, side), LANCZOS
+    )
     decoded = decode(data, inspect(data), *sufficient_size((side, side), "lanczos"))
     assert detailed.width / size_of(decoded.image)[0] == pytest.approx(blocks)
     psnr, psnr_without_sharpening, psnr_always_sharpened = (
@@ -69,7 +82,12 @@ def test_box_filter_gets_all_pixels(side, detailed):
     decoded = decode(data, inspect(data), *sufficient_size((side, side), "box"))
     assert size_of(decoded.image) == detailed.size
     resized = resample(decoded.image, (side, side), "box", averaging=decoded.averaging)
-    assert largest_difference(as_image(decoded.image).resize((side, side), Image.Resampling.BOX), resized) <= 1
+    assert (
+        largest_difference(
+            as_image(decoded.image).resize((side, side), Image.Resampling.BOX), resized
+        )
+        <= 1
+    )
 
 
 def largest_difference(first: Image.Image, second: np.ndarray) -> int:
@@ -83,7 +101,10 @@ def largest_difference(first: Image.Image, second: np.ndarray) -> int:
     st.none() | st.tuples(st.floats(0, 40), st.floats(0, 40), st.floats(160, 200), st.floats(160, 200)),
 )  # fmt: skip
 def test_filters_are_those_of_pillow(filter_, width, height, seed, mode, box):
-    """Without averaging, apart from rounding. Contrasts are low, so that no intermediate result is clipped."""
+    """Without averaging, apart from rounding.
+
+    Contrasts are low, so that no intermediate result is clipped.
+    """
     rng = np.random.default_rng(seed)
     image = Image.fromarray(rng.integers(80, 170, (200, 200) + (3,) * (mode == "RGB"), np.uint8))
     expected = image.resize((width, height), Image.Resampling[filter_.upper()], box=box)
@@ -97,7 +118,10 @@ def test_filters_are_those_of_pillow(filter_, width, height, seed, mode, box):
 
 
 def test_photographs_are_close_to_pillow(detailed):
-    """Pillow resizes rows first, and clips what it gets; fast_image_resize begins with the columns."""
+    """Pillow resizes rows first, and clips what it gets.
+
+    Fast_image_resize begins with the columns.
+    """
     for side in (256, 400, 600, 1000):
         picture = detailed.resize((side, side), LANCZOS)
         for target in (side * 2 // 3, side * 9 // 10, side * 3 // 2):
@@ -116,15 +140,25 @@ def test_bytes_do_not_depend_on_the_instructions_of_the_cpu(detailed, monkeypatc
         with contextlib.suppress(ValueError):  # this CPU does not have them
             resizer.cpu_extensions = CpuExtensions[name]
         monkeypatch.setattr(resampling._local, "resizer", resizer, raising=False)
-        for filter_, size in itertools.product(("lanczos", "bicubic", "bilinear", "box"), ((331, 256), (1500, 1700))):
+        for filter_, size in itertools.product(
+            ("lanczos", "bicubic", "bilinear", "box"), ((331, 256), (1500, 1700))
+        ):
             digests.add((filter_, size, resample(image, size, filter_).tobytes()))
     assert len(digests) == 8
 
 
-@given(st.integers(1, 150), st.integers(1, 40), st.sampled_from([(), (3,)]), st.floats(0, 0.015), st.integers(0, 99))
+@given(
+    st.integers(1, 150),
+    st.integers(1, 40),
+    st.sampled_from([(), (3,)]),
+    st.floats(0, 0.015),
+    st.integers(0, 99),
+)
 def test_sharpen_is_a_kernel(height, width, depth, strength, seed):
     """Pillow's 3 x 3 kernel takes three times as long and gives the same result, apart from rounding."""
-    pixels = np.random.default_rng(seed).choice(np.array([0, 255, 3, 250, 128], np.uint8), (height, width, *depth))
+    pixels = np.random.default_rng(seed).choice(
+        np.array([0, 255, 3, 250, 128], np.uint8), (height, width, *depth)
+    )
     kernel = (0, -strength, 0, -strength, 1 + 4 * strength, -strength, 0, -strength, 0)
     expected = Image.fromarray(pixels)
     if min(height, width) >= 3:  # Pillow does not filter smaller images

@@ -35,9 +35,15 @@ def convert(folder: Path, out: Path, **options: object) -> tuple[set[str], dict[
     """Convert; return the sources that are kept, and the reasons of those that are rejected."""
     convert_dataset(read_source(str(folder.parent)), str(out), Options(**options), workers=1)
     rejected = out / "rejected.jsonl"
-    lines = [json.loads(line) for line in rejected.read_text().splitlines()] if rejected.exists() else []
+    lines = (
+        [json.loads(line) for line in rejected.read_text().splitlines()]
+        if rejected.exists()
+        else []
+    )
     assert verify_dataset(str(out), workers=1).problems == ()
-    return {row.source for row, _ in stored_samples(out)}, {line["source"]: line["reason"] for line in lines}
+    return {row.source for row, _ in stored_samples(out)}, {
+        line["source"]: line["reason"] for line in lines
+    }
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -49,7 +55,9 @@ def test_unusual_names(fmt, folder, tmp_path):
     assert kept == {"class/intact.jpg", *(f"class/{name}" for name in UNUSUAL_NAMES)}
     assert rejected == {}
     assert {
-        row.source[6:]: data for row, data in stored_samples(tmp_path / "out") if row.source[6:] in content
+        row.source[6:]: data
+        for row, data in stored_samples(tmp_path / "out")
+        if row.source[6:] in content
     } == content
     assert len(decode_with_dali(tmp_path / "out")) == len(UNUSUAL_NAMES) + 1
 
@@ -58,14 +66,21 @@ def test_unusual_names(fmt, folder, tmp_path):
 def test_other_libraries_read_unusual_names(fmt, folder, python, tmp_path):
     for number, name in enumerate(UNUSUAL_NAMES, 1):
         (folder / name).write_bytes(encode(photo(number)))
-    convert_dataset(read_source(str(folder.parent)), str(tmp_path / "out"), Options(fmt=fmt), workers=1)
-    path, expected = tmp_path / "out" / "train-00000", {f"class/{name}" for name in ("intact.jpg", *UNUSUAL_NAMES)}
+    convert_dataset(
+        read_source(str(folder.parent)), str(tmp_path / "out"), Options(fmt=fmt), workers=1
+    )
+    path, expected = (
+        tmp_path / "out" / "train-00000",
+        {f"class/{name}" for name in ("intact.jpg", *UNUSUAL_NAMES)},
+    )
     if fmt == "webdataset":
         webdataset = pytest.importorskip("webdataset")
         read = list(webdataset.WebDataset(f"{path}.tar", shardshuffle=False))
         assert {json.loads(sample["json"])["source"] for sample in read} == expected
     else:
-        read = read_with_tfrecord_package(python, path.with_suffix(".tfrecord"), image="image/filename")
+        read = read_with_tfrecord_package(
+            python, path.with_suffix(".tfrecord"), image="image/filename"
+        )
         assert {name.decode() for name, _ in read} == expected
 
 
@@ -89,7 +104,10 @@ def test_output_folder_with_a_name_that_is_not_utf8(fmt, folder, dataprep, tmp_p
 
 
 def test_pipes_links_and_folders_with_image_names(folder, tmp_path):
-    """A pipe or a broken link is rejected as unreadable; a folder with an image's name is scanned."""
+    """A pipe or a broken link is rejected as unreadable.
+
+    A folder with an image's name is scanned.
+    """
     os.mkfifo(folder / "pipe.jpg")
     (folder / "dangling.jpg").symlink_to("nowhere.jpg")
     (folder / "itself.jpg").symlink_to("itself.jpg")
@@ -131,7 +149,17 @@ def run(*arguments: object) -> Result:
 def test_dataset_without_kept_images(fmt, tmp_path):
     (tmp_path / "images" / "class").mkdir(parents=True)
     (tmp_path / "images" / "class" / "empty.jpg").write_bytes(b"")
-    result = run("convert", "--src", tmp_path / "images", "--out", tmp_path / "out", "--fmt", fmt, "--workers", 1)
+    result = run(
+        "convert",
+        "--src",
+        tmp_path / "images",
+        "--out",
+        tmp_path / "out",
+        "--fmt",
+        fmt,
+        "--workers",
+        1,
+    )
     assert result.exit_code == 1
     assert "rejected: 1 of 1 image " in result.stdout
     for command in (["info"], ["info", "--json"], ["verify", "--workers", 1]):
@@ -141,15 +169,30 @@ def test_dataset_without_kept_images(fmt, tmp_path):
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize(
     "value",
-    ["1e300", "-1e39", "inf", "nan", "9223372036854775807", "-1", "18446744073709551615", '"a\nb"', "", "é" * 5000],
+    [
+        "1e300",
+        "-1e39",
+        "inf",
+        "nan",
+        "9223372036854775807",
+        "-1",
+        "18446744073709551615",
+        '"a\nb"',
+        "",
+        "é" * 5000,
+    ],
 )
 def test_unusual_values_in_extra_columns(fmt, value, folder, tmp_path):
     table = folder.parent / "list.csv"
     table.write_text(f"path,label,value\nclass/intact.jpg,3,{value}\n")
     result = run("convert", "--src", table, "--out", tmp_path / "out", "--fmt", fmt, "--workers", 1)
-    assert result.exit_code == 0 or (result.exit_code == 2 and "'value'" in result.stderr), result.stderr
+    assert result.exit_code == 0 or (result.exit_code == 2 and "'value'" in result.stderr), (
+        result.stderr
+    )
     if result.exit_code == 0:
-        assert [str(problem) for problem in verify_dataset(str(tmp_path / "out"), workers=1).problems] == []
+        assert [
+            str(problem) for problem in verify_dataset(str(tmp_path / "out"), workers=1).problems
+        ] == []
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

@@ -69,7 +69,9 @@ def png_without_palette() -> bytes:
     return image[:33] + image[image.index(b"IDAT") - 4 :]
 
 
-@pytest.mark.parametrize("change", [{"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}], ids=["resize", "raw"])
+@pytest.mark.parametrize(
+    "change", [{"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}], ids=["resize", "raw"]
+)
 @pytest.mark.parametrize("validation", ["none", "header", "decode"])
 @pytest.mark.parametrize("make", [zero_webp, png_without_palette])
 def test_images_without_pixels_or_palette_are_corrupt(make, validation, change):
@@ -86,7 +88,9 @@ def test_an_exception_rejects_the_image_and_asks_for_a_report(change, tmp_path, 
         (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
     monkeypatch.setattr("dataprep.images.validate.parse_header", lambda _: 1 // 0)
     options = Options(**change)
-    result = convert_dataset(read_source(str(tmp_path / "images")), str(tmp_path / "out"), options, workers=1)
+    result = convert_dataset(
+        read_source(str(tmp_path / "images")), str(tmp_path / "out"), options, workers=1
+    )
     assert (result.rejected, len(result.failed)) == (3, 3)
     assert result.failed[0]["detail"].startswith(
         "ZeroDivisionError: integer division or modulo by zero (test_validate.py:"
@@ -98,7 +102,15 @@ def test_the_command_prints_one_line_to_report(tmp_path, monkeypatch):
     for number in range(3):
         (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
     monkeypatch.setattr("dataprep.images.validate.parse_header", lambda _: 1 // 0)
-    arguments = ["convert", "--src", str(tmp_path / "images"), "--out", str(tmp_path / "out"), "--workers", "1"]
+    arguments = [
+        "convert",
+        "--src",
+        str(tmp_path / "images"),
+        "--out",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+    ]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1
     (line,) = (line for line in result.stderr.splitlines() if "dataprep failed on 3 images" in line)
@@ -114,12 +126,16 @@ def test_a_later_run_tries_a_failed_image_again(tmp_path, monkeypatch):
 
     def convert() -> ConvertResult:
         source = read_source(str(tmp_path / "images"))
-        return convert_dataset(source, str(tmp_path / "out"), Options(shuffle=False, shard_samples=2), workers=1)
+        return convert_dataset(
+            source, str(tmp_path / "out"), Options(shuffle=False, shard_samples=2), workers=1
+        )
 
     first = (tmp_path / "images" / "class" / "0.jpg").read_bytes()
     parse = validate._parse_header
     with monkeypatch.context() as patch:
-        patch.setattr(validate, "_parse_header", lambda data: 1 // 0 if data == first else parse(data))
+        patch.setattr(
+            validate, "_parse_header", lambda data: 1 // 0 if data == first else parse(data)
+        )
         assert len(convert().failed) == 1
     result = convert()
     assert (result.resumed, result.rejected, result.failed) == (1, 0, ())
@@ -132,7 +148,9 @@ def test_index_and_verify_print_the_same_line(validation, tmp_path, monkeypatch,
     for number in range(3):
         (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
     out = tmp_path / "out"
-    convert_dataset(read_source(str(tmp_path / "images")), str(out), Options(fmt="webdataset"), workers=1)
+    convert_dataset(
+        read_source(str(tmp_path / "images")), str(out), Options(fmt="webdataset"), workers=1
+    )
     parse, seen = validate._parse_header, []
 
     def fail_once(data: bytes) -> ImageInfo:
@@ -143,7 +161,9 @@ def test_index_and_verify_print_the_same_line(validation, tmp_path, monkeypatch,
     problem, _ = invoke("verify", out, "--workers", 1, status=1).stdout.splitlines()
     assert "record 0" in problem
     assert "(failed): ZeroDivisionError" in problem
-    assert problem.endswith("Hint: this is a bug in dataprep; please report it with this line and the image.")
+    assert problem.endswith(
+        "Hint: this is a bug in dataprep; please report it with this line and the image."
+    )
     tar = tmp_path / "train-00000.tar"
     (out / tar.name).rename(tar)
     invoke("index", tar, "--workers", 1, "--validate", validation)
@@ -151,7 +171,9 @@ def test_index_and_verify_print_the_same_line(validation, tmp_path, monkeypatch,
     result = invoke("index", tar, "--workers", 1, "--validate", validation, "--overwrite", status=1)
     (line,) = (line for line in result.stderr.splitlines() if "dataprep failed on 1 image," in line)
     assert line.startswith("dataprep: train-00000.tar#0: ")
-    assert line.endswith("Hint: this is a bug in dataprep; please report it with this line and the image.")
+    assert line.endswith(
+        "Hint: this is a bug in dataprep; please report it with this line and the image."
+    )
 
 
 def test_large_texts_and_profiles_of_a_png_are_ignored():
@@ -159,7 +181,9 @@ def test_large_texts_and_profiles_of_a_png_are_ignored():
     for name in (b"zTXt", b"iCCP"):
         changed = image[:33] + png_chunk(name, b"name\0\0" + text) + image[33:]
         assert inspect(changed, "decode") == inspect(image, "decode")
-        assert prepare(changed, Options(raw=Raw(9))).data == prepare(image, Options(raw=Raw(9))).data
+        assert (
+            prepare(changed, Options(raw=Raw(9))).data == prepare(image, Options(raw=Raw(9))).data
+        )
 
 
 def test_a_chunk_whose_type_has_the_reserved_bit_is_corrupt():
@@ -185,13 +209,17 @@ def test_orientation_as_pillow_reads_it(kind, name):
 
 
 def test_decoding_imports_no_other_formats_of_pillow(warm, tmp_path):
-    """Pillow knows 70 formats. All would be imported in each worker, and untrusted data could reach them."""
+    """Pillow knows 70 formats.
+
+    All would be imported in each worker, and untrusted data could reach them.
+    """
     for kind in ("JPEG", "PNG", "WEBP", "BMP", "TIFF"):
         (tmp_path / kind).write_bytes(encode(photo(1), kind))
     program = (
-        "import pathlib, sys; from dataprep.images.validate import inspect, open_with_pillow\n"
-        "for path in pathlib.Path().iterdir(): open_with_pillow(path.read_bytes(), inspect(path.read_bytes()))\n"
-        "print([name for name in ('Tiff', 'Fli', 'Psd') if f'PIL.{name}ImagePlugin' in sys.modules])\n"
+        "import pathlib, sys; from dataprep.images.validate import inspect, open_with_pillow\nfor"
+        " path in pathlib.Path().iterdir(): open_with_pillow(path.read_bytes(),"
+        " inspect(path.read_bytes()))\nprint([name for name in ('Tiff', 'Fli', 'Psd') if"
+        " f'PIL.{name}ImagePlugin' in sys.modules])\n"
     )
     done = warm.run("-c", program, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("['Tiff']\n", "")

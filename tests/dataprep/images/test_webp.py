@@ -24,7 +24,9 @@ def header(flags: int) -> Chunk:
 
 
 def webp(*chunks: Chunk) -> bytes:
-    body = b"".join(name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for name, data in chunks)
+    body = b"".join(
+        name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for name, data in chunks
+    )
     return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body
 
 
@@ -58,5 +60,7 @@ def test_validation_agrees_with_dali(name, refused):
 
 
 def test_the_reason_says_what_to_do():
-    with pytest.raises(Rejected, match=r"unsupported: a WebP whose EXIF block .* remove its metadata first"):
+    with pytest.raises(
+        Rejected, match=r"unsupported: a WebP whose EXIF block .* remove its metadata first"
+    ):
         inspect(FILES["EXIF after an odd profile"])

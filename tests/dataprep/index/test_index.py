@@ -35,7 +35,9 @@ from manifests.tables import read_table
 
 def stem(shard):
     return (
-        shard if shard.suffix not in (".tar", ".tfrecord", ".tfrecords", ".tfrec", ".record") else shard.with_suffix("")
+        shard
+        if shard.suffix not in (".tar", ".tfrecord", ".tfrecords", ".tfrec", ".record")
+        else shard.with_suffix("")
     )
 
 
@@ -67,7 +69,9 @@ def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **o
             (i, n + offset) for i, n in samples
         ]
         if official:
-            assert sidecar(shard, ".idx").read_bytes() == oracles.official_index(shard, tmp_path / "official.idx")
+            assert sidecar(shard, ".idx").read_bytes() == oracles.official_index(
+                shard, tmp_path / "official.idx"
+            )
         assert len({row["key"] for row in rows}) == len(rows)
     shards = [shard for split in result.manifest.splits for shard in split.shards]
     assert sorted(shard.name for shard in shards) == sorted(expected)
@@ -98,7 +102,9 @@ def folder(tmp_path):
 NAMES = {"image/class/text": [b"cat", b"dog", b"\xe6\x97\xa5"]}
 
 
-def example(image, label, *, order=1, image_name="image/encoded", label_name="image/class/label", **more):
+def example(
+    image, label, *, order=1, image_name="image/encoded", label_name="image/class/label", **more
+):
     features = {
         image_name: image,
         "image/colorspace": b"RGB",
@@ -114,7 +120,9 @@ def example(image, label, *, order=1, image_name="image/encoded", label_name="im
 @pytest.mark.parametrize("order", [1, -1], ids=["image first", "image last"])
 def test_tfrecord_features_in_any_order(folder, tmp_path, jpegs, order):
     samples = labeled(jpegs)
-    oracles.write_tfrecord(folder / "train.tfrecord", [example(*sample, order=order) for sample in samples])
+    oracles.write_tfrecord(
+        folder / "train.tfrecord", [example(*sample, order=order) for sample in samples]
+    )
     result = check(folder, {"train.tfrecord": samples}, tmp_path)
     assert result.manifest.components.image == ("image/encoded",)
     assert result.manifest.classes == ("0", "1", "2")
@@ -126,9 +134,11 @@ def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, j
     parts = [labeled(jpegs[:4], 1), labeled(jpegs[4:], 1), labeled(jpegs[:2], 1)]
 
     def feature(kind, value):
-        values = {"bytes": tf.train.BytesList, "int64": tf.train.Int64List, "float": tf.train.FloatList}[kind](
-            value=value
-        )
+        values = {
+            "bytes": tf.train.BytesList,
+            "int64": tf.train.Int64List,
+            "float": tf.train.FloatList,
+        }[kind](value=value)
         return tf.train.Feature(**{f"{kind}_list": values})
 
     for name, part in zip(names, parts, strict=True):
@@ -143,17 +153,25 @@ def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, j
                 example = tf.train.Example(features=tf.train.Features(feature=features))
                 writer.write(example.SerializeToString())
     result = check(folder, dict(zip(names, parts, strict=True)), tmp_path, offset=-1)
-    assert [(split.name, split.samples) for split in result.manifest.splits] == [("train", len(jpegs)), ("val", 2)]
+    assert [(split.name, split.samples) for split in result.manifest.splits] == [
+        ("train", len(jpegs)),
+        ("val", 2),
+    ]
     assert result.manifest.classes == ("cat", "dog", "eel")
     assert result.manifest.components.label_offset == -1
 
 
 def test_tfrecord_with_other_feature_names(folder, tmp_path, jpegs):
     samples = labeled(jpegs)
-    records = [example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9}) for s in samples]
+    records = [
+        example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9})
+        for s in samples
+    ]
     oracles.write_tfrecord(folder / "a.tfrec", records)
     for name in ("missing", "what"):
-        with pytest.raises(CallError, match=rf"--image {name}: .*no image of that name.*features are:.*picture"):
+        with pytest.raises(
+            CallError, match=rf"--image {name}: .*no image of that name.*features are:.*picture"
+        ):
             index_shards([str(folder)], IndexOptions(image=name, label="what"), workers=1)
     check(folder, {"a.tfrec": samples}, tmp_path, label="what")
     check(folder, {"a.tfrec": samples}, tmp_path, label="what", image="picture")
@@ -163,7 +181,9 @@ def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
     samples = labeled(jpegs)
     records = [example(*s, image_name="left", right=jpegs[0]) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrecord", records)
-    with pytest.raises(ShardError, match=r"more than one feature contains an image.*left.*right.*--image"):
+    with pytest.raises(
+        ShardError, match=r"more than one feature contains an image.*left.*right.*--image"
+    ):
         index_shards([str(folder)], workers=1)
     check(folder, {"a.tfrecord": samples}, tmp_path, image="left")
 
@@ -183,7 +203,10 @@ def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
 def test_tfrecord_with_an_invalid_record(folder, monkeypatch, jpegs, more, message):
     # Without a limit, a large label would make millions of class names.
     monkeypatch.setattr(index_module, "_commit", lambda *_: pytest.fail("was accepted"))
-    records = [example(jpegs[0], 0), oracles.make_example({"image/encoded": jpegs[1], "image/class/label": 1, **more})]
+    records = [
+        example(jpegs[0], 0),
+        oracles.make_example({"image/encoded": jpegs[1], "image/class/label": 1, **more}),
+    ]
     oracles.write_tfrecord(folder / "a.tfrecord", records)
     (error,) = index_shards([str(folder)], workers=1).errors
     assert message in str(error)
@@ -208,14 +231,27 @@ def test_shards_of_webdataset_shard_writer(folder, tmp_path, jpegs, photographs)
     with webdataset.ShardWriter(str(folder / "train-%04d.tar"), maxcount=6, verbose=0) as writer:
         for number, (extension, image) in enumerate(photographs):
             writer.write(
-                {"__key__": f"sub/dir/{number:06d}", extension: image, "cls": number % 3, "json": {"n": number}}
+                {
+                    "__key__": f"sub/dir/{number:06d}",
+                    extension: image,
+                    "cls": number % 3,
+                    "json": {"n": number},
+                }
             )
     samples = labeled([image for _, image in photographs])
     expected = {f"train-{n:04d}.tar": samples[6 * n :][:6] for n in range(3)}
     result = check(folder, expected, tmp_path)
     assert result.manifest.components.image == ("jpg", "png", "webp")
-    rows = [row for name in expected for row in read_table(sidecar(folder / name, ".parquet")).to_pylist()]
-    keys = [sample["__key__"] for name in expected for sample in oracles.read_with_webdataset(folder / name)]
+    rows = [
+        row
+        for name in expected
+        for row in read_table(sidecar(folder / name, ".parquet")).to_pylist()
+    ]
+    keys = [
+        sample["__key__"]
+        for name in expected
+        for sample in oracles.read_with_webdataset(folder / name)
+    ]
     assert [row["key"] for row in rows] == keys
 
 
@@ -250,7 +286,8 @@ def test_all_tar_formats(folder, tmp_path, jpegs, kind):
     tar_format, names = TAR_KINDS[kind]
     samples = labeled(jpegs)
     write_tar(folder / "a.tar", members(samples, names), tar_format)
-    # For a GNU long name, the official tool mistakes the block with the name for the data of the file.
+    # For a GNU long name, the official tool mistakes the block with the name for the data of the
+    # file.
     check(folder, {"a.tar": samples}, tmp_path, official="GNU, long" not in kind)
 
 
@@ -280,7 +317,9 @@ def test_archives_of_tar_with_folders_and_links(folder, tmp_path, jpegs, tar_for
 
 
 def test_a_latin_1_file_name_is_refused(folder, jpegs):
-    with tarfile.open(folder / "a.tar", "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as archive:
+    with tarfile.open(
+        folder / "a.tar", "w", format=tarfile.USTAR_FORMAT, encoding="latin-1"
+    ) as archive:
         for name, data in members(labeled(jpegs[:1]), "café"):
             member = tarfile.TarInfo(name)
             member.size = len(data)
@@ -308,7 +347,11 @@ def test_extensions_with_several_parts(folder, tmp_path, jpegs, photographs):
     files = [
         file
         for n, (image, label) in enumerate(samples)
-        for file in ((f"{n}.img.jpg", image), (f"{n}.seg.png", png), (f"{n}.target.cls", b"%d\n" % label))
+        for file in (
+            (f"{n}.img.jpg", image),
+            (f"{n}.seg.png", png),
+            (f"{n}.target.cls", b"%d\n" % label),
+        )
     ]
     write_tar(folder / "a.tar", files)
     with pytest.raises(ShardError, match=r"more than one image: img\.jpg, seg\.png.*--image"):
@@ -316,7 +359,9 @@ def test_extensions_with_several_parts(folder, tmp_path, jpegs, photographs):
     with pytest.raises(CallError, match=r"no label.*--label"):
         index_shards([str(folder)], IndexOptions(image="img.jpg"), workers=1)
     with pytest.raises(CallError, match=r"--image missing,png: .*files are: img\.jpg, seg\.png"):
-        index_shards([str(folder)], IndexOptions(image="missing,png", label="target.cls"), workers=1)
+        index_shards(
+            [str(folder)], IndexOptions(image="missing,png", label="target.cls"), workers=1
+        )
     result = check(folder, {"a.tar": samples}, tmp_path, image="img.jpg", label="target.cls")
     assert result.manifest.components.image == ("img.jpg",)
 
@@ -332,19 +377,27 @@ def test_img2dataset(folder, tmp_path, jpegs):
             "key": f"{n:09d}",
             "error_message": None,
         }
-        files += [(f"{n:09d}.jpg", image), (f"{n:09d}.json", json.dumps(text).encode()), (f"{n:09d}.txt", b"a caption")]
+        files += [
+            (f"{n:09d}.jpg", image),
+            (f"{n:09d}.json", json.dumps(text).encode()),
+            (f"{n:09d}.txt", b"a caption"),
+        ]
     write_tar(folder / "00000.tar", files)
     (folder / "00000_stats.json").write_text("{}")
     (folder / "00000.parquet.txt").write_text("")
     with pytest.raises(CallError, match=r"has no label in its first record\. Hint: .*--label-key"):
         index_shards([str(folder)], workers=1)
-    with pytest.raises(CallError, match=r"--label-key missing: .*its integer members are: label, other"):
+    with pytest.raises(
+        CallError, match=r"--label-key missing: .*its integer members are: label, other"
+    ):
         index_shards([str(folder)], IndexOptions(label_key="missing"), workers=1)
     result = check(folder, {"00000.tar": samples}, tmp_path, label_key="label", dali=False)
     assert result.manifest.components.label is None
     assert read_table(folder / "00000.parquet")["source"][0].as_py() == "http://x/0.jpg"
     index_folder(folder, label_key="other", label_offset=-5)
-    assert read_table(folder / "00000.parquet")["label"].to_pylist() == [label for _, label in samples]
+    assert read_table(folder / "00000.parquet")["label"].to_pylist() == [
+        label for _, label in samples
+    ]
 
 
 @pytest.mark.parametrize(
@@ -354,7 +407,11 @@ def test_img2dataset(folder, tmp_path, jpegs):
 )
 def test_an_unused_json_may_contain_anything(folder, tmp_path, jpegs, text):
     samples = labeled(jpegs[:2])
-    files = [(name, data) for n, s in enumerate(samples) for name, data in [*members([s], str(n)), (f"{n}.json", text)]]
+    files = [
+        (name, data)
+        for n, s in enumerate(samples)
+        for name, data in [*members([s], str(n)), (f"{n}.json", text)]
+    ]
     write_tar(folder / "a.tar", files)
     check(folder, {"a.tar": samples}, tmp_path)
     (error,) = index_shards([str(folder)], IndexOptions(label_key="label"), workers=1).errors
@@ -366,7 +423,9 @@ def test_an_unused_json_may_contain_anything(folder, tmp_path, jpegs, text):
 def test_a_missing_label_component_is_wrong_usage(folder, jpegs, invoke, kind, label):
     samples = labeled(jpegs)
     if kind == "tfrecord":
-        oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample, txt=b"a caption") for sample in samples])
+        oracles.write_tfrecord(
+            folder / "a.tfrecord", [example(*sample, txt=b"a caption") for sample in samples]
+        )
     else:
         write_tar(folder / "a.tar", [*members(samples[:1]), ("0000.txt", b"a caption")])
     before = sorted(os.listdir(folder))
@@ -381,7 +440,10 @@ def test_a_missing_json_member_or_image_is_wrong_usage(folder, jpegs, invoke):
     files = [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("0.json", b'{"other": 3}')]
     write_tar(folder / "a.tar", files)
     stderr = invoke("index", folder, "--label-key", "missing", status=2).stderr
-    assert f"--label-key missing: {folder}/a.tar: the .json has no integer member 'missing' of up to 64 bits" in stderr
+    assert (
+        f"--label-key missing: {folder}/a.tar: the .json has no integer member 'missing' of up to"
+        " 64 bits" in stderr
+    )
     stderr = invoke("index", folder, "--image", "missing", status=2).stderr
     assert f"--image missing: {folder}/a.tar has no such file in its first sample" in stderr
     assert os.listdir(folder) == ["a.tar"]
@@ -399,7 +461,10 @@ def test_a_damaged_shard_is_not_wrong_usage(folder, invoke):
     ))],
 )  # fmt: skip
 def test_labels_are_decimal_ascii(folder, jpegs, text, label):
-    write_tar(folder / "a.tar", [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("1.jpg", jpegs[1]), ("1.cls", text)])
+    write_tar(
+        folder / "a.tar",
+        [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("1.jpg", jpegs[1]), ("1.cls", text)],
+    )
     result = index_shards([str(folder)], workers=1)
     if label is None:
         (error,) = result.errors
@@ -418,7 +483,9 @@ def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch)
     inside, image_open, delays = threading.Barrier(2), Image.open, [0.0, 0.2]
 
     def slowly(*arguments, **options):
-        with contextlib.suppress(threading.BrokenBarrierError):  # either both threads are inside at once, or none
+        with contextlib.suppress(
+            threading.BrokenBarrierError
+        ):  # either both threads are inside at once, or none
             inside.wait(0.3)
         time.sleep(delays.pop())  # the first in is the last out, or the other way round
         return image_open(*arguments, **options)
@@ -465,7 +532,9 @@ def big_shard(folder, kind, image):
         write_tar(folder / "a.tar", members([(image, n) for n in range(COUNT)]))
     else:
         order = {"image first": 1, "image last": -1}[kind]
-        oracles.write_tfrecord(folder / "a.tfrecord", [example(image, n, order=order) for n in range(COUNT)])
+        oracles.write_tfrecord(
+            folder / "a.tfrecord", [example(image, n, order=order) for n in range(COUNT)]
+        )
     return image
 
 
@@ -512,12 +581,16 @@ def test_broken_images_are_rejected_with_a_reason(folder, tmp_path, jpegs, invok
     bad = [(damaged, 0), (jpegs[3][:-200], 1), (b"<html>not found</html>", 1)]
     write_tar(folder / "a.tar", members([good[0], *bad, good[1]]))
     for validate, rejected in (("none", [3]), ("header", [2, 3]), ("decode", [1, 2, 3])):
-        result = invoke("index", folder, "--validate", validate, "--workers", 1, "--overwrite", status=1)
+        result = invoke(
+            "index", folder, "--validate", validate, "--workers", 1, "--overwrite", status=1
+        )
         assert f"left out of the index: {len(rejected)} record" in result.stdout
         rows = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
         assert [row["source"] for row in rows] == [f"a.tar#{n}" for n in rejected]
         kept = [sample for n, sample in enumerate([good[0], *bad, good[1]]) if n not in rejected]
-        assert oracles.read_with_dali([folder / "a.tar"], [folder / "a.idx"], ["jpg"], "cls") == kept
+        assert (
+            oracles.read_with_dali([folder / "a.tar"], [folder / "a.idx"], ["jpg"], "cls") == kept
+        )
         assert verify_dataset(str(folder), workers=1).problems == ()
     write_tar(folder / "a.tar", members(good))
     index_folder(folder, overwrite=True)
@@ -543,14 +616,19 @@ def test_splits_and_classes(folder, tmp_path, jpegs):
     assert manifest.classes == ("a", "b", "c", "d")
     result = index_shards([str(folder)], IndexOptions(classes=("a", "b")), workers=1)
     assert {error.record for error in result.errors} == {2}
-    assert all("range 0 to 1" in str(error) and "--classes" in str(error) for error in result.errors)
+    assert all(
+        "range 0 to 1" in str(error) and "--classes" in str(error) for error in result.errors
+    )
 
 
 def test_only_the_given_shards_are_indexed(folder, jpegs):
     for number in range(3):
         write_tar(folder / f"{number}.tar", members(labeled(jpegs)))
     result = index_shards([str(folder / "2.tar"), str(folder / "0.tar")], workers=1)
-    assert [shard.name for split in result.manifest.splits for shard in split.shards] == ["2.tar", "0.tar"]
+    assert [shard.name for split in result.manifest.splits for shard in split.shards] == [
+        "2.tar",
+        "0.tar",
+    ]
     assert not (folder / "1.idx").exists()
 
 
@@ -564,7 +642,14 @@ def test_only_the_given_shards_are_indexed(folder, jpegs):
 )
 def test_braces_in_a_path_are_expanded_as_in_a_shell(folder, jpegs, pattern, names):
     """A path that exists is used as it is, even if it contains braces."""
-    for name in ("train-000.tar", "train-001.tar", "train-002.tar", "val-0.tar", "odd{0..1}.tar", "odd0.tar"):
+    for name in (
+        "train-000.tar",
+        "train-001.tar",
+        "train-002.tar",
+        "val-0.tar",
+        "odd{0..1}.tar",
+        "odd0.tar",
+    ):
         write_tar(folder / name, members(labeled(jpegs)))
     result = index_shards([str(folder / pattern)], workers=1)
     assert [shard.name for split in result.manifest.splits for shard in split.shards] == names
@@ -616,11 +701,23 @@ def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, mon
 def test_index_imports_only_what_it_needs(folder, jpegs):
     """Imports are most of the time that a small folder takes."""
     write_tar(folder / "a.tar", members(labeled(jpegs)))
-    code = "import sys; from dataprep.cli import main; main(sys.argv[1:], standalone_mode=False); print(*sys.modules)"
+    code = (
+        "import sys; from dataprep.cli import main; main(sys.argv[1:], standalone_mode=False);"
+        " print(*sys.modules)"
+    )
     arguments = [sys.executable, "-c", code, "index", str(folder)]
-    modules = set(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split())
+    modules = set(
+        subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split()
+    )
     assert "dataprep.index.dataset" in modules
-    unwanted = {"dataprep.sources", "dataprep.convert.dataset", "pyarrow.compute", "PIL", "torch", "webdataset"}
+    unwanted = {
+        "dataprep.sources",
+        "dataprep.convert.dataset",
+        "pyarrow.compute",
+        "PIL",
+        "torch",
+        "webdataset",
+    }
     assert not modules & unwanted
 
 
@@ -630,7 +727,9 @@ def test_a_different_index_is_replaced_only_with_overwrite(folder, jpegs):
     right = (folder / "a.idx").read_bytes()
     index_folder(folder)  # an equal index is not replaced
     (folder / "a.idx").write_bytes(b"v1.1 0\n")
-    with pytest.raises(CallError, match=r"a\.idx exists and differs from the new index.*--overwrite"):
+    with pytest.raises(
+        CallError, match=r"a\.idx exists and differs from the new index.*--overwrite"
+    ):
         index_shards([str(folder)], workers=1)
     assert (folder / "a.idx").read_bytes() == b"v1.1 0\n"
     index_folder(folder, overwrite=True)
@@ -661,7 +760,9 @@ def test_more_workers_give_the_same_files(folder, tmp_path, jpegs):
     shutil.copytree(folder, other)
     index_folder(folder)
     index_shards([str(other)], workers=2)
-    assert {p.name: p.read_bytes() for p in folder.iterdir()} == {p.name: p.read_bytes() for p in other.iterdir()}
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == {
+        p.name: p.read_bytes() for p in other.iterdir()
+    }
 
 
 @pytest.mark.parametrize("hidden", [".snapshot", "images/.git"])
@@ -673,11 +774,12 @@ def test_shards_in_hidden_folders_are_no_part_of_the_dataset(folder, jpegs, hidd
     assert split.samples == len(jpegs)
 
 
-# --- wrong usage and damage ---------------------------------------------------------------------------
+# --- wrong usage and damage -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("mark", "what"), [("manifest.incomplete.json", "a conversion"), ("manifest.append.json", "an append")]
+    ("mark", "what"),
+    [("manifest.incomplete.json", "a conversion"), ("manifest.append.json", "an append")],
 )
 def test_a_folder_in_which_another_command_has_not_ended(folder, jpegs, mark, what):
     write_tar(folder / "a.tar", members(labeled(jpegs)))
@@ -700,7 +802,11 @@ def test_a_split_that_cannot_name_a_file(folder, jpegs, split):
     [
         ({}, {}, "contains no .tar"),
         ({"a.txt": b""}, {}, "contains no .tar"),
-        ({"a.tar": b"", "b.tfrecord": b""}, {}, r"contains shards of several record formats: a\.tar, b\.tfrecord"),
+        (
+            {"a.tar": b"", "b.tfrecord": b""},
+            {},
+            r"contains shards of several record formats: a\.tar, b\.tfrecord",
+        ),
         ({"a.tfrecord": b"", "a.tfrecords": b""}, {}, "would have the same index file"),
         ({"a.tar.gz": gzip.compress(b"x", mtime=0)}, {}, "unpack"),
     ],
@@ -724,7 +830,9 @@ def test_a_json_member_missing_in_some_records(folder, jpegs, text):
     """The options are right and the data is wrong: nothing is written, and the error names the shard."""
     good, wrong = b'{"label": 0}', text
     for name, texts in {"a.tar": (good, wrong), "b.tar": (good, good)}.items():
-        files = [(f"{n}.jpg", jpegs[0]) for n in range(2)] + [(f"{n}.json", text) for n, text in enumerate(texts)]
+        files = [(f"{n}.jpg", jpegs[0]) for n in range(2)] + [
+            (f"{n}.json", text) for n, text in enumerate(texts)
+        ]
         write_tar(folder / name, sorted(files))
     (error,) = index_shards([str(folder)], IndexOptions(label_key="label"), workers=1).errors
     assert isinstance(error, ShardError)
@@ -763,7 +871,9 @@ def shard_of(kind, path, samples):
 
 
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
-@pytest.mark.parametrize("where", ["header", "after the header", "image start", "image", "image end", "label", "end"])
+@pytest.mark.parametrize(
+    "where", ["header", "after the header", "image start", "image", "image end", "label", "end"]
+)
 def test_a_truncated_shard(folder, jpegs, kind, where):
     samples = labeled(jpegs[:3])
     for name in ("a", "b"):
@@ -797,7 +907,9 @@ def test_a_truncated_shard(folder, jpegs, kind, where):
     assert error.record == 1
     assert start <= error.byte <= cut
     assert error.hint
-    assert not [name for name in os.listdir(folder) if name.startswith("b.") and not name.endswith(kind)]
+    assert not [
+        name for name in os.listdir(folder) if name.startswith("b.") and not name.endswith(kind)
+    ]
     assert not [name for name in os.listdir(folder) if name.startswith(".partial")]
 
 
@@ -816,7 +928,10 @@ def test_a_failed_run_keeps_the_files_of_an_earlier_one(folder, jpegs, kind, inv
 
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
 def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
-    """In headers always; in the payload of a TFRecord only if it is read; tar has no checksum of the data."""
+    """In headers always; in the payload of a TFRecord only if it is read.
+
+    Tar has no checksum of the data.
+    """
     shard_of(kind, folder / f"a.{kind}", labeled(jpegs[:3]))
     index_folder(folder)
     row = read_table(folder / "a.parquet").to_pylist()[2]
@@ -826,8 +941,12 @@ def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
     if kind == "tfrecord":
         places.append((row["offset"] + 40, "header"))
     for at, validate in places:
-        (folder / f"a.{kind}").write_bytes(intact[:at] + bytes([intact[at] ^ 0x10]) + intact[at + 1 :])
-        result = index_shards([str(folder)], IndexOptions(validate=validate, overwrite=True), workers=1)
+        (folder / f"a.{kind}").write_bytes(
+            intact[:at] + bytes([intact[at] ^ 0x10]) + intact[at + 1 :]
+        )
+        result = index_shards(
+            [str(folder)], IndexOptions(validate=validate, overwrite=True), workers=1
+        )
         (error,) = result.errors
         assert "checksum" in str(error) or "CRC" in str(error)
         assert error.record == 2

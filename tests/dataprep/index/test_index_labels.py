@@ -27,7 +27,10 @@ def shards(tmp_path, jpegs):
         images = [jpegs[number % len(jpegs)] for number in range(N)]
         if fmt == "tfrecord":
             records = [
-                {"image/encoded": image, **({} if caption is None else {"image/caption": caption.encode()})}
+                {
+                    "image/encoded": image,
+                    **({} if caption is None else {"image/caption": caption.encode()}),
+                }
                 for image, caption in zip(images, captions, strict=True)
             ]
             oracles.write_tfrecord(folder / "00000.tfrecord", map(oracles.make_example, records))
@@ -35,7 +38,11 @@ def shards(tmp_path, jpegs):
         with tarfile.open(folder / "00000.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
             for number, (image, caption) in enumerate(zip(images, captions, strict=True)):
                 text = json.dumps({"caption": caption, "url": f"http://x/{number}.jpg"}).encode()
-                files = {"jpg": image, "json": text, **({} if caption is None else {"txt": caption.encode()})}
+                files = {
+                    "jpg": image,
+                    "json": text,
+                    **({} if caption is None else {"txt": caption.encode()}),
+                }
                 for extension, data in files.items():
                     member = tarfile.TarInfo(f"{number:09d}.{extension}")
                     member.size = len(data)
@@ -46,14 +53,20 @@ def shards(tmp_path, jpegs):
 
 
 @FORMATS
-@pytest.mark.parametrize("options", [["--unlabelled"], ["--label-type", "none"], ["--label-type", "caption"]])
+@pytest.mark.parametrize(
+    "options", [["--unlabelled"], ["--label-type", "none"], ["--label-type", "caption"]]
+)
 def test_records_without_classes_are_indexed(shards, fmt, options, invoke, tmp_path):
     folder = shards(fmt)
     assert "add --unlabelled, or --label-type caption" in invoke("index", folder, status=2).stderr
     invoke("index", folder, *options, "--validate", "header")
     manifest = read_manifest(folder)
     label_type = "caption" if "caption" in options else "none"
-    assert (manifest.label_type, manifest.classes, manifest.components.label) == (label_type, (), None)
+    assert (manifest.label_type, manifest.classes, manifest.components.label) == (
+        label_type,
+        (),
+        None,
+    )
     table = pq.read_table(folder / "00000.parquet")
     assert "label" not in table.column_names
     if label_type == "caption":

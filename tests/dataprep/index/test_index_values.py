@@ -44,7 +44,9 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("member", ["class", "source", "url"])
 def test_texts_that_cannot_be_stored_are_left_out(member, text, jpegs, tmp_path):
-    write_tar(tmp_path, jpegs[0], {"0.cls": b"1", "0.json": f'{{"{member}": {TEXTS[text]}}}'.encode()})
+    write_tar(
+        tmp_path, jpegs[0], {"0.cls": b"1", "0.json": f'{{"{member}": {TEXTS[text]}}}'.encode()}
+    )
     manifest = index(tmp_path).manifest
     assert manifest.classes == ("0", "1")
     assert read_table(tmp_path / "a.parquet")["source"].to_pylist() == ["0.jpg"]
@@ -76,7 +78,8 @@ def test_labels_that_are_not_integers(value, message, jpegs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [b"\xff\xfe", b"[" * 100_000, b'{"label":' + b"9" * 5000 + b"}", b'{"label": 1', b"[]", b"\0"]
+    "text",
+    [b"\xff\xfe", b"[" * 100_000, b'{"label":' + b"9" * 5000 + b"}", b'{"label": 1', b"[]", b"\0"],
 )
 def test_a_json_that_cannot_be_parsed(text, jpegs, tmp_path):
     write_tar(tmp_path, jpegs[0], {"0.json": text})
@@ -109,7 +112,10 @@ def test_a_long_label_file_is_not_read(jpegs, tmp_path):
 def test_a_large_label_needs_max_classes(jpegs, tmp_path, dataprep):
     write_tar(tmp_path, jpegs[0], {"0.cls": str(DEFAULT_MAX_CLASSES).encode()})
     (error,) = index(tmp_path).errors
-    assert error.message == f"label {DEFAULT_MAX_CLASSES} is out of the range 0 to {DEFAULT_MAX_CLASSES - 1}"
+    assert (
+        error.message
+        == f"label {DEFAULT_MAX_CLASSES} is out of the range 0 to {DEFAULT_MAX_CLASSES - 1}"
+    )
     assert "set --max-classes to a number up to 10,000,001" in error.hint
     write_tar(tmp_path, jpegs[0], {"0.cls": b"7"})
     assert index(tmp_path, max_classes=8).manifest.classes[-1] == "7"
@@ -117,7 +123,12 @@ def test_a_large_label_needs_max_classes(jpegs, tmp_path, dataprep):
     result = dataprep("index", tmp_path, "--max-classes", 7)
     assert result.returncode == 1
     assert "--max-classes" in result.stderr
-    assert index(tmp_path, max_classes=1, classes=tuple("abcdefgh"), overwrite=True).manifest.classes[-1] == "h"
+    assert (
+        index(tmp_path, max_classes=1, classes=tuple("abcdefgh"), overwrite=True).manifest.classes[
+            -1
+        ]
+        == "h"
+    )
 
 
 @pytest.mark.parametrize("offset", [2**63, -(2**63), MAX_LABEL_OFFSET + 1])
@@ -146,7 +157,12 @@ def test_a_shard_error_keeps_messages_short(jpegs, tmp_path):
     data = (tmp_path / "a.tar").read_bytes()
     with pytest.raises(ShardError) as caught:
         list(
-            webdataset.scan(lambda at, _: (data, at), len(data), "a.tar", webdataset.ScanOptions(webdataset.COMPONENTS))
+            webdataset.scan(
+                lambda at, _: (data, at),
+                len(data),
+                "a.tar",
+                webdataset.ScanOptions(webdataset.COMPONENTS),
+            )
         )
     assert len(str(caught.value)) < 2000
 

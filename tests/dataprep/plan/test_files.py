@@ -23,7 +23,9 @@ class Killed(BaseException):
 def out(request, tmp_path, monkeypatch) -> str:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    return f"memory://bucket/{tmp_path.name}/set" if request.param == "URL" else str(tmp_path / "set")
+    return (
+        f"memory://bucket/{tmp_path.name}/set" if request.param == "URL" else str(tmp_path / "set")
+    )
 
 
 @pytest.fixture
@@ -44,7 +46,9 @@ def kill_before_removal(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_convert_removes_what_a_killed_run_left_of_another_plan(number, out, image_folder, kill_before_removal):
+def test_convert_removes_what_a_killed_run_left_of_another_plan(
+    number, out, image_folder, kill_before_removal
+):
     source = read_source(str(image_folder))
     plan_dataset(source, out, Options(shard_samples=3))
     kill_before_removal(number)

@@ -16,7 +16,11 @@ from manifests.store import read_manifest
 
 
 def stored(folder):
-    return {row["source"]: row for path in folder.glob("*.parquet") for row in pq.read_table(path).to_pylist()}
+    return {
+        row["source"]: row
+        for path in folder.glob("*.parquet")
+        for row in pq.read_table(path).to_pylist()
+    }
 
 
 def test_image_folder(invoke, image_folder, tmp_path):
@@ -54,7 +58,9 @@ def test_prepared_dataset_knows_sizes_in_pixels(invoke, image_folder, tmp_path):
     )
     wide = stored(tmp_path / "wide")
     train = {
-        row["source"] for path in (tmp_path / "all").glob("train*.parquet") for row in pq.read_table(path).to_pylist()
+        row["source"]
+        for path in (tmp_path / "all").glob("train*.parquet")
+        for row in pq.read_table(path).to_pylist()
     }
     assert set(wide) == {name for name in train if rows[name]["width"] > rows[name]["height"]}
     assert all(row["crc32c"] == rows[name]["crc32c"] for name, row in wide.items())
@@ -75,10 +81,14 @@ def test_extra_columns_and_plan(invoke, image_folder, tmp_path):
     invoke("plan", *options, "--out", tmp_path / "b")
     invoke("work", tmp_path / "b", "--task", "0/1")
     invoke("finish", tmp_path / "b")
-    assert (tmp_path / "a/manifest.json").read_bytes() == (tmp_path / "b/manifest.json").read_bytes()
+    assert (tmp_path / "a/manifest.json").read_bytes() == (
+        tmp_path / "b/manifest.json"
+    ).read_bytes()
     (tmp_path / "a/train-00000.tfrecord").unlink()
     invoke("repair", tmp_path / "a", "--src", tmp_path / "table.csv")
-    assert (tmp_path / "a/train-00000.tfrecord").read_bytes() == (tmp_path / "b/train-00000.tfrecord").read_bytes()
+    assert (tmp_path / "a/train-00000.tfrecord").read_bytes() == (
+        tmp_path / "b/train-00000.tfrecord"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +107,15 @@ def test_columns_whose_names_differ_only_in_case(invoke, image_folder, tmp_path,
     for number, path in enumerate(sorted(image_folder.glob("*/*"))[:5]):
         lines.append(f"{path},a,{number + 5},{100 - number},{number}")
     (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
-    options = ("--src", tmp_path / "table.csv", "--where", where, "--out", tmp_path / "out", "--dry-run")
+    options = (
+        "--src",
+        tmp_path / "table.csv",
+        "--where",
+        where,
+        "--out",
+        tmp_path / "out",
+        "--dry-run",
+    )
     if isinstance(matches, str) or not matches:
         assert (matches or "matches none") in invoke("convert", *options, status=2).stderr
     else:
@@ -121,7 +139,10 @@ def test_columns_whose_names_differ_only_in_case(invoke, image_folder, tmp_path,
         ("list_sum(range(1000000000)) > size", "it contains the function range"),
         ("generate_series(1, 1000000000) is not null", "it contains the function generate_series"),
         ("length(repeat(path, 100000000)) > 1", "it contains the function repeat"),
-        ("length(replace(replace(path, '', path), '', path)) > 1", "it contains the function replace"),
+        (
+            "length(replace(replace(path, '', path), '', path)) > 1",
+            "it contains the function replace",
+        ),
         ("length(lpad(path, 1000000000, 'x')) > 1", "it contains the function lpad"),
         ("len(list_transform([1], x -> x)) > 1", "cannot be used"),
         ("read_text('/etc/passwd') = ''", "it contains the function read_text"),
@@ -134,7 +155,9 @@ def test_columns_whose_names_differ_only_in_case(invoke, image_folder, tmp_path,
     ],
 )
 def test_filters_that_are_refused(where, message, invoke, image_folder, tmp_path):
-    result = invoke("convert", "--src", image_folder, "--out", tmp_path / "out", "--where", where, status=2)
+    result = invoke(
+        "convert", "--src", image_folder, "--out", tmp_path / "out", "--where", where, status=2
+    )
     assert message in result.stderr
     assert not (tmp_path / "out").exists()
 
@@ -143,11 +166,20 @@ def test_filters_that_are_refused(where, message, invoke, image_folder, tmp_path
     "where",
     [
         "label like 'c%' or label ~ '^d' or path not ilike '%x%' or path glob '*'",
-        "size / 2 + 1 >= 0 and -size < 1 and size % 7 != 9 and abs(size) ** 2 > 0 and round(size, -1) >= 0",
-        "lower(path) != upper('x') and path || 'x' != '' and starts_with(path, '') and contains(path, '')",
+        (
+            "size / 2 + 1 >= 0 and -size < 1 and size % 7 != 9 and abs(size) ** 2 > 0 and"
+            " round(size, -1) >= 0"
+        ),
+        (
+            "lower(path) != upper('x') and path || 'x' != '' and starts_with(path, '') and"
+            " contains(path, '')"
+        ),
         "length(path) between 1 and 500 and label in ('cat', 'dog') or label is not null",
         "case when size > 0 then true else coalesce(label = 'x', false) end",
-        "try_cast(split_part(path, '.', 1) as integer) is null and if(true, nullif(size, 0) > 0, false)",
+        (
+            "try_cast(split_part(path, '.', 1) as integer) is null and if(true, nullif(size, 0) >"
+            " 0, false)"
+        ),
         "regexp_extract(path, '[0-9]+') != 'x' and split = 'train' and hash(path) % 2 in (0, 1)",
     ],
 )
@@ -173,10 +205,13 @@ def test_every_column_of_samples_is_filtered(image_folder):
 
 
 @pytest.mark.parametrize(
-    "where", ["", "size >", "size > 'x'", "label", "read_csv('x')", "random() < 1", "(select 1) = 1"]
+    "where",
+    ["", "size >", "size > 'x'", "label", "read_csv('x')", "random() < 1", "(select 1) = 1"],
 )
 def test_errors_name_the_option_and_a_filter_that_works(where, invoke, image_folder, tmp_path):
-    output = invoke("convert", "--src", image_folder, "--where", where, "--out", tmp_path / "out", status=2).stderr
+    output = invoke(
+        "convert", "--src", image_folder, "--where", where, "--out", tmp_path / "out", status=2
+    ).stderr
     assert output.splitlines()[-1].startswith("dataprep: --where")
     if "for example" in output:
         example = output.split('for example "')[1].split('"')[0]
@@ -185,15 +220,28 @@ def test_errors_name_the_option_and_a_filter_that_works(where, invoke, image_fol
 
 def test_classes_that_are_left_out_are_counted(invoke, image_folder, tmp_path):
     where = "label = 'cat'"
-    result = invoke("convert", "--src", image_folder, "--where", where, "--out", tmp_path / "out", "--dry-run")
+    result = invoke(
+        "convert", "--src", image_folder, "--where", where, "--out", tmp_path / "out", "--dry-run"
+    )
     assert "note: --where: no image of 2 classes matches" in result.stderr
 
 
 def test_a_column_with_a_reserved_name(invoke, image_folder, tmp_path):
     lines = [f"{path},cat,{number}" for number, path in enumerate(sorted(image_folder.glob("*/*")))]
     (tmp_path / "table.csv").write_text("\n".join(["path,label,height", *lines]) + "\n")
-    call = ("convert", "--src", tmp_path / "table.csv", "--out", tmp_path / "out", "--dry-run", "--where")
+    call = (
+        "convert",
+        "--src",
+        tmp_path / "table.csv",
+        "--out",
+        tmp_path / "out",
+        "--dry-run",
+        "--where",
+    )
     output = invoke(*call, "Height > 9", status=2).stderr
-    assert "--where: the column 'Height' of the source is called 'column:height' in shards and filters. " in output
+    assert (
+        "--where: the column 'Height' of the source is called 'column:height' in shards and"
+        " filters. " in output
+    )
     where = output.split("Hint: write ")[1].split(",")[0] + " > 9"
     assert "--where: 4 of 14 images match" in invoke(*call, where).stderr

@@ -39,7 +39,9 @@ def make_source(sizes, split=None, splits=("train",), **extra):
 
 
 def rows(plan, split=None):
-    return [row for shard in plan.shards if split in (None, shard.split) for row in shard.rows.tolist()]
+    return [
+        row for shard in plan.shards if split in (None, shard.split) for row in shard.rows.tolist()
+    ]
 
 
 sizes = st.lists(st.integers(UNREADABLE, 1000), min_size=1, max_size=60)
@@ -66,7 +68,9 @@ def test_each_row_appears_once_and_shards_stay_within_limits(data, sizes, option
         for index, shard_lengths in enumerate(lengths):
             last, count = index == len(lengths) - 1, len(shard_lengths)
             if options.shard_samples:
-                assert count == options.shard_samples or (last and 0 < count < options.shard_samples)
+                assert count == options.shard_samples or (
+                    last and 0 < count < options.shard_samples
+                )
             else:
                 assert count == 1 or sum(shard_lengths) <= options.shard_bytes
                 # A shard ends only where the next image would exceed the limit.
@@ -78,14 +82,20 @@ def test_same_seed_gives_same_plan(sizes, options):
     source = make_source(sizes)
     plan, again = make_plan(source, options), make_plan(source, options)
     assert plan.fingerprint == again.fingerprint
-    assert [shard.rows.tolist() for shard in plan.shards] == [shard.rows.tolist() for shard in again.shards]
+    assert [shard.rows.tolist() for shard in plan.shards] == [
+        shard.rows.tolist() for shard in again.shards
+    ]
     if not options.shuffle:
         assert rows(plan) == list(range(len(sizes)))
 
 
 def test_each_seed_and_split_has_its_own_order():
     source = make_source([1] * 400, [0] * 200 + [1] * 200, ("train", "val"))
-    orders = [rows(make_plan(source, Options(seed=seed)), split) for seed in range(4) for split in source.splits]
+    orders = [
+        rows(make_plan(source, Options(seed=seed)), split)
+        for seed in range(4)
+        for split in source.splits
+    ]
     relative = {tuple(np.array(order) % 200) for order in orders}
     assert len(relative) == len(orders)
     assert tuple(range(200)) not in relative
@@ -93,7 +103,9 @@ def test_each_seed_and_split_has_its_own_order():
 
 def test_shuffle_is_uniform():
     """Over 800 seeds, sample 0 lands on each of 8 positions approximately equally often."""
-    positions = Counter(rows(make_plan(make_source([1] * 8), Options(seed=seed))).index(0) for seed in range(800))
+    positions = Counter(
+        rows(make_plan(make_source([1] * 8), Options(seed=seed))).index(0) for seed in range(800)
+    )
     assert set(positions) == set(range(8))
     assert max(positions.values()) < 150
 
@@ -109,7 +121,12 @@ def test_golden_order():
     assert rows(make_plan(source, Options(seed=0))) == GOLDEN_ORDER
     plan = make_plan(source, Options(seed=7, val_fraction=0.25, shard_samples=6))
     assert [shard.rows.tolist() for shard in plan.shards] == GOLDEN_SPLIT
-    assert [shard.name for shard in plan.shards] == ["train-00000", "train-00001", "train-00002", "val-00000"]
+    assert [shard.name for shard in plan.shards] == [
+        "train-00000",
+        "train-00001",
+        "train-00002",
+        "val-00000",
+    ]
     plan = make_plan(source, Options(seed=7, val_fraction=0.25, split_by="group"))
     assert rows(plan, "val") == GOLDEN_GROUPS
 
@@ -148,7 +165,9 @@ GROUPS = {
 @given(st.data(), st.sampled_from(sorted(GROUPS)), st.floats(0.01, 0.9), st.integers(0, 5))
 def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
     groups = data.draw(
-        st.lists(st.none() | GROUPS[kind], min_size=2, max_size=40).filter(lambda g: any(x is not None for x in g))
+        st.lists(st.none() | GROUPS[kind], min_size=2, max_size=40).filter(
+            lambda g: any(x is not None for x in g)
+        )
     )
     source = make_source([1] * len(groups), group=groups)
     try:
@@ -175,7 +194,10 @@ def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
         (
             make_source([1] * 4),
             Options(split_by="x"),
-            "--split-by requires --val-fraction or --test-fraction. Hint: set the fraction of train",
+            (
+                "--split-by requires --val-fraction or --test-fraction. Hint: set the fraction of"
+                " train"
+            ),
         ),
         (
             make_source([1] * 4),
@@ -185,7 +207,10 @@ def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
         (
             make_source([1] * 4, identity=[1] * 4),
             Options(split_by="identity", val_fraction=0.5),
-            "--split-by identity makes 1 group, which --val-fraction 0.5 cannot divide into two splits",
+            (
+                "--split-by identity makes 1 group, which --val-fraction 0.5 cannot divide into two"
+                " splits"
+            ),
         ),
         (
             make_source([1] * 4, nothing=pa.nulls(4)),
@@ -195,8 +220,10 @@ def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
         (
             make_source([1] * 4, [0, 0, 1, 1], ("train", "val")),
             Options(val_fraction=0.5),
-            "already has a val split. Hint: leave out --val-fraction, or convert train alone with --where "
-            "\"split = 'train'\"",
+            (
+                "already has a val split. Hint: leave out --val-fraction, or convert train alone"
+                " with --where \"split = 'train'\""
+            ),
         ),
         (
             replace(make_source([1] * 4), label_type="none", classes=()),
@@ -235,9 +262,20 @@ def test_fingerprint_covers_samples_classes_and_options(column):
 
     source = make_source([5, 5], camera=[1, 2], splits=("train", "val"))
     fingerprint = make_plan(source, Options()).fingerprint
-    assert make_plan(replace(source, **{column: CHANGES[column]}), Options()).fingerprint != fingerprint
-    assert make_plan(replace(source, root="/another", notices=("x",)), Options()).fingerprint == fingerprint
-    for options in (Options(seed=1), Options(fmt="webdataset"), Options(validate="none"), Options(shard_bytes=1)):
+    assert (
+        make_plan(replace(source, **{column: CHANGES[column]}), Options()).fingerprint
+        != fingerprint
+    )
+    assert (
+        make_plan(replace(source, root="/another", notices=("x",)), Options()).fingerprint
+        == fingerprint
+    )
+    for options in (
+        Options(seed=1),
+        Options(fmt="webdataset"),
+        Options(validate="none"),
+        Options(shard_bytes=1),
+    ):
         assert make_plan(source, options).fingerprint != fingerprint
 
 
@@ -250,10 +288,18 @@ def test_keys_are_unique_without_dots_and_spaces():
 @pytest.mark.parametrize("name", ["label", "class"])
 def test_every_source_can_be_split_by_label(name):
     """No class is in both splits."""
-    source = replace(make_source([1] * 40), classes=tuple("abcdefgh"), label=np.arange(40, dtype=np.int32) % 8)
+    source = replace(
+        make_source([1] * 40), classes=tuple("abcdefgh"), label=np.arange(40, dtype=np.int32) % 8
+    )
     plan = make_plan(source, Options(val_fraction=0.25, split_by=name))
-    labels = {split: {int(source.label[row]) for row in rows(plan, split)} for split in ("train", "val")}
-    assert (len(labels["train"]), len(labels["val"]), labels["train"] & labels["val"]) == (6, 2, set())
+    labels = {
+        split: {int(source.label[row]) for row in rows(plan, split)} for split in ("train", "val")
+    }
+    assert (len(labels["train"]), len(labels["val"]), labels["train"] & labels["val"]) == (
+        6,
+        2,
+        set(),
+    )
 
 
 @pytest.mark.parametrize(("length", "is_refused"), [(100, False), (101, True), (300, True)])
@@ -267,7 +313,9 @@ def test_long_split_names(length, is_refused):
         assert make_plan(source, Options()).shards[0].name == "s" * 100 + "-00000"
 
 
-@pytest.mark.parametrize("name", ["../other/train", "/tmp/train", "..", ".hidden", "a\0b", "\udc80"])
+@pytest.mark.parametrize(
+    "name", ["../other/train", "/tmp/train", "..", ".hidden", "a\0b", "\udc80"]
+)
 def test_split_names_that_would_leave_the_output_folder(name):
     """A manifest that someone else wrote may contain them."""
     with pytest.raises(CallError, match="cannot be part of a file name"):
@@ -280,7 +328,9 @@ def test_a_manifest_that_would_be_too_long_is_refused_before_any_work(names):
     source = replace(make_source([100] * 9), classes=tuple(names))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "MAX_MANIFEST_BYTES", 0)
-        with pytest.raises(CallError, match="the class names and the list of shards take about") as caught:
+        with pytest.raises(
+            CallError, match="the class names and the list of shards take about"
+        ) as caught:
             make_plan(source, Options(shard_samples=2))
         estimate = int(re.search(r"about ([\d,]+) bytes", str(caught.value))[1].replace(",", ""))
         file = File(f"{'x' * MAX_SPLIT_NAME}-0000000000.tfrecord", 1 << 40, "crc32c:01234567")
@@ -296,10 +346,19 @@ def test_a_manifest_that_would_be_too_long_is_refused_before_any_work(names):
 
 def test_the_fingerprint_is_that_of_the_whole_table_in_memory():
     """It is computed as a stream; shards that earlier releases wrote must keep their plan."""
-    extra = pa.table({"camera": pa.chunked_array([[1, 2], [3] * 7]), "note": ["ä", None, *"bcdefgh"]})
+    extra = pa.table(
+        {"camera": pa.chunked_array([[1, 2], [3] * 7]), "note": ["ä", None, *"bcdefgh"]}
+    )
     source, options = replace(make_source([100] * 9), extra=extra), Options(shard_samples=2)
-    digest = hashlib.sha256(json.dumps([1, options.as_json(), source.classes, source.splits]).encode())
-    columns = {"path": source.path, "label": source.label, "split": source.split, "size": source.size}
+    digest = hashlib.sha256(
+        json.dumps([1, options.as_json(), source.classes, source.splits]).encode()
+    )
+    columns = {
+        "path": source.path,
+        "label": source.label,
+        "split": source.split,
+        "size": source.size,
+    }
     table = pa.table({**columns, "camera": extra["camera"], "note": extra["note"]}).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:

@@ -59,17 +59,24 @@ def test_each_class_gives_its_share(labels, val, test, seed):
             assert name not in splits.names
             continue
         assert counts[name].sum() == round(fraction * len(labels))
-        without = {source.classes[label] for label in np.flatnonzero((total > 0) & (counts[name] == 0))}
-        notices = [notice for notice in splits.notices if notice.startswith(f"{name} has no images of")]
+        without = {
+            source.classes[label] for label in np.flatnonzero((total > 0) & (counts[name] == 0))
+        }
+        notices = [
+            notice for notice in splits.notices if notice.startswith(f"{name} has no images of")
+        ]
         assert len(notices) == bool(without)
-    # Without a second split, and as long as classes have images to spare, no class is off by a whole image.
+    # Without a second split, and as long as classes have images to spare, no class is off by a
+    # whole image.
     if not test and (counts["train"] >= 1)[total > 0].all() and (total[total > 0] > 2).all():
         exact = total * counts["val"].sum() / len(labels)
         assert (abs(counts["val"] - exact) < 1).all()
 
 
 def test_stratified_splits_of_large_classes_are_exact():
-    source = make_source([label for label, count in enumerate((1000, 500, 20)) for _ in range(count)])
+    source = make_source(
+        [label for label, count in enumerate((1000, 500, 20)) for _ in range(count)]
+    )
     splits = assign_splits(source, Options(val_fraction=0.1, test_fraction=0.2))
     assert splits.names == ("train", "val", "test")
     assert {name: per_class(source, splits, name).tolist() for name in splits.names} == {
@@ -86,7 +93,10 @@ def test_a_val_split_smaller_than_the_number_of_classes_is_reported():
     splits = assign_splits(source, Options(val_fraction=0.2))
     assert Counter(per_class(source, splits, "val").tolist()) == {0: 504, 1: 336}
     assert len(splits.notices) == 1
-    assert "val has no images of 504 of 840 classes, because it has only 336 images: c" in splits.notices[0]
+    assert (
+        "val has no images of 504 of 840 classes, because it has only 336 images: c"
+        in splits.notices[0]
+    )
     assert splits.notices[0].endswith(", ...")
 
 
@@ -108,7 +118,9 @@ def test_rare_classes_keep_their_last_image_in_train():
 @pytest.mark.parametrize("seeds", [(0, 1)])
 def test_the_seed_decides_which_images(seeds):
     source = make_source([0, 1] * 50)
-    first, second = (assign_splits(source, Options(val_fraction=0.2, seed=seed)).index.tolist() for seed in seeds)
+    first, second = (
+        assign_splits(source, Options(val_fraction=0.2, seed=seed)).index.tolist() for seed in seeds
+    )
     assert first != second
     assert first == assign_splits(source, Options(val_fraction=0.2, seed=seeds[0])).index.tolist()
 
@@ -124,10 +136,15 @@ def test_only_train_is_divided():
 def test_groups_go_to_three_splits():
     source = make_source([n % 4 for n in range(60)], person=[n // 3 for n in range(60)])
     splits = assign_splits(source, Options(val_fraction=0.2, test_fraction=0.2, split_by="person"))
-    sides = {name: {n // 3 for n in np.flatnonzero(splits.index == k)} for k, name in enumerate(splits.names)}
+    sides = {
+        name: {n // 3 for n in np.flatnonzero(splits.index == k)}
+        for k, name in enumerate(splits.names)
+    }
     assert [len(side) for side in sides.values()] == [12, 4, 4]
     assert sum(map(len, sides.values())) == len(set.union(*sides.values()))
-    assert splits.notices == ("the new splits consist of whole groups of person, so they are not stratified by label",)
+    assert splits.notices == (
+        "the new splits consist of whole groups of person, so they are not stratified by label",
+    )
 
 
 def test_groups_of_labels_are_not_reported_as_missing_classes():
@@ -138,8 +155,16 @@ def test_groups_of_labels_are_not_reported_as_missing_classes():
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        (make_source([0] * 4, ("train", "test"), [0, 0, 1, 1]), {"test_fraction": 0.5}, "already has a test split"),
-        (make_source([0] * 4, ("val",)), {"test_fraction": 0.5}, "--test-fraction: the source has no train split"),
+        (
+            make_source([0] * 4, ("train", "test"), [0, 0, 1, 1]),
+            {"test_fraction": 0.5},
+            "already has a test split",
+        ),
+        (
+            make_source([0] * 4, ("val",)),
+            {"test_fraction": 0.5},
+            "--test-fraction: the source has no train split",
+        ),
         (
             make_source([0] * 4),
             {"test_fraction": 0.5, "val_fraction": 0.5},
@@ -148,7 +173,10 @@ def test_groups_of_labels_are_not_reported_as_missing_classes():
         (
             make_source([0] * 4, person=[0, 0, 0, 1]),
             {"test_fraction": 0.25, "val_fraction": 0.25, "split_by": "person"},
-            "--split-by person makes 2 groups, which --test-fraction 0.25 cannot divide into three splits",
+            (
+                "--split-by person makes 2 groups, which --test-fraction 0.25 cannot divide into"
+                " three splits"
+            ),
         ),
     ],
 )
@@ -161,7 +189,10 @@ def test_the_hint_for_large_groups_is_a_fraction_that_works():
     source = make_source([0] * 7, person=[0, 0, 0, 0, 1, 1, 1])
     with pytest.raises(CallError, match=r"which --val-fraction 0[.]2 cannot") as caught:
         assign_splits(source, Options(val_fraction=0.2, split_by="person"))
-    assert "the smallest group has 3 images of 7: set --val-fraction to 0.43 or more" in caught.value.hint
+    assert (
+        "the smallest group has 3 images of 7: set --val-fraction to 0.43 or more"
+        in caught.value.hint
+    )
     made = assign_splits(source, Options(val_fraction=0.43, split_by="person"))
     assert np.bincount(made.index).tolist() == [4, 3]
 

@@ -39,7 +39,9 @@ def val_rows(given: Source, **options: object) -> tuple[np.ndarray, tuple[str, .
 def test_rare_classes_are_in_both_splits():
     """A class of 10 among 1,000 images with several classes is in val, as often as its share says."""
     lists = [[0, *([1] if row % 2 else []), *([2] if row % 100 == 7 else [])] for row in range(N)]
-    given = source("multi-label", ("common", "half", "rare"), labels=pa.array(lists, arrow_type("integers")))
+    given = source(
+        "multi-label", ("common", "half", "rare"), labels=pa.array(lists, arrow_type("integers"))
+    )
     assert np.bincount(strata_of(given)).tolist() == [500, 490, 10]
     rows, notices = val_rows(given)
     assert len(rows) == 100
@@ -50,7 +52,9 @@ def test_rare_classes_are_in_both_splits():
 
 def test_images_without_a_class_are_a_stratum():
     lists = [[0] if row < 900 else [] for row in range(N)]
-    rows, _ = val_rows(source("multi-label", ("a",), labels=pa.array(lists, arrow_type("integers"))))
+    rows, _ = val_rows(
+        source("multi-label", ("a",), labels=pa.array(lists, arrow_type("integers")))
+    )
     assert np.bincount(rows < 900).tolist() == [10, 90]
 
 
@@ -58,7 +62,9 @@ def test_a_class_without_an_image_in_val_is_reported():
     lists = [[0] if row else [1] for row in range(N)]
     given = source("multi-label", ("a", "b"), labels=pa.array(lists, arrow_type("integers")))
     _, notices = val_rows(given)
-    assert any("has no images of 1 of 2 classes: b" in notice for notice in notices) or 0 in _val(given)
+    assert any("has no images of 1 of 2 classes: b" in notice for notice in notices) or 0 in _val(
+        given
+    )
 
 
 def _val(given: Source) -> list[int]:
@@ -70,7 +76,9 @@ def test_numbers_have_the_same_distribution_in_both_splits():
     column = pa.array([[value] for value in values.tolist()], arrow_type("floats"))
     rows, notices = val_rows(source("regression", values=column))
     tenths = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
-    assert np.bincount(np.searchsorted(tenths, values[rows]), minlength=10).tolist() == pytest.approx([10] * 10, abs=1)
+    assert np.bincount(
+        np.searchsorted(tenths, values[rows]), minlength=10
+    ).tolist() == pytest.approx([10] * 10, abs=1)
     assert notices == ("the new splits are stratified by the tenths of the first number",)
 
 

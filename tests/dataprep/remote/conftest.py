@@ -9,7 +9,8 @@ import pytest
 from helpers.object_stores import SCHEMES, empty_folder
 from helpers.servers import find_weed
 
-#: One server of each protocol. `manifests/remote` and `dataprep/storage` test that all servers do the same.
+#: One server of each protocol. `manifests/remote` and `dataprep/storage` test that all servers do
+#: the same.
 KINDS = [kind for kind in SCHEMES if kind != ("moto" if find_weed() else "seaweedfs")]
 
 

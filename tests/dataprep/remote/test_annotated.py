@@ -24,7 +24,9 @@ pytestmark = pytest.mark.usefixtures("staging")
 
 
 def make_cityscapes(folder: Path) -> None:
-    for number, (image, mask) in enumerate(zip(annotated.pictures(), annotated.masks(), strict=True)):
+    for number, (image, mask) in enumerate(
+        zip(annotated.pictures(), annotated.masks(), strict=True)
+    ):
         split, city = ("train", "ulm") if number < 3 else ("val", "bonn")
         name = f"{split}/{city}/{city}_{number}"
         annotated.save(folder / f"leftImg8bit/{name}_leftImg8bit.png", image)
@@ -32,11 +34,15 @@ def make_cityscapes(folder: Path) -> None:
 
 
 def make_ade20k(folder: Path) -> None:
-    for number, (image, mask) in enumerate(zip(annotated.pictures(), annotated.masks(), strict=True)):
+    for number, (image, mask) in enumerate(
+        zip(annotated.pictures(), annotated.masks(), strict=True)
+    ):
         part = "training" if number < 3 else "validation"
         annotated.save(folder / f"images/{part}/{number}.jpg", image)
         annotated.save(folder / f"annotations/{part}/{number}.png", mask)
-    (folder / "objectInfo150.txt").write_text("Idx\tRatio\tTrain\tVal\tStuff\tName\n1\t0.1\t1\t1\t1\twall, x\n")
+    (folder / "objectInfo150.txt").write_text(
+        "Idx\tRatio\tTrain\tVal\tStuff\tName\n1\t0.1\t1\t1\t1\twall, x\n"
+    )
 
 
 def make_captions(folder: Path) -> None:
@@ -48,7 +54,10 @@ def make_captions(folder: Path) -> None:
 
 LAYOUTS: dict[str, tuple[Callable[[Path], object], SourceOptions]] = {
     "masks": (annotated.make_pairs, SourceOptions()),
-    "depth": (lambda folder: annotated.make_pairs(folder, seconds="depth", kind="depth"), SourceOptions()),
+    "depth": (
+        lambda folder: annotated.make_pairs(folder, seconds="depth", kind="depth"),
+        SourceOptions(),
+    ),
     "cityscapes": (make_cityscapes, SourceOptions()),
     "ade20k": (make_ade20k, SourceOptions()),
     "coco": (lambda folder: annotated.make_coco(folder, ("train2017", "val2017")), SourceOptions()),
@@ -99,7 +108,11 @@ def test_every_layout_gives_the_same_bytes(sources, bucket, tmp_path) -> None:
         expected = content(tmp_path / name)
         url = upload(sources / name, f"{bucket}/{name}")
         remote = read_source(url, chosen)
-        assert (remote.layout, remote.classes, remote.splits) == (local.layout, local.classes, local.splits)
+        assert (remote.layout, remote.classes, remote.splits) == (
+            local.layout,
+            local.classes,
+            local.splits,
+        )
         assert remote.notices == local.notices
         out = f"{bucket}/out {name}"
         convert_dataset(remote, out, options, workers=1)
@@ -107,12 +120,18 @@ def test_every_layout_gives_the_same_bytes(sources, bucket, tmp_path) -> None:
         assert not verify_dataset(out, workers=1).problems
 
 
-@pytest.mark.parametrize(("name", "field"), [("masks", "mask"), ("depth", "depth"), ("coco", "boxes")])
-def test_a_loader_reads_what_was_converted_into_a_bucket(name, field, sources, bucket, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("name", "field"), [("masks", "mask"), ("depth", "depth"), ("coco", "boxes")]
+)
+def test_a_loader_reads_what_was_converted_into_a_bucket(
+    name, field, sources, bucket, tmp_path
+) -> None:
     out = f"{bucket}/loaded {name}"
     found = []
     for place, options in ((str(tmp_path / "local"), {}), (out, {"cache": tmp_path / "cache"})):
-        convert_dataset(read_source(str(sources / name)), place, Options(shard_samples=2), workers=1)
+        convert_dataset(
+            read_source(str(sources / name)), place, Options(shard_samples=2), workers=1
+        )
         with loaders.build(
             place, fields=("image", field), transforms=[{"RandomResizedCrop": {"size": [40, 48]}}], batch_size=2,
             device="cpu", num_threads=1, sampler=loaders.ShuffledSampler(), framework="numpy", **options,
@@ -124,11 +143,17 @@ def test_a_loader_reads_what_was_converted_into_a_bucket(name, field, sources, b
 
 
 @pytest.mark.parametrize(
-    ("kind", "fmt"), [("mask", "tfrecord"), ("depth", "webdataset"), ("boxes", "webdataset"), ("boxes", "tfrecord")]
+    ("kind", "fmt"),
+    [("mask", "tfrecord"), ("depth", "webdataset"), ("boxes", "webdataset"), ("boxes", "tfrecord")],
 )
 def test_a_dataset_in_a_store_is_resized(kind, fmt, sources, bucket, tmp_path) -> None:
     folder = sources / {"mask": "masks", "depth": "depth", "boxes": "coco"}[kind]
-    convert_dataset(read_source(str(folder)), str(tmp_path / "first"), Options(fmt=fmt, shard_samples=2), workers=1)
+    convert_dataset(
+        read_source(str(folder)),
+        str(tmp_path / "first"),
+        Options(fmt=fmt, shard_samples=2),
+        workers=1,
+    )
     url = upload(tmp_path / "first", f"{bucket}/{kind} {fmt}")
     options = Options(downscale=Downscale(shorter=50), seed=5)
     for out, src in (("local", tmp_path / "first"), ("remote", url)):
@@ -142,14 +167,25 @@ def test_a_missing_a_huge_and_a_replaced_mask(store, tmp_path, monkeypatch) -> N
     source = read_source(url)
     store.delete("masks/1.png")
     monkeypatch.setattr("dataprep.shards.source_image.MAX_BYTES", 90_000)
-    store.put("masks/3.png", annotated.with_text((tmp_path / "source/masks/3.png").read_bytes(), bytes(99_999)))
+    store.put(
+        "masks/3.png",
+        annotated.with_text((tmp_path / "source/masks/3.png").read_bytes(), bytes(99_999)),
+    )
     out = tmp_path / "out"
     assert convert_dataset(source, str(out), Options(), workers=1).rejected >= 2
-    rows = {row["source"]: row for row in map(json.loads, (out / "rejected.jsonl").read_text().splitlines())}
-    assert (rows["images/1.png"]["reason"], rows["images/3.png"]["reason"]) == ("unreadable", "too-large")
+    rows = {
+        row["source"]: row
+        for row in map(json.loads, (out / "rejected.jsonl").read_text().splitlines())
+    }
+    assert (rows["images/1.png"]["reason"], rows["images/3.png"]["reason"]) == (
+        "unreadable",
+        "too-large",
+    )
     assert rows["images/1.png"]["detail"].startswith("its mask masks/1.png: ")
     upload(tmp_path / "source", str(store))
     convert_dataset(read_source(url), str(tmp_path / "second"), Options(), workers=1)
-    store.put("masks/0.png", annotated.with_text((tmp_path / "source/masks/0.png").read_bytes(), b"other"))
+    store.put(
+        "masks/0.png", annotated.with_text((tmp_path / "source/masks/0.png").read_bytes(), b"other")
+    )
     with pytest.raises(CallError, match=r"image masks/0.png of the source was replaced since"):
         convert_dataset(read_source(url), str(tmp_path / "second"), Options(), workers=1)

@@ -69,14 +69,17 @@ def test_a_bucket_gets_the_same_bytes_as_a_folder(source, expected, store, stagi
 
 
 @pytest.mark.usefixtures("quick_programs")
-@pytest.mark.parametrize(("workers", "options"), [(1, {}), (2, {}), (2, {"downscale": Downscale(shorter=60)})])
+@pytest.mark.parametrize(
+    ("workers", "options"), [(1, {}), (2, {}), (2, {"downscale": Downscale(shorter=60)})]
+)
 def test_only_the_shards_that_are_being_written_are_on_the_local_disk(
     source, bucket, staging, workers, options
 ) -> None:
     counts, ended = [], threading.Event()
 
     def watch() -> None:
-        # Files come and go while a folder is listed. The shards in two listings after each other existed at one time.
+        # Files come and go while a folder is listed. The shards in two listings after each other
+        # existed at one time.
         before: set[str] = set()
         while not ended.is_set():
             with suppress(FileNotFoundError):  # a folder was removed while its parent was listed
@@ -88,7 +91,9 @@ def test_only_the_shards_that_are_being_written_are_on_the_local_disk(
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        convert_dataset(read_source(source), str(bucket), Options(shard_samples=3, **options), workers=workers)
+        convert_dataset(
+            read_source(source), str(bucket), Options(shard_samples=3, **options), workers=workers
+        )
     finally:
         ended.set()
         watcher.join()
@@ -97,7 +102,9 @@ def test_only_the_shards_that_are_being_written_are_on_the_local_disk(
     assert 1 <= max(counts) <= (1 if workers == 1 else workers + 1)
 
 
-def test_from_bucket_to_bucket_in_several_processes(source, expected, bucket, dataprep, staging) -> None:
+def test_from_bucket_to_bucket_in_several_processes(
+    source, expected, bucket, dataprep, staging
+) -> None:
     for path in Path(source).rglob("*.*"):
         bucket.put(f"images/{path.relative_to(source)}", path.read_bytes())
     url = f"{bucket}/out"
@@ -108,7 +115,9 @@ def test_from_bucket_to_bucket_in_several_processes(source, expected, bucket, da
     out = Store(bucket.url.join("out"))
     assert without_stamps(download(out)) == expected
     assert files_below(staging) == []
-    again = dataprep("convert", "--src", f"{bucket}/images", "--out", url, "--samples-per-shard", "10")
+    again = dataprep(
+        "convert", "--src", f"{bucket}/images", "--out", url, "--samples-per-shard", "10"
+    )
     assert "4 shards were done by an earlier run" in again.stdout
 
 
@@ -207,7 +216,9 @@ def test_a_worker_that_writes_late_changes_nothing(source, expected, store, monk
     assert without_stamps(download(store)) == expected
 
 
-def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(source, store, monkeypatch) -> None:
+def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(
+    source, store, monkeypatch
+) -> None:
     tasks = []
 
     def record(task, pool=None):
@@ -218,12 +229,16 @@ def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(source, st
     convert_dataset(read_source(source), str(store), Options(shard_samples=12), workers=1)
     convert_dataset(read_source(source), str(store), OPTIONS, workers=1, overwrite=True)
     before = download(store)
-    with pytest.raises(StorageError, match="was written by another run, with another source or other options"):
+    with pytest.raises(
+        StorageError, match="was written by another run, with another source or other options"
+    ):
         write_shard(tasks[0])
     assert download(store) == before
 
 
-def test_an_interrupted_run_leaves_no_manifest_and_is_resumed(source, expected, store, monkeypatch) -> None:
+def test_an_interrupted_run_leaves_no_manifest_and_is_resumed(
+    source, expected, store, monkeypatch
+) -> None:
     calls = []
 
     def stop_at_third(task, pool=None):
@@ -242,7 +257,9 @@ def test_an_interrupted_run_leaves_no_manifest_and_is_resumed(source, expected, 
     assert without_stamps(download(store)) == expected
 
 
-def test_a_store_that_ignores_create_if_absent_is_refused_at_start(source, store, monkeypatch) -> None:
+def test_a_store_that_ignores_create_if_absent_is_refused_at_start(
+    source, store, monkeypatch
+) -> None:
     monkeypatch.setattr(Store, "create", lambda self, name, data: self.put(name, data) is None)
     with pytest.raises(CallError, match="this object store ignores create-if-absent"):
         convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
@@ -292,19 +309,25 @@ def test_parts_of_a_killed_upload_are_removed_by_the_next_run(
         for name in ("train-00001.tfrecord", "train-00099.tfrecord"):
             key = f"parts {server}/{name}"
             upload = client.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
-            client.upload_part(Bucket=BUCKET, Key=key, PartNumber=1, UploadId=upload, Body=b"x" * 1000)
+            client.upload_part(
+                Bucket=BUCKET, Key=key, PartNumber=1, UploadId=upload, Body=b"x" * 1000
+            )
         with storage.partials([url], is_locked=False):  # what a killed process leaves
             left = Path(storage.partial_path(f"{url}/train-00001.tfrecord"))
             left.write_bytes(b"x" * 2000)
             os.rename(left, left.with_name("1-train-00001.tfrecord"))
         convert_dataset(read_source(source), url, OPTIONS, workers=1)
         assert without_stamps(download(open_store(url))) == expected
-        uploads = client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"parts {server}").get("Uploads", ())
+        uploads = client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"parts {server}").get(
+            "Uploads", ()
+        )
         assert [upload["Key"] for upload in uploads] == [f"parts {server}/train-00099.tfrecord"]
 
 
 @pytest.mark.parametrize("server", ["seaweedfs", "moto"])
-def test_an_interrupted_upload_leaves_that_of_another_process(server, server_environment, monkeypatch, staging) -> None:
+def test_an_interrupted_upload_leaves_that_of_another_process(
+    server, server_environment, monkeypatch, staging
+) -> None:
     boto3 = pytest.importorskip("boto3")
     with environment(server_environment(server)):
         monkeypatch.setattr("manifests.remote.store.SINGLE_PUT_BYTES", 1000)
@@ -331,13 +354,17 @@ def test_an_interrupted_upload_leaves_that_of_another_process(server, server_env
         assert [upload["UploadId"] for upload in uploads] == [other]
 
 
-def test_no_credential_in_anything_that_is_written_or_printed(source, bucket, dataprep, staging, tmp_path) -> None:
+def test_no_credential_in_anything_that_is_written_or_printed(
+    source, bucket, dataprep, staging, tmp_path
+) -> None:
     runs = [dataprep("convert", "--src", source, "--out", bucket, "--samples-per-shard", "10", "--max-rejected", "1"),
             dataprep("info", bucket, "--json"), dataprep("verify", bucket),
             dataprep("plan", "--src", source, "--out", f"{bucket}/planned")]  # fmt: skip
     assert [run.returncode for run in runs] == [0] * 4
     written = {info.name: bytes(bucket.get(info.name)) for info in bucket.list_objects()}
-    assert {"manifest.json", "rejected.jsonl", "source-stamps.json", "planned/plan/plan.json"} <= {*written}
+    assert {"manifest.json", "rejected.jsonl", "source-stamps.json", "planned/plan/plan.json"} <= {
+        *written
+    }
     printed = "".join(run.stdout + run.stderr for run in runs).encode()
     for content in (printed, *written.values()):
         for secret in (ACCESS_KEY, SECRET_KEY):

@@ -1,4 +1,7 @@
-"""Web servers: lists, tables, images and datasets are read by name; nothing is listed or written."""
+"""Web servers: lists, tables, images and datasets are read by name.
+
+Nothing is listed or written.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,20 @@ def folder(make_photos, tmp_path_factory) -> Path:
     paths = sorted((root / "images").rglob("*.*"))
     text = "".join(f"{path.relative_to(root)} {number % 3}\n" for number, path in enumerate(paths))
     (root / "list.txt").write_text(text)
-    convert_dataset(read_source(str(root / "list.txt")), str(root / "set"), Options(shard_samples=4), workers=1)
+    convert_dataset(
+        read_source(str(root / "list.txt")), str(root / "set"), Options(shard_samples=4), workers=1
+    )
     return root
 
 
 def test_a_list_with_its_images_gives_the_same_bytes(folder, tmp_path) -> None:
     with serve_folder(folder) as url:
-        convert_dataset(read_source(f"{url}/list.txt"), str(tmp_path / "out"), Options(shard_samples=4), workers=1)
+        convert_dataset(
+            read_source(f"{url}/list.txt"),
+            str(tmp_path / "out"),
+            Options(shard_samples=4),
+            workers=1,
+        )
     for path in (folder / "set").iterdir():
         if path.name != "source-stamps.json":
             assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
@@ -37,7 +47,9 @@ def test_a_list_with_its_images_gives_the_same_bytes(folder, tmp_path) -> None:
 def test_absolute_urls_in_a_local_table(folder, tmp_path) -> None:
     with serve_folder(folder) as url:
         names = [str(path.relative_to(folder)) for path in sorted((folder / "images").rglob("*.*"))]
-        (tmp_path / "table.csv").write_text("path,label\n" + "".join(f"{url}/{name},a\n" for name in names))
+        (tmp_path / "table.csv").write_text(
+            "path,label\n" + "".join(f"{url}/{name},a\n" for name in names)
+        )
         source = read_source(str(tmp_path / "table.csv"))
         result = convert_dataset(source, str(tmp_path / "out"), Options(), workers=1)
     assert (result.images, result.rejected) == (9, 0)
@@ -50,5 +62,8 @@ def test_a_dataset_is_verified_and_summarized(folder) -> None:
 
 
 def test_a_folder_cannot_be_listed(folder) -> None:
-    with serve_folder(folder) as url, pytest.raises(CallError, match=r"does not exist. Hint: give a list or a table"):
+    with (
+        serve_folder(folder) as url,
+        pytest.raises(CallError, match=r"does not exist. Hint: give a list or a table"),
+    ):
         read_source(f"{url}/images")

@@ -18,7 +18,17 @@ from manifests.store import read_manifest
 @pytest.fixture(scope="module")
 def shards(photos, dataprep, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
-    done = dataprep("convert", "--src", photos, "--out", folder / "set", "--fmt", "webdataset", "--shard-size", "500KB")
+    done = dataprep(
+        "convert",
+        "--src",
+        photos,
+        "--out",
+        folder / "set",
+        "--fmt",
+        "webdataset",
+        "--shard-size",
+        "500KB",
+    )
     assert done.returncode == 0, done.stderr
     for path in (folder / "set").iterdir():
         if path.suffix != ".tar":
@@ -69,14 +79,18 @@ def test_shards_with_braces_and_in_folders(shards, store) -> None:
     for path in shards.glob("*.tar"):
         store.put(f"train/{path.name}", path.read_bytes())
     store.put("train/.hidden/x.tar", b"")
-    by_braces = index_shards([f"{store}/train/train-{{00000..00001}}.tar"], IndexOptions(), workers=1)
+    by_braces = index_shards(
+        [f"{store}/train/train-{{00000..00001}}.tar"], IndexOptions(), workers=1
+    )
     assert (by_braces.folder, by_braces.manifest.splits[0].shards[1].file.name) == (
         f"{store}/train",
         "train-00001.tar",
     )
     store.delete("train/manifest.json")
     by_folder = index_shards([str(store)], IndexOptions(overwrite=True), workers=1)
-    assert next(shard.name for shard in by_folder.manifest.splits[0].shards) == "train/train-00000.tar"
+    assert (
+        next(shard.name for shard in by_folder.manifest.splits[0].shards) == "train/train-00000.tar"
+    )
 
 
 def test_an_index_that_differs_is_kept_without_overwrite(shards, store) -> None:

@@ -35,14 +35,20 @@ def download(store: Store) -> dict[str, bytes]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "source-stamps.json"}
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.name != "source-stamps.json"
+    }
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory) -> list[str]:
     root = tmp_path_factory.mktemp("sources")
     for number in range(21):
-        path = root / ("first", "second")[number > 11] / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        path = (
+            root / ("first", "second")[number > 11] / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encode(photo(number, 24, 20)))
     return [str(root / "first"), str(root / "second")]
@@ -84,7 +90,9 @@ def test_only_one_of_two_appends_goes_on(bucket, sources, tmp_path, monkeypatch)
             append(sources[1], str(bucket))
     (tmp_path / "third" / "cat").mkdir(parents=True)
     (tmp_path / "third" / "cat" / "1.jpg").write_bytes(encode(photo(77, 24, 20)))
-    with pytest.raises(CallError, match=r"another append to s3://.* was interrupted, or is running"):
+    with pytest.raises(
+        CallError, match=r"another append to s3://.* was interrupted, or is running"
+    ):
         append(str(tmp_path / "third"), str(bucket))
     problems = verify_dataset(str(bucket), workers=1).problems
     assert [problem.file for problem in problems] == ["manifest.append.json"]
@@ -119,7 +127,10 @@ def test_repair_and_diff(bucket, sources, invoke, tmp_path):
     bucket.put("train-00004.tfrecord", before["train-00004.tfrecord"][:-9] + bytes(9))
     output = invoke("repair", bucket, "--src", sources[1]).stdout
     assert "train-00000.idx: the file is missing; rebuilt from train-00000.tfrecord" in output
-    assert "train-00004.tfrecord: the file does not match its checksum; made again from the source" in output
+    assert (
+        "train-00004.tfrecord: the file does not match its checksum; made again from the source"
+        in output
+    )
     assert download(bucket) == before
     convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
     assert "9  only in A" in invoke("diff", bucket, tmp_path / "out", status=1).stdout
@@ -129,7 +140,9 @@ def test_repair_and_diff(bucket, sources, invoke, tmp_path):
 def test_append_in_three_steps(store, sources, tmp_path):
     convert_dataset(read_source(sources[0]), str(store), OPTIONS, workers=1)
     before = download(store)
-    plan = partial(write_append_plan, read_source(sources[1]), str(store), OPTIONS, name="second", workers=1)
+    plan = partial(
+        write_append_plan, read_source(sources[1]), str(store), OPTIONS, name="second", workers=1
+    )
     assert plan().resumed == 0
     work(str(store), Share(0, 2), workers=1)
     assert plan().resumed == 1
@@ -142,7 +155,9 @@ def test_append_in_three_steps(store, sources, tmp_path):
     convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
     append(sources[1], str(tmp_path / "out"))
     after = download(store)
-    assert {name: data for name, data in after.items() if not name.startswith("plan/")} == content(tmp_path / "out")
+    assert {name: data for name, data in after.items() if not name.startswith("plan/")} == content(
+        tmp_path / "out"
+    )
     assert verify_dataset(str(store), workers=1).problems == ()
     revert_dataset(str(store))
     assert download(store) == before
@@ -212,7 +227,9 @@ def test_an_equal_append_ends_while_another_one_looks(memory, sources, elsewhere
 
     find_finished = prepare._find_finished
     patch.setattr(prepare, "_find_finished", look)
-    with pytest.raises(StoppedError, match="another program has changed the dataset since this append began"):
+    with pytest.raises(
+        StoppedError, match="another program has changed the dataset since this append began"
+    ):
         append(sources[1], str(memory))
     assert verify_dataset(str(memory), workers=1).problems == ()
     assert append(sources[1], str(memory)).revision == 1
@@ -239,7 +256,9 @@ def test_the_revision_after_an_append_is_not_replaced(memory, sources, third, el
         assert elsewhere(append, third, str(memory)).manifest.revision == 2
 
     before_replace(patch, go_on)
-    with pytest.raises(StoppedError, match="another program has changed the dataset since this append began"):
+    with pytest.raises(
+        StoppedError, match="another program has changed the dataset since this append began"
+    ):
         append(sources[1], str(memory))
     assert verify_dataset(str(memory), workers=1).problems == ()
     assert read_manifest(str(memory)).revision == 2
@@ -253,7 +272,9 @@ def test_the_revision_after_a_revert_is_not_replaced(memory, sources, third, els
         elsewhere(append, third, str(memory))
 
     before_replace(patch, go_on)
-    with pytest.raises(StoppedError, match="another command has changed the revision since this revert began"):
+    with pytest.raises(
+        StoppedError, match="another command has changed the revision since this revert began"
+    ):
         revert_dataset(str(memory))
     assert verify_dataset(str(memory), workers=1).problems == ()
     assert read_manifest(str(memory)).splits[0].samples == 13
@@ -330,7 +351,10 @@ def test_images_change_after_an_interrupted_append(are_repaired, memory, third, 
 
 
 def test_the_mark_of_the_next_append_stays(memory, sources, third, elsewhere, patch):
-    """An append is slow to remove its mark; the next one has seen that it has ended, and was killed."""
+    """An append is slow to remove its mark.
+
+    The next one has seen that it has ended, and was killed.
+    """
 
     def wait(*args):
         patch.undo()

@@ -47,7 +47,9 @@ def convert(source, store):
     """A function that converts the source into the store, and returns the result."""
 
     def run(options: Options = OPTIONS, *, overwrite: bool = False):
-        return convert_dataset(read_source(source), str(store), options, workers=1, overwrite=overwrite)
+        return convert_dataset(
+            read_source(source), str(store), options, workers=1, overwrite=overwrite
+        )
 
     return run
 
@@ -90,7 +92,9 @@ def killed_run(convert, monkeypatch, method: str, name: str) -> None:
             convert()
 
 
-def test_a_run_that_deletes_what_another_has_finished_since_writes_it_again(convert, store, monkeypatch, tmp_path):
+def test_a_run_that_deletes_what_another_has_finished_since_writes_it_again(
+    convert, store, monkeypatch, tmp_path
+):
     """It looks at the folder while a shard has no table yet."""
     killed_run(convert, monkeypatch, "create", "train-00001.parquet")
     remove, deleted = dataset.remove_outdated, []
@@ -134,12 +138,16 @@ def test_a_lost_file_of_a_shard_with_a_table_is_written_by_work(source, store, l
     work.work(str(store), ALL, workers=1)
     if damaged:
         data = bytearray(store.get(lost))
-        store.put(lost, bytes(data[:-1] if lost.endswith("tfrecord") else bytes([data[0] ^ 1]) + data[1:]))
+        store.put(
+            lost, bytes(data[:-1] if lost.endswith("tfrecord") else bytes([data[0] ^ 1]) + data[1:])
+        )
     else:
         store.delete(lost)
     with pytest.raises(StoppedError, match="1 shard of 4 is missing or damaged: train-00001"):
         finish(str(store), workers=1)
-    assert [shard.name for shard in work.work(str(store), ALL, workers=1).written] == ["train-00001"]
+    assert [shard.name for shard in work.work(str(store), ALL, workers=1).written] == [
+        "train-00001"
+    ]
     finish(str(store), workers=1)
     assert problems(store) == ()
 
@@ -198,7 +206,9 @@ def kill_before_removing(out, resumable):
     raise KilledError
 
 
-def test_an_equal_append_that_ends_before_this_one_begins(convert, store, make_photos, monkeypatch, tmp_path):
+def test_an_equal_append_that_ends_before_this_one_begins(
+    convert, store, make_photos, monkeypatch, tmp_path
+):
     """Its shards are part of the dataset: nobody may be told to move them away."""
     convert()
     more = read_source(str(make_photos(tmp_path / "more", 9, classes=1)))
@@ -214,7 +224,9 @@ def test_an_equal_append_that_ends_before_this_one_begins(convert, store, make_p
         refuse_folders(*arguments)
 
     monkeypatch.setattr(prepare, "refuse_folders", after_the_other)
-    with pytest.raises(StorageError, match="another program has changed the dataset since this append began"):
+    with pytest.raises(
+        StorageError, match="another program has changed the dataset since this append began"
+    ):
         append()
     assert append().converted is None
     assert problems(store) == ()
@@ -226,7 +238,10 @@ def test_a_folder_without_objects_has_no_finished_shards(store):
 
 def test_the_status_of_a_missing_shard(source, bucket, dataprep):
     """What `finish` says to do helps; `--claim` is not for object stores."""
-    assert dataprep("plan", "--src", source, "--out", bucket, "--samples-per-shard", 10).returncode == 0
+    assert (
+        dataprep("plan", "--src", source, "--out", bucket, "--samples-per-shard", 10).returncode
+        == 0
+    )
     done = dataprep("finish", bucket)
     assert done.returncode == ExitStatus.STOPPED
     assert "--claim" not in done.stderr

@@ -23,7 +23,9 @@ def upload(folder: Path, store: Store) -> str:
 @pytest.fixture(scope="module")
 def dataset(photos, dataprep, tmp_path_factory):
     out = tmp_path_factory.mktemp("out") / "set"
-    done = dataprep("convert", "--src", photos, "--out", out, "--fmt", "webdataset", "--shard-size", "300KB")
+    done = dataprep(
+        "convert", "--src", photos, "--out", out, "--fmt", "webdataset", "--shard-size", "300KB"
+    )
     assert done.returncode == 0, done.stderr
     return out
 
@@ -68,7 +70,9 @@ def test_damage_is_found_where_it_is(dataset, store) -> None:
     store.delete("train-00002.idx")
     store.put("train-00000.parquet", b"")
     store.put("train-99999.tar", b"")
-    problems = {problem.file: problem.message for problem in verify_dataset(url, workers=1).problems}
+    problems = {
+        problem.file: problem.message for problem in verify_dataset(url, workers=1).problems
+    }
     assert "does not match its checksum" in problems["train-00001.tar"]
     assert "does not exist" in problems["train-00002.idx"]
     assert problems["train-99999.tar"] == "the file is not in the manifest"
@@ -80,7 +84,10 @@ def test_the_presence_and_length_of_every_file(dataset, store) -> None:
     assert not verify_manifest(url).problems
     store.put("train-00001.tar", b"short")
     store.delete("train-00002.idx")
-    assert {problem.file for problem in verify_manifest(url).problems} == {"train-00001.tar", "train-00002.idx"}
+    assert {problem.file for problem in verify_manifest(url).problems} == {
+        "train-00001.tar",
+        "train-00002.idx",
+    }
 
 
 def test_a_dataset_that_does_not_exist(store) -> None:
@@ -112,7 +119,9 @@ def test_commands_take_urls(dataset, bucket, dataprep) -> None:
     assert (done.returncode, f"{dataset}: webdataset" in done.stdout) == (0, True)
 
 
-def test_wrong_credentials_are_status_3_and_are_never_shown(dataset, bucket, dataprep, monkeypatch) -> None:
+def test_wrong_credentials_are_status_3_and_are_never_shown(
+    dataset, bucket, dataprep, monkeypatch
+) -> None:
     url = upload(dataset, bucket)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"{SECRET_KEY}wrong")
     monkeypatch.setenv("DATAPREP_DEBUG", "1")
@@ -124,7 +133,9 @@ def test_wrong_credentials_are_status_3_and_are_never_shown(dataset, bucket, dat
         assert secret not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x?X-Amz-Signature=planted", "s3://planted:planted@bucket/x"])
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/x?X-Amz-Signature=planted", "s3://planted:planted@bucket/x"]
+)
 def test_a_url_with_a_credential_is_refused_and_not_repeated(dataprep, url) -> None:
     done = dataprep("info", url)
     assert done.returncode == ExitStatus.WRONG_USAGE

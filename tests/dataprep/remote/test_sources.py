@@ -33,7 +33,9 @@ def images(make_photos, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("images") / "set"
     make_photos(root / "train", 24)
     make_photos(root / "val", 12)
-    (root / "train" / "class 1" / "Ünï 日本 +&.jpg").write_bytes((root / "train/class 0/00000.jpg").read_bytes())
+    (root / "train" / "class 1" / "Ünï 日本 +&.jpg").write_bytes(
+        (root / "train/class 0/00000.jpg").read_bytes()
+    )
     (root / "train" / "notes.txt").write_text("no image")
     (root / "train" / "class 0" / "deep" / "er").mkdir(parents=True)
     os.rename(root / "train/class 0/00003.jpg", root / "train/class 0/deep/er/x.jpg")
@@ -44,14 +46,20 @@ def assert_equal(remote: Source, local: Source) -> None:
     assert remote.path.to_pylist() == local.path.to_pylist()
     for name in ("label", "split", "size"):
         np.testing.assert_array_equal(getattr(remote, name), getattr(local, name))
-    assert (remote.classes, remote.splits, remote.layout) == (local.classes, local.splits, local.layout)
+    assert (remote.classes, remote.splits, remote.layout) == (
+        local.classes,
+        local.splits,
+        local.layout,
+    )
     assert remote.notices == local.notices
     assert remote.extra.equals(local.extra)
 
 
 def convert(source: Source, out: Path) -> dict[str, bytes]:
     convert_dataset(source, str(out), Options(shard_samples=10), workers=1)
-    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != "source-stamps.json"}
+    return {
+        path.name: path.read_bytes() for path in out.iterdir() if path.name != "source-stamps.json"
+    }
 
 
 def test_an_image_folder_gives_the_same_bytes(images, store, tmp_path) -> None:
@@ -63,13 +71,17 @@ def test_an_image_folder_gives_the_same_bytes(images, store, tmp_path) -> None:
 def test_a_list_gives_the_same_bytes(images, store, tmp_path) -> None:
     upload(images, store)
     paths = sorted(path for path in images.rglob("*") if path.suffix in (".jpg", ".png", ".webp"))
-    text = "".join(f"{path.relative_to(images)} {number % 3}\n" for number, path in enumerate(paths))
+    text = "".join(
+        f"{path.relative_to(images)} {number % 3}\n" for number, path in enumerate(paths)
+    )
     (tmp_path / "train_list.txt").write_text(text)
     store.put("train_list.txt", text.encode())
     local = read_source(str(tmp_path / "train_list.txt"), SourceOptions(image_root=str(images)))
     remote = read_source(f"{store}/train_list.txt")
     assert_equal(remote, local)
-    from_local_list = read_source(str(tmp_path / "train_list.txt"), SourceOptions(image_root=str(store)))
+    from_local_list = read_source(
+        str(tmp_path / "train_list.txt"), SourceOptions(image_root=str(store))
+    )
     assert_equal(from_local_list, local)
     assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
 
@@ -105,7 +117,9 @@ def test_an_image_of_an_absolute_url_that_is_listed_twice(images, store, tmp_pat
 def test_a_missing_image_is_named_with_its_line(images, store) -> None:
     upload(images, store)
     store.put("list.txt", b"train/class 0/00000.jpg 0\ntrain/missing.jpg 1\n")
-    with pytest.raises(SourceError, match=r"image 'train/missing.jpg' does not exist in folder") as error:
+    with pytest.raises(
+        SourceError, match=r"image 'train/missing.jpg' does not exist in folder"
+    ) as error:
         read_source(f"{store}/list.txt")
     assert error.value.line == 2
 
@@ -141,7 +155,9 @@ def test_names_that_cannot_be_part_of_a_url_are_rejected(images, store, name) ->
     assert source.path == before.path
 
 
-def test_plan_work_and_finish_with_images_in_an_object_store(images, store, invoke, tmp_path) -> None:
+def test_plan_work_and_finish_with_images_in_an_object_store(
+    images, store, invoke, tmp_path
+) -> None:
     url = upload(images, store)
     invoke("convert", "--src", url, "--out", tmp_path / "a", "--samples-per-shard", 10)
     invoke("plan", "--src", url, "--out", tmp_path / "b", "--samples-per-shard", 10)
@@ -158,7 +174,9 @@ def test_an_image_that_was_replaced_after_the_scan(images, store, tmp_path) -> N
     with pytest.raises(SourceVanishedError, match=r"when the source was scanned, but has 7 now"):
         convert(source, tmp_path / "out")
     store.delete("train/class 0/00000.jpg")
-    with pytest.raises(SourceVanishedError, match=r"cannot be read now \(the object does not exist\)"):
+    with pytest.raises(
+        SourceVanishedError, match=r"cannot be read now \(the object does not exist\)"
+    ):
         convert(source, tmp_path / "out")
 
 
@@ -202,12 +220,16 @@ def test_a_prepared_dataset_is_read_in_parts(images, store, tmp_path, monkeypatc
             assert (tmp_path / "remote" / path.name).read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["hugging face", "tfrecord dataset", "webdataset dataset", "json lines"])
+@pytest.mark.parametrize(
+    "kind", ["hugging face", "tfrecord dataset", "webdataset dataset", "json lines"]
+)
 def test_containers_give_the_same_bytes(kind, store, tmp_path) -> None:
     assert_same_in(store, kind, tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar", "tar of tars", "imagenet", "recordio", "lmdb of Caffe", "lmdb of LSUN"])
+@pytest.mark.parametrize(
+    "kind", ["zip", "tar", "tar of tars", "imagenet", "recordio", "lmdb of Caffe", "lmdb of LSUN"]
+)
 def test_archives_are_read_in_place(kind, bucket, tmp_path, monkeypatch) -> None:
     def never_an_archive(path, check):
         assert not path.endswith((".zip", "_train.tar", "_val.tar", "photos.tar", ".rec", ".mdb"))
@@ -221,7 +243,9 @@ def assert_same_in(store: Store, kind: str, tmp_path: Path) -> None:
     """Check that a kind of source is the same in a store as on the disk, and gives the same bytes."""
     made = MAKERS[kind](tmp_path / "source")
     folder = made.src if made.src.is_dir() else made.src.parent
-    url = upload(folder, store) if folder == made.src else f"{upload(folder, store)}/{made.src.name}"
+    url = (
+        upload(folder, store) if folder == made.src else f"{upload(folder, store)}/{made.src.name}"
+    )
     remote, local = read_source(url), read_source(str(made.src))
     assert_equal(remote, local)
     assert remote.stamp is not None
@@ -247,7 +271,11 @@ def test_a_damaged_archive_is_the_same_error_as_on_the_disk(kind, bucket, tmp_pa
     data = made.container.read_bytes()
     made.container.write_bytes(data[: len(data) // 2])
     folder = made.src if made.src.is_dir() else made.src.parent
-    url = upload(folder, bucket) if folder == made.src else f"{upload(folder, bucket)}/{made.src.name}"
+    url = (
+        upload(folder, bucket)
+        if folder == made.src
+        else f"{upload(folder, bucket)}/{made.src.name}"
+    )
     errors = []
     for src in (url, str(made.src)):
         with pytest.raises(SourceError) as error:
@@ -304,7 +332,10 @@ def test_a_record_of_many_parts_takes_few_requests(bucket, tmp_path, monkeypatch
 
 
 def test_a_list_on_a_web_server_that_sends_no_ranges(images, tmp_path) -> None:
-    """A list without an extension may be an archive; that its first bytes cannot be requested says nothing."""
+    """A list without an extension may be an archive.
+
+    That its first bytes cannot be requested says nothing.
+    """
     (tmp_path / "train_list").write_text("train/class 0/00000.jpg 0\nval/class 1/00001.png 1\n")
     with serve_folder(tmp_path, ranges=False) as url:
         source = read_source(f"{url}/train_list", SourceOptions(image_root=str(images)))
@@ -315,7 +346,11 @@ def test_a_list_on_a_web_server_that_sends_no_ranges(images, tmp_path) -> None:
 def test_an_image_takes_one_request(kind, bucket, tmp_path, monkeypatch) -> None:
     made = MAKERS[kind](tmp_path / "source")
     folder = made.src if made.src.is_dir() else made.src.parent
-    url = upload(folder, bucket) if folder == made.src else f"{upload(folder, bucket)}/{made.src.name}"
+    url = (
+        upload(folder, bucket)
+        if folder == made.src
+        else f"{upload(folder, bucket)}/{made.src.name}"
+    )
     source = read_source(url)
     requests, start_range = [], Store.start_range
 

@@ -31,7 +31,9 @@ def source(image_folder, tmp_path):
 @pytest.fixture
 def convert(invoke, source, tmp_path):
     def run(*options, src=source):
-        invoke("convert", "--src", src, "--out", tmp_path / "out", "--workers", 1, *SHARDS, *options)
+        invoke(
+            "convert", "--src", src, "--out", tmp_path / "out", "--workers", 1, *SHARDS, *options
+        )
         return tmp_path / "out"
 
     return run
@@ -108,7 +110,10 @@ def test_shards_come_from_the_source(options, convert, invoke, source, snapshot,
     result = invoke("repair", "--workers", 1, out, status=1)
     assert "set --src" in result.stdout
     assert not (out / f"train-00001{suffix(fmt)}").exists()
-    assert "would be made again" in invoke("repair", "--workers", 1, out, "--src", source, "--dry-run").stdout
+    assert (
+        "would be made again"
+        in invoke("repair", "--workers", 1, out, "--src", source, "--dry-run").stdout
+    )
     assert "4 files repaired" in invoke("repair", "--workers", 1, out, "--src", source).stdout
     assert snapshot(out) == files
     assert stats(out)["train-00000.idx"] == before["train-00000.idx"]
@@ -159,7 +164,9 @@ def test_indexed_dataset(convert, invoke, snapshot, tmp_path, fmt):
 
 def test_refusals(convert, invoke, source, tmp_path):
     out = convert()
-    assert "--src" in invoke("repair", "--workers", 1, out, "--pattern", "{label}_*", status=2).stderr
+    assert (
+        "--src" in invoke("repair", "--workers", 1, out, "--pattern", "{label}_*", status=2).stderr
+    )
     invoke("repair", "--workers", 1, tmp_path / "none", status=2)
     (out / "train-00000.idx").unlink()
     (out / "train-00000.idx").mkdir()
@@ -172,7 +179,17 @@ def test_refusals(convert, invoke, source, tmp_path):
 def test_killed_at_any_moment(convert, invoke, source, snapshot):
     out = convert("--fmt", "webdataset")
     files = snapshot(out)
-    command = [sys.executable, "-m", "dataprep", "repair", str(out), "--src", str(source), "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "dataprep",
+        "repair",
+        str(out),
+        "--src",
+        str(source),
+        "--workers",
+        "2",
+    ]
     rng = random.Random(0)
     delays = [0.0, *(rng.uniform(0.3, 2.0) for _ in range(3))]
     for delay in delays:
@@ -186,7 +203,9 @@ def test_killed_at_any_moment(convert, invoke, source, snapshot):
         process.wait()
         assert wait_until_gone(process.pid)
         # Whatever has its final name is whole.
-        assert all(files[name] == data for name, data in snapshot(out).items() if not name.startswith("."))
+        assert all(
+            files[name] == data for name, data in snapshot(out).items() if not name.startswith(".")
+        )
     invoke("repair", "--workers", 1, out, "--src", source)
     assert snapshot(out) == files
     assert not (out / ".partial-dataprep").exists()
@@ -211,7 +230,10 @@ def test_revisions(convert, invoke, source, snapshot, tmp_path, fmt):
     flip(old)
     flip(new)
     failed = invoke("repair", "--workers", 1, out, "--src", second, status=1).stdout
-    assert f"{old.name}: the file does not match its checksum; not repaired: revision 0 was not made from" in failed
+    assert (
+        f"{old.name}: the file does not match its checksum; not repaired: revision 0 was not made"
+        " from" in failed
+    )
     assert "`dataprep convert` that made revision 0 of the dataset" in failed
     assert f"{new.name}: the file does not match its checksum; made again from the source" in failed
     assert snapshot(out) != files
@@ -220,7 +242,10 @@ def test_revisions(convert, invoke, source, snapshot, tmp_path, fmt):
     flip(out / "manifest.0.json")
     failed = invoke("repair", "--workers", 1, out, status=1).stdout
     assert "manifest.0.json: this is not the manifest of revision 0" in failed
-    assert "not repaired: the newest manifest does not determine it. Hint: restore it from a copy" in failed
+    assert (
+        "not repaired: the newest manifest does not determine it. Hint: restore it from a copy"
+        in failed
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,12 +263,19 @@ def test_options_that_choose_images_apply_again(options, convert, invoke, source
     out = convert("--fmt", fmt, *options)
     files = snapshot(out)
     assert ("rejected.jsonl" in files) == ("drop" in options)
-    for name in files.keys() & {"rejected.jsonl", f"train-00000{suffix(fmt)}", "train-00001.parquet"}:
+    for name in files.keys() & {
+        "rejected.jsonl",
+        f"train-00000{suffix(fmt)}",
+        "train-00001.parquet",
+    }:
         flip(out / name)
     if "drop" in options:
         failed = invoke("repair", "--workers", 1, out, status=1).stdout
         assert "Hint: set --src to the source of the dataset, run the same" in failed
-    assert "made again from the source" in invoke("repair", "--workers", 1, out, "--src", source).stdout
+    assert (
+        "made again from the source"
+        in invoke("repair", "--workers", 1, out, "--src", source).stdout
+    )
     assert snapshot(out) == files
 
 
@@ -268,7 +300,8 @@ def test_duplicates_that_an_append_left_out(convert, invoke, source, snapshot, t
     flip(sorted(out.glob("*.tfrecord"))[-1])
     flip(out / "rejected.1.jsonl")
     result = invoke("repair", "--workers", 1, out, "--src", second.parent)
-    assert "rejected.1.jsonl: the file does not match its checksum; rebuilt from the sample tables and the source" in (
-        result.stdout
+    assert (
+        "rejected.1.jsonl: the file does not match its checksum; rebuilt from the sample tables and"
+        " the source" in (result.stdout)
     )
     assert snapshot(out) == files

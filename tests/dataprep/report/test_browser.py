@@ -21,11 +21,18 @@ def page(tmp_path_factory, dataprep):
     root = tmp_path_factory.mktemp("page")
     source = root / "photos"
     for number in range(60):
-        folder = source / ("train", "val")[number % 2] / (f"class{number % 20}" + "W" * 100 * (number % 3))
+        folder = (
+            source
+            / ("train", "val")[number % 2]
+            / (f"class{number % 20}" + "W" * 100 * (number % 3))
+        )
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number:03d}-{'m' * 80}.jpg").write_bytes(encode(photo(number % 50, 120, 90)))
     (folder / "cut.jpg").write_bytes(encode(photo(5))[:900])
-    assert dataprep("convert", "--src", source, "--out", root / "out", "--max-rejected", 1).returncode == 0
+    assert (
+        dataprep("convert", "--src", source, "--out", root / "out", "--max-rejected", 1).returncode
+        == 0
+    )
     done = dataprep("report", root / "out", "--out", root / "report.html", "--src", source)
     assert done.returncode == 0, done.stderr
     return root / "report.html"
@@ -46,9 +53,13 @@ def test_no_complaint_and_no_horizontal_scrolling(browser, page, width, dark):
 @pytest.mark.parametrize("width", [390, 1180])
 def test_long_numbers_stay_within_their_boxes(browser, page, width):
     browser.open(page, width)
-    browser.evaluate("document.querySelectorAll('.stats dd').forEach(each => each.textContent = '40,320 x 30,240')")
+    browser.evaluate(
+        "document.querySelectorAll('.stats dd').forEach(each => each.textContent = '40,320 x"
+        " 30,240')"
+    )
     overflows = (
-        "[...document.querySelectorAll('.stats div')].filter(each => each.scrollWidth > each.clientWidth).length"
+        "[...document.querySelectorAll('.stats div')].filter(each => each.scrollWidth >"
+        " each.clientWidth).length"
     )
     assert browser.evaluate(overflows) == 0
     assert browser.evaluate("document.documentElement.scrollWidth") == width
@@ -57,7 +68,9 @@ def test_long_numbers_stay_within_their_boxes(browser, page, width):
 def test_the_policy_is_in_force(browser, page, tmp_path):
     """Otherwise the other tests could not see a violation."""
     changed = tmp_path / "changed.html"
-    text = page.read_text("utf-8").replace("</main>", "<img src='http://127.0.0.1:9/x.png'><script>1</script></main>")
+    text = page.read_text("utf-8").replace(
+        "</main>", "<img src='http://127.0.0.1:9/x.png'><script>1</script></main>"
+    )
     changed.write_text(text, "utf-8")
     browser.open(changed, 1400)
     assert sum("Content Security Policy" in complaint for complaint in browser.complaints()) == 2
@@ -67,15 +80,16 @@ def test_every_picture_is_drawn(browser, page):
     """Each thumbnail has an image behind it, of the size of its sprite."""
     browser.open(page, 1400)
     drawn = browser.evaluate(
-        "[...document.querySelectorAll('.thumb use')].map(use => document.querySelector(use.getAttribute('href')))"
-        ".every(image => image && image.href.baseVal.startsWith('data:image/jpeg'))"
+        "[...document.querySelectorAll('.thumb use')].map(use =>"
+        " document.querySelector(use.getAttribute('href'))).every(image => image &&"
+        " image.href.baseVal.startsWith('data:image/jpeg'))"
     )
     assert drawn
     assert browser.evaluate("document.querySelectorAll('.thumb').length") > 60
     widths = browser.evaluate(
         "Promise.all([...document.querySelectorAll('image')].map(each => { const i = new Image();"
-        " i.src = each.href.baseVal; return i.decode().then(() => i.naturalWidth == each.getAttribute('width')) }))"
-        ".then(all => all.every(Boolean))",
+        " i.src = each.href.baseVal; return i.decode().then(() => i.naturalWidth =="
+        " each.getAttribute('width')) })).then(all => all.every(Boolean))",
         wait=True,
     )
     assert widths
@@ -121,12 +135,17 @@ def test_a_link_to_a_class_opens_its_sheet(browser, page):
 
 def test_the_keyboard_reaches_every_link_and_sheet(browser, page):
     browser.open(page, 1400)
-    stops = "[...document.querySelectorAll('a[href], summary, .wide')].filter(each => each.checkVisibility())"
+    stops = (
+        "[...document.querySelectorAll('a[href], summary, .wide')].filter(each =>"
+        " each.checkVisibility())"
+    )
     total = browser.evaluate(f"{stops}.length")
     reached = set()
     for _ in range(total + 5):
         for kind in ("keyDown", "keyUp"):
-            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+            browser.call(
+                "Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9
+            )
         reached.add(browser.evaluate(f"{stops}.indexOf(document.activeElement)"))
     assert reached - {-1} == set(range(total))
 

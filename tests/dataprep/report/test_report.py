@@ -26,7 +26,13 @@ from dataprep.report.files import write_report
 from dataprep.report.rejected import RejectedImage, RejectedTask, show_rejected
 from dataprep.storage.owners import this_owner
 from manifests.schema import File
-from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, read_manifest, rejected_bytes
+from manifests.store import (
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    manifest_bytes,
+    read_manifest,
+    rejected_bytes,
+)
 from manifests.tables import read_table, write_table
 
 HOSTILE = (
@@ -85,7 +91,17 @@ def source(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def dataset(source, tmp_path_factory, dataprep) -> Path:
     out = tmp_path_factory.mktemp("dataset") / "zoo-tfrecord"
-    call = ("convert", "--src", source, "--out", out, "--samples-per-shard", 10, "--max-rejected", 1)
+    call = (
+        "convert",
+        "--src",
+        source,
+        "--out",
+        out,
+        "--samples-per-shard",
+        10,
+        "--max-rejected",
+        1,
+    )
     assert dataprep(*call).returncode == 0
     return out
 
@@ -122,8 +138,14 @@ def test_facts_match_the_source(run, dataset, source):
     assert data["dataset"] == "zoo-tfrecord"
     train, val = data["splits"]
     assert (train["name"], train["samples"], val["samples"]) == ("train", 35, 8)
-    assert {each["name"]: each["samples"] for each in data["classes"]} == {"cat": [25, 5], "dog": [8, 2], "emu": [2, 1]}
-    stored = {kind: sum(1 for path in source.rglob(f"*.{kind}")) for kind in ("jpeg", "png", "webp")}
+    assert {each["name"]: each["samples"] for each in data["classes"]} == {
+        "cat": [25, 5],
+        "dog": [8, 2],
+        "emu": [2, 1],
+    }
+    stored = {
+        kind: sum(1 for path in source.rglob(f"*.{kind}")) for kind in ("jpeg", "png", "webp")
+    }
     assert data["looks"]["formats"] == {**stored, "jpeg": stored["jpeg"] - 2}
     assert data["rejected"]["total"] == 2
     assert data["rejected"]["reasons"] == {"not-an-image": 1, "truncated": 1}
@@ -139,12 +161,17 @@ def test_facts_match_the_source(run, dataset, source):
     assert "train/emu/cut.jpeg" in page.text
     flagged = {each["name"]: each["flagged"] for each in data["classes"]}
     expected = {"also in an earlier split": 1, "copied": 1, "with several labels": 1}
-    assert flagged["cat"] == expected, "the train image of a leak and the first of two copies have no problem"
+    assert flagged["cat"] == expected, (
+        "the train image of a leak and the first of two copies have no problem"
+    )
 
 
 def test_findings_name_the_leak_and_the_worst_class(run, dataset):
     found = titles(run(dataset)[0])
-    assert found[:2] == ["1 image of val is also in train", "One image is stored with several labels"]
+    assert found[:2] == [
+        "1 image of val is also in train",
+        "One image is stored with several labels",
+    ]
     assert "\u201cemu\u201d is the class with the largest share of images with problems" in found
     assert "2 source images were rejected" in found
     (worst,) = [each for each in run(dataset)[0]["findings"] if "largest share" in each["title"]]
@@ -161,7 +188,13 @@ def test_what_to_type_is_marked_up(run, dataset, tmp_path):
 
 
 def test_a_clean_dataset_has_no_problems(run, make_photos, invoke, tmp_path):
-    invoke("convert", "--src", make_photos(tmp_path / "photos", 12, side=300), "--out", tmp_path / "clean")
+    invoke(
+        "convert",
+        "--src",
+        make_photos(tmp_path / "photos", 12, side=300),
+        "--out",
+        tmp_path / "clean",
+    )
     data, page = run(tmp_path / "clean")
     assert all(finding["severity"] == "check" for finding in data["findings"])
     assert "Every source image was written." in page.text
@@ -176,13 +209,17 @@ def test_every_link_leads_somewhere_and_every_id_is_unique(run, dataset):
 
 def test_the_page_is_offline_and_runs_no_script(run, dataset):
     page = run(dataset)[1]
-    assert not [tag for tag, _ in page.tags if tag in ("script", "iframe", "object", "embed", "form")]
+    assert not [
+        tag for tag, _ in page.tags if tag in ("script", "iframe", "object", "embed", "form")
+    ]
     for tag, attributes in page.tags:
         assert not [name for name in attributes if name.startswith("on")]
         for name in ("src", "href"):
             if value := attributes.get(name):
                 assert value.startswith(("#", "data:")), (tag, value[:80])
-    policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -209,7 +246,16 @@ def test_the_same_dataset_gives_the_same_bytes(invoke, dataset, source, tmp_path
     for suffix in (".html", ".json"):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
     invoke(
-        "report", dataset, "--out", tmp_path / "c.html", "--seed", 1, "--source", source, "--workers", 1
+        "report",
+        dataset,
+        "--out",
+        tmp_path / "c.html",
+        "--seed",
+        1,
+        "--source",
+        source,
+        "--workers",
+        1,
     )  # its old name
     assert (tmp_path / "c.html").read_bytes() != (tmp_path / "a.html").read_bytes()
 
@@ -224,7 +270,9 @@ def test_hostile_names_are_shown_and_never_run(run, tmp_path):
     names = (*HOSTILE[:-1], long)
     rename_classes(folder, names)
     source_names = [f"../{name}/{row}" for row, name in enumerate(names)]
-    change_table(folder, "source", lambda values: [source_names[row % 5] for row in range(len(values))])
+    change_table(
+        folder, "source", lambda values: [source_names[row % 5] for row in range(len(values))]
+    )
     data, page = run(folder)
     assert [each["name"] for each in data["classes"]] == list(names)
     assert not [tag for tag, a in page.tags if tag == "script" or "onerror" in a]
@@ -253,7 +301,10 @@ def change_table(folder: Path, column: str, change) -> None:
             path = folder / shard.table.name
             table = read_table(path)
             place, kind = table.column_names.index(column), table.schema.field(column).type
-            write_table(table.set_column(place, column, pa.array(change(table[column].to_pylist()), kind)), str(path))
+            write_table(
+                table.set_column(place, column, pa.array(change(table[column].to_pylist()), kind)),
+                str(path),
+            )
             shards.append(replace(shard, table=File(shard.table.name, path.stat().st_size, None)))
         splits.append(replace(split, shards=tuple(shards)))
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(replace(manifest, splits=tuple(splits))))
@@ -286,12 +337,20 @@ def test_rejected_images_are_read_only_below_the_source(run, dataset, source, tm
     rows = [{"source": name, "reason": "corrupt", "detail": "test"} for name in names]
     (copy / REJECTED_NAME).write_bytes(rejected_bytes(rows))
     page = run(copy, "--src", root)[1]
-    shown = [a["aria-label"] for tag, a in page.tags if (a.get("aria-label") or "").startswith("rejected image")]
+    shown = [
+        a["aria-label"]
+        for tag, a in page.tags
+        if (a.get("aria-label") or "").startswith("rejected image")
+    ]
     assert shown == ["rejected image sub/seen.png", f"rejected image {root}/sub/seen.png"]
     assert "begins with the bytes ff d8 ff" in page.text
     assert page.text.count("the path leads out of the folder that --src names") == 3
     assert "it is a named pipe, not a regular file" in page.text
-    assert not [a for tag, a in run(copy)[1].tags if (a.get("aria-label") or "").startswith("rejected image")]
+    assert not [
+        a
+        for tag, a in run(copy)[1].tags
+        if (a.get("aria-label") or "").startswith("rejected image")
+    ]
 
 
 def png_with_size(width: int, height: int) -> bytes:
@@ -300,7 +359,9 @@ def png_with_size(width: int, height: int) -> bytes:
     rows = b"".join([packer.compress(bytes(1 + width * 3)) for _ in range(64)]) + packer.flush()
 
     def part(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", rows) + part(b"IEND", b"")
@@ -347,7 +408,7 @@ def test_an_image_that_cannot_be_decoded_is_named(run, dataset, tmp_path):
     data[row["offset"] : row["offset"] + row["size"]] = bytes(row["size"])
     shard.write_bytes(data)
     report, page = run(copy, status=1)
-    ((failed),) = report["looks"]["failed"]
+    (failed,) = report["looks"]["failed"]
     assert (failed["key"], failed["source"]) == (row["key"], row["source"])
     assert failed["reason"].startswith("not-an-image")
     assert "1 image of 43 that were decoded cannot be decoded" in titles(report)
@@ -358,7 +419,11 @@ def test_an_image_that_cannot_be_decoded_is_named(run, dataset, tmp_path):
 def test_a_damaged_list_of_rejected_images(run, dataset, tmp_path, damage):
     copy = tmp_path / "copy"
     shutil.copytree(dataset, copy)
-    (copy / REJECTED_NAME).unlink() if damage == "missing" else (copy / REJECTED_NAME).write_text("no\n")
+    (
+        (copy / REJECTED_NAME).unlink()
+        if damage == "missing"
+        else (copy / REJECTED_NAME).write_text("no\n")
+    )
     data = run(copy, status=1)[0]
     assert len(data["problems"]) == 1
     assert data["problems"][0].startswith(REJECTED_NAME)
@@ -371,7 +436,10 @@ def test_a_damaged_manifest_writes_nothing(invoke, dataset, tmp_path):
     result = invoke("report", copy, "--out", tmp_path / "report.html", status=1)
     assert "manifest" in result.stderr
     assert not (tmp_path / "report.html").exists()
-    assert "does not exist" in invoke("report", tmp_path / "none", "--out", tmp_path / "report.html", status=2).stderr
+    assert (
+        "does not exist"
+        in invoke("report", tmp_path / "none", "--out", tmp_path / "report.html", status=2).stderr
+    )
 
 
 def test_without_checksums(run, dataset, tmp_path):
@@ -393,7 +461,19 @@ def test_without_class_names(run, dataset, tmp_path):
 
 def test_raw_pixels(run, source, invoke, tmp_path):
     out = tmp_path / "raw"
-    invoke("convert", "--src", source, "--out", out, "--store", "raw", "--raw-size", 96, "--max-rejected", 1)
+    invoke(
+        "convert",
+        "--src",
+        source,
+        "--out",
+        out,
+        "--store",
+        "raw",
+        "--raw-size",
+        96,
+        "--max-rejected",
+        1,
+    )
     data, page = run(out)
     assert data["looks"]["formats"] == {"raw": 43}
     assert data["pixels"] == [96, 96, 3]
@@ -414,7 +494,9 @@ def test_shards_of_another_tool(run, source, invoke, tmp_path, validate):
     folder.mkdir()
     with webdataset.ShardWriter(f"file:{folder}/train-%05d.tar", maxcount=10, verbose=0) as writer:
         for number in range(25):
-            writer.write({"__key__": f"sample{number}", "jpg": encode(photo(number)), "cls": number % 4})
+            writer.write(
+                {"__key__": f"sample{number}", "jpg": encode(photo(number)), "cls": number % 4}
+            )
     invoke("index", folder, "--validate", validate)
     data, page = run(folder)
     assert data["samples"] == 25
@@ -448,8 +530,12 @@ def test_max_size_cuts_the_contact_sheets_and_says_so(run, dataset, invoke, tmp_
     page = run(dataset, "--max-size", f"{limit}B", name="cut")[1]
     assert (tmp_path / "cut.html").stat().st_size <= limit
     assert "cut the contact sheets to" in " ".join(page.text.split())
-    assert "for each class" in " ".join(page.text.split()), "there is room for pictures of all three"
-    result = invoke("report", dataset, "--out", tmp_path / "cut.html", "--max-size", "10000B", status=2)
+    assert "for each class" in " ".join(page.text.split()), (
+        "there is room for pictures of all three"
+    )
+    result = invoke(
+        "report", dataset, "--out", tmp_path / "cut.html", "--max-size", "10000B", status=2
+    )
     assert "set --max-size 1MiB" in result.stderr
 
 
@@ -479,12 +565,18 @@ def test_only_reports_are_replaced(without_memory, invoke, dataset, tmp_path):
 
 @pytest.mark.parametrize(
     ("out", "message"),
-    [("page.txt", "does not end in .html"), ("none/page.html", "does not exist"), ("folder.html", "is a folder")],
+    [
+        ("page.txt", "does not end in .html"),
+        ("none/page.html", "does not exist"),
+        ("folder.html", "is a folder"),
+    ],
 )
 def test_wrong_names_are_refused_before_the_work(invoke, dataset, tmp_path, out, message):
     (tmp_path / "folder.html").mkdir()
     assert message in invoke("report", dataset, "--out", tmp_path / out, status=2).stderr
-    result = invoke("report", dataset, "--out", tmp_path / "a.html", "--src", tmp_path / "none", status=2)
+    result = invoke(
+        "report", dataset, "--out", tmp_path / "a.html", "--src", tmp_path / "none", status=2
+    )
     assert "is not a folder" in result.stderr
 
 
@@ -495,12 +587,25 @@ def test_json_is_printed(invoke, dataset, tmp_path):
 
 
 def test_gpu_memory_is_that_of_loaders_memory(invoke, dataset, tmp_path):
-    command = [sys.executable, "-m", "loaders", "memory", str(dataset), "--batch-size", "32", "--json"]
-    expected = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    command = [
+        sys.executable,
+        "-m",
+        "loaders",
+        "memory",
+        str(dataset),
+        "--batch-size",
+        "32",
+        "--json",
+    ]
+    expected = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
     out = tmp_path / "report.html"
     invoke("report", dataset, "--out", out, "--batch-size", 32)
     cost = json.loads(out.with_suffix(".json").read_text("utf-8"))["cost"]
-    assert cost["gpu_memory"] == {name: split["gpu_memory"] for name, split in expected["splits"].items()}
+    assert cost["gpu_memory"] == {
+        name: split["gpu_memory"] for name, split in expected["splits"].items()
+    }
 
 
 @pytest.mark.parametrize("name", ["train-00000.tfrecord", "train-00000.parquet", REJECTED_NAME])
@@ -515,7 +620,9 @@ def test_a_named_pipe_in_place_of_a_file_is_a_problem_at_once(run, dataset, tmp_
 
 
 def test_huge_labels_sizes_and_many_splits_are_bounded(run, invoke, tmp_path):
-    folder = make_dataset(tmp_path / "huge", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1)
+    folder = make_dataset(
+        tmp_path / "huge", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1
+    )
     rename_classes(folder, ("a",))
     change_table(folder, "label", lambda _: [0, 10_000_000, 5, 5])
     data = run(folder)[0]
@@ -526,14 +633,18 @@ def test_huge_labels_sizes_and_many_splits_are_bounded(run, invoke, tmp_path):
     change_table(folder, "size", lambda _: [2**63 - 1] * 4)
     assert "outside its shard" in run(folder, status=1)[0]["problems"][0]
     manifest = read_manifest(folder)
-    splits = tuple(replace(manifest.splits[0], name=f"split{number}", shards=()) for number in range(101))
+    splits = tuple(
+        replace(manifest.splits[0], name=f"split{number}", shards=()) for number in range(101)
+    )
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(replace(manifest, splits=splits)))
     result = invoke("report", folder, "--out", tmp_path / "r.html", status=2)
     assert "has 101 splits, but a report shows at most 100" in result.stderr
 
 
 def test_very_many_class_names(run, tmp_path):
-    folder = make_dataset(tmp_path / "many", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1)
+    folder = make_dataset(
+        tmp_path / "many", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1
+    )
     rename_classes(folder, tuple(f"name {number}" for number in range(200_000)))
     data, page = run(folder)
     assert [each["name"] for each in data["classes"]] == [f"name {number}" for number in range(4)]
@@ -545,7 +656,9 @@ def test_very_many_class_names(run, tmp_path):
 def test_columns_of_the_source_that_are_named_like_changes(run, tmp_path):
     import pyarrow as pa
 
-    folder = make_dataset(tmp_path / "named", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1)
+    folder = make_dataset(
+        tmp_path / "named", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1
+    )
     path = folder / "train-00000.parquet"
     table = read_table(path)
     for name in ("original_width", "original_height", "original_format", "change"):

@@ -44,7 +44,9 @@ def columns(draw, least=0):
     )
 
 
-@pytest.mark.parametrize(("samples", "axis"), [(1, ["0", "1", "2", "3", "4"]), (80, ["0", "20", "40", "60", "80"])])
+@pytest.mark.parametrize(
+    ("samples", "axis"), [(1, ["0", "1", "2", "3", "4"]), (80, ["0", "20", "40", "60", "80"])]
+)
 def test_the_axis_of_class_sizes_has_whole_numbers(samples, axis):
     assert class_axis(samples) == axis
 
@@ -76,7 +78,8 @@ def test_histograms_count_every_image_in_its_bin(data):
         assert len(edges) <= 26
         for number, split in enumerate(SPLITS):
             own = values[name][data.split == number]
-            # NumPy closes the last bin on the right; ours is open, and has a bound above every value.
+            # NumPy closes the last bin on the right; ours is open, and has a bound above every
+            # value.
             assert histogram.counts[split] == tuple(np.histogram(own, edges)[0].tolist())
             assert sum(histogram.counts[split]) == len(own)
             assert not len(own) or own.max() < edges[-1]
@@ -112,9 +115,16 @@ def test_classes(data):
     assert [each.name for each in facts][:3] == ["a", "b", "c"]
     assert [each.label for each in facts] == sorted({0, 1, 2, *data.label.tolist()})
     for each in facts:
-        own = [tuple(pair) for pair in zip(data.split.tolist(), data.size.tolist(), data.label.tolist(), strict=True)]
+        own = [
+            tuple(pair)
+            for pair in zip(
+                data.split.tolist(), data.size.tolist(), data.label.tolist(), strict=True
+            )
+        ]
         own = [(split, size) for split, size, label in own if label == each.label]
-        assert each.samples == tuple(sum(split == number for split, _ in own) for number in range(3))
+        assert each.samples == tuple(
+            sum(split == number for split, _ in own) for number in range(3)
+        )
         assert each.image_bytes == sum(size for _, size in own)
         assert each.flagged.get("odd", 0) == sum(size > 1 for _, size in own)
     assert sum(each.total for each in facts) == len(data)
@@ -147,8 +157,12 @@ def test_copies(data):
     assert copies.compared == data.has_crc.sum()
     assert copies.groups == len(repeated)
     assert copies.surplus == sum(len(group) - 1 for group in repeated)
-    several_splits = [group for group in repeated if len({int(data.split[row]) for row in group}) > 1]
-    several_labels = [group for group in repeated if len({int(data.label[row]) for row in group}) > 1]
+    several_splits = [
+        group for group in repeated if len({int(data.split[row]) for row in group}) > 1
+    ]
+    several_labels = [
+        group for group in repeated if len({int(data.label[row]) for row in group}) > 1
+    ]
     assert copies.conflicting == len(several_labels)
     late = [row for group in repeated for row in group if data.split[row] > min(data.split[group])]
     assert sorted(rows["leak"].tolist()) == sorted(late)
@@ -257,7 +271,12 @@ def test_size_classes(data):
 
 def test_bins_are_named():
     histogram = statistics.histogram(
-        "Aspect ratio", "", statistics.ASPECT_EDGES, np.array([1.0, 9.0]), split=np.zeros(2, np.int16), splits=("a",)
+        "Aspect ratio",
+        "",
+        statistics.ASPECT_EDGES,
+        np.array([1.0, 9.0]),
+        split=np.zeros(2, np.int16),
+        splits=("a",),
     )
     names = [bin_name(histogram, number) for number in range(len(histogram.edges) - 1)]
     assert names[0] == "below 0.25"

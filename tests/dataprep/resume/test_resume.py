@@ -37,7 +37,9 @@ def out(tmp_path):
     return tmp_path / "out"
 
 
-def test_stopped_run_leaves_the_mark_and_the_next_run_removes_it(source, complete, out, snapshot, monkeypatch):
+def test_stopped_run_leaves_the_mark_and_the_next_run_removes_it(
+    source, complete, out, snapshot, monkeypatch
+):
     def fail_on_last(task, pool):
         if task.name == "train-00002":
             raise KeyboardInterrupt
@@ -75,7 +77,9 @@ def test_shard_without_table_is_rewritten_if_its_table_is_among_the_temporary_fi
         (out / name).write_bytes(complete[name])
     (out / storage.PARTIALS_NAME).mkdir()
     (out / storage.PARTIALS_NAME / "made-by-dataprep").touch()
-    (out / storage.PARTIALS_NAME / "123-train-00001.parquet").write_bytes(complete["train-00001.parquet"])
+    (out / storage.PARTIALS_NAME / "123-train-00001.parquet").write_bytes(
+        complete["train-00001.parquet"]
+    )
     assert convert_dataset(source, str(out), OPTIONS, workers=1).resumed == 0
     assert snapshot(out) == complete
 
@@ -86,7 +90,9 @@ def test_the_mark_does_not_make_files_of_others_ours(name, source, out, snapshot
     write_mark(source, out)
     (out / name).write_bytes(b"of another tool")
     before = snapshot(out)
-    with pytest.raises(CallError, match=f"'{name}', which was not made from this source with these options"):
+    with pytest.raises(
+        CallError, match=f"'{name}', which was not made from this source with these options"
+    ):
         convert_dataset(source, str(out), OPTIONS, workers=1)
     assert snapshot(out) == before
 
@@ -98,7 +104,9 @@ def test_files_are_refused_if_nothing_names_the_plan(mark, name, source, out, sn
     if mark is not None:
         (out / INCOMPLETE_NAME).write_bytes(mark)
     before = snapshot(out)
-    with pytest.raises(CallError, match=f"'{name}', which was not made from this source with these options"):
+    with pytest.raises(
+        CallError, match=f"'{name}', which was not made from this source with these options"
+    ):
         convert_dataset(source, str(out), OPTIONS, workers=1)
     assert snapshot(out) == before
 

@@ -42,7 +42,11 @@ def change(mask):
 
 
 def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "source-stamps.json"}
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.name != "source-stamps.json"
+    }
 
 
 def test_a_complete_dataset_of_other_masks_is_refused(source, tmp_path):
@@ -50,7 +54,9 @@ def test_a_complete_dataset_of_other_masks_is_refused(source, tmp_path):
     out, conversion = tmp_path / "out", Options(shard_samples=2)
     convert_dataset(read(folder, options), str(out), conversion, workers=1)
     change(mask)
-    with pytest.raises(CallError, match=rf"image {mask.parent.name}/2.png of the source was replaced since"):
+    with pytest.raises(
+        CallError, match=rf"image {mask.parent.name}/2.png of the source was replaced since"
+    ):
         convert_dataset(read(folder, options), str(out), conversion, workers=1)
     convert_dataset(read(folder, options), str(out), conversion, overwrite=True, workers=1)
     convert_dataset(read(folder, options), str(tmp_path / "new"), conversion, workers=1)
@@ -69,7 +75,9 @@ def test_a_resumed_run_writes_shards_of_other_masks_again(source, tmp_path):
     assert 0 < result.resumed < len([*out.glob("*.tfrecord")])
 
 
-@pytest.mark.parametrize("options", [Options(shard_samples=2), Options(downscale=Downscale(shorter=40))])
+@pytest.mark.parametrize(
+    "options", [Options(shard_samples=2), Options(downscale=Downscale(shorter=40))]
+)
 def test_a_copy_of_the_source_is_the_same(options, source, tmp_path):
     folder, chosen, mask = source
     out = tmp_path / "out"

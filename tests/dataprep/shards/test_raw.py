@@ -27,11 +27,17 @@ LANCZOS = Image.Resampling.LANCZOS
 
 def pixels_of(data: bytes, raw: Raw) -> np.ndarray:
     stored = prepare(data, Options(raw=raw))
-    assert (stored.info.format, stored.info.width, stored.info.height) == ("raw", raw.size, raw.size)
+    assert (stored.info.format, stored.info.width, stored.info.height) == (
+        "raw",
+        raw.size,
+        raw.size,
+    )
     return np.frombuffer(stored.data, np.uint8).reshape(raw.pixels)
 
 
-@pytest.mark.parametrize("size", [(64, 48), (48, 64), (100, 100), (300, 200), (31, 97), (1, 1), (400, 3)])
+@pytest.mark.parametrize(
+    "size", [(64, 48), (48, 64), (100, 100), (300, 200), (31, 97), (1, 1), (400, 3)]
+)
 @pytest.mark.parametrize("side", [32, 64, 99])
 def test_crop_and_pad_match_pillow(size, side):
     """The same as `PIL.ImageOps`, apart from rounding and from what each clips between its two passes."""
@@ -44,7 +50,8 @@ def test_crop_and_pad_match_pillow(size, side):
         expected = np.asarray(ImageOps.pad(image, (side, side), LANCZOS))
         offset = np.abs(padded.astype(int) - expected).max()
         shifted = np.abs(
-            padded.astype(int) - np.roll(expected, (-1, 0) if size[0] > size[1] else (0, -1), (0, 1))
+            padded.astype(int)
+            - np.roll(expected, (-1, 0) if size[0] > size[1] else (0, -1), (0, 1))
         ).max()
         assert min(offset, shifted) <= 12
     assert padded.any()
@@ -55,8 +62,13 @@ def test_change_column():
         (64, 64): "", (128, 128): "resized", (32, 32): "resized", (64, 100): "cropped", (200, 100): "resized cropped",
     }  # fmt: skip
     for size, change in cases.items():
-        assert prepare(encode(photo(1, *size), "PNG"), Options(raw=Raw(64))).extra["change"] == change
-    assert prepare(encode(photo(1, 64, 50), "PNG"), Options(raw=Raw(64, "pad"))).extra["change"] == "padded"
+        assert (
+            prepare(encode(photo(1, *size), "PNG"), Options(raw=Raw(64))).extra["change"] == change
+        )
+    assert (
+        prepare(encode(photo(1, 64, 50), "PNG"), Options(raw=Raw(64, "pad"))).extra["change"]
+        == "padded"
+    )
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -72,7 +84,10 @@ def dataset(request, make_photos, tmp_path_factory):
 
 
 def shards_of(out):
-    return [(out / s.name, out / s.index.name, out / s.table.name) for s in read_manifest(out).splits[0].shards]
+    return [
+        (out / s.name, out / s.index.name, out / s.table.name)
+        for s in read_manifest(out).splits[0].shards
+    ]
 
 
 def expected_of(folder, row) -> bytes:
@@ -84,7 +99,9 @@ def test_table_offsets_point_at_the_pixels(dataset):
     manifest = read_manifest(out)
     assert (manifest.store, manifest.pixels) == ("raw", (40, 40, 3))
     assert manifest.options["raw"] == {"size": 40, "fit": "crop", "filter": "lanczos"}
-    assert manifest.components.image == (("image/raw",) if manifest.format == "tfrecord" else ("raw",))
+    assert manifest.components.image == (
+        ("image/raw",) if manifest.format == "tfrecord" else ("raw",)
+    )
     count = 0
     for shard, _, table in shards_of(out):
         data = shard.read_bytes()
@@ -104,7 +121,9 @@ def test_other_readers_read_the_same_bytes(dataset):
         rows = list(samples(read_table(table)))
         expected = [(expected_of(folder, row), row.label) for row in rows]
         label = manifest.components.label
-        assert oracles.read_with_dali([shard], [index], manifest.components.image, label) == expected
+        assert (
+            oracles.read_with_dali([shard], [index], manifest.components.image, label) == expected
+        )
         assert index.read_bytes() == oracles.official_index(shard, out.parent / "official.idx")
         if manifest.format == "webdataset":
             read = oracles.read_with_webdataset(shard)
@@ -112,7 +131,9 @@ def test_other_readers_read_the_same_bytes(dataset):
             assert {json.loads(sample["json"])["width"] for sample in read} == {40}
         else:
             records = [oracles.parse_example(payload) for payload in oracles.read_tfrecord(shard)]
-            assert [(record["image/raw"][0], record["image/class/label"][0]) for record in records] == expected
+            assert [
+                (record["image/raw"][0], record["image/class/label"][0]) for record in records
+            ] == expected
             assert {record["image/format"][0] for record in records} == {b"RAW"}
             assert "image/encoded" not in records[0]
 
@@ -125,7 +146,12 @@ def test_verify_finds_damaged_pixels(dataset):
     row = next(samples(read_table(table)))
     intact = shard.read_bytes()
     try:
-        for at in (row.offset, row.offset + row.size - 1, row.offset - 3, row.offset + row.size + 1):
+        for at in (
+            row.offset,
+            row.offset + row.size - 1,
+            row.offset - 3,
+            row.offset + row.size + 1,
+        ):
             shard.write_bytes(intact[:at] + bytes((intact[at] ^ 1,)) + intact[at + 1 :])
             problems = verify_dataset(str(out), workers=1).problems
             assert {problem.file for problem in problems} == {shard.name}, at
@@ -138,12 +164,16 @@ def test_verify_compares_the_size_with_the_manifest(dataset, tmp_path):
     manifest = out / "manifest.json"
     intact = manifest.read_bytes()
     original = read_manifest(out)
-    changed = {name: getattr(original, name) for name in original.__slots__} | {"pixels": (41, 40, 3)}
+    changed = {name: getattr(original, name) for name in original.__slots__} | {
+        "pixels": (41, 40, 3)
+    }
     try:
         manifest.write_bytes(manifest_bytes(type(original)(**changed)))
         problems = verify_dataset(str(out), workers=1).problems
         assert len(problems) == 30
-        assert "the image is not valid (corrupt): 4800 bytes, but 41x40x3 pixels need 4920" in str(problems[0])
+        assert "the image is not valid (corrupt): 4800 bytes, but 41x40x3 pixels need 4920" in str(
+            problems[0]
+        )
     finally:
         manifest.write_bytes(intact)
 
@@ -152,7 +182,9 @@ def test_same_bytes_for_any_number_of_workers(dataset, snapshot, tmp_path):
     folder, out = dataset
     options = Options(fmt=read_manifest(out).format, raw=Raw(40), shard_samples=12)
     for workers in (2, 3):
-        convert_dataset(read_source(str(folder)), str(tmp_path / str(workers)), options, workers=workers)
+        convert_dataset(
+            read_source(str(folder)), str(tmp_path / str(workers)), options, workers=workers
+        )
         assert snapshot(tmp_path / str(workers)) == snapshot(out)
 
 

@@ -21,7 +21,9 @@ from dataprep.storage import commit
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import StorageError
 
-IMAGES = [encode(photo(number, 40 + number, 30), "JPEG" if number % 2 else "PNG") for number in range(6)]
+IMAGES = [
+    encode(photo(number, 40 + number, 30), "JPEG" if number % 2 else "PNG") for number in range(6)
+]
 IMAGES += [encode(photo(9, 44, 33), exif=exif(6)), b"<html>", encode(photo(1))[:-40], b""]
 OPTIONS = {
     "copied": Options(),
@@ -66,13 +68,17 @@ def test_bytes_do_not_depend_on_batches_and_workers(
     (folder / "src" / "class").mkdir(parents=True)
     for number, image in enumerate(chosen):
         (folder / "src" / "class" / f"{number:03d}.jpg").write_bytes(IMAGES[image])
-    members = {name: getattr(OPTIONS[kind], name) for name in ("fmt", "validate", "downscale", "raw")}
+    members = {
+        name: getattr(OPTIONS[kind], name) for name in ("fmt", "validate", "downscale", "raw")
+    }
     options, source = Options(shard_samples=per_shard, **members), read_source(str(folder / "src"))
     convert_dataset(source, str(folder / "one"), options, workers=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(divide_module, "MAX_BATCH_IMAGES", most)
         patch.setattr("dataprep.shards.write.MAX_BATCH_BYTES", most_bytes)
-        convert_dataset(source, str(folder / "divided"), options, engine=SharedEngine(engine, workers))
+        convert_dataset(
+            source, str(folder / "divided"), options, engine=SharedEngine(engine, workers)
+        )
     assert snapshot(folder / "divided") == snapshot(folder / "one")
     assert verify_dataset(str(folder / "one"), workers=1).problems == ()
 
@@ -82,7 +88,9 @@ def test_bytes_do_not_depend_on_batches_and_workers(
 )  # fmt: skip
 def test_batches_are_small_and_contain_each_image_once(sizes, stored):
     batches = list(divide(sizes, stored))
-    assert [number for first, stop in batches for number in range(first, stop)] == list(range(len(sizes)))
+    assert [number for first, stop in batches for number in range(first, stop)] == list(
+        range(len(sizes))
+    )
     for first, stop in batches:
         assert 1 <= stop - first <= divide_module.MAX_BATCH_IMAGES
         larger = [max(size, stored or 0) for size in sizes[first:stop]]
@@ -90,7 +98,12 @@ def test_batches_are_small_and_contain_each_image_once(sizes, stored):
 
 
 def test_shards_that_are_copied_are_not_divided_while_there_are_enough():
-    assert [divides(OPTIONS["copied"], left, 4) for left in (9, 4, 3, 1)] == [False, False, True, True]
+    assert [divides(OPTIONS["copied"], left, 4) for left in (9, 4, 3, 1)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert all(divides(OPTIONS[kind], 1000, 4) for kind in ("resized", "raw", "checked"))
 
 
@@ -105,7 +118,9 @@ def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path, monkeypatch):
         (tmp_path / "src" / "class" / f"{number}.jpg").write_bytes(IMAGES[number])
     source = read_source(str(tmp_path / "src"))
     monkeypatch.setattr("dataprep.storage.commit.checksum_of", lambda *_: 1)
-    with pytest.raises(StorageError, match=r"train-00000\.tfrecord: the file does not contain the bytes"):
+    with pytest.raises(
+        StorageError, match=r"train-00000\.tfrecord: the file does not contain the bytes"
+    ):
         convert_dataset(source, str(tmp_path / "out"), Options(), workers=1)
     assert list((tmp_path / "out").glob("*.tfrecord")) == []
 

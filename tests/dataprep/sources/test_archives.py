@@ -41,7 +41,9 @@ def write_tar(path, names):
 def load(source):
     """Read all images of a source, or the reason of their rejection."""
     read_images = []
-    for location, size in zip(locations_of(source.location, [*range(len(source))]), source.size.tolist(), strict=True):
+    for location, size in zip(
+        locations_of(source.location, [*range(len(source))]), source.size.tolist(), strict=True
+    ):
         try:
             read_images.append(read_location(source.root, location, size))
         except Rejected as error:
@@ -67,7 +69,10 @@ def test_an_archive_that_replaced_another_one_is_read(kind, tmp_path):
     [
         (["1.jpg", "2.jpg"], [("train", ["1.jpg", "2.jpg"])]),
         (["cat/1.jpg", "dog/2.jpg"], [("train", ["cat/1.jpg", "dog/2.jpg"])]),
-        (["all/train/1.jpg", "all/val/a/2.jpg"], [("train", ["all/train/1.jpg"]), ("val", ["all/val/a/2.jpg"])]),
+        (
+            ["all/train/1.jpg", "all/val/a/2.jpg"],
+            [("train", ["all/train/1.jpg"]), ("val", ["all/val/a/2.jpg"])],
+        ),
         (["train/1.jpg", "2.jpg"], [("train", ["2.jpg", "train/1.jpg"])]),
     ],
     ids=["flat", "folders", "splits", "an image beside splits"],
@@ -75,7 +80,10 @@ def test_an_archive_that_replaced_another_one_is_read(kind, tmp_path):
 def test_an_archive_without_labels(names, splits, tmp_path):
     source = read(write_tar(tmp_path / "photos.tar", names), label_type="none")
     paths = np.array([path.removeprefix("photos.tar/") for path in source.path.to_pylist()])
-    found = [(split, paths[source.split == number].tolist()) for number, split in enumerate(source.splits)]
+    found = [
+        (split, paths[source.split == number].tolist())
+        for number, split in enumerate(source.splits)
+    ]
     assert (found, source.label_type, load(source)) == (splits, "none", [JPEG] * len(names))
 
 
@@ -89,7 +97,9 @@ def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):
         ("dog/soft.jpg", tarfile.SYMTYPE, "../cat/0.jpg"),
     ]
     with tarfile.open(tmp_path / "photos.tar", "w", format=style) as archive:
-        for name, data in [(f"{folder}/{n}.jpg", data) for n, data in enumerate(images)] + [("dog/real.jpg", JPEG)]:
+        for name, data in [(f"{folder}/{n}.jpg", data) for n, data in enumerate(images)] + [
+            ("dog/real.jpg", JPEG)
+        ]:
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
@@ -153,7 +163,14 @@ def test_tar_files_of_other_programs(tmp_path):
 
 
 def test_notes_about_what_is_left_out(tmp_path):
-    names = ["1.jpg", "train/2.jpg", "train/cat/3.jpg", "extra/x/4.jpg", "train/cat/note.txt", "train/cat/.5.jpg"]
+    names = [
+        "1.jpg",
+        "train/2.jpg",
+        "train/cat/3.jpg",
+        "extra/x/4.jpg",
+        "train/cat/note.txt",
+        "train/cat/.5.jpg",
+    ]
     source = read(write_tar(tmp_path / "a.tar", names))
     assert source.path.to_pylist() == ["a.tar/train/cat/3.jpg"]
     assert has_notice(source, "skipped extra/")
@@ -165,7 +182,9 @@ def test_names_that_leave_the_folder_are_rejected(tmp_path, invoke):
     names = ["cat/1.jpg", "../cat/2.jpg", "/cat/3.jpg", "cat/../../4.jpg", "cat\\5.jpg"]
     write_tar(tmp_path / "a.tar", names)
     invoke("convert", "--src", tmp_path / "a.tar", "--out", tmp_path / "out", "--max-rejected", 1)
-    rejected = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
+    rejected = [
+        json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()
+    ]
     assert [(row["source"], row["reason"]) for row in rejected] == sorted(
         (f"a.tar/{name}", "bad-name") for name in names[1:]
     )
@@ -176,14 +195,34 @@ def test_names_that_leave_the_folder_are_rejected(tmp_path, invoke):
     [
         ("a.tar", lambda: tar_of([("1.jpg", JPEG)]), "the archive has no class folders"),
         ("a.tar", lambda: tar_of([]), "the archive has no class folders"),
-        ("a.tar", lambda: tar_of([("1.jpg", JPEG), ("1.cls", b"0")]), r"is a shard of a WebDataset.* `dataprep index`"),
-        ("a.tar", lambda: tar_of([("x/1.jpg", JPEG), ("x/1.json", b"{}")]), "is a shard of a WebDataset"),
+        (
+            "a.tar",
+            lambda: tar_of([("1.jpg", JPEG), ("1.cls", b"0")]),
+            r"is a shard of a WebDataset.* `dataprep index`",
+        ),
+        (
+            "a.tar",
+            lambda: tar_of([("x/1.jpg", JPEG), ("x/1.json", b"{}")]),
+            "is a shard of a WebDataset",
+        ),
         ("a.tar", lambda: tar_of([("c/1.jpg", JPEG)] * 2), r"contains 'c/1\.jpg' twice"),
         ("a.tar", lambda: tar_of([("train2017/1.jpg", JPEG)]), "looks like images of COCO"),
-        ("a.tar", lambda: tar_of([("leftImg8bit/train/a/1.png", JPEG), ("gtFine/x/1.png", JPEG)]), "Cityscapes"),
-        ("a.tar", lambda: tar_of([("images/1.jpg", JPEG), ("masks/1.png", JPEG)]), "images with masks"),
+        (
+            "a.tar",
+            lambda: tar_of([("leftImg8bit/train/a/1.png", JPEG), ("gtFine/x/1.png", JPEG)]),
+            "Cityscapes",
+        ),
+        (
+            "a.tar",
+            lambda: tar_of([("images/1.jpg", JPEG), ("masks/1.png", JPEG)]),
+            "images with masks",
+        ),
         ("a.tar", lambda: b"x" * 2000, "is not a tar archive"),
-        ("a.tar", lambda: tar_of([("cat.tar", tar_of([("1.jpg", JPEG)])[:700])]), r"a\.tar/cat\.tar, byte 0: the arc"),
+        (
+            "a.tar",
+            lambda: tar_of([("cat.tar", tar_of([("1.jpg", JPEG)])[:700])]),
+            r"a\.tar/cat\.tar, byte 0: the arc",
+        ),
         ("a.zip", lambda: b"x" * 2000, "is not a complete zip archive"),
     ],
 )
@@ -197,7 +236,10 @@ def test_archives_that_are_refused(name, make, message, tmp_path):
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_compression_is_refused(method, tmp_path):
     path = zip_of(tmp_path / "a.zip", [("cat/1.jpg", JPEG)], compression=method)
-    with pytest.raises(SourceError, match=r"member 'cat/1\.jpg' is compressed with (bzip2|LZMA), which is not read in"):
+    with pytest.raises(
+        SourceError,
+        match=r"member 'cat/1\.jpg' is compressed with (bzip2|LZMA), which is not read in",
+    ):
         read(path)
 
 
@@ -212,13 +254,20 @@ def test_encrypted_members_are_refused(tmp_path):
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.xz", "a.tar.zst"])
 def test_archives_that_are_compressed_as_a_whole(name, tmp_path):
     (tmp_path / name).write_bytes(gzip.compress(tar_of([("cat/1.jpg", JPEG)])))
-    with pytest.raises(CallError, match=r"compressed as a whole, .* Hint: decompress it .* give the \.tar"):
+    with pytest.raises(
+        CallError, match=r"compressed as a whole, .* Hint: decompress it .* give the \.tar"
+    ):
         read(tmp_path / name)
 
 
 def test_a_bomb_is_not_unpacked(tmp_path):
     """One that claims to be small has another length, and is not unpacked further than that."""
-    zip_of(tmp_path / "a.zip", [("cat/1.jpg", bytes(60 << 20))], compression=zipfile.ZIP_DEFLATED, compresslevel=9)
+    zip_of(
+        tmp_path / "a.zip",
+        [("cat/1.jpg", bytes(60 << 20))],
+        compression=zipfile.ZIP_DEFLATED,
+        compresslevel=9,
+    )
     data = bytearray((tmp_path / "a.zip").read_bytes())
     source = read(tmp_path / "a.zip")
     assert source.size.tolist() == [60 << 20]
@@ -241,16 +290,30 @@ def test_members_that_overlap_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
-    [(42, 16 << 20, "truncated"), (42, -40, "truncated"), (20, 1 << 20, "corrupt"), (20, 5 << 20, "too-large")],
+    [
+        (42, 16 << 20, "truncated"),
+        (42, -40, "truncated"),
+        (20, 1 << 20, "corrupt"),
+        (20, 5 << 20, "too-large"),
+    ],
 )
-def test_a_member_that_cannot_be_read_is_rejected_by_itself(field, value, reason, tmp_path, bucket, monkeypatch):
+def test_a_member_that_cannot_be_read_is_rejected_by_itself(
+    field, value, reason, tmp_path, bucket, monkeypatch
+):
     """The directory states another position (42) or compressed length (20) of a member than it has."""
     monkeypatch.setattr("dataprep.sources.archives.MAX_BYTES", 4 << 20)
-    path = zip_of(tmp_path / "a.zip", [("cat/1.jpg", JPEG), ("notes.txt", bytes(8 << 20)), ("dog/2.jpg", JPEG)])
+    path = zip_of(
+        tmp_path / "a.zip",
+        [("cat/1.jpg", JPEG), ("notes.txt", bytes(8 << 20)), ("dog/2.jpg", JPEG)],
+    )
     data = bytearray(path.read_bytes())
     notes, image = data.rindex(b"notes.txt") - 46, data.rindex(b"PK\x01\x02")
-    data[notes + 20 : notes + 24] = bytes(4)  # leaves room: all members together are not longer than the file
-    data[image + field : image + field + 4] = (value % len(data) if value < 0 else value).to_bytes(4, "little")
+    data[notes + 20 : notes + 24] = bytes(
+        4
+    )  # leaves room: all members together are not longer than the file
+    data[image + field : image + field + 4] = (value % len(data) if value < 0 else value).to_bytes(
+        4, "little"
+    )
     path.write_bytes(data)
     bucket.put("a.zip", bytes(data))
     for source in (read(path), read_source(f"{bucket}/a.zip")):
@@ -331,17 +394,44 @@ def meta_of(*pairs):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: None, "in the development kit, which does not exist. Hint: put ILSVRC2012_devkit_t12.tar.gz next to"),
+        (
+            lambda: None,
+            (
+                "in the development kit, which does not exist. Hint: put"
+                " ILSVRC2012_devkit_t12.tar.gz next to"
+            ),
+        ),
         (lambda: b"x" * 100, "the development kit cannot be read"),
-        (lambda: devkit(meta=meta_mat(), truth=b"1\n" * 6)[:300], "the development kit cannot be read"),
+        (
+            lambda: devkit(meta=meta_mat(), truth=b"1\n" * 6)[:300],
+            "the development kit cannot be read",
+        ),
         (lambda: devkit(meta=meta_mat()), "has no file ILSVRC2012_validation_ground_truth.txt"),
         (lambda: devkit(truth=b"1\n"), "has no file meta.mat"),
-        (lambda: devkit(meta=b"x" * 200, truth=b"1\n"), "meta.mat is damaged: it is not a MAT file of level 5"),
-        (lambda: devkit(meta=meta_mat()[:300], truth=b"1\n"), "meta.mat is damaged: it ends within an element"),
-        (lambda: devkit(meta=meta_of((1, "cat")), truth=b"1\n"), "a class has no ILSVRC2012_ID or no WNID"),
-        (lambda: devkit(meta=meta_mat(), truth=b"1\n9\n"), "ground_truth.txt has no known class in line 2"),
-        (lambda: devkit(meta=meta_mat(), truth=b"1\n" * 5), "is not one of the 5 images of the ground truth"),
-        (lambda: devkit(meta=meta_mat(), truth=b"1\n" * 8), "2 images missing, the first is ILSVRC2012_val_00000007"),
+        (
+            lambda: devkit(meta=b"x" * 200, truth=b"1\n"),
+            "meta.mat is damaged: it is not a MAT file of level 5",
+        ),
+        (
+            lambda: devkit(meta=meta_mat()[:300], truth=b"1\n"),
+            "meta.mat is damaged: it ends within an element",
+        ),
+        (
+            lambda: devkit(meta=meta_of((1, "cat")), truth=b"1\n"),
+            "a class has no ILSVRC2012_ID or no WNID",
+        ),
+        (
+            lambda: devkit(meta=meta_mat(), truth=b"1\n9\n"),
+            "ground_truth.txt has no known class in line 2",
+        ),
+        (
+            lambda: devkit(meta=meta_mat(), truth=b"1\n" * 5),
+            "is not one of the 5 images of the ground truth",
+        ),
+        (
+            lambda: devkit(meta=meta_mat(), truth=b"1\n" * 8),
+            "2 images missing, the first is ILSVRC2012_val_00000007",
+        ),
         (
             lambda: devkit(meta=meta_of((1, "n00000077")), truth=b"1\n" * 6),
             "the class n00000077 of ILSVRC2012_val_00000001.JPEG is not a class of train",
@@ -366,7 +456,9 @@ def test_a_matlab_file_of_any_content():
         for _ in range(rng.choice((1, 3, 20))):
             damaged[rng.randrange(len(content))] = rng.randrange(256)
         with suppress(ValueError):
-            matlab.read_structs(bytes(damaged[: rng.choice((len(content), rng.randrange(len(content))))]))
+            matlab.read_structs(
+                bytes(damaged[: rng.choice((len(content), rng.randrange(len(content))))])
+            )
 
 
 def test_a_matlab_file_that_unpacks_to_gigabytes_is_refused(monkeypatch):

@@ -33,13 +33,18 @@ def test_boxes(coco):
         ("train", "val"),
         ("person", "bicycle", "train"),
     )
-    assert source.path.to_pylist()[:2] == ["train2017/000000000000.png", "train2017/000000000001.png"]
+    assert source.path.to_pylist()[:2] == [
+        "train2017/000000000000.png",
+        "train2017/000000000001.png",
+    ]
     assert np.bincount(source.split).tolist() == [5, 5]
     columns = source.extra.slice(0, 5).to_pydict()
     assert columns["image_id"] == [1000, 1001, 1002, 1003, 1004]
     assert columns["box_labels"] == annotated.box_labels()
     assert columns["boxes"] == [each.tolist() for each in annotated.boxes()]
-    assert list(zip(columns["annotated_height"], columns["annotated_width"], strict=True)) == list(annotated.SIZES)
+    assert list(zip(columns["annotated_height"], columns["annotated_width"], strict=True)) == list(
+        annotated.SIZES
+    )
     assert has_notice(source, "ids of the categories, 1 to 7, have holes: labels are 0 to 2")
     assert has_notice(source, "1 image without a box")
 
@@ -65,7 +70,9 @@ def test_crowds_and_boxes_without_an_area_are_left_out(coco):
     assert has_notice(source, "clipped 1 box")
 
 
-@pytest.mark.parametrize("box", [[100, 0, 40, 10], [-20, 0, 40, 10], [5, 5, -3, 4], [0, 90, 10, 20]])
+@pytest.mark.parametrize(
+    "box", [[100, 0, 40, 10], [-20, 0, 40, 10], [5, 5, -3, 4], [0, 90, 10, 20]]
+)
 def test_a_box_outside_of_its_image_rejects_the_image(coco, box):
     def change(annotations):
         annotations["annotations"][3]["bbox"] = box
@@ -75,8 +82,10 @@ def test_a_box_outside_of_its_image_rejects_the_image(coco, box):
     (rejected,) = source.rejected
     assert rejected["source"] == "train2017/000000000001.png"
     assert rejected["reason"] == "bad-label"
-    assert rejected["detail"] == (
-        "annotations[3].bbox of instances_train2017.json is outside of the image of 131x97 pixels"
+    assert (
+        rejected["detail"]
+        == "annotations[3].bbox of instances_train2017.json is outside of the image of 131x97"
+        " pixels"
     )
     assert has_notice(source, "1 image without a box")
 
@@ -89,16 +98,34 @@ def test_a_rejected_image_with_another_box_is_not_counted_as_one_without(coco):
 
 
 WRONG = {
-    "unknown category": (("annotations", 2, "category_id", 3), r"annotations\[2\].category_id is 3, but no category"),
-    "unknown image": (("annotations", 2, "image_id", 9), r"annotations\[2\].image_id is 9, but no image"),
-    "text as a box": (("annotations", 1, "bbox", "1 2 3 4"), r"annotations\[1\].bbox must be four numbers"),
-    "three numbers": (("annotations", 1, "bbox", [1, 2, 3]), r"annotations\[1\].bbox must be four numbers"),
-    "large number": (("annotations", 1, "bbox", [1, 2, 3, 1e300]), r"annotations\[1\].bbox must be four numbers"),
+    "unknown category": (
+        ("annotations", 2, "category_id", 3),
+        r"annotations\[2\].category_id is 3, but no category",
+    ),
+    "unknown image": (
+        ("annotations", 2, "image_id", 9),
+        r"annotations\[2\].image_id is 9, but no image",
+    ),
+    "text as a box": (
+        ("annotations", 1, "bbox", "1 2 3 4"),
+        r"annotations\[1\].bbox must be four numbers",
+    ),
+    "three numbers": (
+        ("annotations", 1, "bbox", [1, 2, 3]),
+        r"annotations\[1\].bbox must be four numbers",
+    ),
+    "large number": (
+        ("annotations", 1, "bbox", [1, 2, 3, 1e300]),
+        r"annotations\[1\].bbox must be four numbers",
+    ),
     "id as text": (("images", 0, "id", "1000"), r"images\[0\].id must be an integer"),
     "id twice": (("images", 1, "id", 1000), r"images\[1\].id is 1000, the id of another image"),
     "name twice": (("images", 1, "file_name", "000000000000.png"), "is listed twice"),
     "no name": (("images", 1, "file_name", None), r"images\[1\].file_name must be text, not None"),
-    "missing image": (("images", 1, "file_name", "1.png"), r"images\[1\]: image 'train2017/1.png' does not exist"),
+    "missing image": (
+        ("images", 1, "file_name", "1.png"),
+        r"images\[1\]: image 'train2017/1.png' does not exist",
+    ),
     "category twice": (("categories", 1, "id", 1), r"categories\[1\].id is 1"),
     "two names": (("categories", 1, "name", "person"), "two categories have the name 'person'"),
 }
@@ -131,7 +158,10 @@ def test_wrong_annotations_are_named(coco, name):
         ('{"info": ' + "[" * 100_000, "nested too deeply"),
         ('{"a": 1', "is expected"),
         ('{"images": [], "annotations": []}', "no member 'categories'"),
-        ('{"images": [{"id": 1, "file_name": "000000000000.png"}], "categories": []}', "no member 'annotations'"),
+        (
+            '{"images": [{"id": 1, "file_name": "000000000000.png"}], "categories": []}',
+            "no member 'annotations'",
+        ),
     ],
 )
 def test_files_that_are_no_annotations(coco, text, message):
@@ -149,15 +179,21 @@ def test_items_and_numbers_may_end_between_two_reads(coco, monkeypatch):
 def test_an_item_that_does_not_end_is_refused_early(coco, monkeypatch):
     monkeypatch.setattr("dataprep.sources.json_stream._MAX_ITEM", 1000)
     folder = coco()
-    (folder / "annotations/instances_train2017.json").write_text('{"images": [{"id": "' + "x" * 10_000_000)
+    (folder / "annotations/instances_train2017.json").write_text(
+        '{"images": [{"id": "' + "x" * 10_000_000
+    )
     with pytest.raises(SourceError, match="an item is longer than 1,000 characters"):
         read(folder)
 
 
 def write_captions(folder):
     annotations = annotated.coco_json()
-    captions = [{"id": n, "image_id": 1000 + n % 4, "caption": f" A  photo\nno. {n}"} for n in range(8)]
-    text = json.dumps({"annotations": captions, "images": annotations["images"]})  # images after annotations
+    captions = [
+        {"id": n, "image_id": 1000 + n % 4, "caption": f" A  photo\nno. {n}"} for n in range(8)
+    ]
+    text = json.dumps(
+        {"annotations": captions, "images": annotations["images"]}
+    )  # images after annotations
     (folder / "annotations/captions_train2017.json").write_text(text)
     return folder
 
@@ -182,7 +218,9 @@ def test_captions(coco):
     assert rejected["detail"] == "no annotation has a caption of it"
     (folder / "annotations/instances_train2017.json").unlink()
     assert read(folder).label_type == "caption"
-    with pytest.raises(CallError, match=r"has no instances_.*json for --label-type boxes, only captions_"):
+    with pytest.raises(
+        CallError, match=r"has no instances_.*json for --label-type boxes, only captions_"
+    ):
         read(folder, label_type="boxes")
     with pytest.raises(CallError, match="are boxes or captions"):
         read(folder, label_type="mask")
@@ -212,7 +250,9 @@ def test_other_places_of_images_and_annotations(coco, tmp_path):
     assert read(roboflow).path.to_pylist()[-1] == "valid/000000000004.png"
     first = json.loads(file.read_text())["images"][0]["file_name"]
     (roboflow / "valid" / first).unlink()
-    with pytest.raises(SourceError, match=rf"image 'valid/{first}' does not exist in folder .* \(1 in total\)"):
+    with pytest.raises(
+        SourceError, match=rf"image 'valid/{first}' does not exist in folder .* \(1 in total\)"
+    ):
         read(roboflow)
 
 
@@ -224,7 +264,8 @@ def with_keypoints(annotations):
 def test_key_points_are_left_out_only_if_the_boxes_are_chosen(coco):
     folder = coco(with_keypoints)
     with pytest.raises(
-        SourceError, match=r"annotations\[1\] has key points, which are not converted. Hint: --label-type"
+        SourceError,
+        match=r"annotations\[1\] has key points, which are not converted. Hint: --label-type",
     ):
         read(folder)
     source = read(folder, label_type="boxes")
@@ -244,30 +285,43 @@ def test_empty_lists_of_key_points_are_none(coco):
 def test_only_annotations_of_another_kind(coco, name):
     folder = coco()
     (folder / "annotations/instances_train2017.json").rename(folder / f"annotations/{name}.json")
-    with pytest.raises(CallError, match=rf"has no instances_\*.json for --label-type boxes, only {name}.json"):
+    with pytest.raises(
+        CallError, match=rf"has no instances_\*.json for --label-type boxes, only {name}.json"
+    ):
         read(folder)
 
 
 def test_panoptic_annotations_are_refused(coco):
     def panoptic(annotations):
-        annotations["annotations"] = [{"image_id": 1000, "file_name": "0.png", "segments_info": [{"id": 1}]}]
+        annotations["annotations"] = [
+            {"image_id": 1000, "file_name": "0.png", "segments_info": [{"id": 1}]}
+        ]
 
     folder = coco(panoptic)
     with pytest.raises(SourceError, match=r"annotations\[0\] is panoptic: .* Hint: use instances_"):
         read(folder)
-    (folder / "annotations/instances_train2017.json").rename(folder / "annotations/panoptic_train2017.json")
-    with pytest.raises(SourceError, match=r"COCO's panoptic annotations \(annotations/panoptic_train2017.json\)"):
+    (folder / "annotations/instances_train2017.json").rename(
+        folder / "annotations/panoptic_train2017.json"
+    )
+    with pytest.raises(
+        SourceError, match=r"COCO's panoptic annotations \(annotations/panoptic_train2017.json\)"
+    ):
         read(folder)
     with pytest.raises(SourceError, match="is panoptic"):
         read(folder / "annotations/panoptic_train2017.json", image_root=str(folder / "train2017"))
 
 
 def test_images_without_annotations_stay_and_images_of_other_sizes_do_not(coco, tmp_path):
-    """The third image has no box. The size that the annotations state is compared when the image is read."""
+    """The third image has no box.
+
+    The size that the annotations state is compared when the image is read.
+    """
 
     def change(annotations):
         annotations["images"][3]["width"] = 150
-        annotations["annotations"] = [each for each in annotations["annotations"] if each["image_id"] != 1003]
+        annotations["annotations"] = [
+            each for each in annotations["annotations"] if each["image_id"] != 1003
+        ]
 
     source = read(coco(change))
     assert has_notice(source, "2 images without a box")

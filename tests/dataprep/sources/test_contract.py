@@ -102,14 +102,25 @@ def test_the_shards_have_the_images_of_the_source(kind, fmt, made, tmp_path, inv
     invoke("convert", "--src", made(kind).src, "--out", out, "--fmt", fmt, "--samples-per-shard", 5, "--workers", 1,
            "--max-rejected", 0.1)  # fmt: skip
     assert samples(out) == expected(made(kind))
-    rejected = [json.loads(line) for line in (out / "rejected.jsonl").read_text("utf-8").splitlines()]
-    assert [(row["source"], row["reason"]) for row in rejected] == [(made(kind).names[BROKEN], "truncated")]
+    rejected = [
+        json.loads(line) for line in (out / "rejected.jsonl").read_text("utf-8").splitlines()
+    ]
+    assert [(row["source"], row["reason"]) for row in rejected] == [
+        (made(kind).names[BROKEN], "truncated")
+    ]
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in _LISTS])
 def test_the_bytes_do_not_depend_on_workers_or_kills(kind, made, engine, warm, tmp_path):
-    done = warm.run(HELPERS / "kill_at_calls.py", made(kind).src, tmp_path / "out", "tfrecord", "67", timeout=600)
+    done = warm.run(
+        HELPERS / "kill_at_calls.py",
+        made(kind).src,
+        tmp_path / "out",
+        "tfrecord",
+        "67",
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["killed"] >= 2
@@ -119,7 +130,9 @@ def test_the_bytes_do_not_depend_on_workers_or_kills(kind, made, engine, warm, t
     assert files_of(tmp_path / "parallel") == files_of(tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in {"image folder", "lists", "csv"}])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind not in {"image folder", "lists", "csv"}]
+)
 def test_a_container_that_ends_early_is_named_and_nothing_is_written(kind, tmp_path, invoke):
     source = MAKERS[kind](tmp_path / "source")
     container = source.container or source.src

@@ -36,7 +36,9 @@ VERI = {
 #: The label of each identity.
 LABELS = {0: 0, 2: 1, 3: 2, 7: 3, 10: 4}, {1: 0, 2: 1}, {1: 0, 2: 1}
 LAYOUTS = pytest.mark.parametrize(
-    ("images", "labels"), list(zip((MARKET, DUKE, VERI), LABELS, strict=True)), ids=("Market", "Duke", "VeRi")
+    ("images", "labels"),
+    list(zip((MARKET, DUKE, VERI), LABELS, strict=True)),
+    ids=("Market", "Duke", "VeRi"),
 )
 
 PATTERN = "{identity}_c{camera}s*"
@@ -64,7 +66,9 @@ def out(tmp_path):
 @pytest.fixture
 def convert(invoke, out):
     def run(src, *options, status=0):
-        return invoke("convert", "--src", src, "--out", out, "--workers", 1, *options, status=status)
+        return invoke(
+            "convert", "--src", src, "--out", out, "--workers", 1, *options, status=status
+        )
 
     return run
 
@@ -72,7 +76,9 @@ def convert(invoke, out):
 def tables(out):
     """Return the sample table of each split."""
     return {
-        split.name: pa.concat_tables(pq.read_table(out / shard.table.name) for shard in split.shards)
+        split.name: pa.concat_tables(
+            pq.read_table(out / shard.table.name) for shard in split.shards
+        )
         for split in read_manifest(str(out)).splits
     }
 
@@ -106,13 +112,28 @@ def test_junk_is_skipped_with_a_note_and_not_rejected(make_people, convert, out)
 
 
 def test_note_that_splits_share_no_identity(make_people, convert):
-    notes = [line for line in convert(make_people(DUKE), "--dry-run").stderr.splitlines() if line.startswith("note:")]
-    assert notes == ["note: classes: train 1, gallery 1, query 1; train shares no classes with query and gallery"]
+    notes = [
+        line
+        for line in convert(make_people(DUKE), "--dry-run").stderr.splitlines()
+        if line.startswith("note:")
+    ]
+    assert notes == [
+        "note: classes: train 1, gallery 1, query 1; train shares no classes with query and gallery"
+    ]
 
 
 def test_validation_split_by_identity(make_people, convert, out):
-    names = [f"bounding_box_train/{number // 4:04d}_c{number % 4}s1_{number:06d}_01.jpg" for number in range(40)]
-    convert(make_people([*names, "query/0100_c1s1_000001_00.jpg"]), "--val-fraction", 0.3, "--split-by", "identity")
+    names = [
+        f"bounding_box_train/{number // 4:04d}_c{number % 4}s1_{number:06d}_01.jpg"
+        for number in range(40)
+    ]
+    convert(
+        make_people([*names, "query/0100_c1s1_000001_00.jpg"]),
+        "--val-fraction",
+        0.3,
+        "--split-by",
+        "identity",
+    )
     identity = {split: set(rows["identity"].to_pylist()) for split, rows in tables(out).items()}
     assert identity["query"] == {100}
     assert len(identity["val"]) == 3
@@ -124,13 +145,24 @@ def test_folder_with_a_pattern(make_people, convert, out):
     src = make_people(["b/0002_c1s1_x.jpg", "a/-1_c2sy.png", "0010_c3s_.jpg"])
     convert(src, "--pattern", PATTERN, "--fmt", "webdataset")
     rows = tables(out)["train"]
-    actual = {row["source"]: (row["label"], row["identity"], row["camera"]) for row in rows.to_pylist()}
-    assert actual == {"a/-1_c2sy.png": (0, -1, 2), "b/0002_c1s1_x.jpg": (1, 2, 1), "0010_c3s_.jpg": (2, 10, 3)}
+    actual = {
+        row["source"]: (row["label"], row["identity"], row["camera"]) for row in rows.to_pylist()
+    }
+    assert actual == {
+        "a/-1_c2sy.png": (0, -1, 2),
+        "b/0002_c1s1_x.jpg": (1, 2, 1),
+        "0010_c3s_.jpg": (2, 10, 3),
+    }
     assert read_manifest(str(out)).classes == ("-1", "0002", "0010")
 
 
 def test_columns_of_a_pattern_keep_their_text(make_people, convert, out):
-    convert(make_people(["cat-007-日 本.jpg", "dog-7-x.jpg"]), "--pattern", "{label}-{number}-{place}", "--no-shuffle")
+    convert(
+        make_people(["cat-007-日 本.jpg", "dog-7-x.jpg"]),
+        "--pattern",
+        "{label}-{number}-{place}",
+        "--no-shuffle",
+    )
     rows = tables(out)["train"]
     assert rows.select(["label", "number", "place"]).to_pylist() == [
         {"label": 0, "number": "007", "place": "日 本"},
@@ -159,7 +191,13 @@ def test_errors_write_nothing(make_people, convert, out, options, message, dry):
 
 def test_pattern_keeps_the_junk_of_a_published_layout(make_people, convert, out):
     convert(make_people(MARKET), "--pattern", PATTERN, "--fmt", "webdataset")
-    assert {split: len(rows) for split, rows in tables(out).items()} == {"train": 4, "gallery": 3, "query": 1}
+    assert {split: len(rows) for split, rows in tables(out).items()} == {
+        "train": 4,
+        "gallery": 3,
+        "query": 1,
+    }
     with tarfile.open(out / "query-00000.tar") as shard:
-        data = next(shard.extractfile(name).read() for name in shard.getnames() if name.endswith(".jpg"))
+        data = next(
+            shard.extractfile(name).read() for name in shard.getnames() if name.endswith(".jpg")
+        )
     assert data == encode(photo(list(MARKET).index("query/0003_c1s6_015971_00.jpg")))

@@ -34,7 +34,10 @@ def test_columns_that_are_not_integers_stay_text(make_tree):
     source = read(make_tree(["anna_c1sx.jpg", "7_c01s.jpg"]), pattern=PATTERN)
     assert source.classes == ("7", "anna")
     assert types(source) == {"identity": pa.large_string(), "camera": pa.large_string()}
-    assert source.extra.to_pylist() == [{"identity": "7", "camera": "01"}, {"identity": "anna", "camera": "1"}]
+    assert source.extra.to_pylist() == [
+        {"identity": "7", "camera": "01"},
+        {"identity": "anna", "camera": "1"},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,9 +46,24 @@ def test_columns_that_are_not_integers_stay_text(make_tree):
         ({"pattern": "{label}-{camera}"}, ("cat", "dog"), [0, 1], ["camera"]),
         ({"pattern": "{class}-{camera}"}, ("cat", "dog"), [0, 1], ["camera"]),
         ({"pattern": "{label}-*"}, ("cat", "dog"), [0, 1], []),
-        ({"pattern": "{kind}-{camera}", "label_column": "kind"}, ("cat", "dog"), [0, 1], ["kind", "camera"]),
-        ({"pattern": "{identity}-{camera}", "label_column": "camera"}, ("1", "2"), [0, 1], ["identity", "camera"]),
-        ({"pattern": "{label}-{camera}", "classes": ("dog", "cow", "cat")}, ("dog", "cow", "cat"), [2, 0], ["camera"]),
+        (
+            {"pattern": "{kind}-{camera}", "label_column": "kind"},
+            ("cat", "dog"),
+            [0, 1],
+            ["kind", "camera"],
+        ),
+        (
+            {"pattern": "{identity}-{camera}", "label_column": "camera"},
+            ("1", "2"),
+            [0, 1],
+            ["identity", "camera"],
+        ),
+        (
+            {"pattern": "{label}-{camera}", "classes": ("dog", "cow", "cat")},
+            ("dog", "cow", "cat"),
+            [2, 0],
+            ["camera"],
+        ),
     ],
 )
 def test_the_label_of_a_pattern(make_tree, options, classes, labels, columns):
@@ -76,7 +94,10 @@ def test_label_that_is_not_in_classes(make_tree):
     ],
 )
 def test_splits_of_a_pattern(make_tree, folders, splits):
-    source = read(make_tree([f"{folder}/deep/{n}_c1s.jpg" for n, folder in enumerate(folders)]), pattern=PATTERN)
+    source = read(
+        make_tree([f"{folder}/deep/{n}_c1s.jpg" for n, folder in enumerate(folders)]),
+        pattern=PATTERN,
+    )
     assert source.splits == splits
     skipped = folders[2:] if "gt_query" in folders else ()
     assert len(source) == len(folders) - len(skipped)
@@ -106,7 +127,9 @@ def test_images_outside_of_the_splits_are_reported(make_tree):
         (["1_c1s.jpg"], "", {}, SourceError, "--pattern"),
     ],
 )  # fmt: skip
-def test_options_that_do_not_apply_and_names_that_do_not_match(make_tree, files, src, options, error_type, message):
+def test_options_that_do_not_apply_and_names_that_do_not_match(
+    make_tree, files, src, options, error_type, message
+):
     root = make_tree(files)
     with pytest.raises(DatasetError) as caught:
         read(root / src, **options)

@@ -28,13 +28,27 @@ def test_image_folder(make_tree):
     ]
     assert source.size.tolist() == [4] * 6
     assert source.bytes == 24
-    assert (source.label.dtype, source.split.dtype, source.size.dtype) == (np.int32, np.int8, np.int64)
+    assert (source.label.dtype, source.split.dtype, source.size.dtype) == (
+        np.int32,
+        np.int8,
+        np.int64,
+    )
     assert source.notices == ()
     assert source.rejected == ()
 
 
 @pytest.mark.parametrize(
-    "name", ["a b.jpg", "a\nb.jpg", "'\".jpg", "a,b;c.jpg", "日本.jpg", "%41\\.jpg", "-rf.jpg", "a.b.c.jpg"]
+    "name",
+    [
+        "a b.jpg",
+        "a\nb.jpg",
+        "'\".jpg",
+        "a,b;c.jpg",
+        "日本.jpg",
+        "%41\\.jpg",
+        "-rf.jpg",
+        "a.b.c.jpg",
+    ],
 )
 def test_unusual_file_names(make_tree, name):
     root = make_tree([f"{name}.d/{name}"])
@@ -47,7 +61,9 @@ def test_every_image_suffix_in_any_case(make_tree, suffix):
 
 
 def test_skipped_files_are_reported(make_tree):
-    root = make_tree(["a/1.jpg", "a/.2.jpg", "a/.DS_Store", "a/notes.txt", "a/README", "a/x.txt", ".git/a.jpg"])
+    root = make_tree(
+        ["a/1.jpg", "a/.2.jpg", "a/.DS_Store", "a/notes.txt", "a/README", "a/x.txt", ".git/a.jpg"]
+    )
     source = read(root)
     assert source.path.to_pylist() == ["a/1.jpg"]
     assert source.classes == ("a",)
@@ -57,7 +73,9 @@ def test_skipped_files_are_reported(make_tree):
 
 @pytest.mark.parametrize("stray", ["stray.jpg", "train/stray.jpg"])
 def test_image_outside_of_class_folders_is_reported(make_tree, stray):
-    root = make_tree([stray, *(["train/a/1.jpg", "val/a/2.jpg"] if "/" in stray else ["a/1.jpg", "b/1.jpg"])])
+    root = make_tree(
+        [stray, *(["train/a/1.jpg", "val/a/2.jpg"] if "/" in stray else ["a/1.jpg", "b/1.jpg"])]
+    )
     source = read(root)
     assert stray not in source.path.to_pylist()
     assert has_notice(source, "skipped 1 image outside of class folders", stray)
@@ -69,7 +87,9 @@ def test_file_name_that_is_not_utf8_is_rejected(make_tree):
         pass
     source = read(root)
     assert source.path.to_pylist() == ["a/1.jpg"]
-    assert [(row["source"], row["reason"]) for row in source.rejected] == [("a/caf\\xe9.jpg", "bad-name")]
+    assert [(row["source"], row["reason"]) for row in source.rejected] == [
+        ("a/caf\\xe9.jpg", "bad-name")
+    ]
 
 
 def test_class_name_that_is_not_utf8_is_an_error(make_tree):
@@ -122,11 +142,15 @@ def test_given_classes_determine_the_labels(make_tree):
     ],
 )
 def test_splits(make_tree, folders, splits):
-    root = make_tree([f"{folder}/{name}/{n}.jpg" for folder in folders for name in "ba" for n in "21"])
+    root = make_tree(
+        [f"{folder}/{name}/{n}.jpg" for folder in folders for name in "ba" for n in "21"]
+    )
     source = read(root)
     assert source.splits == splits
     assert source.classes == ("a", "b")
-    ordered = sorted(folders, key=lambda name: splits.index(next(s for s in splits if s[:2] == name.lower()[:2])))
+    ordered = sorted(
+        folders, key=lambda name: splits.index(next(s for s in splits if s[:2] == name.lower()[:2]))
+    )
     expected = [
         (split, f"{folder}/{name}/{n}.jpg", name)
         for split, folder in zip(splits, ordered, strict=True)
@@ -153,7 +177,9 @@ def test_folder_that_is_not_a_split_is_reported(make_tree):
 
 
 def test_flat_val_is_an_error_with_a_hint(make_tree):
-    with pytest.raises(SourceError, match=r"val: the folder of a split has no class folders. Hint: .*val_list\.txt"):
+    with pytest.raises(
+        SourceError, match=r"val: the folder of a split has no class folders. Hint: .*val_list\.txt"
+    ):
         read(make_tree(["train/a/1.jpg", "val/1.jpg"]))
 
 
@@ -170,8 +196,12 @@ def test_class_with_the_name_of_a_split(make_tree, name):
 
 
 def test_torchvision_imagenet(make_tree):
-    images = [f"{split}/{wnid}/{wnid}_1.JPEG" for split in ("train", "val") for wnid in ("n01", "n02")]
+    images = [
+        f"{split}/{wnid}/{wnid}_1.JPEG" for split in ("train", "val") for wnid in ("n01", "n02")
+    ]
     other_files = ["ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_val.tar", "meta.bin"]
     source = read(make_tree([*images, *other_files]))
-    assert [(split, path) for split, path, _ in rows(source)] == [(path.split("/")[0], path) for path in images]
+    assert [(split, path) for split, path, _ in rows(source)] == [
+        (path.split("/")[0], path) for path in images
+    ]
     assert source.classes == ("n01", "n02")

@@ -30,7 +30,10 @@ def write(path, columns=None, *, names=("cat", "dog"), count=3, features=None, *
     columns = {"image": [{"bytes": JPEG, "path": f"{n}.jpg"} for n in range(count)]} | (
         columns or {"label": [n % 2 for n in range(count)]}
     )
-    features = features or {"image": {"_type": "Image"}, "label": {"names": [*names], "_type": "ClassLabel"}}
+    features = features or {
+        "image": {"_type": "Image"},
+        "label": {"names": [*names], "_type": "ClassLabel"},
+    }
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path, **options)
     return path
@@ -38,10 +41,16 @@ def write(path, columns=None, *, names=("cat", "dog"), count=3, features=None, *
 
 def test_one_file(tmp_path):
     source = read(write(tmp_path / "train-00000-of-00001.parquet"))
-    assert rows(source) == [("train", f"train-00000-of-00001.parquet/{n}", ("cat", "dog")[n % 2]) for n in range(3)]
+    assert rows(source) == [
+        ("train", f"train-00000-of-00001.parquet/{n}", ("cat", "dog")[n % 2]) for n in range(3)
+    ]
     assert source.layout == "Parquet with images in column image"
     assert (
-        read_location(source.root, Location(source.path[0].as_py().split("/")[0], "parquet", 2, -1, b"image.bytes"), 0)
+        read_location(
+            source.root,
+            Location(source.path[0].as_py().split("/")[0], "parquet", 2, -1, b"image.bytes"),
+            0,
+        )
         == JPEG
     )
 
@@ -49,7 +58,10 @@ def test_one_file(tmp_path):
 @pytest.mark.parametrize(
     ("files", "splits"),
     [
-        (["data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"], ("train", "val")),
+        (
+            ["data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"],
+            ("train", "val"),
+        ),
         (["default/train/0000.parquet", "default/test/0000.parquet"], ("train", "test")),
         (["train/a.parquet", "val/a.parquet"], ("train", "val")),
         (["train.parquet", "test.parquet"], ("train", "test")),
@@ -66,14 +78,17 @@ def test_names_of_files_give_the_splits(files, splits, tmp_path):
         write(tmp_path / file)
     source = read(tmp_path)
     assert source.splits == splits
-    assert sorted(source.path.to_pylist()) == sorted(f"{file}/{n}" for file in files for n in range(3))
+    assert sorted(source.path.to_pylist()) == sorted(
+        f"{file}/{n}" for file in files for n in range(3)
+    )
 
 
 def test_files_with_other_class_names_are_refused(tmp_path):
     write(tmp_path / "test-00000-of-00001.parquet", names=("dog", "cat"))
     path = write(tmp_path / "train-00000-of-00001.parquet")
     with pytest.raises(
-        SourceError, match=r"column 'label' has other class names.* than in train-00000-of-00001.parquet"
+        SourceError,
+        match=r"column 'label' has other class names.* than in train-00000-of-00001.parquet",
     ):
         read(tmp_path)
     write(path, features={"image": {"_type": "Image"}})
@@ -83,7 +98,9 @@ def test_files_with_other_class_names_are_refused(tmp_path):
 def test_configurations_are_not_mixed(tmp_path):
     for name in ("cropped", "full"):
         write(tmp_path / name / "train-00000-of-00001.parquet")
-    with pytest.raises(SourceError, match=r"several folders \(cropped/, full/\).* Hint: give one of them"):
+    with pytest.raises(
+        SourceError, match=r"several folders \(cropped/, full/\).* Hint: give one of them"
+    ):
         read(tmp_path)
 
 
@@ -125,7 +142,9 @@ def test_other_columns(tmp_path):
     }
     source = read(write(tmp_path / "train.parquet", columns))
     assert source.extra.to_pydict() == {"age": [3, 4, 5], "column:width": [1, 2, 3]}
-    assert has_notice(source, "skipped columns that are not text, numbers or booleans: objects, mask")
+    assert has_notice(
+        source, "skipped columns that are not text, numbers or booleans: objects, mask"
+    )
 
 
 def test_columns_of_cifar100(tmp_path):
@@ -141,13 +160,20 @@ def test_columns_of_cifar100(tmp_path):
     assert [row[2:] for row in rows(read(tmp_path))] == [("a", 0, 1), ("b", 1, 0), ("c", 2, 0)]
     source = read(tmp_path, label_column="coarse_label")
     assert [row[2] for row in rows(source)] == ["y", "x", "x"]
-    with pytest.raises(CallError, match=r"--label-column coarse: .*Hint: did you mean 'coarse_label'"):
+    with pytest.raises(
+        CallError, match=r"--label-column coarse: .*Hint: did you mean 'coarse_label'"
+    ):
         read(tmp_path, label_column="coarse")
 
 
 def test_a_class_label_is_a_class_whatever_its_name_is(tmp_path):
-    features = {"image": {"_type": "Image"}, "score": {"names": ["bad", "good"], "_type": "ClassLabel"}}
-    source = read(write(tmp_path / "train.parquet", columns={"score": [1, 0, 1]}, features=features))
+    features = {
+        "image": {"_type": "Image"},
+        "score": {"names": ["bad", "good"], "_type": "ClassLabel"},
+    }
+    source = read(
+        write(tmp_path / "train.parquet", columns={"score": [1, 0, 1]}, features=features)
+    )
     assert (source.label_type, source.classes) == ("class", ("bad", "good"))
     assert source.label.tolist() == [1, 0, 1]
 
@@ -166,7 +192,11 @@ LABEL = {"names": ["cat", "dog", "fox"], "_type": "ClassLabel"}
 )
 @pytest.mark.parametrize("name", ["labels", "animals"])
 def test_lists_of_class_labels(feature, name, tmp_path):
-    features = {"image": {"_type": "Image"}, "id": {"dtype": "int64", "_type": "Value"}, name: feature}
+    features = {
+        "image": {"_type": "Image"},
+        "id": {"dtype": "int64", "_type": "Value"},
+        name: feature,
+    }
     columns = {"id": [5, 6, 7], name: [[2, 0], [], [1]]}
     source = read(write(tmp_path / "train.parquet", columns, features=features))
     assert (source.label_type, source.classes) == ("multi-label", ("cat", "dog", "fox"))
@@ -206,7 +236,9 @@ def test_binary_columns(tmp_path):
     pq.write_table(pa.table({"content": [JPEG, JPEG], "label": [0, 1]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet").layout == "Parquet with images in column content"
     pq.write_table(pa.table({"one": [JPEG], "two": [JPEG], "label": [0]}), tmp_path / "a.parquet")
-    with pytest.raises(CallError, match=r"several columns of images: one, two. Hint: choose one with --path-column"):
+    with pytest.raises(
+        CallError, match=r"several columns of images: one, two. Hint: choose one with --path-column"
+    ):
         read(tmp_path / "a.parquet")
     assert "column two" in read(tmp_path / "a.parquet", path_column="two").layout
 
@@ -214,15 +246,29 @@ def test_binary_columns(tmp_path):
 def test_null_images_are_rejected_by_row(tmp_path, invoke):
     image = [{"bytes": JPEG, "path": None}, {"bytes": None, "path": "x.jpg"}, None]
     write(tmp_path / "train.parquet", {"image": image, "label": [0, 1, 0]})
-    invoke("convert", "--src", tmp_path / "train.parquet", "--out", tmp_path / "out", "--max-rejected", 1)
-    rejected = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
+    invoke(
+        "convert",
+        "--src",
+        tmp_path / "train.parquet",
+        "--out",
+        tmp_path / "out",
+        "--max-rejected",
+        1,
+    )
+    rejected = [
+        json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()
+    ]
     assert [(row["source"], row["reason"], row["detail"]) for row in rejected] == [
-        (f"train.parquet/{row}", "empty", f"column 'image.bytes' of row {row} is null") for row in (1, 2)
+        (f"train.parquet/{row}", "empty", f"column 'image.bytes' of row {row} is null")
+        for row in (1, 2)
     ]
 
 
 def test_files_with_only_paths_are_refused(tmp_path):
-    image = pa.array([{"bytes": None, "path": "x.jpg"}] * 3, pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    image = pa.array(
+        [{"bytes": None, "path": "x.jpg"}] * 3,
+        pa.struct({"bytes": pa.binary(), "path": pa.string()}),
+    )
     file = write(tmp_path / "train.parquet", {"image": image, "label": [0, 1, 0]})
     with pytest.raises(SourceError, match="column 'image' contains no images, only paths"):
         read(file)
@@ -231,7 +277,9 @@ def test_files_with_only_paths_are_refused(tmp_path):
 def test_files_of_different_datasets_are_refused(tmp_path):
     write(tmp_path / "train-00000-of-00002.parquet")
     write(tmp_path / "train-00001-of-00002.parquet", {"label": ["cat"] * 3})
-    with pytest.raises(SourceError, match=r"00001-of-00002.parquet: column 'label' has the type string, but int64"):
+    with pytest.raises(
+        SourceError, match=r"00001-of-00002.parquet: column 'label' has the type string, but int64"
+    ):
         read(tmp_path)
     write(tmp_path / "train-00001-of-00002.parquet", {"kind": [1] * 3})
     with pytest.raises(SourceError, match="the file has no column 'label'"):
@@ -242,14 +290,18 @@ def test_class_folders_with_a_table_beside_them_stay_class_folders(make_tree, tm
     root = make_tree(["cat/1.jpg", "dog/1.jpg"])
     pq.write_table(pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / "metadata.parquet")
     assert read(root).layout == "ImageFolder"
-    pq.write_table(pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / "cat/metadata.parquet")
+    pq.write_table(
+        pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / "cat/metadata.parquet"
+    )
     assert read(root).layout == "ImageFolder"
 
 
 def test_an_image_that_is_repeated_a_million_times_takes_its_size_once(tmp_path):
     """The dictionary stays one: the column would unpack to 17 GB."""
     file = tmp_path / "train.parquet"
-    image = pa.DictionaryArray.from_arrays(pa.array([0] * 60_000, pa.int32()), pa.array([bytes(280_000)]))
+    image = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 60_000, pa.int32()), pa.array([bytes(280_000)])
+    )
     pq.write_table(pa.table({"image": image, "label": [0] * 60_000}), file, store_schema=False)
     source = read(file)
     location = Location("train.parquet", "parquet", 59_999, -1, b"image")
@@ -260,7 +312,10 @@ def test_an_image_that_is_repeated_a_million_times_takes_its_size_once(tmp_path)
 def test_a_row_group_that_is_too_large_is_refused(tmp_path, monkeypatch):
     file = write(tmp_path / "train.parquet")
     monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 100)
-    with pytest.raises(Rejected, match=r"unpacks to .* bytes, but the limit is 100; write the file with row groups of"):
+    with pytest.raises(
+        Rejected,
+        match=r"unpacks to .* bytes, but the limit is 100; write the file with row groups of",
+    ):
         read_location(str(tmp_path), Location(file.name, "parquet", 0, -1, b"image.bytes"), 0)
 
 
@@ -289,7 +344,9 @@ def test_damaged_files_are_errors_or_rejected_images(tmp_path, invoke):
             continue
         for position in range(len(source)):
             try:
-                read_location(str(tmp_path), Location(file.name, "parquet", position, -1, b"image.bytes"), 0)
+                read_location(
+                    str(tmp_path), Location(file.name, "parquet", position, -1, b"image.bytes"), 0
+                )
             except Rejected as error:
                 assert error.reason in {"corrupt", "empty"}  # noqa: PT017
 
@@ -308,10 +365,14 @@ def test_a_shard_reads_few_row_groups():
     """A shuffle of everything would unpack every row group for every shard."""
     source = grouped_source(100, 100, 1 << 20)  # a row group has 100 MiB
     plan = make_plan(source, Options(shard_samples=200))
-    assert sorted(row for shard in plan.shards for row in shard.rows.tolist()) == list(range(len(source)))
+    assert sorted(row for shard in plan.shards for row in shard.rows.tolist()) == list(
+        range(len(source))
+    )
     groups = [{*source.group[shard.rows].tolist()} for shard in plan.shards]
     assert max(map(len, groups)) <= 3
-    assert [*{min(group) for group in groups}] != sorted(min(group) for group in groups) or len(groups) > 1
+    assert [*{min(group) for group in groups}] != sorted(min(group) for group in groups) or len(
+        groups
+    ) > 1
     first = plan.shards[0].rows.tolist()
     assert first != sorted(first)
     assert make_plan(source, Options(shard_samples=200, seed=1)).shards[0].rows.tolist() != first

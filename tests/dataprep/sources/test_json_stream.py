@@ -13,12 +13,20 @@ from dataprep.sources import json_stream
 from manifests.errors import SourceError
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 OBJECTS = st.dictionaries(st.text(max_size=4), VALUES, max_size=3)
-FILES = st.dictionaries(st.sampled_from(["images", "annotations", "info", "x"]), st.lists(VALUES, max_size=4) | OBJECTS)
+FILES = st.dictionaries(
+    st.sampled_from(["images", "annotations", "info", "x"]), st.lists(VALUES, max_size=4) | OBJECTS
+)
 
 
 def arrays(path, text, read):
@@ -28,7 +36,9 @@ def arrays(path, text, read):
 
 
 def valid(content):
-    return all(isinstance(content[name], list) for name in ("images", "annotations") if name in content)
+    return all(
+        isinstance(content[name], list) for name in ("images", "annotations") if name in content
+    )
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -35,7 +35,9 @@ def test_members_are_columns(make_tree, name):
 
 
 def test_batches_give_the_same_table(make_tree, monkeypatch):
-    file = write(make_tree, [{"path": "a/1.jpg", "label": 0}, {"path": "a/2.jpg", "label": 1, "x": 1}])
+    file = write(
+        make_tree, [{"path": "a/1.jpg", "label": 0}, {"path": "a/2.jpg", "label": 1, "x": 1}]
+    )
     whole = read(file)
     monkeypatch.setattr(jsonl, "_BATCH", 1)
     assert rows(read(file)) == rows(whole)
@@ -57,19 +59,28 @@ GOOD = {"path": "a/1.jpg", "label": "cat"}
         ("[1]\n", "line 2: the line is not a JSON object (it is not an object)"),
         ('{"path": "cut\n', "the line is not a JSON object (Invalid control character)"),
         ('{"path": "cut', "the line is not a JSON object (Unterminated string)"),
-        ('{"path": "b.jpg", "path": "a/2.jpg", "label": "x"}\n', "line 2: .*the name 'path' occurs twice"),
+        (
+            '{"path": "b.jpg", "path": "a/2.jpg", "label": "x"}\n',
+            "line 2: .*the name 'path' occurs twice",
+        ),
         ('{"path": "b.jpg", "label": NaN}\n', "NaN is not JSON"),
         ("[" * 100_000 + "\n", "nested too deeply"),
         ("\xff\n", "line 2: the line is not a JSON object"),
         ({"path": "b.jpg", "label": 7}, "line 2: member 'label' is an integer, but text in line 1"),
         ({"path": "b.jpg", "label": ["cat", "dog"]}, "line 2: member 'label' is a list"),
         ({"path": {"a": 1}, "label": "x"}, "line 2: member 'path' is an object"),
-        ({"path": "b.jpg", "label": "x", "id": 1 << 63}, "line 2: member 'id' is an integer of more than 64 bits"),
+        (
+            {"path": "b.jpg", "label": "x", "id": 1 << 63},
+            "line 2: member 'id' is an integer of more than 64 bits",
+        ),
         ('{"path": "b.jpg", "label": "\\ud800"}\n', "line 2: member 'label' is not valid Unicode"),
         ({"path": "b.jpg"}, "line 2: column 'label' is empty"),
         ({"path": "missing.jpg", "label": "x"}, "line 2: image 'missing.jpg' does not exist"),
         ({"path": "a/1.jpg", "label": "x"}, "line 2: image 'a/1.jpg' is listed twice"),
-        ({"path": "b.jpg", "label": "x", **{f"m{n}": 1 for n in range(1000)}}, "more than 1,000 different members"),
+        (
+            {"path": "b.jpg", "label": "x", **{f"m{n}": 1 for n in range(1000)}},
+            "more than 1,000 different members",
+        ),
     ],
 )
 def test_errors_name_the_line(make_tree, line, message):

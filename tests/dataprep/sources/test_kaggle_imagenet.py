@@ -12,9 +12,13 @@ from manifests.errors import SourceError
 KAGGLE = "ILSVRC/Data/CLS-LOC"
 
 
-def kaggle_files(labels="ILSVRC2012_val_00000001,n02 1 2 3 4\nILSVRC2012_val_00000002,n01 1 2 3 4 n01 5 6 7 8\n"):
+def kaggle_files(
+    labels="ILSVRC2012_val_00000001,n02 1 2 3 4\nILSVRC2012_val_00000002,n01 1 2 3 4 n01 5 6 7 8\n",
+):
     images = [f"train/{wnid}/{wnid}_1.JPEG" for wnid in ("n01", "n02")]
-    images += [f"val/ILSVRC2012_val_0000000{n}.JPEG" for n in (1, 2)] + ["test/ILSVRC2012_test_00000001.JPEG"]
+    images += [f"val/ILSVRC2012_val_0000000{n}.JPEG" for n in (1, 2)] + [
+        "test/ILSVRC2012_test_00000001.JPEG"
+    ]
     return {
         **{f"{KAGGLE}/{image}": b"x" for image in images},
         "LOC_synset_mapping.txt": "n01 tench, Tinca tinca\nn02 goldfish\nn03 absent\n",
@@ -39,7 +43,9 @@ def test_flat_val_gets_its_labels_from_the_csv(make_tree, top):
 
 
 def test_val_sorted_into_class_folders(make_tree):
-    images = [f"{KAGGLE}/{split}/{wnid}/1.JPEG" for split in ("train", "val") for wnid in ("n01", "n02")]
+    images = [
+        f"{KAGGLE}/{split}/{wnid}/1.JPEG" for split in ("train", "val") for wnid in ("n01", "n02")
+    ]
     source = read(make_tree(images))
     assert [(split, name) for split, _, name in rows(source)] == [
         ("train", "n01"), ("train", "n02"), ("val", "n01"), ("val", "n02"),
@@ -53,18 +59,48 @@ LABELS = "ILSVRC2012_val_00000001,n02 1 2 3 4\n"
     ("changes", "file", "line", "message"),
     [
         ({"LOC_val_solution.csv": None}, "val", None, "LOC_val_solution.csv"),
-        ({"LOC_val_solution.csv": LABELS + "ILSVRC2012_val_00000002,n99 1 2\n"}, "LOC_val_solution.csv", 2, "n99"),
-        ({"LOC_val_solution.csv": LABELS + "ILSVRC2012_val_00000002\n"}, "LOC_val_solution.csv", 2, "no known class"),
-        ({"LOC_val_solution.csv": LABELS}, "LOC_val_solution.csv", None, "no label for val/ILSVRC2012_val_00000002"),
+        (
+            {"LOC_val_solution.csv": LABELS + "ILSVRC2012_val_00000002,n99 1 2\n"},
+            "LOC_val_solution.csv",
+            2,
+            "n99",
+        ),
+        (
+            {"LOC_val_solution.csv": LABELS + "ILSVRC2012_val_00000002\n"},
+            "LOC_val_solution.csv",
+            2,
+            "no known class",
+        ),
+        (
+            {"LOC_val_solution.csv": LABELS},
+            "LOC_val_solution.csv",
+            None,
+            "no label for val/ILSVRC2012_val_00000002",
+        ),
         (
             {f"{KAGGLE}/val/ILSVRC2012_val_00000002.JPEG": None},
             "LOC_val_solution.csv",
             None,
             "00000002.JPEG is missing",
         ),
-        ({"LOC_synset_mapping.txt": "n01 tench\n"}, "LOC_synset_mapping.txt", None, "does not name 'n02'"),
-        ({"LOC_val_solution.csv": LABELS.encode() + b"caf\xe9,n01 1\n"}, "LOC_val_solution.csv", 2, "UTF-8"),
-        ({"LOC_synset_mapping.txt": b"n01 tench\nn02 caf\xe9\n"}, "LOC_synset_mapping.txt", 2, "UTF-8"),
+        (
+            {"LOC_synset_mapping.txt": "n01 tench\n"},
+            "LOC_synset_mapping.txt",
+            None,
+            "does not name 'n02'",
+        ),
+        (
+            {"LOC_val_solution.csv": LABELS.encode() + b"caf\xe9,n01 1\n"},
+            "LOC_val_solution.csv",
+            2,
+            "UTF-8",
+        ),
+        (
+            {"LOC_synset_mapping.txt": b"n01 tench\nn02 caf\xe9\n"},
+            "LOC_synset_mapping.txt",
+            2,
+            "UTF-8",
+        ),
     ],
 )
 def test_errors_name_file_and_line(make_tree, changes, file, line, message):
@@ -78,10 +114,18 @@ def test_errors_name_file_and_line(make_tree, changes, file, line, message):
 @pytest.mark.parametrize(
     ("labels", "line", "message"),
     [
-        (LABELS + LABELS.replace("n02", "n01"), 3, "image 'ILSVRC2012_val_00000001' is listed twice"),
+        (
+            LABELS + LABELS.replace("n02", "n01"),
+            3,
+            "image 'ILSVRC2012_val_00000001' is listed twice",
+        ),
         (LABELS + "\n\nILSVRC2012_val_00000002,n99\n", 5, "n99"),
         (LABELS + 'ILSVRC2012_val_00000002,"n01\n', 3, "the line is not valid CSV"),
-        (LABELS + "ILSVRC2012_val_00000002,n01 " + "1 " * 100_000 + "\n", 3, "the line is not valid CSV: field larger"),
+        (
+            LABELS + "ILSVRC2012_val_00000002,n01 " + "1 " * 100_000 + "\n",
+            3,
+            "the line is not valid CSV: field larger",
+        ),
         (LABELS + "x" * 5000 + "\n", 3, "no known class"),
     ],
 )

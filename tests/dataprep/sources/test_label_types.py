@@ -25,19 +25,26 @@ def images(tmp_path):
 
 def write_csv(folder, **columns):
     columns = {"path": [f"{number}.jpg" for number in range(N)], **columns}
-    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    lines = [
+        ",".join(columns),
+        *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True)),
+    ]
     (folder / "table.csv").write_text("\n".join(lines))
     return folder / "table.csv"
 
 
 def write_parquet(folder, **columns):
-    pq.write_table(pa.table({"path": [f"{number}.jpg" for number in range(N)], **columns}), folder / "table.parquet")
+    pq.write_table(
+        pa.table({"path": [f"{number}.jpg" for number in range(N)], **columns}),
+        folder / "table.parquet",
+    )
     return folder / "table.parquet"
 
 
 def write_jsonl(folder, **columns):
     rows = [
-        {"path": f"{number}.jpg", **{name: values[number] for name, values in columns.items()}} for number in range(N)
+        {"path": f"{number}.jpg", **{name: values[number] for name, values in columns.items()}}
+        for number in range(N)
     ]
     (folder / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder / "table.jsonl"
@@ -56,7 +63,9 @@ def test_lists_of_names_are_several_classes(images, write):
 
 
 WRONG_LISTS = {
-    "line 2: column 'labels' has a list with an item without a value": [["cat"], ["dog", None]] + [["cat"]] * (N - 2),
+    "line 2: column 'labels' has a list with an item without a value": (
+        [["cat"], ["dog", None]] + [["cat"]] * (N - 2)
+    ),
     "column 'labels' has lists of list": [[[1]]] * N,
     "column 'labels' has the type list<element: bool>": [[True, False]] * N,
 }
@@ -95,14 +104,18 @@ def test_text_with_a_separator_is_several_classes(images, labels, options, class
     # The option wins.
     if not options:
         table = write_csv(images, label=[label or "none" for label in labels])
-        assert read(table, label_type="class").classes == tuple(sorted({label or "none" for label in labels}))
+        assert read(table, label_type="class").classes == tuple(
+            sorted({label or "none" for label in labels})
+        )
 
 
 def test_a_doubtful_separator_is_mentioned(images):
     source = read(write_csv(images, label=["cat", "dog;cat", "dog", "bird"] * 3))
     assert source.label_type == "class"
     assert has_notice(source, "set --label-separator ';'")
-    commas = [f'"{name}"' for name in ("tench, Tinca tinca", "goldfish, Carassius auratus", "hen")] * 4
+    commas = [
+        f'"{name}"' for name in ("tench, Tinca tinca", "goldfish, Carassius auratus", "hen")
+    ] * 4
     assert not has_notice(read(write_csv(images, label=commas)), "--label-separator")
 
 
@@ -190,7 +203,9 @@ def test_wrong_numbers_are_named_with_their_row(images, values, message):
 
 
 def test_text_that_is_no_number(images):
-    with pytest.raises(SourceError, match="column 'label' contains 'old', which is not a number") as caught:
+    with pytest.raises(
+        SourceError, match="column 'label' contains 'old', which is not a number"
+    ) as caught:
         read(write_csv(images, label=["1.5", "old", *["2.5"] * 10]), label_type="regression")
     assert caught.value.line == 3
 
@@ -199,8 +214,12 @@ def test_captions(images):
     texts = [f"a photo of number {number}" for number in range(N)]
     source = read(write_csv(images, caption=texts))
     assert (source.label_type, source.extra.to_pydict()) == ("caption", {"caption": texts})
-    assert read(write_csv(images, label=texts), label_type="caption").extra.to_pydict() == {"caption": texts}
-    assert has_notice(read(write_csv(images, label=texts)), "--label-type regression or caption, or --unlabelled")
+    assert read(write_csv(images, label=texts), label_type="caption").extra.to_pydict() == {
+        "caption": texts
+    }
+    assert has_notice(
+        read(write_csv(images, label=texts)), "--label-type regression or caption, or --unlabelled"
+    )
 
 
 def test_without_labels(images):
@@ -219,14 +238,18 @@ def test_without_labels(images):
     for split in ("train", "val"):
         (images / split / "deep").mkdir(parents=True)
     for number in range(N):
-        (images / f"{number}.jpg").rename(images / ("train/deep", "val")[number % 2] / f"{number}.jpg")
+        (images / f"{number}.jpg").rename(
+            images / ("train/deep", "val")[number % 2] / f"{number}.jpg"
+        )
     splits = read(images, label_type="none")
     assert (splits.splits, np.bincount(splits.split).tolist()) == (("train", "val"), [6, 6])
 
 
 def test_reserved_names_are_kept_under_a_prefix(images):
     source = read(
-        write_csv(images, identity=list(range(N)), label=["a"] * N, index=list(range(N)), offset=[7] * N),
+        write_csv(
+            images, identity=list(range(N)), label=["a"] * N, index=list(range(N)), offset=[7] * N
+        ),
         label_column="identity",
     )
     assert source.extra.column_names == ["identity", "column:label", "index", "column:offset"]
@@ -235,11 +258,20 @@ def test_reserved_names_are_kept_under_a_prefix(images):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label_type": "boxes"}, "--label-type boxes needs a source with such labels, but .* is a table"),
-        ({"label_type": "depth", "label_column": "number"}, "needs a source with such labels, but .* is a table"),
+        (
+            {"label_type": "boxes"},
+            "--label-type boxes needs a source with such labels, but .* is a table",
+        ),
+        (
+            {"label_type": "depth", "label_column": "number"},
+            "needs a source with such labels, but .* is a table",
+        ),
         ({"label_type": "caption", "label_column": "number"}, "captions are text"),
         ({"label_column": "x,number"}, "--label-column x,number: .* no such column"),
-        ({"label_type": "multi-label", "label_column": "fraction"}, "numbers with fractions, not classes"),
+        (
+            {"label_type": "multi-label", "label_column": "fraction"},
+            "numbers with fractions, not classes",
+        ),
     ],
 )
 def test_a_type_that_does_not_fit_is_refused(images, options, message):
@@ -252,12 +284,19 @@ def test_mixed_types_in_a_column(images):
     labels = [["cat"], "dog", *[["cat"]] * 10]
     with pytest.raises(SourceError, match="member 'labels' is text, but a list in line 1"):
         read(write_jsonl(images, labels=labels))
-    with pytest.raises(SourceError, match="member 'labels' is a list of other values than text or numbers"):
+    with pytest.raises(
+        SourceError, match="member 'labels' is a list of other values than text or numbers"
+    ):
         read(write_jsonl(images, labels=[["cat", 1], *[["cat"]] * 11]))
     mixed = write_csv(images, label=["1.5", "cat", *["2.5"] * 10])
-    with pytest.raises(SourceError, match=r"line 3: column label: 11 of 12 labels are numbers, but cat is not. Hint"):
+    with pytest.raises(
+        SourceError,
+        match=r"line 3: column label: 11 of 12 labels are numbers, but cat is not. Hint",
+    ):
         read(mixed)
-    assert has_notice(read(mixed, label_type="class"), "but cat is not, so all are taken as names of classes")
+    assert has_notice(
+        read(mixed, label_type="class"), "but cat is not, so all are taken as names of classes"
+    )
     assert len(read(write_csv(images, label=["7", *["cat"] * 11])).classes) == 2
 
 
@@ -270,6 +309,10 @@ def test_one_number_for_each_image_or_none_is_multi_label_if_it_is_chosen(images
 
 
 def test_a_separator_without_effect_is_mentioned(image_folder, images):
-    assert has_notice(read(image_folder, label_separator=","), "--label-separator has no effect: ", "the type class")
+    assert has_notice(
+        read(image_folder, label_separator=","),
+        "--label-separator has no effect: ",
+        "the type class",
+    )
     table = write_csv(images, label=["a-b"] * N)
     assert not has_notice(read(table, label_separator="-"), "has no effect")

@@ -8,26 +8,53 @@ from helpers.sources import read
 from manifests.errors import SourceError
 
 LAYOUTS = {
-    "coco panoptic": ("COCO's panoptic annotations", ["annotations/panoptic_train2017.json", "train2017/1.jpg"]),
+    "coco panoptic": (
+        "COCO's panoptic annotations",
+        ["annotations/panoptic_train2017.json", "train2017/1.jpg"],
+    ),
     "coco images alone": ("images of COCO", ["train2017/1.jpg", "val2017/2.jpg", "x.json"]),
-    "coco of another kind": ("COCO annotations", ["annotations/panoptic_1.json", "annotations/x.json", "val/1.jpg"]),
+    "coco of another kind": (
+        "COCO annotations",
+        ["annotations/panoptic_1.json", "annotations/x.json", "val/1.jpg"],
+    ),
     "voc": ("Pascal VOC", ["JPEGImages/1.jpg", "ImageSets/Main/train.txt"]),
     "yolo": ("YOLO boxes", ["images/train/1.jpg", "labels/train/1.txt", "data.yaml"]),
-    "yolo of Roboflow": ("YOLO boxes", ["train/images/1.jpg", "train/labels/1.txt", "valid/images/2.jpg"]),
+    "yolo of Roboflow": (
+        "YOLO boxes",
+        ["train/images/1.jpg", "train/labels/1.txt", "valid/images/2.jpg"],
+    ),
     "cityscapes": ("Cityscapes", ["gtFine/train/aachen/a_gtFine_labelIds.png"]),
     "ade20k": ("ADE20K", ["ADE20K_2021_17_01/images/training/1.jpg"]),
-    "a file for each image": ("annotations/1.json", {"images/1.jpg": b"x", "annotations/1.json": '{"shapes": []}'}),
+    "a file for each image": (
+        "annotations/1.json",
+        {"images/1.jpg": b"x", "annotations/1.json": '{"shapes": []}'},
+    ),
     "masks": ("images with masks", ["images/1.jpg", "masks/1.npy"]),
-    "masks in splits": ("images with masks", ["train/images/1.jpg", "train/masks/1.png", "val/images/1.jpg"]),
+    "masks in splits": (
+        "images with masks",
+        ["train/images/1.jpg", "train/masks/1.png", "val/images/1.jpg"],
+    ),
     "two kinds of masks": ("images with masks", ["images/1.jpg", "masks/1.png", "labels/1.png"]),
-    "dogs": ("images with masks.* that folder", ["Images/n02085620/1.jpg", "Annotation/n02085620/1"]),
+    "dogs": (
+        "images with masks.* that folder",
+        ["Images/n02085620/1.jpg", "Annotation/n02085620/1"],
+    ),
     "tiny": (
         "Tiny ImageNet",
         ["train/n01/images/n01_0.JPEG", "val/images/val_0.JPEG", "val/val_annotations.txt"],
     ),
-    "laion shards": ("shards of img2dataset.*dataprep index", ["00000.tar", "00000.parquet", "00000_stats.json"]),
-    "laion files": ("files of img2dataset", ["00000/000000000.jpg", "00000/000000000.json", "00000/000000000.txt"]),
-    "save_to_disk": ("save_to_disk.*to_parquet", ["data-00000-of-00001.arrow", "state.json", "dataset_info.json"]),
+    "laion shards": (
+        "shards of img2dataset.*dataprep index",
+        ["00000.tar", "00000.parquet", "00000_stats.json"],
+    ),
+    "laion files": (
+        "files of img2dataset",
+        ["00000/000000000.jpg", "00000/000000000.json", "00000/000000000.txt"],
+    ),
+    "save_to_disk": (
+        "save_to_disk.*to_parquet",
+        ["data-00000-of-00001.arrow", "state.json", "dataset_info.json"],
+    ),
     "images": ("one folder of images .*Hint: give .*/images if", ["images/1.jpg", "images/2.jpg"]),
     "flowers": ("one folder of images", ["jpg/image_00001.jpg", "imagelabels.mat"]),
 }
@@ -41,8 +68,12 @@ def test_layouts_are_named(name, make_tree):
 
 
 def test_convert_writes_nothing(make_tree, invoke, tmp_path):
-    result = invoke("convert", "--src", make_tree(LAYOUTS["yolo"][1]), "--out", tmp_path / "out", status=2)
-    assert "looks like YOLO boxes (images/ and labels/*.txt), which is not converted" in result.output
+    result = invoke(
+        "convert", "--src", make_tree(LAYOUTS["yolo"][1]), "--out", tmp_path / "out", status=2
+    )
+    assert (
+        "looks like YOLO boxes (images/ and labels/*.txt), which is not converted" in result.output
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -42,7 +42,11 @@ def test_imagenet_in_paddleclas_layout(make_tree):
     source = read(make_tree({**dict.fromkeys(images, "x"), **IMAGENET_LISTS}))
     assert source.splits == ("train", "val")
     assert source.classes == ("0", "1")
-    assert rows(source) == [("train", images[0], "0"), ("train", images[1], "1"), ("val", images[2], "1")]
+    assert rows(source) == [
+        ("train", images[0], "0"),
+        ("train", images[1], "1"),
+        ("val", images[2], "1"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,18 +65,26 @@ def test_imagenet_in_paddleclas_layout(make_tree):
 def test_labels_are_integers_or_names(make_tree, labels, classes, expected):
     texts = labels.split()
     root = make_tree(
-        {f"{n}.jpg": "x" for n in range(3)}, **{"l.txt": "\n".join(f"{n}.jpg {w}" for n, w in enumerate(texts))}
+        {f"{n}.jpg": "x" for n in range(3)},
+        **{"l.txt": "\n".join(f"{n}.jpg {w}" for n, w in enumerate(texts))},
     )
     source = read(root / "l.txt", classes=classes)
     assert source.classes == expected
     number = {name: label for label, name in enumerate(expected)}
-    integers = all(text.lstrip("+").isdigit() for text in texts) and not (classes and set(texts) <= set(classes))
+    integers = all(text.lstrip("+").isdigit() for text in texts) and not (
+        classes and set(texts) <= set(classes)
+    )
     assert source.label.tolist() == [int(text) if integers else number[text] for text in texts]
 
 
 @pytest.mark.parametrize(
     ("name", "split"),
-    [("val.txt", "val"), ("Validation_list.txt", "val"), ("test_list.txt", "test"), ("mine.txt", "train")],
+    [
+        ("val.txt", "val"),
+        ("Validation_list.txt", "val"),
+        ("test_list.txt", "test"),
+        ("mine.txt", "train"),
+    ],
 )
 def test_split_of_one_list(make_tree, name, split):
     root = make_tree({"1.jpg": "x", name: "1.jpg 0\n"})
@@ -133,14 +145,18 @@ def test_label_that_is_not_in_classes(make_tree):
 
 
 def test_path_in_two_lists(make_tree):
-    root = make_tree({**IMAGES, "train_list.txt": "2.jpg 0\n1.jpg 0\n", "val_list.txt": "a/3.jpg 0\n1.jpg 0\n"})
+    root = make_tree(
+        {**IMAGES, "train_list.txt": "2.jpg 0\n1.jpg 0\n", "val_list.txt": "a/3.jpg 0\n1.jpg 0\n"}
+    )
     with pytest.raises(SourceError, match=r"listed twice.*train_list.txt, line 2") as caught:
         read(root)
     assert (caught.value.file, caught.value.line) == (str(root / "val_list.txt"), 2)
 
 
 def test_missing_image_in_the_second_list(make_tree):
-    root = make_tree({**IMAGES, "train_list.txt": "2.jpg 0\n1.jpg 0\n", "val_list.txt": "a/3.jpg 0\nno.jpg 0\n"})
+    root = make_tree(
+        {**IMAGES, "train_list.txt": "2.jpg 0\n1.jpg 0\n", "val_list.txt": "a/3.jpg 0\nno.jpg 0\n"}
+    )
     with pytest.raises(SourceError, match=r"no\.jpg") as caught:
         read(root)
     assert (caught.value.file, caught.value.line) == (str(root / "val_list.txt"), 2)

@@ -26,20 +26,29 @@ JPEG = encode(photo(0, 16, 16))
 
 
 def load(source):
-    places = zip(locations_of(source.location, [*range(len(source))]), source.size.tolist(), strict=True)
+    places = zip(
+        locations_of(source.location, [*range(len(source))]), source.size.tolist(), strict=True
+    )
     return [read_location(source.root, location, size) for location, size in places]
 
 
 def test_the_images_are_those_of_dali(tmp_path):
     """Small and large values: in leaf pages, and in overflow pages."""
-    images = [*VALID, *(image._replace(data=image.data + bytes(9000), split="train") for image in VALID[:3])]
-    values = {f"{n:08d}_{image.name}": datum_of(image.data, image.label) for n, image in enumerate(images)}
+    images = [
+        *VALID,
+        *(image._replace(data=image.data + bytes(9000), split="train") for image in VALID[:3]),
+    ]
+    values = {
+        f"{n:08d}_{image.name}": datum_of(image.data, image.label) for n, image in enumerate(images)
+    }
     write_lmdb(tmp_path / "db", values)
     pipeline = nvidia.dali.Pipeline(batch_size=len(images), num_threads=1, device_id=None)
     with pipeline:
         pipeline.set_outputs(*fn.readers.caffe(path=str(tmp_path / "db")))
     stored, labels = pipeline.run()
-    expected = [(bytes(np.asarray(stored[n])), int(np.asarray(labels[n])[0])) for n in range(len(images))]
+    expected = [
+        (bytes(np.asarray(stored[n])), int(np.asarray(labels[n])[0])) for n in range(len(images))
+    ]
     source = read(tmp_path / "db")
     assert source.layout == "LMDB of Caffe"
     assert list(zip(load(source), source.label.tolist(), strict=True)) == expected
@@ -53,7 +62,9 @@ def scratch(tmp_path_factory):
 #: Changes to a database: keys with new values, or `None` to delete the key.
 CHANGES = st.lists(
     st.dictionaries(
-        st.binary(min_size=1, max_size=40), st.none() | st.binary(max_size=300) | st.integers(0, 20_000), max_size=60
+        st.binary(min_size=1, max_size=40),
+        st.none() | st.binary(max_size=300) | st.integers(0, 20_000),
+        max_size=60,
     ),
     min_size=1,
     max_size=4,
@@ -73,17 +84,25 @@ def test_the_values_are_those_of_the_library(transactions, scratch):
                     if value is None:
                         transaction.delete(key)
                     else:
-                        transaction.put(key, bytes([len(key)]) * value if isinstance(value, int) else value)
+                        transaction.put(
+                            key, bytes([len(key)]) * value if isinstance(value, int) else value
+                        )
         with env.begin() as transaction:
             expected = list(transaction.cursor())
     opened = open_container_file(str(file))
-    assert [(entry.key, opened.read(entry.position, entry.length)) for entry in entries(opened)] == expected
+    assert [
+        (entry.key, opened.read(entry.position, entry.length)) for entry in entries(opened)
+    ] == expected
 
 
 def test_lsun_gives_class_and_split_by_the_names_of_the_folders(tmp_path):
     made = lsun_lmdb(tmp_path / "lsun")
     source = read(made.src)
-    assert (source.layout, source.classes, source.splits) == ("LMDB of LSUN", ("cat", "dog", "eel"), ("train", "val"))
+    assert (source.layout, source.classes, source.splits) == (
+        "LMDB of LSUN",
+        ("cat", "dog", "eel"),
+        ("train", "val"),
+    )
     one = read(made.src / "dog_val_lmdb")
     assert {row[::2] for row in rows(one)} == {("val", "dog")}
 
@@ -103,10 +122,19 @@ def test_keys_of_any_bytes(tmp_path):
         ({"a": pickle.dumps((JPEG, 1))}, "the values are pickled Python objects"),
         ({"a": b"hello"}, "the first value is neither an image nor a Datum of Caffe"),
         ({"a": b""}, "the first value is neither an image nor a Datum"),
-        ({"a": datum_of(JPEG, 1, encoded=False)}, "its image is stored as pixels; only encoded images"),
+        (
+            {"a": datum_of(JPEG, 1, encoded=False)},
+            "its image is stored as pixels; only encoded images",
+        ),
         ({"a": datum_of(JPEG, 1), "b": b"x"}, "record 1 with the key b: it "),
-        ({"a": datum_of(JPEG, 1), "b": b"\x22\x7f"}, "record 1 with the key b: a field is longer than the value"),
-        ({"a": datum_of(JPEG, 1), "b": b"\x08\x01"}, "record 1 with the key b: it has no image or no label"),
+        (
+            {"a": datum_of(JPEG, 1), "b": b"\x22\x7f"},
+            "record 1 with the key b: a field is longer than the value",
+        ),
+        (
+            {"a": datum_of(JPEG, 1), "b": b"\x08\x01"},
+            "record 1 with the key b: it has no image or no label",
+        ),
         ({}, "the source contains no images"),
     ],
 )
@@ -135,7 +163,9 @@ def test_databases_of_another_kind_are_refused(tmp_path):
 
 def test_damage_never_leaves_the_file(tmp_path):
     """The library crashes on some of these files."""
-    write_lmdb(tmp_path / "db", {f"{n:04d}": bytes([n % 256]) * (n * 37 % 5000) for n in range(300)})
+    write_lmdb(
+        tmp_path / "db", {f"{n:04d}": bytes([n % 256]) * (n * 37 % 5000) for n in range(300)}
+    )
     path = tmp_path / "db" / "data.mdb"
     content, rng = path.read_bytes(), random.Random(7)
     outcomes = set()

@@ -44,10 +44,22 @@ def test_classes_are_merged_by_name_and_samples_say_where_they_are_from(invoke, 
     write(tmp_path / "b", ["dog/1.jpg", "cat/1.jpg", "ant/1.jpg"])
     (tmp_path / "b" / "cat" / "broken.jpg").write_bytes(b"")
     output = invoke(
-        *("convert", "--src", tmp_path / "a", "--src", tmp_path / "b", "--out", tmp_path / "out", "--max-rejected", 1)
+        *(
+            "convert",
+            "--src",
+            tmp_path / "a",
+            "--src",
+            tmp_path / "b",
+            "--out",
+            tmp_path / "out",
+            "--max-rejected",
+            1,
+        )
     ).output
     assert read_manifest(tmp_path / "out").classes == ("cat", "eel", "ant", "dog")
-    assert sorted((row["source"], row["class"], row["split"]) for row in rows(tmp_path / "out")) == [
+    assert sorted(
+        (row["source"], row["class"], row["split"]) for row in rows(tmp_path / "out")
+    ) == [
         ("a/train/cat/1.jpg", "cat", "train"),
         ("a/train/eel/1.jpg", "eel", "train"),
         ("a/val/cat/2.jpg", "cat", "val"),
@@ -84,9 +96,20 @@ def test_every_kind_of_source_can_be_merged_with_a_folder(second, tmp_path):
 def test_rename_classes(invoke, tmp_path):
     write(tmp_path / "a", ["cat/1.jpg", "dog/1.jpg"])
     write(tmp_path / "b", ["Cat/1.jpg", "puppy/1.jpg", "doggy/1.jpg"])
-    convert = ["convert", "--src", tmp_path / "a", "--src", tmp_path / "b", "--out", tmp_path / "out"]
+    convert = [
+        "convert",
+        "--src",
+        tmp_path / "a",
+        "--src",
+        tmp_path / "b",
+        "--out",
+        tmp_path / "out",
+    ]
     output = invoke(*convert, status=2).output
-    assert f"{tmp_path}/b: class Cat is almost the class cat of {tmp_path}/a. Hint: if both are one class" in output
+    assert (
+        f"{tmp_path}/b: class Cat is almost the class cat of {tmp_path}/a. Hint: if both are one"
+        " class" in output
+    )
     assert "--rename-classes" in output
     table = tmp_path / "names.csv"
     table.write_text("Cat,cat\npuppy,dog\n\ndoggy, dog\n")
@@ -120,7 +143,15 @@ def test_rename_classes(invoke, tmp_path):
 def test_wrong_rename_tables(lines, message, invoke, tmp_path):
     write(tmp_path / "a", ["cat/1.jpg"])
     (tmp_path / "names.csv").write_text(lines)
-    call = ["convert", "--src", tmp_path / "a", "--out", tmp_path / "out", "--rename-classes", tmp_path / "names.csv"]
+    call = [
+        "convert",
+        "--src",
+        tmp_path / "a",
+        "--out",
+        tmp_path / "out",
+        "--rename-classes",
+        tmp_path / "names.csv",
+    ]
     assert f"{tmp_path}/names.csv" in (output := invoke(*call, status=2).output)
     assert message in output
     assert not (tmp_path / "out").exists()
@@ -129,9 +160,20 @@ def test_wrong_rename_tables(lines, message, invoke, tmp_path):
 def test_numbers_and_names_do_not_match(invoke, tmp_path):
     write(tmp_path / "a", ["cat/1.jpg", "dog/1.jpg"])
     (tmp_path / "b.txt").write_text("a/cat/1.jpg 0\na/dog/1.jpg 1\n")
-    convert = ["convert", "--src", tmp_path / "a", "--src", tmp_path / "b.txt", "--out", tmp_path / "out"]
+    convert = [
+        "convert",
+        "--src",
+        tmp_path / "a",
+        "--src",
+        tmp_path / "b.txt",
+        "--out",
+        tmp_path / "out",
+    ]
     output = invoke(*convert, status=2).output
-    assert f"{tmp_path}/b.txt: the classes are numbers, such as 0, but those of {tmp_path}/a have names" in output
+    assert (
+        f"{tmp_path}/b.txt: the classes are numbers, such as 0, but those of {tmp_path}/a have"
+        " names" in output
+    )
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     output = invoke(*convert, "--classes", tmp_path / "classes.txt").output
     assert "2 images of the sources are listed more than once" in output
@@ -142,10 +184,14 @@ def test_columns_are_merged_by_name(tmp_path):
     write(tmp_path, ["x/1.jpg", "x/2.jpg"])
     (tmp_path / "a.csv").write_text("path,label,age,name\nx/1.jpg,cat,3,Ada\n")
     (tmp_path / "b.csv").write_text("path,label,age\nx/2.jpg,cat,4.5\n")
-    merged = merge_sources(read_sources([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions()))
+    merged = merge_sources(
+        read_sources([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions())
+    )
     assert merged.extra.to_pylist() == [{"age": 3.0, "name": "Ada"}, {"age": 4.5, "name": None}]
     (tmp_path / "b.csv").write_text("path,label,age\nx/2.jpg,cat,old\n")
-    with pytest.raises(SourceError, match=r"column age has the type .*string, but int64 in .*a.csv"):
+    with pytest.raises(
+        SourceError, match=r"column age has the type .*string, but int64 in .*a.csv"
+    ):
         merge_sources(read_sources([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions()))
 
 
@@ -170,7 +216,9 @@ def test_images_with_other_numbers_of_values_are_not_merged(invoke, tmp_path):
     output = invoke(*pair, "--out", out, "--append", status=2).output
     assert "has 1 number for each image, but the source has 2" in output
     invoke(*pair, "--out", tmp_path / "two")
-    output = invoke("convert", "--src", out, "--src", tmp_path / "two", "--out", tmp_path / "both", status=2).output
+    output = invoke(
+        "convert", "--src", out, "--src", tmp_path / "two", "--out", tmp_path / "both", status=2
+    ).output
     assert f"{tmp_path}/two: it has 2 numbers for each image, but {out} has 1" in output
     assert not (tmp_path / "both").exists()
 
@@ -182,23 +230,52 @@ def test_sources_that_cannot_be_merged(invoke, tmp_path):
         (tmp_path / "link").symlink_to(tmp_path / "a")
         with pytest.raises(CallError, match=r"is given twice|contain the same folder"):
             merge_sources(read_sources([str(src) for src in srcs], SourceOptions()))
-    assert "several --src require --out" in invoke("convert", "--src", "a", "--src", "b", status=2).output
+    assert (
+        "several --src require --out"
+        in invoke("convert", "--src", "a", "--src", "b", status=2).output
+    )
     write(tmp_path / "b", ["cat/2.jpg"])
     inside = ["--out", tmp_path / "b" / "out"]
-    output = invoke("convert", "--src", tmp_path / "a", "--src", tmp_path / "b", *inside, status=2).output
+    output = invoke(
+        "convert", "--src", tmp_path / "a", "--src", tmp_path / "b", *inside, status=2
+    ).output
     assert f"is inside the source {tmp_path}/b" in output
-    invoke("convert", "--src", tmp_path / "b", "--out", tmp_path / "raw", "--store", "raw", "--raw-size", 16)
-    output = invoke("convert", "--src", tmp_path / "a", "--src", tmp_path / "raw", "--out", "x", status=2).output
-    assert f"{tmp_path}/raw: it stores raw pixels of 16x16, but {tmp_path}/a encoded images" in output
+    invoke(
+        "convert",
+        "--src",
+        tmp_path / "b",
+        "--out",
+        tmp_path / "raw",
+        "--store",
+        "raw",
+        "--raw-size",
+        16,
+    )
+    output = invoke(
+        "convert", "--src", tmp_path / "a", "--src", tmp_path / "raw", "--out", "x", status=2
+    ).output
+    assert (
+        f"{tmp_path}/raw: it stores raw pixels of 16x16, but {tmp_path}/a encoded images" in output
+    )
 
 
 def test_three_steps_and_a_copy_give_the_same_bytes(invoke, snapshot, tmp_path):
     for folder in ("here", "there"):
         write(tmp_path / folder / "a", [f"cat/{number}.jpg" for number in range(5)])
         write(tmp_path / folder / "b", [f"dog/{number}.jpg" for number in range(4)])
-        invoke("convert", "--src", tmp_path / folder / "b", "--out", tmp_path / folder / "c", "--fmt", "webdataset")
+        invoke(
+            "convert",
+            "--src",
+            tmp_path / folder / "b",
+            "--out",
+            tmp_path / folder / "c",
+            "--fmt",
+            "webdataset",
+        )
     names = ("a", "c")
-    here, there = ([f"--src={tmp_path}/{folder}/{name}" for name in names] for folder in ("here", "there"))
+    here, there = (
+        [f"--src={tmp_path}/{folder}/{name}" for name in names] for folder in ("here", "there")
+    )
     invoke("convert", *here, "--out", tmp_path / "out", "--samples-per-shard", 4)
     invoke("plan", *there, "--out", tmp_path / "steps", "--samples-per-shard", 4)
     invoke("work", tmp_path / "steps", "--task", "0/1")

@@ -67,7 +67,10 @@ def test_folder_and_extension_are_not_matched():
 
 @pytest.mark.parametrize("stem", ["a_c1", "_c1", "--1_c1", "1a_c1", "1_c", f"{10**18}_c1", "٣_c1"])
 def test_integer_patterns_reject_other_text(stem):
-    assert read("{identity}_c{camera}", "-0001_c01", value=INTEGER) == {"identity": "-0001", "camera": "01"}
+    assert read("{identity}_c{camera}", "-0001_c01", value=INTEGER) == {
+        "identity": "-0001",
+        "camera": "01",
+    }
     assert read("{identity}_c{camera}", stem, value=INTEGER) is None
 
 
@@ -111,7 +114,9 @@ def first_match(parts, stem):
 def test_parts_match_the_shortest_text_from_left_to_right(data, parts):
     filling = st.text(LETTERS, max_size=3)
     filled = "".join(data.draw(filling) if part[0] in "{*?" else part for part in parts)
-    stem = data.draw(st.sampled_from([filled, filled + "a", filled[1:]]) | st.text(LETTERS, max_size=12))
+    stem = data.draw(
+        st.sampled_from([filled, filled + "a", filled[1:]]) | st.text(LETTERS, max_size=12)
+    )
     actual = read("".join(parts), stem)
     expected = first_match(parts, stem)
     assert (tuple(actual.values()) if actual else None) == expected
@@ -119,7 +124,10 @@ def test_parts_match_the_shortest_text_from_left_to_right(data, parts):
         assert list(actual) == [part[1:-1] for part in parts if part[0] == "{"]
 
 
-@given(st.lists(st.text() | st.sampled_from(["{a}", "{b}", "*", "?", "{", "}"])).map("".join), st.text(max_size=40))
+@given(
+    st.lists(st.text() | st.sampled_from(["{a}", "{b}", "*", "?", "{", "}"])).map("".join),
+    st.text(max_size=40),
+)
 def test_every_valid_pattern_can_be_matched(pattern, stem):
     try:
         names = parse_pattern(pattern + "{z}").names
@@ -198,7 +206,9 @@ def test_longest_name():
     ],
 )
 def test_label_of_a_pattern(pattern, given, label):
-    assert find_label(parse_pattern(pattern), given, ("label", "class", "target", "identity")) == label
+    assert (
+        find_label(parse_pattern(pattern), given, ("label", "class", "target", "identity")) == label
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,7 +235,9 @@ def test_error_counts_names_that_do_not_match_and_shows_three():
     paths = text(["a/1_x.jpg", "a/b1.jpg", "a/\nb2.jpg", "b3.png", "b4.png"])
     with pytest.raises(SourceError) as caught:
         read_names(paths, parse_pattern("{a}_{b}"), "photos")
-    assert str(caught.value).startswith("photos: 4 of 5 file names do not match '{a}_{b}': a/b1.jpg, ")
+    assert str(caught.value).startswith(
+        "photos: 4 of 5 file names do not match '{a}_{b}': a/b1.jpg, "
+    )
     assert "b3.png and 1 more" in str(caught.value)
     assert "b4" not in str(caught.value)
     assert "--pattern" in caught.value.hint

@@ -21,7 +21,11 @@ def tables(folder):
     """Return the rows of all sample tables by source."""
     manifest = read_manifest(folder)
     names = [(split.name, shard) for split in manifest.splits for shard in split.shards]
-    rows = [(split, row) for split, shard in names for row in pq.read_table(folder / shard.table.name).to_pylist()]
+    rows = [
+        (split, row)
+        for split, shard in names
+        for row in pq.read_table(folder / shard.table.name).to_pylist()
+    ]
     return {row["source"]: (split, row) for split, row in rows}
 
 
@@ -41,7 +45,17 @@ def dataset(original, tmp_path, invoke):
 
 
 def test_another_format_with_the_same_content(dataset, tmp_path, invoke):
-    invoke("convert", "--src", dataset, "--fmt", "webdataset", "--samples-per-shard", 4, "--out", tmp_path / "out")
+    invoke(
+        "convert",
+        "--src",
+        dataset,
+        "--fmt",
+        "webdataset",
+        "--samples-per-shard",
+        4,
+        "--out",
+        tmp_path / "out",
+    )
     before, after = tables(dataset), tables(tmp_path / "out")
     assert read_manifest(tmp_path / "out").classes == read_manifest(dataset).classes
     assert {*before} == {*after}
@@ -71,15 +85,27 @@ def test_resize_and_resize_again(dataset, tmp_path, invoke):
 def test_raw_pixels_are_copied_and_not_resized(dataset, tmp_path, invoke):
     raw = ["--store", "raw", "--raw-size", 8]
     invoke("convert", "--src", dataset, *raw, "--out", tmp_path / "raw")
-    invoke("convert", "--src", tmp_path / "raw", *raw, "--fmt", "webdataset", "--out", tmp_path / "copy")
+    invoke(
+        "convert",
+        "--src",
+        tmp_path / "raw",
+        *raw,
+        "--fmt",
+        "webdataset",
+        "--out",
+        tmp_path / "copy",
+    )
     before, after = tables(tmp_path / "raw"), tables(tmp_path / "copy")
     for source, (_, row) in before.items():
         assert {name: row[name] for name in ("crc32c", "original_width", "change", "number")} == {
-            name: after[source][1][name] for name in ("crc32c", "original_width", "change", "number")
+            name: after[source][1][name]
+            for name in ("crc32c", "original_width", "change", "number")
         }
     invoke("verify", tmp_path / "copy", "--workers", 1)
     for options in ([], ["--resize-shorter", 4], ["--store", "raw", "--raw-size", 4]):
-        result = invoke("convert", "--src", tmp_path / "raw", *options, "--out", tmp_path / "x", status=2)
+        result = invoke(
+            "convert", "--src", tmp_path / "raw", *options, "--out", tmp_path / "x", status=2
+        )
         assert "stores raw pixels of 8x8, which cannot be encoded or resized again" in result.stderr
         assert "--store raw --raw-size 8" in result.stderr
         assert not (tmp_path / "x").exists()
@@ -95,8 +121,15 @@ def test_other_splits_and_classes(original, tmp_path, invoke):
         ("eel", "dog", "cat", "fox"),
         ["train", "val"],
     )
-    names = {source: manifest.classes[row["label"]] for source, (_, row) in tables(tmp_path / "out").items()}
-    assert names == {image.path.removeprefix("train/"): image.class_name for image in VALID if image.split == "train"}
+    names = {
+        source: manifest.classes[row["label"]]
+        for source, (_, row) in tables(tmp_path / "out").items()
+    }
+    assert names == {
+        image.path.removeprefix("train/"): image.class_name
+        for image in VALID
+        if image.split == "train"
+    }
     (tmp_path / "classes.txt").write_text("eel\ndog\n")
     with pytest.raises(SourceError, match="label 'cat' is not in --classes"):
         read(tmp_path / "dataset", classes=("eel", "dog"))
@@ -107,11 +140,24 @@ def test_class_names_of_masks_may_be_added_but_not_changed(tmp_path, invoke):
     invoke("convert", "--src", source, "--out", tmp_path / "unnamed")
     names = tmp_path / "names.txt"
     names.write_text("sky\ncat\n")
-    invoke("convert", "--src", tmp_path / "unnamed", "--classes", names, "--out", tmp_path / "named")
+    invoke(
+        "convert", "--src", tmp_path / "unnamed", "--classes", names, "--out", tmp_path / "named"
+    )
     assert read_manifest(tmp_path / "named").classes == ("sky", "cat")
     names.write_text("cat\nsky\n")
-    arguments = ["convert", "--src", tmp_path / "named", "--classes", names, "--out", tmp_path / "other"]
-    assert "its masks have the classes sky, cat, and --classes has others" in invoke(*arguments, status=2).output
+    arguments = [
+        "convert",
+        "--src",
+        tmp_path / "named",
+        "--classes",
+        names,
+        "--out",
+        tmp_path / "other",
+    ]
+    assert (
+        "its masks have the classes sky, cat, and --classes has others"
+        in invoke(*arguments, status=2).output
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}"])
@@ -119,9 +165,14 @@ def test_a_damaged_manifest_is_named(text, tmp_path, image_folder, invoke):
     """Without it, the shards are those of nobody; but `dataprep index` must not replace it."""
     invoke("convert", "--src", image_folder, "--out", tmp_path / "out")
     (tmp_path / "out" / "manifest.json").write_text(text)
-    for call in (["duplicates", tmp_path / "out"], ["convert", "--src", tmp_path / "out", "--out", tmp_path / "b"]):
+    for call in (
+        ["duplicates", tmp_path / "out"],
+        ["convert", "--src", tmp_path / "out", "--out", tmp_path / "b"],
+    ):
         output = invoke(*call, status=2).output
-        assert "out/manifest.json: the manifest is truncated or was written by another tool" in output
+        assert (
+            "out/manifest.json: the manifest is truncated or was written by another tool" in output
+        )
         assert "dataprep index" not in output
 
 
@@ -130,16 +181,23 @@ def test_indexed_shards_of_another_tool(tmp_path, invoke):
     for number in range(2):
         files = []
         for image in VALID[number * 4 : number * 4 + 4]:
-            files += [(f"{image.name[:2]}.jpg", image.data), (f"{image.name[:2]}.cls", str(image.label).encode())]
+            files += [
+                (f"{image.name[:2]}.jpg", image.data),
+                (f"{image.name[:2]}.cls", str(image.label).encode()),
+            ]
         (tmp_path / "shards" / f"train-{number}.tar").write_bytes(tar_of(files))
-    with pytest.raises(SourceError, match=r"looks like shards without a manifest \(train-0\.tar\).*`dataprep index`"):
+    with pytest.raises(
+        SourceError,
+        match=r"looks like shards without a manifest \(train-0\.tar\).*`dataprep index`",
+    ):
         read(tmp_path / "shards")
     invoke("index", tmp_path / "shards")
     source = read(tmp_path / "shards")
     assert source.layout == "prepared indexed dataset (webdataset, encoded)"
     assert source.path.to_pylist() == [image.name for image in VALID[:8]]
     read_images = [
-        read_location(source.root, location, 0) for location in locations_of(source.location, [*range(len(source))])
+        read_location(source.root, location, 0)
+        for location in locations_of(source.location, [*range(len(source))])
     ]
     assert read_images == [image.data for image in VALID[:8]]
     invoke("convert", "--src", tmp_path / "shards", "--out", tmp_path / "out")
@@ -156,26 +214,51 @@ def test_a_damaged_image_is_rejected_by_its_checksum(dataset, tmp_path, invoke):
     row = pq.read_table(dataset / "train-00000.parquet").to_pylist()[2]
     damage(dataset / "train-00000.tfrecord", row["offset"] + row["size"] // 2)
     invoke("convert", "--src", dataset, "--out", tmp_path / "out", "--max-rejected", 0.5)
-    (rejected,) = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
+    (rejected,) = [
+        json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()
+    ]
     assert (rejected["source"], rejected["reason"]) == (row["source"], "corrupt")
-    assert f"the image at byte {row['offset']} of train-00000.tfrecord does not have the checksum" in rejected["detail"]
+    assert (
+        f"the image at byte {row['offset']} of train-00000.tfrecord does not have the checksum"
+        in rejected["detail"]
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: (d / "train-00000.tfrecord").unlink(), "train-00000.tfrecord: the shard is missing"),
-        (lambda d: (d / "train-00000.tfrecord").write_bytes(b"x"), "the shard has 1 bytes, but the manifest says"),
-        (lambda d: (d / "train-00001.parquet").unlink(), "train-00001.parquet: the sample table is missing"),
+        (
+            lambda d: (d / "train-00000.tfrecord").unlink(),
+            "train-00000.tfrecord: the shard is missing",
+        ),
+        (
+            lambda d: (d / "train-00000.tfrecord").write_bytes(b"x"),
+            "the shard has 1 bytes, but the manifest says",
+        ),
+        (
+            lambda d: (d / "train-00001.parquet").unlink(),
+            "train-00001.parquet: the sample table is missing",
+        ),
         (
             lambda d: damage(d / "train-00001.parquet", 100),
             "the sample table does not have the checksum",
         ),
-        (lambda d: shutil.copy(d / "val-00000.parquet", d / "train-00000.parquet"), "train-00000.parquet: "),
-        (lambda d: damage(d / "manifest.json", 300), "the manifest does not match its own checksum"),
-        (lambda d: (d / "manifest.json").rename(d / "manifest.incomplete.json"), "the dataset is incomplete"),
         (
-            lambda d: (d / "manifest.json").unlink() or (d / "manifest.incomplete.json").write_text("{}"),
+            lambda d: shutil.copy(d / "val-00000.parquet", d / "train-00000.parquet"),
+            "train-00000.parquet: ",
+        ),
+        (
+            lambda d: damage(d / "manifest.json", 300),
+            "the manifest does not match its own checksum",
+        ),
+        (
+            lambda d: (d / "manifest.json").rename(d / "manifest.incomplete.json"),
+            "the dataset is incomplete",
+        ),
+        (
+            lambda d: (
+                (d / "manifest.json").unlink() or (d / "manifest.incomplete.json").write_text("{}")
+            ),
             "the dataset is incomplete",
         ),
     ],
@@ -191,13 +274,25 @@ def test_damage_is_named_before_anything_is_written(change, message, dataset, tm
 def test_a_dataset_is_not_written_over_itself(dataset, invoke):
     before = (dataset / "train-00000.tfrecord").read_bytes()
     for out in (dataset, dataset / "inner"):
-        result = invoke("convert", "--src", dataset, "--out", out, "--overwrite", "--samples-per-shard", 2, status=2)
+        result = invoke(
+            "convert",
+            "--src",
+            dataset,
+            "--out",
+            out,
+            "--overwrite",
+            "--samples-per-shard",
+            2,
+            status=2,
+        )
         assert "is inside the source" in result.stderr
     assert (dataset / "train-00000.tfrecord").read_bytes() == before
 
 
 def test_options_of_tables_are_refused(dataset):
-    with pytest.raises(CallError, match=r"--label-column needs a table, but .* is a prepared dataset"):
+    with pytest.raises(
+        CallError, match=r"--label-column needs a table, but .* is a prepared dataset"
+    ):
         read(dataset, label_column="number")
 
 

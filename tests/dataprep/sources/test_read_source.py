@@ -14,7 +14,9 @@ KAGGLE = "ILSVRC/Data/CLS-LOC"
 IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
 
 
-@pytest.mark.parametrize("layout", ["{c}/{n}.jpg", "train/{c}/{n}.jpg", KAGGLE + "/train/{c}/{n}.JPEG"])
+@pytest.mark.parametrize(
+    "layout", ["{c}/{n}.jpg", "train/{c}/{n}.jpg", KAGGLE + "/train/{c}/{n}.JPEG"]
+)
 def test_class_folders_are_sorted_in_any_order_of_the_file_system(make_tree, monkeypatch, layout):
     names = [layout.format(c=c, n=n) for c in ("b", "a", "a b", "Z") for n in (3, 20, 1, "x/1")]
     root = make_tree(names)
@@ -31,7 +33,9 @@ def test_class_folders_are_sorted_in_any_order_of_the_file_system(make_tree, mon
     assert paths == [path for group in by_class for path in sorted(group)]
 
 
-REID = pytest.mark.parametrize("files", [MARKET, DUKE, VERI, msmt17()], ids=["Market", "Duke", "VeRi", "MSMT17"])
+REID = pytest.mark.parametrize(
+    "files", [MARKET, DUKE, VERI, msmt17()], ids=["Market", "Duke", "VeRi", "MSMT17"]
+)
 
 
 @REID
@@ -78,8 +82,20 @@ def test_no_image_is_opened(make_tree, monkeypatch, files, src):
     [
         (["a/1.jpg"], "nowhere", {}, CallError, "nowhere does not exist"),
         (["a/1.jpg"], "", {"image_root": "x"}, CallError, "--image-root needs a list or a table"),
-        (["a/1.jpg"], "", {"label_column": "x"}, CallError, "--label-column needs a table or --pattern"),
-        ({**IMAGES, "l.txt": "1.jpg 0\n"}, "l.txt", {"path_column": "x"}, CallError, "--path-column needs a table"),
+        (
+            ["a/1.jpg"],
+            "",
+            {"label_column": "x"},
+            CallError,
+            "--label-column needs a table or --pattern",
+        ),
+        (
+            {**IMAGES, "l.txt": "1.jpg 0\n"},
+            "l.txt",
+            {"path_column": "x"},
+            CallError,
+            "--path-column needs a table",
+        ),
         (
             {**IMAGES, "l.txt": "1.jpg 0\n"},
             "l.txt",
@@ -87,7 +103,13 @@ def test_no_image_is_opened(make_tree, monkeypatch, files, src):
             CallError,
             "--split-column needs a table",
         ),
-        (["1.jpg"], "", {}, SourceError, "has no class folders. Hint: .* --pattern; or set --unlabelled"),
+        (
+            ["1.jpg"],
+            "",
+            {},
+            SourceError,
+            "has no class folders. Hint: .* --pattern; or set --unlabelled",
+        ),
         (["a/notes.txt"], "", {}, SourceError, "the source contains no images"),
         ({"l.txt": ""}, "l.txt", {}, SourceError, "the source contains no images"),
     ],

@@ -24,7 +24,9 @@ MAGIC = struct.pack("<I", 0xCED7230A)
 
 def load(source):
     """Read all images and labels of a source."""
-    places = zip(locations_of(source.location, [*range(len(source))]), source.size.tolist(), strict=True)
+    places = zip(
+        locations_of(source.location, [*range(len(source))]), source.size.tolist(), strict=True
+    )
     return [
         (read_location(source.root, location, size), label)
         for (location, size), label in zip(places, source.label.tolist(), strict=True)
@@ -34,7 +36,9 @@ def load(source):
 def read_with_dali(folder, count):
     pipeline = nvidia.dali.Pipeline(batch_size=count, num_threads=1, device_id=None)
     with pipeline:
-        images, labels = fn.readers.mxnet(path=[f"{folder}/train.rec"], index_path=[f"{folder}/train.idx"])
+        images, labels = fn.readers.mxnet(
+            path=[f"{folder}/train.rec"], index_path=[f"{folder}/train.idx"]
+        )
         pipeline.set_outputs(images, labels)
     images, labels = pipeline.run()
     return [(bytes(np.asarray(images[n])), int(np.asarray(labels[n])[0])) for n in range(count)]
@@ -53,7 +57,9 @@ def test_the_images_are_those_of_dali(tmp_path):
     records = []
     for number, image in enumerate(VALID):
         data = (
-            image.data if number % 3 else image.data[:-2] + bytes(number % 4) + MAGIC * (1 + number % 2) + b"\xff\xd9"
+            image.data
+            if number % 3
+            else image.data[:-2] + bytes(number % 4) + MAGIC * (1 + number % 2) + b"\xff\xd9"
         )
         records.append(record_of(data, image.label, number, labels=number // 2 % 2))
     folder = write(tmp_path / "a", records)
@@ -104,14 +110,23 @@ def test_records_without_an_image_are_skipped(tmp_path):
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([record_of(JPEG, 0, 0), record_of(JPEG, 1, 1, labels=3)], "train.rec, record 1: the image has 3 labels"),
+        (
+            [record_of(JPEG, 0, 0), record_of(JPEG, 1, 1, labels=3)],
+            "train.rec, record 1: the image has 3 labels",
+        ),
         ([record_of(JPEG, 0.5, 0)], r"train.rec, record 0: the label 0\.5 is not a class number"),
         ([record_of(JPEG, float("nan"), 0)], "the label nan is not a class number"),
         ([record_of(JPEG, -1, 0)], "label -1 is out of the range"),
         ([record_of(JPEG, 3e7, 0)], "label 30000000 is out of the range"),
-        ([MAGIC + struct.pack("<I", 4) + b"abcd"], "record 0: the record has no header of an image"),
+        (
+            [MAGIC + struct.pack("<I", 4) + b"abcd"],
+            "record 0: the record has no header of an image",
+        ),
         ([record_of(JPEG, 0, 0), b"x" * 100], "there is no record here"),
-        ([MAGIC + struct.pack("<I", 2 << 29 | 4) + b"abcd"], "the parts of a record are in a wrong order"),
+        (
+            [MAGIC + struct.pack("<I", 2 << 29 | 4) + b"abcd"],
+            "the parts of a record are in a wrong order",
+        ),
         ([record_of(MAGIC, 0, 0)[:-8]], "the file ends within a record"),
         ([], "the file is empty"),
     ],
@@ -125,7 +140,9 @@ def test_an_index_of_another_file(tmp_path):
     folder = write(tmp_path / "a", [record_of(JPEG, 0, 0), record_of(JPEG, 1, 1)])
     content = (folder / "train.rec").read_bytes()
     (folder / "train.rec").write_bytes(content[: len(content) // 2])
-    with pytest.raises(SourceError, match=r"train\.idx, line 2: the index states a record that train\.rec does not"):
+    with pytest.raises(
+        SourceError, match=r"train\.idx, line 2: the index states a record that train\.rec does not"
+    ):
         read(folder)
     (folder / "train.rec").write_bytes(content * 2)
     with pytest.raises(SourceError, match=r"the index has 2 records, but train\.rec has 4"):
@@ -139,7 +156,9 @@ def test_damage_is_an_error_or_other_bytes(tmp_path):
     for _ in range(100):
         damaged = bytearray(content)
         damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-        (folder / "train.rec").write_bytes(damaged[: rng.choice((len(content), rng.randrange(len(content))))])
+        (folder / "train.rec").write_bytes(
+            damaged[: rng.choice((len(content), rng.randrange(len(content))))]
+        )
         with suppress(Rejected, SourceVanishedError):
             load(source)
         try:

@@ -28,7 +28,11 @@ def make_zip():
         ("train-00000.tfrecord", b"", "`dataprep index`"),
         ("1.JPG", b"", "is an image. Hint: give the folder"),
         ("image", encode(photo(1, 8, 8)), "is an image. Hint: give the folder"),
-        ("list.json", b'[{"path": "1.jpg"}]', "not one of the tables .* save it as CSV, JSON Lines or Parquet"),
+        (
+            "list.json",
+            b'[{"path": "1.jpg"}]',
+            "not one of the tables .* save it as CSV, JSON Lines or Parquet",
+        ),
         ("list.xlsx", make_zip(), "is a spreadsheet. Hint: save it as `CSV UTF-8`"),
         ("list.ODS", make_zip(), "is a spreadsheet. Hint: .*pandas"),
     ],
@@ -41,18 +45,24 @@ def test_files_that_are_no_lists(name, data, message, tmp_path):
 
 @pytest.mark.parametrize("url", ["hf://datasets/a/b", "ftp://example.com/photos"])
 def test_urls_that_are_not_supported(url):
-    with pytest.raises(CallError, match=rf"{url.partition(':')[0]}:// URLs are not supported. Hint: use s3://"):
+    with pytest.raises(
+        CallError, match=rf"{url.partition(':')[0]}:// URLs are not supported. Hint: use s3://"
+    ):
         read(url)
 
 
 def test_a_url_with_a_missing_slash():
-    with pytest.raises(CallError, match=r"--src gs:/b looks like a URL. Hint: write it like s3://bucket/folder"):
+    with pytest.raises(
+        CallError, match=r"--src gs:/b looks like a URL. Hint: write it like s3://bucket/folder"
+    ):
         read("gs:/b")
 
 
 @pytest.mark.parametrize("path", [r"C:\photos", "d:/photos", r"\\server\photos"])
 def test_paths_of_windows(path):
-    with pytest.raises(CallError, match=r"is a path of Windows, which does not exist here. Hint: .*/mnt/c/photos"):
+    with pytest.raises(
+        CallError, match=r"is a path of Windows, which does not exist here. Hint: .*/mnt/c/photos"
+    ):
         read(path)
 
 
@@ -60,7 +70,9 @@ def test_paths_of_windows(path):
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_the_delimiter_is_detected(name, delimiter, make_tree):
     lines = (("path", "label", "note"), ("1.jpg", "0", "x"), ("2.jpg", "1", "y"))
-    root = make_tree(["1.jpg", "2.jpg"], **{name: "".join(delimiter.join(line) + "\n" for line in lines)})
+    root = make_tree(
+        ["1.jpg", "2.jpg"], **{name: "".join(delimiter.join(line) + "\n" for line in lines)}
+    )
     assert rows(read(root / name)) == [("train", "1.jpg", "0", "x"), ("train", "2.jpg", "1", "y")]
 
 
@@ -95,7 +107,9 @@ def test_a_path_and_its_absolute_twin_are_the_same_image(kind, through_link, mak
         (root / "all.txt").write_text(f"a/1.jpg 0\na/2.jpg 1\n{twin} 1\n")
     else:
         (root / "all.csv").write_text(f"path,label\na/1.jpg,0\na/2.jpg,1\n{twin},1\n")
-    with pytest.raises(SourceError, match=r"line [34]: image '.*a/1\.jpg' is listed twice .*line [12]"):
+    with pytest.raises(
+        SourceError, match=r"line [34]: image '.*a/1\.jpg' is listed twice .*line [12]"
+    ):
         read(root / ("all.txt" if kind == "list" else "all.csv"))
 
 
@@ -107,8 +121,12 @@ def test_absolute_paths_of_different_images_are_read(make_tree):
 
 def test_an_unbalanced_quotation_mark_does_not_join_lines_of_a_tsv(make_tree):
     root = make_tree(["1.jpg", "2.jpg", "3.jpg"])
-    (root / "all.tsv").write_text('path\tlabel\tnote\n1.jpg\t0\t"big\n2.jpg\t1\tsmall"\n3.jpg\t1\tx\n')
-    with pytest.raises(SourceError, match="line 2: a quotation mark opens here and closes in a later line"):
+    (root / "all.tsv").write_text(
+        'path\tlabel\tnote\n1.jpg\t0\t"big\n2.jpg\t1\tsmall"\n3.jpg\t1\tx\n'
+    )
+    with pytest.raises(
+        SourceError, match="line 2: a quotation mark opens here and closes in a later line"
+    ):
         read(root / "all.tsv")
 
 

@@ -18,7 +18,16 @@ def types(source):
 
 
 def test_market_1501(make_tree):
-    source = read(make_tree([*MARKET, "gt_bbox/0003_c1s6_015971_00.jpg", "readme.txt", "bounding_box_train/Thumbs.db"]))
+    source = read(
+        make_tree(
+            [
+                *MARKET,
+                "gt_bbox/0003_c1s6_015971_00.jpg",
+                "readme.txt",
+                "bounding_box_train/Thumbs.db",
+            ]
+        )
+    )
     assert source.layout == "Market-1501"
     assert source.classes == ("0000", "0002", "0003", "0007")
     assert rows(source) == [
@@ -29,7 +38,11 @@ def test_market_1501(make_tree):
         ("query", "query/0003_c1s6_015971_00.jpg", "0003", 3, 1),
     ]
     assert types(source) == NUMBERS
-    assert (source.label.dtype, source.split.dtype, source.size.dtype) == (np.int32, np.int8, np.int64)
+    assert (source.label.dtype, source.split.dtype, source.size.dtype) == (
+        np.int32,
+        np.int8,
+        np.int64,
+    )
     assert source.notices == (
         "skipped folders that are not splits: gt_bbox/",
         "skipped files that are not images by name: .db 1",
@@ -52,7 +65,9 @@ def test_duke_and_veri(make_tree, files, name):
         ("query", "0002", 2, cameras[2]),
     ]
     assert types(source) == NUMBERS
-    assert source.notices == ("classes: train 1, gallery 1, query 1; train shares no classes with query and gallery",)
+    assert source.notices == (
+        "classes: train 1, gallery 1, query 1; train shares no classes with query and gallery",
+    )
 
 
 def test_camera_written_in_two_ways_is_one_number(make_tree):
@@ -76,7 +91,13 @@ def test_missing_folder_is_reported(make_tree):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["query/person.jpg", "query/0003_c1_f0046182.jpg", "query/-2-_c1s1_1.jpg", "query/0003_cXs1_1.jpg"]
+    "wrong",
+    [
+        "query/person.jpg",
+        "query/0003_c1_f0046182.jpg",
+        "query/-2-_c1s1_1.jpg",
+        "query/0003_cXs1_1.jpg",
+    ],
 )
 def test_file_name_that_does_not_match_is_an_error(make_tree, wrong):
     root = make_tree([*MARKET, wrong])

@@ -1,4 +1,7 @@
-"""Images with masks or depth maps as sources: Cityscapes, ADE20K, plain folders; and masks that cannot be used."""
+"""Images with masks or depth maps as sources: Cityscapes, ADE20K, plain folders.
+
+And masks that cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,14 @@ PAIRS = {
         ("train",),
     ),
     "cityscapes": (
-        ["leftImg8bit/train/ulm/ulm_0_leftImg8bit.png", "leftImg8bit/val/bonn/bonn_1_leftImg8bit.png"],
-        ["gtFine/train/ulm/ulm_0_gtFine_labelIds.png", "gtFine/val/bonn/bonn_1_gtFine_labelIds.png"],
+        [
+            "leftImg8bit/train/ulm/ulm_0_leftImg8bit.png",
+            "leftImg8bit/val/bonn/bonn_1_leftImg8bit.png",
+        ],
+        [
+            "gtFine/train/ulm/ulm_0_gtFine_labelIds.png",
+            "gtFine/val/bonn/bonn_1_gtFine_labelIds.png",
+        ],
         ("train", "val"),
     ),
 }
@@ -98,7 +107,10 @@ def test_names_of_classes(make_tree):
 
 
 def test_names_of_classes_of_ade20k(make_tree):
-    table = "Idx\tRatio\tTrain\tVal\tStuff\tName\n1\t0.1\t1\t1\t1\twall\n2\t0.1\t1\t1\t1\tbuilding, edifice\n"
+    table = (
+        "Idx\tRatio\tTrain\tVal\tStuff\tName\n1\t0.1\t1\t1\t1\twall\n2\t0.1\t1\t1\t1\tbuilding,"
+        " edifice\n"
+    )
     images, masks, _ = PAIRS["ade20k"]
     files = {**dict.fromkeys([*images, *masks], b"x"), "objectInfo150.txt": table}
     assert read(make_tree(files)).classes == ("other", "wall", "building")
@@ -108,7 +120,10 @@ def test_depth_maps(make_tree):
     files = ["images/1.jpg", "masks/1.png", "depth/1_depth.png"]
     assert read(make_tree(files)).label_type == "mask"
     source = read(make_tree(files), label_type="depth")
-    assert (source.label_type, seconds(source)) == ("depth", [("images/1.jpg", "depth/1_depth.png")])
+    assert (source.label_type, seconds(source)) == (
+        "depth",
+        [("images/1.jpg", "depth/1_depth.png")],
+    )
     images = ["leftImg8bit/train/ulm/u_leftImg8bit.png"]
     source = read(make_tree([*images, "disparity/train/ulm/u_disparity.png"]), label_type="depth")
     assert source.extra["mask_source"].to_pylist() == ["disparity/train/ulm/u_disparity.png"]
@@ -127,7 +142,11 @@ def test_images_without_masks_and_masks_without_images(make_tree):
 
 
 WITHOUT_MASKS = {
-    "skipped test: there is no masks/test/": ["images/train/1.jpg", "masks/train/1.png", "images/test/2.jpg"],
+    "skipped test: there is no masks/test/": [
+        "images/train/1.jpg",
+        "masks/train/1.png",
+        "images/test/2.jpg",
+    ],
     "skipped test/: its images have no masks or depth maps": [
         "train/images/1.jpg",
         "train/masks/1.png",
@@ -145,21 +164,35 @@ def test_a_split_without_masks_is_skipped(notice, make_tree):
 
 
 def test_images_outside_of_the_splits_are_mentioned(make_tree):
-    files = ["images/train/1.jpg", "masks/train/1.png", "images/more/2.jpg", "masks/more/2.png", "images/3.jpg"]
+    files = [
+        "images/train/1.jpg",
+        "masks/train/1.png",
+        "images/more/2.jpg",
+        "masks/more/2.png",
+        "images/3.jpg",
+    ]
     source = read(make_tree(files))
     assert seconds(source) == [("images/train/1.jpg", "masks/train/1.png")]
     assert has_notice(source, "skipped images/more/, which is not the name of a split")
     assert has_notice(source, "skipped 1 image outside of the splits: images/3.jpg")
 
 
-@pytest.mark.parametrize("names", [("images/{}/1.jpg", "masks/{}/1.png"), ("{}/images/1.jpg", "{}/masks/1.png")])
+@pytest.mark.parametrize(
+    "names", [("images/{}/1.jpg", "masks/{}/1.png"), ("{}/images/1.jpg", "{}/masks/1.png")]
+)
 def test_two_folders_of_one_split_are_refused(names, make_tree):
     with pytest.raises(SourceError, match="val/ and valid/ are two names of the same split"):
         read(make_tree([name.format(split) for name in names for split in ("val", "valid")]))
 
 
 def test_splits_with_masks_and_with_depth_maps(make_tree):
-    files = ["train/images/1.jpg", "train/masks/1.png", "train/depth/1.png", "val/images/2.jpg", "val/depth/2.png"]
+    files = [
+        "train/images/1.jpg",
+        "train/masks/1.png",
+        "train/depth/1.png",
+        "val/images/2.jpg",
+        "val/depth/2.png",
+    ]
     with pytest.raises(SourceError, match="some splits have masks, and others depth maps"):
         read(make_tree(files))
     source = read(make_tree(files), label_type="depth")
@@ -167,7 +200,9 @@ def test_splits_with_masks_and_with_depth_maps(make_tree):
 
 
 def test_two_masks_of_an_image_are_refused(make_tree):
-    with pytest.raises(SourceError, match=r"masks/1.*png and masks/1.*png belong to the same image"):
+    with pytest.raises(
+        SourceError, match=r"masks/1.*png and masks/1.*png belong to the same image"
+    ):
         read(make_tree(["images/1.jpg", "masks/1.png", "masks/1_mask.png"]))
 
 
@@ -176,7 +211,8 @@ def test_folders_in_which_nothing_fits_are_refused(make_tree):
         read(make_tree(["images/1.jpg", "masks/2.png"]))
 
 
-# Content --------------------------------------------------------------------------------------------------------------
+# Content
+# --------------------------------------------------------------------------------------------------
 
 SIZE = (40, 30)
 
@@ -195,7 +231,9 @@ def classes_of(out):
             data = (out / shard.file.name).read_bytes()
             for row in pq.read_table(out / shard.table.name).to_pylist():
                 start = row["mask_offset"]
-                (path := out.parent / "mask.png").write_bytes(data[start : start + row["mask_size"]])
+                (path := out.parent / "mask.png").write_bytes(
+                    data[start : start + row["mask_size"]]
+                )
                 with Image.open(path) as image:
                     found[os.path.basename(row["source"])] = (image.mode, np.asarray(image))
     return found
@@ -229,8 +267,16 @@ def test_class_numbers_of_all_kinds_of_png_are_kept(tmp_path):
 
 
 REJECTED = {
-    "another size": (Image.new("L", (30, 40)), "mask-size", "30x40 pixels, but the upright image has 40x30"),
-    "red": (Image.new("RGB", SIZE, "red"), "unsupported", "colors of 8 bits, but a mask has one class number"),
+    "another size": (
+        Image.new("L", (30, 40)),
+        "mask-size",
+        "30x40 pixels, but the upright image has 40x30",
+    ),
+    "red": (
+        Image.new("RGB", SIZE, "red"),
+        "unsupported",
+        "colors of 8 bits, but a mask has one class number",
+    ),
     "16 bits": (
         Image.fromarray(np.full(SIZE[::-1], 300, np.uint16)),
         "unsupported",
@@ -249,7 +295,10 @@ def test_masks_that_cannot_be_used_reject_their_image(tmp_path):
     save(tmp_path, "src/images/jpeg.png", Image.new("RGB", SIZE, "red"))
     out = tmp_path / "out"
     convert_dataset(read(tmp_path / "src"), str(out), Options())
-    rows = {row["source"]: row for row in map(json.loads, (out / "rejected.jsonl").read_text().splitlines())}
+    rows = {
+        row["source"]: row
+        for row in map(json.loads, (out / "rejected.jsonl").read_text().splitlines())
+    }
     assert {*classes_of(out)} == {"good.png"}
     for name, (_, reason, detail) in REJECTED.items():
         row = rows[f"images/{name}.png"]
@@ -259,7 +308,10 @@ def test_masks_that_cannot_be_used_reject_their_image(tmp_path):
 
 
 def test_the_orientation_of_the_image_counts(tmp_path):
-    """A photograph that is stored on its side is shown upright; its mask must have the upright size."""
+    """A photograph that is stored on its side is shown upright.
+
+    Its mask must have the upright size.
+    """
     image, exif = Image.new("RGB", SIZE, "blue"), Image.Exif()
     exif[0x0112] = 6
     for name, size in {"upright": SIZE[::-1], "as stored": SIZE}.items():
@@ -283,7 +335,9 @@ def test_depth_maps_have_16_bits(tmp_path):
     assert (values == 40_000).all()
     (row,) = map(json.loads, (out / "rejected.jsonl").read_text().splitlines())
     assert (
-        row["detail"] == "its depth depth/2.png has gray values of 8 bits, but a depth map has gray values of 16 bits"
+        row["detail"]
+        == "its depth depth/2.png has gray values of 8 bits, but a depth map has gray values of 16"
+        " bits"
     )
 
 
@@ -313,22 +367,34 @@ def test_boxes_of_a_photograph_on_its_side(tmp_path):
     path.unlink()
     upright = Image.fromarray(annotated.pictures()[0])
     upright.transpose(Image.Transpose.ROTATE_90).save(path, "jpeg", exif=exif, quality=95)
-    for options in (Options(shuffle=False), Options(shuffle=False, downscale=Downscale(longest=80))):
+    for options in (
+        Options(shuffle=False),
+        Options(shuffle=False, downscale=Downscale(longest=80)),
+    ):
         out = tmp_path / f"out-{bool(options.downscale)}"
         convert_dataset(read(folder), str(out), options)
         table = pq.read_table(out / "train-00000.parquet").slice(0, 1).to_pylist()[0]
         scale = 0.5 if options.downscale else 1
-        assert (table["annotated_width"], table["annotated_height"]) == (width * scale, height * scale)
+        assert (table["annotated_width"], table["annotated_height"]) == (
+            width * scale,
+            height * scale,
+        )
         np.testing.assert_allclose(table["boxes"], annotated.boxes()[0] * scale)
         record = oracles.parse_example(oracles.read_tfrecord(out / "train-00000.tfrecord")[0])
-        np.testing.assert_allclose(record["image/object/bbox/xmax"], annotated.boxes()[0][:, 2] / width, atol=1e-6)
+        np.testing.assert_allclose(
+            record["image/object/bbox/xmax"], annotated.boxes()[0][:, 2] / width, atol=1e-6
+        )
 
 
-@pytest.mark.parametrize(("label_type", "missing"), [("depth", "disparity/"), ("mask", "gtFine/ or gtCoarse/")])
+@pytest.mark.parametrize(
+    ("label_type", "missing"), [("depth", "disparity/"), ("mask", "gtFine/ or gtCoarse/")]
+)
 def test_cityscapes_without_what_was_chosen(label_type, missing, make_tree):
     folder = "disparity" if label_type == "mask" else "gtFine"
     source = make_tree(["leftImg8bit/train/ulm/u_leftImg8bit.png", f"{folder}/train/ulm/u.png"])
-    with pytest.raises(SourceError, match=f"Cityscapes has no {missing} for --label-type {label_type}"):
+    with pytest.raises(
+        SourceError, match=f"Cityscapes has no {missing} for --label-type {label_type}"
+    ):
         read(source, label_type=label_type)
 
 
@@ -339,5 +405,8 @@ def test_cityscapes_without_what_was_chosen(label_type, missing, make_tree):
 def test_labels_of_another_type_are_named(second, label_type, has, make_tree):
     """The folder is one that is converted, so the message must not say that it is not."""
     folder = make_tree(["images/1.jpg", f"{second}/1.png"])
-    with pytest.raises(CallError, match=rf"--label-type {label_type}: .* has labels of the type {has} \(images with"):
+    with pytest.raises(
+        CallError,
+        match=rf"--label-type {label_type}: .* has labels of the type {has} \(images with",
+    ):
         read(folder, label_type=label_type)

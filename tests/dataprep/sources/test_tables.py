@@ -36,14 +36,22 @@ def write_table(root, suffix, columns):
         with path.open("w", newline="") as file:
             writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
             writer.writerow(table.column_names)
-            writer.writerows(["" if value is None else value for value in row.values()] for row in table.to_pylist())
+            writer.writerows(
+                ["" if value is None else value for value in row.values()]
+                for row in table.to_pylist()
+            )
     return path
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_extra_columns_are_kept(make_tree, suffix):
     root = make_tree(IMAGES)
-    columns = {"path": list(IMAGES), "label": ["b", "a", "b"], "split": ["valid", "train", "Test"], **COLUMNS}
+    columns = {
+        "path": list(IMAGES),
+        "label": ["b", "a", "b"],
+        "split": ["valid", "train", "Test"],
+        **COLUMNS,
+    }
     source = read(write_table(root, suffix, columns))
     assert [row[:3] for row in rows(source)] == [
         ("val", "1.jpg", "b"),
@@ -57,17 +65,32 @@ def test_extra_columns_are_kept(make_tree, suffix):
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_given_column_names(make_tree, suffix):
     root = make_tree(IMAGES)
-    columns = {"where": ["1.jpg", "2.jpg"], "what": [3, 0], "fold": ["a", "b"], "label": ["no", "no"]}
+    columns = {
+        "where": ["1.jpg", "2.jpg"],
+        "what": [3, 0],
+        "fold": ["a", "b"],
+        "label": ["no", "no"],
+    }
     with pytest.raises(CallError, match=r"--path-column.*its columns are where, what, fold, label"):
         read(write_table(root, suffix, columns))
     del columns["label"]
-    source = read(write_table(root, suffix, columns), path_column="where", label_column="what", split_column="fold")
+    source = read(
+        write_table(root, suffix, columns),
+        path_column="where",
+        label_column="what",
+        split_column="fold",
+    )
     assert [row[:3] for row in rows(source)] == [("a", "1.jpg", "3"), ("b", "2.jpg", "0")]
     with pytest.raises(
         CallError,
-        match=r"--split-column absent: .*/list\.\w+ has no such column\. Hint: valid names are 'where', 'what', 'fold'",
+        match=(
+            r"--split-column absent: .*/list\.\w+ has no such column\. Hint: valid names are"
+            r" 'where', 'what', 'fold'"
+        ),
     ):
-        read(root / f"list{suffix}", path_column="where", label_column="what", split_column="absent")
+        read(
+            root / f"list{suffix}", path_column="where", label_column="what", split_column="absent"
+        )
 
 
 @pytest.mark.parametrize(
@@ -106,12 +129,24 @@ def test_errors_name_file_and_line(make_tree, text, line, message):
         ({"path": ["1.jpg", "no.jpg"], "label": [0, 1]}, 2, "image 'no.jpg' does not exist"),
         ({"path": [1, 2], "label": [0, 1]}, None, "'path' has the type int64"),
         ({"path": ["1.jpg"], "label": [True]}, None, "'label' has the type bool"),
-        ({"path": ["1.jpg"], "label": [float("nan")]}, 1, "'label' contains nan, which is not a finite number"),
+        (
+            {"path": ["1.jpg"], "label": [float("nan")]},
+            1,
+            "'label' contains nan, which is not a finite number",
+        ),
         ({"path": ["1.jpg"], "label": [0], "box": [[1, 2]]}, None, "'box' has the type list"),
         ({"path": ["1.jpg"], "label": [0], "raw": [b"x"]}, None, "'raw' has the type binary"),
-        ({"path": ["1.jpg"], "label": [0], "key": ["k"], "column:key": ["k"]}, None, "would have the same name"),
+        (
+            {"path": ["1.jpg"], "label": [0], "key": ["k"], "column:key": ["k"]},
+            None,
+            "would have the same name",
+        ),
         ({"path": ["1.jpg"], "label": [0], "n" * 128: ["k"]}, None, "has a name of 128 bytes"),
-        ({"path": ["1.jpg"], "label": [0], "split": ["../x"]}, None, "split '../x' cannot be part of a file name"),
+        (
+            {"path": ["1.jpg"], "label": [0], "split": ["../x"]},
+            None,
+            "split '../x' cannot be part of a file name",
+        ),
     ],
 )
 def test_parquet_errors(make_tree, columns, line, message):
@@ -137,14 +172,18 @@ def test_file_that_is_not_parquet(make_tree):
 
 @pytest.mark.parametrize("text", ["", "path,label\n"])
 def test_table_without_rows(make_tree, text):
-    with pytest.raises(SourceError, match=r"l\.csv: (the source contains no images|the table has no header)"):
+    with pytest.raises(
+        SourceError, match=r"l\.csv: (the source contains no images|the table has no header)"
+    ):
         read(make_tree({"l.csv": text}) / "l.csv")
 
 
 def test_rows_after_many_blank_lines_are_read(make_tree):
     names = [f"{number}.jpg" for number in range(20)]
     text = "path,label\n" + "".join(f"{name},1\n" for name in names[:10]) + "\n" * 200_000
-    root = make_tree({**dict.fromkeys(names, "x"), "l.csv": text + "".join(f"{name},1\n" for name in names[10:])})
+    root = make_tree(
+        {**dict.fromkeys(names, "x"), "l.csv": text + "".join(f"{name},1\n" for name in names[10:])}
+    )
     assert len(read(root / "l.csv")) == 20
 
 
@@ -164,7 +203,11 @@ def test_texts_that_would_become_the_same_number_stay_text(make_tree):
 
 
 def write_parquet(root, columns, **options):
-    pq.write_table(pa.table({"path": list(IMAGES)[:2], "label": [0, 1]} | columns), root / "l.parquet", **options)
+    pq.write_table(
+        pa.table({"path": list(IMAGES)[:2], "label": [0, 1]} | columns),
+        root / "l.parquet",
+        **options,
+    )
     return root / "l.parquet"
 
 
@@ -176,11 +219,20 @@ def invalid_utf8():
     ("values", "message"),
     [
         (lambda: pa.array([b"a\xff", b"b"]).dictionary_encode(), "column 'x' has the type binary"),
-        (lambda: pa.array([0, 1], pa.timestamp("us", tz="Mars/Olympus")), "column 'x' cannot be converted to text"),
+        (
+            lambda: pa.array([0, 1], pa.timestamp("us", tz="Mars/Olympus")),
+            "column 'x' cannot be converted to text",
+        ),
         (invalid_utf8, r"\(column 'x': .*Invalid UTF8"),
         (lambda: pa.array([{"a": 1}, None]), "column 'x' has the type struct<a: int64>"),
-        (lambda: pa.array([{"a" * 500: 1}, None]), r"column 'x' has the type struct<a{53}\.\.\., which"),
-        (lambda: pa.array([b"a", b"b"], pa.binary(1)), r"column 'x' has the type fixed_size_binary\[1\]"),
+        (
+            lambda: pa.array([{"a" * 500: 1}, None]),
+            r"column 'x' has the type struct<a{53}\.\.\., which",
+        ),
+        (
+            lambda: pa.array([b"a", b"b"], pa.binary(1)),
+            r"column 'x' has the type fixed_size_binary\[1\]",
+        ),
     ],
 )
 def test_a_column_that_cannot_be_read_is_named(make_tree, values, message):
@@ -200,14 +252,22 @@ def test_two_columns_of_one_name(make_tree):
 @pytest.mark.parametrize("label", ["9" * 4000, str(2**63), str(2**64), "1000000", "-" + "9" * 4000])
 def test_a_label_that_is_no_class_is_named(make_tree, label):
     root = make_tree({**IMAGES, "l.csv": f"path,label\n1.jpg,0\n2.jpg,{label}\n"})
-    with pytest.raises(SourceError, match=r"is out of the range 0 to 999999 .*--max-classes to a number") as caught:
+    with pytest.raises(
+        SourceError, match=r"is out of the range 0 to 999999 .*--max-classes to a number"
+    ) as caught:
         read(root / "l.csv")
     assert caught.value.line == 3
     assert len(str(caught.value)) < 400
 
 
 def test_max_classes_limits_integer_labels_only(make_tree):
-    root = make_tree({**IMAGES, "l.csv": "path,label\n1.jpg,0\n2.jpg,7\n", "n.csv": "path,label\n1.jpg,a\n2.jpg,b\n"})
+    root = make_tree(
+        {
+            **IMAGES,
+            "l.csv": "path,label\n1.jpg,0\n2.jpg,7\n",
+            "n.csv": "path,label\n1.jpg,a\n2.jpg,b\n",
+        }
+    )
     assert len(read(root / "l.csv", max_classes=8).classes) == 8
     with pytest.raises(SourceError, match="label 7 is out of the range 0 to 6"):
         read(root / "l.csv", max_classes=7)
@@ -218,7 +278,7 @@ def test_max_classes_limits_integer_labels_only(make_tree):
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 4000, "1." + "3" * 4000])
 def test_a_number_that_no_float_contains_stays_text(make_tree, number):
     root = make_tree({**IMAGES, "l.csv": f"path,label,x\n1.jpg,0,{number}\n2.jpg,1,1.5\n"})
-    (first, _) = read(root / "l.csv").extra["x"].to_pylist()
+    first, _ = read(root / "l.csv").extra["x"].to_pylist()
     assert first == (number if len(number) < 10 or "." not in number else pytest.approx(4 / 3))
 
 
@@ -226,7 +286,9 @@ def test_the_name_of_a_split_fits_into_a_file_name(make_tree):
     root = make_tree({**IMAGES, "l.csv": f"path,label,split\n1.jpg,0,{'a' * 100}\n"})
     assert read(root / "l.csv").splits == ("a" * 100,)
     (root / "l.csv").write_text(f"path,label,split\n1.jpg,0,{'a' * 101}\n")
-    with pytest.raises(SourceError, match=r"cannot be part of a file name. Hint: use at most 100 letters"):
+    with pytest.raises(
+        SourceError, match=r"cannot be part of a file name. Hint: use at most 100 letters"
+    ):
         read(root / "l.csv")
 
 
@@ -243,7 +305,11 @@ def test_too_many_columns(make_tree):
 def test_missing_images_are_counted_up_to_a_limit(make_tree, monkeypatch):
     monkeypatch.setattr(columns, "MAX_MISSING", 3)
     root = make_tree(IMAGES)
-    for count, total in ((3, r"\(3 in total\)"), (4, r"\(more than 3 in total\)"), (9, r"\(more than 3 in total\)")):
+    for count, total in (
+        (3, r"\(3 in total\)"),
+        (4, r"\(more than 3 in total\)"),
+        (9, r"\(more than 3 in total\)"),
+    ):
         lines = "".join(f"no{number}.jpg,0\n" for number in range(count))
         (root / "l.csv").write_text(f"path,label\n1.jpg,0\n{lines}")
         with pytest.raises(SourceError, match=f"'no0.jpg' does not exist.*{total}"):
@@ -251,7 +317,13 @@ def test_missing_images_are_counted_up_to_a_limit(make_tree, monkeypatch):
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(st.lists(st.sampled_from(["a.jpg", "b", ".", "..", "", "a..b", ".a", "日本"]), max_size=5).map("/".join))
+@given(
+    st.lists(st.sampled_from(["a.jpg", "b", ".", "..", "", "a..b", ".a", "日本"]), max_size=5).map(
+        "/".join
+    )
+)
 def test_paths_are_normalized_as_by_os_path(path):
-    normal = columns.normalize_paths(pa.array([path, "x"], pa.large_string()), lambda row: ("table", row))
+    normal = columns.normalize_paths(
+        pa.array([path, "x"], pa.large_string()), lambda row: ("table", row)
+    )
     assert normal.to_pylist() == [os.path.normpath(path), "x"]

@@ -44,8 +44,12 @@ def test_masks(voc):
     source = read(voc, label_type="mask")
     assert source.label_type == "mask"
     assert source.classes[:3] == ("background", "aeroplane", "bicycle")
-    assert source.extra["mask_source"].to_pylist() == [f"SegmentationClass/{number}.png" for number in range(5)]
-    with pytest.raises(CallError, match=r"--label-type depth: .* has Annotations and SegmentationClass/"):
+    assert source.extra["mask_source"].to_pylist() == [
+        f"SegmentationClass/{number}.png" for number in range(5)
+    ]
+    with pytest.raises(
+        CallError, match=r"--label-type depth: .* has Annotations and SegmentationClass/"
+    ):
         read(voc, label_type="depth")
 
 
@@ -58,10 +62,14 @@ def test_images_without_lists_or_labels(voc):
     (voc / "ImageSets/Main/val.txt").write_text("3\n")
     assert has_notice(read(voc), "skipped 1 image that no list names")
     (voc / "ImageSets/Main/val.txt").write_text("3\n9\n")
-    with pytest.raises(SourceError, match="image '9' of a list in ImageSets/ is not in JPEGImages/"):
+    with pytest.raises(
+        SourceError, match="image '9' of a list in ImageSets/ is not in JPEGImages/"
+    ):
         read(voc)
     (voc / "ImageSets/Main/val.txt").write_text("3\n1\n")
-    with pytest.raises(SourceError, match=r"val.txt, line 2: image '1' is also in the split 'train'"):
+    with pytest.raises(
+        SourceError, match=r"val.txt, line 2: image '1' is also in the split 'train'"
+    ):
         read(voc)
     for name in ("train", "val"):
         (voc / f"ImageSets/Main/{name}.txt").unlink()
@@ -69,15 +77,24 @@ def test_images_without_lists_or_labels(voc):
 
 
 NAN = annotated.voc_xml(1).replace("<xmin>", "<xmin>nan<!--", 1).replace("</xmin>", "--></xmin>", 1)
-BOMB = '<!DOCTYPE a [<!ENTITY b "x"><!ENTITY c "&b;&b;&b;">]><annotation><filename>&c;</filename></annotation>'
+BOMB = (
+    '<!DOCTYPE a [<!ENTITY b "x"><!ENTITY c'
+    ' "&b;&b;&b;">]><annotation><filename>&c;</filename></annotation>'
+)
 
 WRONG = {
     "doctype": (BOMB, "defines a document type"),
     "not xml": ("{}", "not valid XML"),
     "cut": (annotated.voc_xml(1)[:200], "not valid XML"),
     "other root": ("<a/>", "no element <annotation>"),
-    "no name": (annotated.voc_xml(1).replace("<name>person</name>", "<name> </name>"), "object 0 has no <name>"),
-    "no edge": (annotated.voc_xml(1).replace("xmax", "xmat"), "<xmax> of object 0 is '', not a number"),
+    "no name": (
+        annotated.voc_xml(1).replace("<name>person</name>", "<name> </name>"),
+        "object 0 has no <name>",
+    ),
+    "no edge": (
+        annotated.voc_xml(1).replace("xmax", "xmat"),
+        "<xmax> of object 0 is '', not a number",
+    ),
     "nan": (NAN, "not a number"),
     "size": (annotated.voc_xml(1).replace("<width>131", "<width>x"), "<width> of <size> is 'x'"),
     "deep": ("<a>" * 20, "nested too deeply"),
@@ -99,7 +116,10 @@ def test_a_box_outside_of_its_image_rejects_the_image(voc):
     source = read(voc)
     assert len(source) == 4
     (rejected,) = source.rejected
-    assert "the box of object 0 in Annotations/1.xml is outside of the image of 131x97 pixels" in rejected["detail"]
+    assert (
+        "the box of object 0 in Annotations/1.xml is outside of the image of 131x97 pixels"
+        in rejected["detail"]
+    )
     assert np.bincount(source.split).tolist() == [2, 2]
 
 
@@ -116,4 +136,6 @@ def test_difficult_objects_are_kept_and_counted(voc):
     before = len(annotated.boxes()[0])
     source = read(voc)
     assert len(source.extra["boxes"][0]) == before
-    assert has_notice(source, "kept 2 boxes marked as difficult, which the evaluation of VOC leaves out")
+    assert has_notice(
+        source, "kept 2 boxes marked as difficult, which the evaluation of VOC leaves out"
+    )

@@ -114,7 +114,9 @@ def test_deep_trees(levels, dataprep, tmp_path):
 # --- the output folder --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("out", ["photos/out", "photos/a/out", "link/out", "elsewhere/out", "elsewhere", "nested/x/y"])
+@pytest.mark.parametrize(
+    "out", ["photos/out", "photos/a/out", "link/out", "elsewhere/out", "elsewhere", "nested/x/y"]
+)
 def test_output_inside_the_source_through_links(out, make_tree, tmp_path):
     root = make_tree(["a/1.jpg", "b/1.jpg"])
     root.rename(tmp_path / "photos")
@@ -123,7 +125,9 @@ def test_output_inside_the_source_through_links(out, make_tree, tmp_path):
     (tmp_path / "photos" / "c").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "nested").symlink_to("photos/c")
     for src in ("photos", "link"):
-        with pytest.raises(CallError, match=r"is inside the source .*, so the next run would read it as images"):
+        with pytest.raises(
+            CallError, match=r"is inside the source .*, so the next run would read it as images"
+        ):
             check_output(read(tmp_path / src), str(tmp_path / out))
 
 
@@ -131,7 +135,14 @@ def test_output_next_to_the_source(make_tree, tmp_path):
     root = make_tree(["a/1.jpg"])
     (tmp_path / "free").mkdir()
     (root.parent / "up").symlink_to(tmp_path / "free")
-    for out in (root.parent / "out", tmp_path / "free", root.parent / "up" / "new", f"{root}-tfrecord"):
+    for out in (
+        root.parent / "out",
+        tmp_path / "free",
+        root.parent / "up" / "new",
+        f"{root}-tfrecord",
+    ):
         check_output(read(root), str(out))
-    with pytest.raises(CallError, match=r"is 5,0\d\d bytes long, but the limit is 3,800. Hint: .* shorter"):
+    with pytest.raises(
+        CallError, match=r"is 5,0\d\d bytes long, but the limit is 3,800. Hint: .* shorter"
+    ):
         check_output(read(root), str(tmp_path) + "/o" * ((5080 - len(str(tmp_path))) // 2))

@@ -54,19 +54,29 @@ def place(request, server_environment, tmp_path) -> Iterator[Place]:
 @pytest.fixture(params=[*WRITABLE, "web server"])
 def readable(request, server_environment, tmp_path) -> Iterator[Place]:
     """The same, or a folder of a web server."""
-    make = _served if request.param == "web server" else partial(_writable, request.param, server_environment)
+    make = (
+        _served
+        if request.param == "web server"
+        else partial(_writable, request.param, server_environment)
+    )
     with make(tmp_path) as place:
         yield place
 
 
 @contextmanager
-def _writable(kind: str, server_environment: Callable[[str], dict[str, str]], tmp_path: Path) -> Iterator[Place]:
+def _writable(
+    kind: str, server_environment: Callable[[str], dict[str, str]], tmp_path: Path
+) -> Iterator[Place]:
     with environment(server_environment(kind) if kind in SCHEMES and kind != "memory" else {}):
         if kind in SCHEMES:
             folder = f"{SCHEMES[kind]}://{servers.BUCKET}/place {random.randrange(1 << 60)}/sub"
         else:
             folder = f"{tmp_path}/place ä/sub"
-            folder = normal_path(f"file://{folder.replace(' ', '%20')}") if kind == "file URL" else folder
+            folder = (
+                normal_path(f"file://{folder.replace(' ', '%20')}")
+                if kind == "file URL"
+                else folder
+            )
         storage.make_folder(folder)
         with storage.partials([folder], is_locked=False):
             yield Place(folder, _write)
@@ -109,7 +119,10 @@ def test_what_is_written_is_read(readable: Place) -> None:
             len(content), len(content), True,
         )  # fmt: skip
         described = storage.describe(readable.path, "a.bin", SHARD)
-        assert (described.bytes, described.checksum) == (len(content), checksum_text(crc32c(content)))
+        assert (described.bytes, described.checksum) == (
+            len(content),
+            checksum_text(crc32c(content)),
+        )
 
 
 def test_a_file_that_does_not_exist(readable: Place) -> None:
@@ -117,7 +130,11 @@ def test_a_file_that_does_not_exist(readable: Place) -> None:
     for read in (storage.stat, lambda path: read_file(path, SHARD)):
         with pytest.raises(FileNotFoundError):
             read(path)
-    assert (storage.file_length(path), storage.is_file(path), storage.is_folder(path)) == (-1, False, False)
+    assert (storage.file_length(path), storage.is_file(path), storage.is_folder(path)) == (
+        -1,
+        False,
+        False,
+    )
     with pytest.raises(StorageError, match="cannot be read"), storage.open_view(path) as (view, _):
         view(0, 1)
 
@@ -168,7 +185,11 @@ def test_a_folder_has_the_names_in_it(place: Place) -> None:
 
 def test_a_file_is_created_once(place: Place) -> None:
     path = f"{place.path}/claim"
-    assert [storage.create_file(path, content) for content in (b"first", b"second", b"third")] == [True, False, False]
+    assert [storage.create_file(path, content) for content in (b"first", b"second", b"third")] == [
+        True,
+        False,
+        False,
+    ]
     assert read_file(path, SHARD) == b"first"
 
 
@@ -231,7 +252,11 @@ def test_files_of_a_shard_are_published_in_order(place: Place) -> None:
 
 def test_a_web_server_is_only_read(tmp_path: Path) -> None:
     with serve_folder(tmp_path) as url:
-        for write in (storage.make_folder, storage.remove, lambda path: storage.create_file(path, b"")):
+        for write in (
+            storage.make_folder,
+            storage.remove,
+            lambda path: storage.create_file(path, b""),
+        ):
             with pytest.raises(CallError, match="can only be read, not written"):
                 write(f"{url}/a/b")
         with pytest.raises(CallError, match="can only be read, not listed"):

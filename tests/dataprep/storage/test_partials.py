@@ -78,7 +78,10 @@ def test_a_run_without_a_lock_keeps_the_folder_of_one_with_a_lock(folder):
             storage.write_partial(os.path.join(folder, "a.html"), b"x")
         assert storage.has_partials(folder)
         assert storage.partials_named(folder, "a.html") == []
-        with pytest.raises(StorageError, match="another run is working in this folder"), storage.locked(folder):
+        with (
+            pytest.raises(StorageError, match="another run is working in this folder"),
+            storage.locked(folder),
+        ):
             pass
         storage.write_partial(os.path.join(folder, "shard.tar"), b"x")
     assert not storage.has_partials(folder)

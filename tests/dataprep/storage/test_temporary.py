@@ -22,9 +22,10 @@ def test_a_full_disk_is_named(number, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(StorageError) as caught, temporary_folder() as folder:
         raise OSError(number, os.strerror(number), os.path.join(folder, "pixels"))
-    assert str(caught.value) == (
-        f"{tmp_path}: temporary files cannot be written: {os.strerror(number)}. Hint: free some space there, or set "
-        "TMPDIR to a folder with more, and run the same command again."
+    assert (
+        str(caught.value)
+        == f"{tmp_path}: temporary files cannot be written: {os.strerror(number)}. Hint: free some"
+        " space there, or set TMPDIR to a folder with more, and run the same command again."
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -50,7 +51,9 @@ def test_an_array_on_a_full_disk():
     assert caught.value.errno == errno.ENOSPC
 
 
-@pytest.mark.parametrize("array", [np.arange(12).reshape(3, 4).T, np.zeros((0, 4), np.uint64), np.ones(3, np.uint8)])
+@pytest.mark.parametrize(
+    "array", [np.arange(12).reshape(3, 4).T, np.zeros((0, 4), np.uint64), np.ones(3, np.uint8)]
+)
 def test_arrays_are_those_of_numpy(array, tmp_path):
     save_array(str(tmp_path / "a.npy"), array)
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy", mmap_mode="r"), array, strict=True)
@@ -83,15 +86,26 @@ def test_a_disk_that_is_full_behind_the_header_of_an_array(small_disk):
 
 @pytest.mark.parametrize("pages", [2, 9], ids=["the files of the search", "the file of pixels"])
 def test_commands_name_the_folder(pages, small_disk, invoke, monkeypatch, tmp_path):
-    """The search of 40 small images writes 8 files of a page each; the check of their pixels then needs 10 pages."""
+    """The search of 40 small images writes 8 files of a page each.
+
+    The check of their pixels then needs 10 pages.
+    """
     source = tmp_path / "photos"
     (source / "cat").mkdir(parents=True)
     for number in range(20):
         for quality in (80, 95):
-            (source / "cat" / f"{number}-{quality}.jpg").write_bytes(encode(photo(number, 40, 30), quality=quality))
+            (source / "cat" / f"{number}-{quality}.jpg").write_bytes(
+                encode(photo(number, 40, 30), quality=quality)
+            )
     disk = small_disk(pages)
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
-    for call in (["duplicates", source], ["convert", "--src", source, "--out", tmp_path / "o", "--duplicates=drop"]):
+    for call in (
+        ["duplicates", source],
+        ["convert", "--src", source, "--out", tmp_path / "o", "--duplicates=drop"],
+    ):
         output = invoke(*call, "--workers", 1, status=ExitStatus.STOPPED).output
-        assert f"dataprep: {disk}: temporary files cannot be written: No space left on device. Hint: " in output
+        assert (
+            f"dataprep: {disk}: temporary files cannot be written: No space left on device. Hint: "
+            in output
+        )
     assert list(disk.iterdir()) == []

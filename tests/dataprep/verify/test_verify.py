@@ -58,15 +58,20 @@ def test_the_problems_of_all_files_have_a_limit(truncated, invoke, monkeypatch):
 def test_a_manifest_does_not_raise_the_limit_of_pixels(tmp_path, invoke):
     """The manifest is as untrusted as the images. An option states that the user trusts both."""
     (tmp_path / "images" / "class").mkdir(parents=True)
-    (tmp_path / "images" / "class" / "flat.png").write_bytes(flat_png(5200, 0))  # 27 million pixels in 100 KB
+    (tmp_path / "images" / "class" / "flat.png").write_bytes(
+        flat_png(5200, 0)
+    )  # 27 million pixels in 100 KB
     out, limit = tmp_path / "out", 2 * MAX_PIXELS
-    convert_dataset(read_source(str(tmp_path / "images")), str(out), Options(max_pixels=limit), workers=1)
+    convert_dataset(
+        read_source(str(tmp_path / "images")), str(out), Options(max_pixels=limit), workers=1
+    )
     assert "no problems" in invoke("verify", out).stdout
     problem, _ = invoke("verify", "--decode", out, status=1).stdout.splitlines()
     assert "record 0" in problem
     assert "too-large" in problem
     assert problem.endswith(
-        f"Hint: the dataset was converted with --max-pixels {limit}; if you trust it, verify it with this option, too."
+        f"Hint: the dataset was converted with --max-pixels {limit}; if you trust it, verify it"
+        " with this option, too."
     )
     assert "no problems" in invoke("verify", "--decode", "--max-pixels", limit, out).stdout
 

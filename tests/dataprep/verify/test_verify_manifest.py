@@ -42,7 +42,9 @@ def test_no_shard_index_or_table_is_opened(out, invoke, monkeypatch):
             os.truncate(out / name, next(_lengths(out, name)))
     shards = sum(len(split.shards) for split in store.read_manifest(out).splits)
     last = invoke("verify", "--manifest-only", out).stdout.splitlines()[-1]
-    assert re.fullmatch(rf"no problems in .*: [\d,]+ samples in {shards} shards, whose contents were not read", last)
+    assert re.fullmatch(
+        rf"no problems in .*: [\d,]+ samples in {shards} shards, whose contents were not read", last
+    )
 
 
 def _lengths(out, name):
@@ -59,8 +61,14 @@ def _lengths(out, name):
     [
         (lambda path: path.unlink(), "the file cannot be read: No such file or directory"),
         (lambda path: os.truncate(path, 7), r"the file has 7 bytes, but the manifest states \d+"),
-        (lambda path: (path.unlink(), path.mkdir()), "the .* cannot be read: it is a folder, not a regular file"),
-        (lambda path: (path.unlink(), os.mkfifo(path)), "the .* cannot be read: it is a named pipe, .*"),
+        (
+            lambda path: (path.unlink(), path.mkdir()),
+            "the .* cannot be read: it is a folder, not a regular file",
+        ),
+        (
+            lambda path: (path.unlink(), os.mkfifo(path)),
+            "the .* cannot be read: it is a named pipe, .*",
+        ),
     ],
 )
 def test_files_that_are_missing_or_have_another_length(out, invoke, suffix, damage, message):
@@ -68,7 +76,10 @@ def test_files_that_are_missing_or_have_another_length(out, invoke, suffix, dama
     (problem,) = verify_manifest(str(out)).problems
     assert problem.file == f"train-00001.{suffix}"
     assert re.fullmatch(message, problem.message)
-    assert invoke("verify", "--manifest-only", out, status=1).stdout.splitlines()[-1] == f"1 problem in {out}"
+    assert (
+        invoke("verify", "--manifest-only", out, status=1).stdout.splitlines()[-1]
+        == f"1 problem in {out}"
+    )
 
 
 def test_problems_are_in_the_order_of_the_manifest_whatever_the_threads(out, monkeypatch):
@@ -78,7 +89,11 @@ def test_problems_are_in_the_order_of_the_manifest_whatever_the_threads(out, mon
         (out / name).unlink()
     result = verify_manifest(str(out), workers=8, progress=shown)
     assert [problem.file for problem in result.problems] == names
-    shards = [(shard.name, shard.samples) for split in store.read_manifest(out).splits for shard in split.shards]
+    shards = [
+        (shard.name, shard.samples)
+        for split in store.read_manifest(out).splits
+        for shard in split.shards
+    ]
     assert shown.total == (sum(samples for _, samples in shards), len(names))
     assert shown.advanced == shards
 
@@ -86,7 +101,10 @@ def test_problems_are_in_the_order_of_the_manifest_whatever_the_threads(out, mon
 def test_a_file_that_the_manifest_does_not_name(out):
     (out / "train-00099.tfrecord").touch()
     (problem,) = verify_manifest(str(out)).problems
-    assert (problem.file, problem.message) == ("train-00099.tfrecord", "the file is not in the manifest")
+    assert (problem.file, problem.message) == (
+        "train-00099.tfrecord",
+        "the file is not in the manifest",
+    )
 
 
 def test_a_damaged_manifest(out, invoke):

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from fuzz.checks import Case
 
-#: Each surface and its module, which has `make` and `check`, or `SURFACES` with several objects that have them.
+#: Each surface and its module, which has `make` and `check`, or `SURFACES` with several objects
+#: that have them.
 NAMES = {
     "manifest": "manifest",
     "table": "table",

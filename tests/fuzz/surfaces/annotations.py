@@ -27,16 +27,30 @@ from fuzz.seeds import images
 _SIDES = (12, 16)
 
 #: Options that change how images are stored.
-_STORED = ([], [], ["--fmt", "webdataset"], ["--resize-shorter", "8"], ["--store", "raw", "--raw-size", "8"])
+_STORED = (
+    [],
+    [],
+    ["--fmt", "webdataset"],
+    ["--resize-shorter", "8"],
+    ["--store", "raw", "--raw-size", "8"],
+)
 
 #: The field of each label type; see `loaders.dataset.fields`.
-_FIELDS = {"class": "label", "multi-label": "labels", "regression": "values", "caption": "caption", "none": "key"}
+_FIELDS = {
+    "class": "label",
+    "multi-label": "labels",
+    "regression": "values",
+    "caption": "caption",
+    "none": "key",
+}
 
 
 class Source:
     """A surface: one kind of source, of which one or two files are mutated."""
 
-    def __init__(self, make: Callable[[Random], Case], oracle: Callable[[Case, dict[str, Any]], None]) -> None:
+    def __init__(
+        self, make: Callable[[Random], Case], oracle: Callable[[Case, dict[str, Any]], None]
+    ) -> None:
         self._make = make
         self._oracle = oracle
 
@@ -45,40 +59,60 @@ class Source:
         case = self._make(rng)
         options = json.loads(case.pop("options", b"[]"))
         options += rng.choice(
-            ([], [], ["--fmt", "webdataset"], ["--resize-shorter", "8"], ["--store", "raw", "--raw-size", "8"])
+            (
+                [],
+                [],
+                ["--fmt", "webdataset"],
+                ["--resize-shorter", "8"],
+                ["--store", "raw", "--raw-size", "8"],
+            )
         )
         return {**case, "options": json.dumps(options).encode()}
 
     def check(self, case: Case, folder: Path) -> None:
         """Convert, verify and load, and compare each sample with what an independent parser reads."""
-        src = write_case({name: data for name, data in case.items() if name != "options"}, folder / "source")
+        src = write_case(
+            {name: data for name, data in case.items() if name != "options"}, folder / "source"
+        )
         options = [src / word if word in case else word for word in json.loads(case["options"])]
         out = folder / "out"
         words = options if "--src" in options else ["--src", src, *options]
-        converted = command("convert", *words, "--validate", "decode", "--out", out, "--workers", 1, writable=[out])
+        converted = command(
+            "convert", *words, "--validate", "decode", "--out", out, "--workers", 1, writable=[out]
+        )
         if converted.status == 2:
             require(not out.exists(), "exit status 2, but the output folder exists")
         if not (out / "manifest.json").exists():
             return
         command("verify", out, "--decode", "--workers", 1, writable=[], statuses=(0,))
         manifest = json.loads((out / "manifest.json").read_bytes())
-        tables = (pq.read_table(path, use_threads=False).to_pylist() for path in sorted(out.glob("*.parquet")))
+        tables = (
+            pq.read_table(path, use_threads=False).to_pylist()
+            for path in sorted(out.glob("*.parquet"))
+        )
         rows = {row["source"]: row for table in tables for row in table}
         for row in rows.values():
             self._oracle(case, {**row, "manifest": manifest})
         if is_complete(converted):
             loaded = guarded(lambda: _epoch(out, manifest), writable=[])
             first = next(iter(manifest["splits"].values()))
-            require(isinstance(loaded, int), f"convert says complete, but the loader fails: {loaded}")
             require(
-                loaded == sum(shard["samples"] for shard in first["shards"]), f"the loader returns {loaded} samples"
+                isinstance(loaded, int), f"convert says complete, but the loader fails: {loaded}"
+            )
+            require(
+                loaded == sum(shard["samples"] for shard in first["shards"]),
+                f"the loader returns {loaded} samples",
             )
 
 
 def _epoch(out: Path, manifest: dict[str, Any]) -> int:
     """Return the number of samples of the first split, read with the field of their labels."""
     kind = manifest.get("label_type", "class")
-    fields = {"boxes": ("boxes", "box_labels", "box_counts"), "mask": ("mask",), "depth": ("depth",)}
+    fields = {
+        "boxes": ("boxes", "box_labels", "box_counts"),
+        "mask": ("mask",),
+        "depth": ("depth",),
+    }
     chosen = ("image", *fields.get(kind, (_FIELDS.get(kind, "key"),)), "index")
     with loaders.build(
         out, split=next(iter(manifest["splits"])), fields=chosen, transforms=[{"Resize": {"size": [8, 8]}}],
@@ -92,12 +126,21 @@ def _epoch(out: Path, manifest: dict[str, Any]) -> int:
 
 def _coco_json() -> dict[str, Any]:
     names = list(images())
-    boxes = [{"id": n, "image_id": n % 5, "category_id": (1, 2, 7)[n % 3], "bbox": [n, 1.5, 3, 4]} for n in range(9)]
+    boxes = [
+        {"id": n, "image_id": n % 5, "category_id": (1, 2, 7)[n % 3], "bbox": [n, 1.5, 3, 4]}
+        for n in range(9)
+    ]
     return {
         "info": {"year": 2017},
-        "images": [{"id": n, "file_name": name, "width": 16, "height": 12} for n, name in enumerate(names)],
-        "annotations": [{**box, "iscrowd": 0, "area": 12.0, "segmentation": [[1, 2, 3, 4]]} for box in boxes],
-        "categories": [{"id": each, "name": f"c{each}", "supercategory": "x"} for each in (1, 2, 7)],
+        "images": [
+            {"id": n, "file_name": name, "width": 16, "height": 12} for n, name in enumerate(names)
+        ],
+        "annotations": [
+            {**box, "iscrowd": 0, "area": 12.0, "segmentation": [[1, 2, 3, 4]]} for box in boxes
+        ],
+        "categories": [
+            {"id": each, "name": f"c{each}", "supercategory": "x"} for each in (1, 2, 7)
+        ],
     }
 
 
@@ -106,13 +149,18 @@ def _coco(rng: Random) -> Case:
     name = "instances_train.json"
     if rng.random() < 0.2:
         name = "captions_train.json"
-        body["annotations"] = [{"id": n, "image_id": n, "caption": f"picture {n}"} for n in range(7)]
+        body["annotations"] = [
+            {"id": n, "image_id": n, "caption": f"picture {n}"} for n in range(7)
+        ]
     if rng.random() < 0.7:
         body = mutate.mutate_json(rng, body)
     data = mutate.dump_json(body, **rng.choice(({}, {}, {"indent": 1})))
     if rng.random() < 0.3:
         data = mutate.mutate_bytes(rng, data)
-    return {**{f"train/{image}": content for image, content in images().items()}, f"annotations/{name}": data}
+    return {
+        **{f"train/{image}": content for image, content in images().items()},
+        f"annotations/{name}": data,
+    }
 
 
 def _check_coco(case: Case, row: dict[str, Any]) -> None:
@@ -121,7 +169,10 @@ def _check_coco(case: Case, row: dict[str, Any]) -> None:
     found = [each for each in body["annotations"] if each["image_id"] == row["image_id"]]
     names = [each["file_name"] for each in body["images"] if each["id"] == row["image_id"]]
     require(len(names) == 1, f"the image {row['image_id']} is stated {len(names)} times")
-    require(Path(names[0]).name == Path(row["source"]).name, f"another image: {names[0]}, but {row['source']}")
+    require(
+        Path(names[0]).name == Path(row["source"]).name,
+        f"another image: {names[0]}, but {row['source']}",
+    )
     if "caption" in row:
         text = "\n".join(" ".join(each["caption"].split()) for each in found)
         require(text == row["caption"], f"another caption: {text!r}, but {row['caption']!r}")
@@ -130,14 +181,19 @@ def _check_coco(case: Case, row: dict[str, Any]) -> None:
     category = {each["id"]: each["name"] for each in body["categories"]}
     allowed = [category[each["category_id"]] for each in found]
     classes = row["manifest"]["classes"]
-    require(all(classes[label] in allowed for label in row["box_labels"]), "a box has another class")
+    require(
+        all(classes[label] in allowed for label in row["box_labels"]), "a box has another class"
+    )
     _check_corners(row)
 
 
 def _check_corners(row: dict[str, Any]) -> None:
     size = (row["annotated_width"], row["annotated_height"])
     for left, top, right, bottom in row["boxes"]:
-        require(0 <= left < right <= size[0] and 0 <= top < bottom <= size[1], f"a box is outside: {row}")
+        require(
+            0 <= left < right <= size[0] and 0 <= top < bottom <= size[1],
+            f"a box is outside: {row}",
+        )
 
 
 # --- Pascal VOC ---------------------------------------------------------------------------------
@@ -154,8 +210,20 @@ def _voc_xml(number: int) -> str:
 
 
 _ODD_XML = (
-    *("<!DOCTYPE x [<!ENTITY a 'b'>]>", "&lt;", "<![CDATA[x]]>", "<a>" * 40, "<?xml version='1.0' encoding='utf-7'?>"),
-    *("<object></object>", "<object><name>x</name></object>" * 300, "<size><width>1e3</width></size>", "&#0;", "\0"),
+    *(
+        "<!DOCTYPE x [<!ENTITY a 'b'>]>",
+        "&lt;",
+        "<![CDATA[x]]>",
+        "<a>" * 40,
+        "<?xml version='1.0' encoding='utf-7'?>",
+    ),
+    *(
+        "<object></object>",
+        "<object><name>x</name></object>" * 300,
+        "<size><width>1e3</width></size>",
+        "&#0;",
+        "\0",
+    ),
 )
 
 
@@ -177,7 +245,9 @@ def _voc(rng: Random) -> Case:
         case |= {f"JPEGImages/{name}": content, f"Annotations/{Path(name).stem}.xml": data}
     if rng.random() < 0.3:
         stems = "".join(f"{Path(name).stem}\n" for name in images())
-        case["ImageSets/Main/train.txt"] = mutate.mutate_text(rng, stems).encode("utf-8", "surrogatepass")
+        case["ImageSets/Main/train.txt"] = mutate.mutate_text(rng, stems).encode(
+            "utf-8", "surrogatepass"
+        )
     return case
 
 
@@ -187,7 +257,10 @@ def _check_voc(case: Case, row: dict[str, Any]) -> None:
     names = [(each.findtext("name") or "").strip() for each in root.findall("object")]
     require(len(row["boxes"]) <= len(names), "there are more boxes than objects")
     classes = row["manifest"]["classes"]
-    require(all(classes[label] in names for label in row["box_labels"]), f"a box has another class: {row}, {names}")
+    require(
+        all(classes[label] in names for label in row["box_labels"]),
+        f"a box has another class: {row}, {names}",
+    )
     _check_corners(row)
 
 
@@ -225,7 +298,9 @@ def _other_mask(rng: Random, random: np.random.Generator) -> bytes:
         lambda: _saved(palette),
         lambda: _saved(palette, bits=4),
         lambda: _saved(Image.fromarray(values > 9)),
-        lambda: _png(values)[:33] + png_chunk(b"eXIf", bytes(rng.randrange(40))) + _png(values)[33:],
+        lambda: (
+            _png(values)[:33] + png_chunk(b"eXIf", bytes(rng.randrange(40))) + _png(values)[33:]
+        ),
         lambda: rng.choice(list(images().values())),
         bytes,
     )
@@ -244,7 +319,10 @@ def _saved(image: Image.Image, **options: Any) -> bytes:
 
 def _check_mask(case: Case, row: dict[str, Any]) -> None:
     require(row["mask_source"] in case, f"no such mask: {row['mask_source']}")
-    require(Path(row["mask_source"]).stem == Path(row["source"]).stem, f"the mask of another image: {row}")
+    require(
+        Path(row["mask_source"]).stem == Path(row["source"]).stem,
+        f"the mask of another image: {row}",
+    )
 
 
 # --- columns of labels --------------------------------------------------------------------------
@@ -258,7 +336,22 @@ _VALUES: dict[str, Callable[[Random], Any]] = {
     "vector": lambda rng: [rng.random(), 2.0],
     "caption": lambda rng: rng.choice(("a cat", "two\nlines", "dog | cat", "x" * 300)),
 }
-_ODD_LABELS = (None, "", "nan", "-1", "1e400", -1, 2**40, [None], ["\0"], {"a": 1}, "cat||dog", "1;2", "\udc80", [[1]])
+_ODD_LABELS = (
+    None,
+    "",
+    "nan",
+    "-1",
+    "1e400",
+    -1,
+    2**40,
+    [None],
+    ["\0"],
+    {"a": 1},
+    "cat||dog",
+    "1;2",
+    "\udc80",
+    [[1]],
+)
 
 
 def _labels(rng: Random) -> Case:
@@ -269,8 +362,13 @@ def _labels(rng: Random) -> Case:
         rng.choice(rows)[column] = rng.choice((*_ODD_LABELS, mutate.odd_text(rng)[:500]))
     options = ["--src", "", "--label-column", column]
     if rng.random() < 0.5:
-        options += ["--label-type", rng.choice(("class", "multi-label", "regression", "caption", "none"))]
-    options += rng.choice(([], [], ["--label-separator", rng.choice(("|", ";", " "))], ["--val-fraction", "0.4"]))
+        options += [
+            "--label-type",
+            rng.choice(("class", "multi-label", "regression", "caption", "none")),
+        ]
+    options += rng.choice(
+        ([], [], ["--label-separator", rng.choice(("|", ";", " "))], ["--val-fraction", "0.4"])
+    )
     suffix, data = _written(rng, rows, column)
     options[1] = f"rows{suffix}"
     data = mutate.mutate_bytes(rng, data) if rng.random() < 0.1 else data
@@ -289,7 +387,12 @@ def _written(rng: Random, rows: list[dict[str, Any]], column: str) -> tuple[str,
         try:
             table = pa.Table.from_pylist(rows)
         except (pa.ArrowException, OverflowError, UnicodeError):
-            table = pa.table({"path": [row["path"] for row in rows], column: [ascii(row[column]) for row in rows]})
+            table = pa.table(
+                {
+                    "path": [row["path"] for row in rows],
+                    column: [ascii(row[column]) for row in rows],
+                }
+            )
         parquet = io.BytesIO()
         pq.write_table(table, parquet)
         return ".parquet", parquet.getvalue()
@@ -299,10 +402,17 @@ def _written(rng: Random, rows: list[dict[str, Any]], column: str) -> tuple[str,
 def _check_labels(case: Case, row: dict[str, Any]) -> None:
     require(Path(row["source"]).name in case, f"no such image: {row['source']}")
     classes = row["manifest"]["classes"]
-    for label in [row["label"]] if row.get("label") is not None and "label_type" not in row["manifest"] else []:
+    for label in (
+        [row["label"]]
+        if row.get("label") is not None and "label_type" not in row["manifest"]
+        else []
+    ):
         require(0 <= label < len(classes), f"the label {label} is no class")
     if row["manifest"].get("label_type") == "multi-label":
-        require(row["labels"] == sorted({*row["labels"]} & {*range(len(classes))}), f"odd labels: {row['labels']}")
+        require(
+            row["labels"] == sorted({*row["labels"]} & {*range(len(classes))}),
+            f"odd labels: {row['labels']}",
+        )
     if row["manifest"].get("label_type") == "regression":
         require(np.isfinite(row["values"]).all(), f"odd values: {row['values']}")
 

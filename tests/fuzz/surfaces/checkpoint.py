@@ -65,7 +65,9 @@ def make(rng: Random) -> Case:
     if rng.random() < 0.6:
         state = mutate.mutate_json(rng, state)
     else:
-        checkpoint = rng.choice((mutate.mutate_bytes, mutate.mutate_bytes, lambda *_: b""))(rng, checkpoint)
+        checkpoint = rng.choice((mutate.mutate_bytes, mutate.mutate_bytes, lambda *_: b""))(
+            rng, checkpoint
+        )
     if isinstance(state, dict) and rng.random() < 0.95:
         state["checkpoint"] = {"bytes": base64.b64encode(checkpoint).decode()}
     return {"state.json": mutate.dump_json(state), "sampler": sampler.encode()}
@@ -83,7 +85,11 @@ def _state(case: Case) -> Any:
 
 
 def check(case: Case, folder: Path) -> None:
-    data, state, sampler = write_case(dataset("tfrecord"), folder / "data"), _state(case), case["sampler"].decode()
+    data, state, sampler = (
+        write_case(dataset("tfrecord"), folder / "data"),
+        _state(case),
+        case["sampler"].decode(),
+    )
 
     def resume() -> list[Any]:
         with _build(data, sampler) as loader:
@@ -102,4 +108,7 @@ def check(case: Case, folder: Path) -> None:
         require(repr(state) != repr(intact), f"an intact state is refused: {batches}")
         return
     same_position = batches[0] == intact["position"]
-    require(not same_position or batches[1:] == rest, "a damaged state is accepted, and other batches follow")
+    require(
+        not same_position or batches[1:] == rest,
+        "a damaged state is accepted, and other batches follow",
+    )

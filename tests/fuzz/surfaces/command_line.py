@@ -16,7 +16,15 @@ from fuzz.seeds import dataset, images, table
 
 #: Paths that `_make_files` makes.
 _PATHS = (
-    *("source", "source/list.csv", "source/list.csv/x", "source/list.txt", "source/classes.txt", "empty", "missing"),
+    *(
+        "source",
+        "source/list.csv",
+        "source/list.csv/x",
+        "source/list.txt",
+        "source/classes.txt",
+        "empty",
+        "missing",
+    ),
     *(
         "tfrecord",
         "webdataset",
@@ -125,7 +133,9 @@ def make(rng: Random) -> Case:
         words.append(rng.choice(option.opts))
         if not option.is_flag and rng.random() < 0.97:
             words.append(_value(rng, option))
-    return {"arguments": json.dumps([word.replace("\0", "") for word in words]).encode()}  # a word cannot contain NUL
+    return {
+        "arguments": json.dumps([word.replace("\0", "") for word in words]).encode()
+    }  # a word cannot contain NUL
 
 
 def _path(rng: Random) -> str:
@@ -133,11 +143,18 @@ def _path(rng: Random) -> str:
 
 
 #: Commands and the paths that they work with.
-_USUAL = {"convert": ("source", "source/list.csv", "source/folders"), "index": ("shards", "shards", "webdataset")}
+_USUAL = {
+    "convert": ("source", "source/list.csv", "source/folders"),
+    "index": ("shards", "shards", "webdataset"),
+}
 
 
 def _usual_path(rng: Random, name: str) -> str:
-    return rng.choice(_USUAL.get(name, ("tfrecord", "webdataset"))) if rng.random() < 0.6 else _path(rng)
+    return (
+        rng.choice(_USUAL.get(name, ("tfrecord", "webdataset")))
+        if rng.random() < 0.6
+        else _path(rng)
+    )
 
 
 def _value(rng: Random, option: click.Option) -> str:
@@ -154,18 +171,26 @@ def _value(rng: Random, option: click.Option) -> str:
 
 
 def _make_files(folder: Path) -> None:
-    write_case({**images(), "list.csv": table().encode(), "classes.txt": b"cat\ndog\nowl\n"}, folder / "source")
+    write_case(
+        {**images(), "list.csv": table().encode(), "classes.txt": b"cat\ndog\nowl\n"},
+        folder / "source",
+    )
     write_case({f"cat/{name}": data for name, data in images().items()}, folder / "source/folders")
     (folder / "source/list.txt").write_text("".join(f"{name} 0\n" for name in images()))
     for kind, files in _DATASETS.items():
         write_case(files, folder / kind)
     write_case(
-        {name: data for name, data in _DATASETS["webdataset"].items() if name.endswith(".tar")}, folder / "shards"
+        {name: data for name, data in _DATASETS["webdataset"].items() if name.endswith(".tar")},
+        folder / "shards",
     )
     (folder / "empty").mkdir()
     for name in ("fifo", "fifo.csv", "fifo.tar"):
         os.mkfifo(folder / name)
-    for name, target in {"zero": "/dev/zero", "zero.tar": "/dev/zero", "zero.parquet": "/dev/zero"}.items():
+    for name, target in {
+        "zero": "/dev/zero",
+        "zero.tar": "/dev/zero",
+        "zero.parquet": "/dev/zero",
+    }.items():
         (folder / name).symlink_to(target)
     (folder / "loop").symlink_to("loop")
     (folder / "broken").symlink_to("nowhere")
@@ -188,7 +213,11 @@ def _snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
         for name in (*folders, *files):
             status = os.lstat(os.path.join(path, name))
             is_folder = os.path.isdir(os.path.join(path, name))
-            found[os.path.join(path, name)] = (status.st_mode, status.st_size, 0 if is_folder else status.st_mtime_ns)
+            found[os.path.join(path, name)] = (
+                status.st_mode,
+                status.st_size,
+                0 if is_folder else status.st_mtime_ns,
+            )
     return found
 
 
@@ -202,8 +231,14 @@ def check(case: Case, folder: Path) -> None:
     outcome = command(*words, writable=[folder])  # OUT may be ".."
     after = _snapshot(work)
     if outcome.status == 2 or words[0] in ("verify", "info"):
-        changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-        require(not changed, f"exit status {outcome.status}, but files are changed: {sorted(changed)}")
-    gone = {name for name in before if name.endswith((".jpg", ".png", ".webp")) and name not in after}
+        changed = {
+            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+        }
+        require(
+            not changed, f"exit status {outcome.status}, but files are changed: {sorted(changed)}"
+        )
+    gone = {
+        name for name in before if name.endswith((".jpg", ".png", ".webp")) and name not in after
+    }
     require(not gone, f"images are gone: {gone}")
     require(outcome.status == 0 or outcome.stdout + outcome.stderr, "a status without a message")

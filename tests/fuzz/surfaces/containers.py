@@ -61,18 +61,35 @@ def _odd_images(rng: Random, table: pa.Table) -> pa.Table:
     if "image" not in table.column_names or not len(table):
         return table
     rows = table["image"].to_pylist()
-    odd = (None, {"bytes": None, "path": "x.jpg"}, {"bytes": b"", "path": None}, {"bytes": b"x" * 99, "path": "../x"})
+    odd = (
+        None,
+        {"bytes": None, "path": "x.jpg"},
+        {"bytes": b"", "path": None},
+        {"bytes": b"x" * 99, "path": "../x"},
+    )
     rows[rng.randrange(len(rows))] = rng.choice(odd)
-    names = rng.choice((("bytes", "path"), ("bytes", "path"), ("bytes",), ("path",), ("data", "path")))
-    values = [row and {new: row.get(old) for new, old in zip(names, ("bytes", "path"), strict=False)} for row in rows]
+    names = rng.choice(
+        (("bytes", "path"), ("bytes", "path"), ("bytes",), ("path",), ("data", "path"))
+    )
+    values = [
+        row and {new: row.get(old) for new, old in zip(names, ("bytes", "path"), strict=False)}
+        for row in rows
+    ]
     return table.set_column(table.column_names.index("image"), "image", pa.array(values))
 
 
 def _odd_metadata(rng: Random, table: pa.Table) -> pa.Table:
     metadata = {
-        "info": {"features": {"image": {"_type": "Image"}, "label": {"names": [*CLASSES], "_type": "ClassLabel"}}}
+        "info": {
+            "features": {
+                "image": {"_type": "Image"},
+                "label": {"names": [*CLASSES], "_type": "ClassLabel"},
+            }
+        }
     }
-    return table.replace_schema_metadata({"huggingface": mutate.dump_json(mutate.mutate_json(rng, metadata))})
+    return table.replace_schema_metadata(
+        {"huggingface": mutate.dump_json(mutate.mutate_json(rng, metadata))}
+    )
 
 
 def _check_hugging_face(case: Case, row: dict[str, Any]) -> None:
@@ -92,12 +109,21 @@ def _recordio(rng: Random) -> Case:
     if name not in case:
         return case
     if not name.endswith(".rec"):
-        return {**case, name: mutate.mutate_text(rng, case[name].decode()).encode("utf-8", "surrogatepass")}
+        return {
+            **case,
+            name: mutate.mutate_text(rng, case[name].decode()).encode("utf-8", "surrogatepass"),
+        }
     data = bytearray(case[name])
-    heads = [at for at in range(0, len(data) - 8, 4) if data[at : at + 4] == struct.pack("<I", 0xCED7230A)]
+    heads = [
+        at
+        for at in range(0, len(data) - 8, 4)
+        if data[at : at + 4] == struct.pack("<I", 0xCED7230A)
+    ]
     at = rng.choice(heads)
     if rng.random() < 0.6:  # a word of a header: length, flag, label, id
-        value = rng.choice((0, 1, 3, 1 << 29, 3 << 29, 7 << 29, 0x1FFFFFFF, 0xFFFFFFFF, rng.randrange(4000)))
+        value = rng.choice(
+            (0, 1, 3, 1 << 29, 3 << 29, 7 << 29, 0x1FFFFFFF, 0xFFFFFFFF, rng.randrange(4000))
+        )
         place = at + 4 * rng.randrange(1, 8)
         data[place : place + 4] = struct.pack("<I", value)
     else:
@@ -120,8 +146,13 @@ def _lmdb(rng: Random) -> Case:
 
 
 def _check_container(case: Case, row: dict[str, Any]) -> None:
-    require(row["source"].partition("/")[0] in {name.partition("/")[0] for name in case}, f"no such file: {row}")
-    require(0 <= row["label"] < len(row["manifest"]["classes"]), f"the label {row['label']} is no class")
+    require(
+        row["source"].partition("/")[0] in {name.partition("/")[0] for name in case},
+        f"no such file: {row}",
+    )
+    require(
+        0 <= row["label"] < len(row["manifest"]["classes"]), f"the label {row['label']} is no class"
+    )
 
 
 # --- archives -----------------------------------------------------------------------------------
@@ -148,14 +179,22 @@ def _archive(rng: Random) -> Case:
 
 def _nested(rng: Random) -> bytes:
     """Return a tar of tars in which one is cut, repeated, nested deeper, or something else."""
-    inner = [(f"train/{each}.tar", tar_of([*images().items()][number::3])) for number, each in enumerate(CLASSES)]
+    inner = [
+        (f"train/{each}.tar", tar_of([*images().items()][number::3]))
+        for number, each in enumerate(CLASSES)
+    ]
     at = rng.randrange(3)
     name, data = inner[at]
     changes: tuple[Callable[[], tuple[str, bytes]], ...] = (
         lambda: (name, data[: rng.randrange(len(data))]),
         lambda: (name, tar_of([("deeper.tar", data)])),
         lambda: (name, mutate.mutate_bytes(rng, data)),
-        lambda: (rng.choice((f"../{name}", "x.tar", "train/cat.tar", "train/.tar", "a.tar.gz", "train/cat")), data),
+        lambda: (
+            rng.choice(
+                (f"../{name}", "x.tar", "train/cat.tar", "train/.tar", "a.tar.gz", "train/cat")
+            ),
+            data,
+        ),
         lambda: (name, b""),
         lambda: (name.replace(".tar", ".jpg"), data),
     )
@@ -167,7 +206,11 @@ def _odd_zip(rng: Random, data: bytes) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as given, zipfile.ZipFile(out, "w") as archive:
         for info in given.infolist():
-            name = info.filename if rng.random() < 0.8 else rng.choice(("../x.jpg", "/x.jpg", "a\\b.jpg", "x/" * 90))
+            name = (
+                info.filename
+                if rng.random() < 0.8
+                else rng.choice(("../x.jpg", "/x.jpg", "a\\b.jpg", "x/" * 90))
+            )
             method = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
             archive.writestr(name, given.read(info), method)
         if rng.random() < 0.2:
@@ -185,15 +228,26 @@ def _odd_zip(rng: Random, data: bytes) -> bytes:
 def _check_archive(case: Case, row: dict[str, Any]) -> None:
     name = row["source"].partition("/")[0]
     require(name in case, f"no such archive: {row['source']}")
-    require(0 <= row["label"] < len(row["manifest"]["classes"]), f"the label {row['label']} is no class")
-    if row["manifest"]["options"].get("downscale") or row["manifest"]["options"].get("raw") or row["size"] == 0:
+    require(
+        0 <= row["label"] < len(row["manifest"]["classes"]), f"the label {row['label']} is no class"
+    )
+    if (
+        row["manifest"]["options"].get("downscale")
+        or row["manifest"]["options"].get("raw")
+        or row["size"] == 0
+    ):
         return
     sizes = _member_sizes(case[name])
-    require(sizes is None or row["size"] in sizes, f"no member has {row['size']} bytes: {row['source']}")
+    require(
+        sizes is None or row["size"] in sizes, f"no member has {row['size']} bytes: {row['source']}"
+    )
 
 
 def _member_sizes(data: bytes) -> set[int] | None:
-    """Return the sizes of all members, also of tars in a tar; `None` if Python's readers refuse the archive."""
+    """Return the sizes of all members, also of tars in a tar.
+
+    `None` if Python's readers refuse the archive.
+    """
     try:
         if data[:2] == b"PK":
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -206,7 +260,14 @@ def _member_sizes(data: bytes) -> set[int] | None:
                 if member.name.endswith(".tar") and content is not None:
                     sizes |= _member_sizes(content.read()) or set()
             return sizes
-    except (zipfile.BadZipFile, tarfile.TarError, ValueError, EOFError, OSError, NotImplementedError):
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        ValueError,
+        EOFError,
+        OSError,
+        NotImplementedError,
+    ):
         return None
 
 

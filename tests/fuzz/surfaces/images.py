@@ -34,7 +34,10 @@ class Images:
     """A surface: images of one format."""
 
     def __init__(
-        self, suffix: str, seeds: Callable[[], list[bytes]], special: Callable[[Random, bytes], bytes]
+        self,
+        suffix: str,
+        seeds: Callable[[], list[bytes]],
+        special: Callable[[Random, bytes], bytes],
     ) -> None:
         self.suffix = suffix
         self.seeds = cache(seeds)
@@ -60,32 +63,55 @@ class Images:
         images = {name: data for name, data in case.items() if name != "options"}
         write_case(images, folder / "source" / "class")
         out = folder / "out"
-        convert = ("convert", "--src", folder / "source", "--out", out, "--max-rejected", 1, "--workers", 1, *options)
+        convert = (
+            "convert",
+            "--src",
+            folder / "source",
+            "--out",
+            out,
+            "--max-rejected",
+            1,
+            "--workers",
+            1,
+            *options,
+        )
         command(*convert, writable=[out], statuses=(0,))
         rejected = _rejected(out)
         stored = _stored(out)
         kept = images.keys() - {Path(row["source"]).name for row in rejected}
-        require({Path(row["source"]).name for row in stored} == kept, f"kept {sorted(kept)}, but stored {stored}")
+        require(
+            {Path(row["source"]).name for row in stored} == kept,
+            f"kept {sorted(kept)}, but stored {stored}",
+        )
         if "header" in options:
             command("verify", out, "--workers", 1, writable=[], statuses=(0,))
             return
         command("verify", out, "--decode", "--workers", 1, writable=[], statuses=(0,))
         if "raw" not in options:
             for row in stored:
-                require("--resize-shorter" in options or row["data"] == images[Path(row["source"]).name], "other bytes")
+                require(
+                    "--resize-shorter" in options
+                    or row["data"] == images[Path(row["source"]).name],
+                    "other bytes",
+                )
             self._compare(folder, stored)
 
     def _compare(self, folder: Path, stored: list[dict[str, Any]]) -> None:
-        refused = isolated(lambda: refused_by_dali([row["data"] for row in stored]), writable=[folder]).value
+        refused = isolated(
+            lambda: refused_by_dali([row["data"] for row in stored]), writable=[folder]
+        ).value
         for number, reason in refused:
             row = stored[number]
             require(False, f"verify says sound, but DALI fails: {reason} [{row['source']}]")
-        PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = 1 << 30  # text is no reason to refuse an image
+        PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = (
+            1 << 30
+        )  # text is no reason to refuse an image
         for row in stored:
             with Image.open(io.BytesIO(row["data"])) as image:
                 sizes = (sorted(image.size), sorted((row["width"], row["height"])))
             require(
-                sizes[0] == sizes[1], f"verify says sound, but Pillow reads another size: [{sizes} {row['source']}]"
+                sizes[0] == sizes[1],
+                f"verify says sound, but Pillow reads another size: [{sizes} {row['source']}]",
             )
 
 
@@ -103,7 +129,11 @@ def _rejected(out: Path) -> list[dict[str, str]]:
 def _stored(out: Path) -> list[dict[str, Any]]:
     rows = []
     for path in sorted(out.glob("*.parquet")):
-        shard = next(path.with_suffix(suffix) for suffix in (".tar", ".tfrecord") if path.with_suffix(suffix).exists())
+        shard = next(
+            path.with_suffix(suffix)
+            for suffix in (".tar", ".tfrecord")
+            if path.with_suffix(suffix).exists()
+        )
         content = shard.read_bytes()
         for row in pq.read_table(path, use_threads=False).to_pylist():
             rows.append({**row, "data": content[row["offset"] : row["offset"] + row["size"]]})
@@ -124,7 +154,10 @@ def refused_by_dali(images: list[bytes]) -> list[tuple[int, str]]:
         if first == last:
             return []
         try:
-            pipe = pipeline([np.frombuffer(data, np.uint8) for data in images[first:last]], batch_size=last - first)
+            pipe = pipeline(
+                [np.frombuffer(data, np.uint8) for data in images[first:last]],
+                batch_size=last - first,
+            )
             pipe.build()
             pipe.run()
         except RuntimeError as error:

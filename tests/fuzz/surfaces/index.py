@@ -36,18 +36,34 @@ def _changed_number(rng: Random, data: bytes) -> bytes:
     places = [at for at, token in enumerate(tokens) if token.isdigit()]
     at = rng.choice(places)
     number = int(tokens[at])
-    odd = (number + 512, number - 512, 0, 1, number + 1, number ^ 2, 2**31, 2**63 - 512, 2**63, 2**64 - 512, -512)
+    odd = (
+        number + 512,
+        number - 512,
+        0,
+        1,
+        number + 1,
+        number ^ 2,
+        2**31,
+        2**63 - 512,
+        2**63,
+        2**64 - 512,
+        -512,
+    )
     tokens[at] = b"%d" % rng.choice(odd)
     return b" ".join(tokens)
 
 
 def check(case: Case, folder: Path) -> None:
     kind = case["kind"].decode()
-    data = write_case({name: data for name, data in case.items() if name != "kind"}, folder / "data")
+    data = write_case(
+        {name: data for name, data in case.items() if name != "kind"}, folder / "data"
+    )
     verified = command("verify", data, "--workers", 1, writable=[])
     intact = dataset(kind)
     same = all(case[name] == intact[name] for name in intact if name.endswith(".idx"))
-    require(verified.status == 1 or same, "verify says sound, but the index differs from the intact one")
+    require(
+        verified.status == 1 or same, "verify says sound, but the index differs from the intact one"
+    )
     samples = load(data)
     if isinstance(samples, list) and case["manifest.json"] == intact["manifest.json"]:
         require(samples == intact_samples(kind), f"the loader returns other samples: {samples}")

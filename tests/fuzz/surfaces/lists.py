@@ -37,13 +37,19 @@ class Lists:
             options += ["--val-fraction", "0.3", "--split-by", "identity"]
         if rng.random() < 0.1:
             options += rng.choice(
-                (["--label-column", "identity"], ["--split-column", "weight"], ["--fmt", "webdataset"])
+                (
+                    ["--label-column", "identity"],
+                    ["--split-column", "weight"],
+                    ["--fmt", "webdataset"],
+                )
             )
         return {**case, "options": json.dumps(options).encode()}
 
     def check(self, case: Case, folder: Path) -> None:
         """Convert, and compare the samples with what other parsers read from the list."""
-        src = write_case({name: data for name, data in case.items() if name != "options"}, folder / "source")
+        src = write_case(
+            {name: data for name, data in case.items() if name != "options"}, folder / "source"
+        )
         options = [src / word if word in case else word for word in json.loads(case["options"])]
         out = folder / "out"
         converted = command("convert", *options, "--out", out, "--workers", 1, writable=[out])
@@ -64,13 +70,20 @@ class Lists:
         expected.sort(key=lambda row: Path(row[0]).name)
         for (path, label), (source, number, name) in zip(expected, found, strict=True):
             require(Path(path).name == Path(source).name, f"another path: {path!r} and {source!r}")
-            require(str(label) == name or int(label) == number, f"another label: {label!r}, but {number} {name!r}")
+            require(
+                str(label) == name or int(label) == number,
+                f"another label: {label!r}, but {number} {name!r}",
+            )
 
 
 def _samples(out: Path) -> list[tuple[str, int, str]]:
     """Return the source, the label and the class name of each sample, sorted by file name."""
     classes = json.loads((out / "manifest.json").read_bytes())["classes"]
-    rows = [row for path in out.glob("*.parquet") for row in pq.read_table(path, use_threads=False).to_pylist()]
+    rows = [
+        row
+        for path in out.glob("*.parquet")
+        for row in pq.read_table(path, use_threads=False).to_pylist()
+    ]
     samples = ((row["source"], row["label"], classes[row["label"]]) for row in rows)
     return sorted(samples, key=lambda sample: Path(sample[0]).name)
 
@@ -80,10 +93,14 @@ def _samples(out: Path) -> list[tuple[str, int, str]]:
 
 def _list(rng: Random) -> tuple[str, bytes]:
     numbers = rng.random() < 0.5
-    lines = [[name, str(at % 3) if numbers else CLASSES[at % 3]] for at, name in enumerate(images())]
+    lines = [
+        [name, str(at % 3) if numbers else CLASSES[at % 3]] for at, name in enumerate(images())
+    ]
     if rng.random() < 0.5:
         _vary(rng, lines)
-        return "train_list.txt", "".join(_joined(rng, *line) for line in lines).encode("utf-8", "surrogatepass")
+        return "train_list.txt", "".join(_joined(rng, *line) for line in lines).encode(
+            "utf-8", "surrogatepass"
+        )
     return "train_list.txt", _odd_text(rng, "".join(f"{name} {label}\n" for name, label in lines))
 
 
@@ -123,13 +140,20 @@ def _vary(rng: Random, rows: list[list[str]]) -> None:
 def _odd_text(rng: Random, text: str) -> bytes:
     kind = rng.random()
     if kind < 0.03:
-        return rng.choice((b"x" * 10**6, b"x y " * 250_000, b"\n" * 10**6, b'"' * 10**6, b"a,b\n" * 250_000))
+        return rng.choice(
+            (b"x" * 10**6, b"x y " * 250_000, b"\n" * 10**6, b'"' * 10**6, b"a,b\n" * 250_000)
+        )
     data = mutate.mutate_text(rng, text).encode("utf-8", "surrogatepass")
     if kind < 0.2:
         return mutate.mutate_bytes(rng, data)
     if kind < 0.3:
         return rng.choice(
-            (b"\xef\xbb\xbf" + data, data.replace(b"\n", b"\r\n"), data.replace(b"\n", b"\r"), data.rstrip())
+            (
+                b"\xef\xbb\xbf" + data,
+                data.replace(b"\n", b"\r\n"),
+                data.replace(b"\n", b"\r"),
+                data.rstrip(),
+            )
         )
     return data
 
@@ -159,16 +183,22 @@ def _varied_csv(rng: Random) -> tuple[str, bytes]:
     order = rng.sample(range(4), 4) if rng.random() < 0.3 else range(4)
     out, delimiter = io.StringIO(), rng.choice((",", "\t", ";", "|"))
     quoting = rng.choice((csv.QUOTE_MINIMAL, csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
-    writer = csv.writer(out, delimiter=delimiter, quoting=quoting, lineterminator=rng.choice(("\n", "\r\n")))
+    writer = csv.writer(
+        out, delimiter=delimiter, quoting=quoting, lineterminator=rng.choice(("\n", "\r\n"))
+    )
     writer.writerows([row[at] for at in order] for row in (header, *rows))
-    return "list.tsv" if delimiter == "\t" else "list.csv", out.getvalue().encode("utf-8", "surrogatepass")
+    return "list.tsv" if delimiter == "\t" else "list.csv", out.getvalue().encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def _read_csv(name: str, data: bytes, label_column: str) -> list[tuple[str, str]]:
     header = data.decode("utf-8-sig").splitlines()[0]
     usual = "\t" if name.endswith(".tsv") else ","
     delimiter = next((each for each in (usual, ",", "\t", ";", "|") if each in header), usual)
-    rows = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter=delimiter))
+    rows = list(
+        csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter=delimiter)
+    )
     for row in rows:
         require("\n" not in row["path"] + row[label_column], f"lines are merged: {row}")
     lines = [line for line in data.replace(b"\r", b"\n").split(b"\n") if line.strip()]
@@ -178,7 +208,9 @@ def _read_csv(name: str, data: bytes, label_column: str) -> list[tuple[str, str]
 
 
 def _parquet(rng: Random) -> tuple[str, bytes]:
-    content = pyarrow.csv.read_csv(io.BytesIO(table().encode()), pyarrow.csv.ReadOptions(use_threads=False))
+    content = pyarrow.csv.read_csv(
+        io.BytesIO(table().encode()), pyarrow.csv.ReadOptions(use_threads=False)
+    )
     for _ in range(rng.choice((1, 1, 2))):
         content = rng.choice(CHANGES)(rng, content)
     out = io.BytesIO()

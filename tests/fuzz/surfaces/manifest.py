@@ -55,7 +55,13 @@ def check(case: Case, folder: Path) -> None:
         body = json.loads(case[NAME])
         stated = sum(split["samples"] for split in body["splits"].values())
         stored = count_stored(data, body)
-        require(stated == stored, f"verify says sound, but {stated} samples are stated and DALI reads {stored}")
+        require(
+            stated == stored,
+            f"verify says sound, but {stated} samples are stated and DALI reads {stored}",
+        )
     if isinstance(samples, list):
         names = json.loads(case[NAME])["classes"] or CLASSES
-        require(all(0 <= label < len(names) for label, _, _ in samples), f"labels {samples} out of range")
+        require(
+            all(0 <= label < len(names) for label, _, _ in samples),
+            f"labels {samples} out of range",
+        )

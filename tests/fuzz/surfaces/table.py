@@ -56,9 +56,14 @@ def values_of(rng: Random, length: int) -> pa.Array:
         lambda: pa.array([rng.choice((None, 0, 1)) for _ in range(length)], pa.int64()),
         lambda: pa.array([rng.choice((0.5, float("nan"), float("inf"))) for _ in range(length)]),
         lambda: pa.array([rng.random() < 0.5 for _ in range(length)]),
-        lambda: pa.array([mutate.odd_text(rng).encode("utf-8", "surrogatepass") for _ in range(length)], pa.binary()),
+        lambda: pa.array(
+            [mutate.odd_text(rng).encode("utf-8", "surrogatepass") for _ in range(length)],
+            pa.binary(),
+        ),
         lambda: pa.array([mutate.odd_text(rng).replace("\udc80", "?") for _ in range(length)]),
-        lambda: pa.array([number] * length, pa.int64()).cast(pa.timestamp("us", rng.choice((None, "UTC", "Mars/X")))),
+        lambda: pa.array([number] * length, pa.int64()).cast(
+            pa.timestamp("us", rng.choice((None, "UTC", "Mars/X")))
+        ),
         lambda: pa.array([[1, None]] * length),
         lambda: pa.array([{"a": 1}] * length),
         lambda: pa.nulls(length),
@@ -93,7 +98,9 @@ def _change_value(rng: Random, table: pa.Table) -> pa.Table:
 
 
 def _add(rng: Random, table: pa.Table) -> pa.Table:
-    name = rng.choice((*table.column_names, mutate.odd_text(rng).replace("\udc80", "?"), "x" * 5000))
+    name = rng.choice(
+        (*table.column_names, mutate.odd_text(rng).replace("\udc80", "?"), "x" * 5000)
+    )
     return table.append_column(name, values_of(rng, len(table)))
 
 
@@ -103,7 +110,9 @@ def _remove(rng: Random, table: pa.Table) -> pa.Table:
 
 def _rename(rng: Random, table: pa.Table) -> pa.Table:
     names = list(table.column_names)
-    names[rng.randrange(len(names))] = rng.choice((rng.choice(names), mutate.odd_text(rng).replace("\udc80", "?")))
+    names[rng.randrange(len(names))] = rng.choice(
+        (rng.choice(names), mutate.odd_text(rng).replace("\udc80", "?"))
+    )
     return table.rename_columns(names)
 
 
@@ -115,7 +124,9 @@ def _rows(rng: Random, table: pa.Table) -> pa.Table:
             lambda: list(range(count))[::-1],
             lambda: list(range(count - 1)),
             list,
-            lambda: [0] * (2 * 10**6 if table.nbytes < 1000 * count and rng.random() < 0.15 else 100),
+            lambda: (
+                [0] * (2 * 10**6 if table.nbytes < 1000 * count and rng.random() < 0.15 else 100)
+            ),
         )
     )()
     return table.take(np.array(rows, np.int64)) if len(table) else table
@@ -127,7 +138,17 @@ def _metadata(rng: Random, table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata({_KEY: mutate.dump_json(value)})
 
 
-CHANGES = (_replace, _change_value, _change_value, _change_value, _add, _remove, _rename, _rows, _metadata)
+CHANGES = (
+    _replace,
+    _change_value,
+    _change_value,
+    _change_value,
+    _add,
+    _remove,
+    _rename,
+    _rows,
+    _metadata,
+)
 
 
 def check(case: Case, folder: Path) -> None:
@@ -137,11 +158,22 @@ def check(case: Case, folder: Path) -> None:
         command("info", data, *options, writable=[])
     command("report", data, "--out", folder / "report.html", "--workers", 1, writable=[folder])
     load(data)
-    load(data, fields=("image", "label", "key"), shuffle=None, sampler=ClassBalancedSampler(), last_batch="drop")
+    load(
+        data,
+        fields=("image", "label", "key"),
+        shuffle=None,
+        sampler=ClassBalancedSampler(),
+        last_batch="drop",
+    )
     if verified.status == 0:
         body = json.loads(case["manifest.json"])
         for split in body["splits"].values():
             for shard in split["shards"]:
-                problem = check_rows(case[shard["name"]], case[shard["table"]["name"]], shard["samples"])
-                require(not problem, f"verify says sound, but in the table of {shard['name']}: {problem}")
+                problem = check_rows(
+                    case[shard["name"]], case[shard["table"]["name"]], shard["samples"]
+                )
+                require(
+                    not problem,
+                    f"verify says sound, but in the table of {shard['name']}: {problem}",
+                )
     command("index", data, "--overwrite", "--workers", 1, writable=[data])

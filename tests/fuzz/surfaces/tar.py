@@ -34,7 +34,12 @@ def make(rng: Random) -> Case:
     options = ["--validate", rng.choice(("none", "header", "decode", "decode"))]
     if rng.random() < 0.15:
         options += rng.choice(
-            (["--label", "cls"], ["--image", "jpg"], ["--label-key", "label"], ["--label-offset", "-1"])
+            (
+                ["--label", "cls"],
+                ["--image", "jpg"],
+                ["--label-key", "label"],
+                ["--label-offset", "-1"],
+            )
         )
     return {_SHARD: shard, "options": json.dumps(options).encode()}
 
@@ -42,12 +47,21 @@ def make(rng: Random) -> Case:
 def _archive(rng: Random) -> bytes:
     members = _members(rng)
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=rng.choice(_FORMATS), errors="surrogateescape") as archive:
+    with tarfile.open(
+        fileobj=out, mode="w", format=rng.choice(_FORMATS), errors="surrogateescape"
+    ) as archive:
         for name, data in members:
             info = tarfile.TarInfo(name)
             if rng.random() < 0.03:
                 info.type = rng.choice(
-                    (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"7", b"S")
+                    (
+                        tarfile.DIRTYPE,
+                        tarfile.SYMTYPE,
+                        tarfile.LNKTYPE,
+                        tarfile.FIFOTYPE,
+                        b"7",
+                        b"S",
+                    )
                 )
                 info.linkname = "x"  # GNU tar refuses a link to nothing
             if rng.random() < 0.05 and archive.format == tarfile.PAX_FORMAT:
@@ -86,7 +100,9 @@ def _change_members(rng: Random, members: list[tuple[str, bytes]]) -> None:
     elif kind == 4:
         rng.shuffle(members)
     else:
-        members.insert(at, (rng.choice(("README", "a.b.c.d", "x/y/z.txt", ".hidden", "no extension")), b"text"))
+        members.insert(
+            at, (rng.choice(("README", "a.b.c.d", "x/y/z.txt", ".hidden", "no extension")), b"text")
+        )
 
 
 def _odd_name(rng: Random, name: str) -> str:
@@ -134,7 +150,8 @@ def _headers(shard: bytes) -> list[int]:
         return [member.offset for member in archive] or [0]
 
 
-#: Bytes of a header that matter here: name, size, checksum, type, magic, prefix. GNU tar checks others too.
+#: Bytes of a header that matter here: name, size, checksum, type, magic, prefix. GNU tar checks
+#: others too.
 _READ = (*range(100), *range(124, 136), *range(148, 157), *range(257, 265), *range(345, 500))
 
 
@@ -142,8 +159,20 @@ def _odd_header(rng: Random, shard: bytes) -> bytes:
     """Change a field of a header; correct its checksum most of the time."""
     result = bytearray(shard)
     at = rng.choice(_headers(shard))
-    sizes = (b"00000000000\0", b"77777777777\0", b"-0000000001\0", b"\x80" + bytes(10) + b"\x20", b"\xff" * 12)
-    sizes += (b"            ", b"00000001000 ", b"0x000000001\0", b"\x80" + b"\x7f" * 11, b"999\0\0\0\0\0\0\0\0\0")
+    sizes = (
+        b"00000000000\0",
+        b"77777777777\0",
+        b"-0000000001\0",
+        b"\x80" + bytes(10) + b"\x20",
+        b"\xff" * 12,
+    )
+    sizes += (
+        b"            ",
+        b"00000001000 ",
+        b"0x000000001\0",
+        b"\x80" + b"\x7f" * 11,
+        b"999\0\0\0\0\0\0\0\0\0",
+    )
     start, values = rng.choice(
         (
             (124, sizes),
@@ -157,7 +186,9 @@ def _odd_header(rng: Random, shard: bytes) -> bytes:
     )
     value = rng.choice(values)
     result[at + start : at + start + len(value)] = value
-    if start == 345:  # a prefix of the name, but only in a header of this kind; Python's tarfile reads it in others too
+    if (
+        start == 345
+    ):  # a prefix of the name, but only in a header of this kind; Python's tarfile reads it in others too
         result[at + 257 : at + 265] = b"ustar\x0000"
     if rng.random() < 0.8:
         result[at + 148 : at + 156] = b" " * 8
@@ -202,7 +233,9 @@ def _samples(shard: bytes, image: tuple[str, ...]) -> list[tuple[bytes, bytes | 
                 folder, _, name = member.name.rpartition("/")
                 stem, _, extension = name.partition(".")
                 key = f"{folder}/{stem}"
-                found.setdefault(key, {}).setdefault(extension.lower(), shard[member.offset_data :][: member.size])
+                found.setdefault(key, {}).setdefault(
+                    extension.lower(), shard[member.offset_data :][: member.size]
+                )
     samples = []
     for parts in found.values():
         image_part = next((parts[extension] for extension in parts if extension in image), None)
@@ -220,28 +253,44 @@ def check(case: Case, folder: Path) -> None:
         require(len(list(data.iterdir())) == 1, f"index failed, but left {list(data.iterdir())}")
         return
     # Without validation, `index` reads no padding and no image, but `verify` does.
-    command("verify", data, "--workers", 1, writable=[], statuses=(0, 1) if "none" in options else (0,))
+    command(
+        "verify", data, "--workers", 1, writable=[], statuses=(0, 1) if "none" in options else (0,)
+    )
     samples = load(data)
     if not is_complete(indexed):
         return
     listed = subprocess.run(
-        ["tar", "--list", "--ignore-zeros", "--file", data / _SHARD], capture_output=True, check=False
+        ["tar", "--list", "--ignore-zeros", "--file", data / _SHARD],
+        capture_output=True,
+        check=False,
     )
     require(listed.returncode == 0, f"index says complete, but tar fails: {listed.stderr!r}")
     body = json.loads((data / "manifest.json").read_bytes())
     components = body["components"]
     rows = pq.read_table(data / "train-00000.parquet", use_threads=False).to_pylist()
-    found = sorted((shard[row["offset"] : row["offset"] + row["size"]], row["label"]) for row in rows)
+    found = sorted(
+        (shard[row["offset"] : row["offset"] + row["size"]], row["label"]) for row in rows
+    )
     stored = _samples(shard, tuple(components["image"]))
     images = sorted(image for image, _ in stored)
-    require([image for image, _ in found] == images, f"{len(found)} samples, but Python's tarfile has {len(images)}")
+    require(
+        [image for image, _ in found] == images,
+        f"{len(found)} samples, but Python's tarfile has {len(images)}",
+    )
     if components["label"] == "cls":
-        labels = sorted((image, int(label or b"-1") + components["label_offset"]) for image, label in stored)
+        labels = sorted(
+            (image, int(label or b"-1") + components["label_offset"]) for image, label in stored
+        )
         require(found == labels, "the table has other labels than Python's tarfile")
-        read = read_with_dali([data / _SHARD], [data / "train-00000.idx"], components["image"], "cls")
+        read = read_with_dali(
+            [data / _SHARD], [data / "train-00000.idx"], components["image"], "cls"
+        )
         shifted = sorted((image, label + components["label_offset"]) for image, label in read)
         require(shifted == labels, "the table has other samples than DALI reads")
     if "decode" in options:
         require(isinstance(samples, list), f"index says complete, but the loader fails: {samples}")
     if isinstance(samples, list):
-        require([label for label, _, _ in samples] == [row["label"] for row in rows], f"other labels: {samples}")
+        require(
+            [label for label, _, _ in samples] == [row["label"] for row in rows],
+            f"other labels: {samples}",
+        )

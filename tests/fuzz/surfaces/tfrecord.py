@@ -19,7 +19,9 @@ _IMAGE, _LABEL = "image/encoded", "image/class/label"
 
 
 def make(rng: Random) -> Case:
-    payloads = [_payload(number, data) for number, data in enumerate(images().values())][: rng.randint(1, 4)]
+    payloads = [_payload(number, data) for number, data in enumerate(images().values())][
+        : rng.randint(1, 4)
+    ]
     for at in rng.sample(range(len(payloads)), min(rng.choice((0, 1, 1, 2)), len(payloads))):
         payloads[at] = rng.choice((_odd_example, _odd_example, _odd_bytes))(rng, payloads[at], at)
     shard = b"".join(_record(rng, payload) for payload in payloads)
@@ -31,7 +33,12 @@ def make(rng: Random) -> Case:
     options = ["--validate", rng.choice(("none", "header", "decode", "decode"))]
     if rng.random() < 0.15:
         options += rng.choice(
-            (["--label", _LABEL], ["--image", _IMAGE], ["--label-offset", "-1"], ["--label", "x" * 200])
+            (
+                ["--label", _LABEL],
+                ["--image", _IMAGE],
+                ["--label-offset", "-1"],
+                ["--label", "x" * 200],
+            )
         )
     return {"train-00000.tfrecord": shard, "options": json.dumps(options).encode()}
 
@@ -41,7 +48,9 @@ def _payload(number: int, image: bytes) -> bytes:
     example.features.feature.add(key=_IMAGE).value.bytes_list.value.append(image)
     example.features.feature.add(key=_LABEL).value.int64_list.value.append(number % 3)
     example.features.feature.add(key="image/width").value.int64_list.value.append(16)
-    example.features.feature.add(key="image/filename").value.bytes_list.value.append(b"%d.jpg" % number)
+    example.features.feature.add(key="image/filename").value.bytes_list.value.append(
+        b"%d.jpg" % number
+    )
     return bytes(example.SerializeToString())
 
 
@@ -62,15 +71,21 @@ def _odd_example(rng: Random, payload: bytes, number: int) -> bytes:
     if kind == 0:
         features.remove(entry)
     elif kind == 1:
-        features.add(key=rng.choice((entry.key, "x" * rng.choice((1, 127, 128, 300)), ""))).value.CopyFrom(entry.value)
+        features.add(
+            key=rng.choice((entry.key, "x" * rng.choice((1, 127, 128, 300)), ""))
+        ).value.CopyFrom(entry.value)
     elif kind == 2:
         entry.key = rng.choice((_IMAGE, _LABEL, "caf\u00e9", "a/b"))
     elif kind == 3:
-        entry.value.int64_list.value[:] = rng.choice(([], [-1], [2**63 - 1], [-(2**63)], [1, 2], [10**7], [5]))
+        entry.value.int64_list.value[:] = rng.choice(
+            ([], [-1], [2**63 - 1], [-(2**63)], [1, 2], [10**7], [5])
+        )
     elif kind == 4:
         entry.value.float_list.value[:] = rng.choice(([], [1.0], [float("nan")], [0.5] * 3000))
     else:
-        entry.value.bytes_list.value[:] = rng.choice(([], [b""], [b"1"], [b"a", b"b"], [next(iter(images().values()))]))
+        entry.value.bytes_list.value[:] = rng.choice(
+            ([], [b""], [b"1"], [b"a", b"b"], [next(iter(images().values()))])
+        )
     order = list(features)
     rng.shuffle(order)
     shuffled = Example()
@@ -95,16 +110,25 @@ def _odd_bytes(rng: Random, payload: bytes, number: int) -> bytes:
     value = _field(1, 2, _field(1, 2, image))
     label = _field(3, 2, _field(1, 0, _varint(number % 3)))  # not packed
     unknown = rng.choice(
-        (_field(9, 0, _varint(5)), _field(15, 2, b"abc"), _field(99, 5, bytes(4)), _field(12, 1, bytes(8)))
+        (
+            _field(9, 0, _varint(5)),
+            _field(15, 2, b"abc"),
+            _field(99, 5, bytes(4)),
+            _field(12, 1, bytes(8)),
+        )
     )
 
     def entry(key: bytes, content: bytes) -> bytes:
         parts = [_field(1, 2, key), _field(2, 2, content)]
         parts += [unknown] if rng.random() < 0.3 else []
-        return _field(1, 2, b"".join(rng.sample(parts, len(parts)) if rng.random() < 0.5 else parts))
+        return _field(
+            1, 2, b"".join(rng.sample(parts, len(parts)) if rng.random() < 0.5 else parts)
+        )
 
     features = [entry(_IMAGE.encode(), value), entry(_LABEL.encode(), label)]
-    features += [entry(b"f", _field(2, 2, _field(1, 5, bytes(4)) * 3))] if rng.random() < 0.3 else []
+    features += (
+        [entry(b"f", _field(2, 2, _field(1, 5, bytes(4)) * 3))] if rng.random() < 0.3 else []
+    )
     features += [unknown] if rng.random() < 0.3 else []
     example = _field(1, 2, b"".join(features)) + (unknown if rng.random() < 0.3 else b"")
     if rng.random() < 0.2:  # two messages in a row are merged
@@ -116,10 +140,20 @@ def _odd_bytes(rng: Random, payload: bytes, number: int) -> bytes:
 
 
 def read_example(payload: bytes) -> dict[str, Any]:
-    """Return the lists of a message by feature name; the last of several entries counts, as in protobuf."""
+    """Return the lists of a message by feature name.
+
+    The last of several entries counts, as in protobuf.
+    """
     features = {}
     for entry in Example.FromString(payload).features.feature:
-        kind = next((kind for kind in ("bytes_list", "int64_list", "float_list") if entry.value.HasField(kind)), None)
+        kind = next(
+            (
+                kind
+                for kind in ("bytes_list", "int64_list", "float_list")
+                if entry.value.HasField(kind)
+            ),
+            None,
+        )
         features[entry.key] = list(getattr(entry.value, kind).value) if kind else []
     return features
 
@@ -133,7 +167,9 @@ def check(case: Case, folder: Path) -> None:
         require(len(list(data.iterdir())) == 1, f"index failed, but left {list(data.iterdir())}")
         return
     # Without validation, `index` reads no padding and no image, but `verify` does.
-    command("verify", data, "--workers", 1, writable=[], statuses=(0, 1) if "none" in options else (0,))
+    command(
+        "verify", data, "--workers", 1, writable=[], statuses=(0, 1) if "none" in options else (0,)
+    )
     samples = load(data)
     if "none" in options or not is_complete(indexed):
         return
@@ -143,11 +179,19 @@ def check(case: Case, folder: Path) -> None:
     (image,), label, offset = components["image"], components["label"], components["label_offset"]
     stored = [(features[image][0], features[label][0] + offset) for features in records]
     found = [(shard[row["offset"] : row["offset"] + row["size"]], row["label"]) for row in table]
-    require(found == stored, f"index says complete, but protobuf reads other samples: {len(found)} and {len(stored)}")
-    read = read_with_dali([data / "train-00000.tfrecord"], [data / "train-00000.idx"], [image], label)
+    require(
+        found == stored,
+        f"index says complete, but protobuf reads other samples: {len(found)} and {len(stored)}",
+    )
+    read = read_with_dali(
+        [data / "train-00000.tfrecord"], [data / "train-00000.idx"], [image], label
+    )
     shifted = [(content, number + offset) for content, number in read]
     require(shifted == stored, "index says complete, but DALI reads other samples")
     if "decode" in options:
         require(isinstance(samples, list), f"index says complete, but the loader fails: {samples}")
     if isinstance(samples, list):
-        require([number for number, _, _ in samples] == [number for _, number in stored], f"other labels: {samples}")
+        require(
+            [number for number, _, _ in samples] == [number for _, number in stored],
+            f"other labels: {samples}",
+        )

@@ -47,7 +47,9 @@ _BOMBS = (
     "- " * 5000 + "x",
     "&a [*a]",
     "a: &a [x, x, x]\n"
-    + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(9)),
+    + "".join(
+        f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(9)
+    ),
     "- !!python/object/apply:os.system ['id']",
     "- !!binary x",
     "- !!timestamp 9999-99-99",
@@ -66,9 +68,55 @@ _BOMBS = (
 
 #: Values of parameters, besides those that parsers trip over.
 _VALUES = (
-    *(0, 1, 2, 3, 5, 16, 20, 255, 256, 1000, 10**6, 10**9, -1, 0.5, 0.02, 1.5, 1e-9, 1e300, "1.0/255.0", "1/0", "0.5"),
-    *("bilinear", "bicubic", "nearest", "random", "lanczos", "pil", "cv2", "reflect", "constant", "edge", "pixel"),
-    *([16, 16], [0.08, 1.0], [1, 0], [3], [0, 0, 0], [1, 2, 3, 4], [[1]], True, False, None, "rand-m9-mstd0.5-inc1"),
+    *(
+        0,
+        1,
+        2,
+        3,
+        5,
+        16,
+        20,
+        255,
+        256,
+        1000,
+        10**6,
+        10**9,
+        -1,
+        0.5,
+        0.02,
+        1.5,
+        1e-9,
+        1e300,
+        "1.0/255.0",
+        "1/0",
+        "0.5",
+    ),
+    *(
+        "bilinear",
+        "bicubic",
+        "nearest",
+        "random",
+        "lanczos",
+        "pil",
+        "cv2",
+        "reflect",
+        "constant",
+        "edge",
+        "pixel",
+    ),
+    *(
+        [16, 16],
+        [0.08, 1.0],
+        [1, 0],
+        [3],
+        [0, 0, 0],
+        [1, 2, 3, 4],
+        [[1]],
+        True,
+        False,
+        None,
+        "rand-m9-mstd0.5-inc1",
+    ),
     *("original", "v0", "augmix-m3-w3", "rand-m9-n3", "rand-m1e9", "hwc", "chw", "HWC"),
 )
 
@@ -102,10 +150,13 @@ def make(rng: Random) -> Case:
     elif kind < 0.35:
         text = mutate.mutate_text(rng, _CONFIG)
     elif kind < 0.5:
-        text = yaml.safe_dump(mutate.mutate_json(rng, yaml.safe_load(_CONFIG)), allow_unicode=rng.random() < 0.5)
+        text = yaml.safe_dump(
+            mutate.mutate_json(rng, yaml.safe_load(_CONFIG)), allow_unicode=rng.random() < 0.5
+        )
     else:
         text = yaml.safe_dump(
-            [_transform(rng) for _ in range(rng.choice((1, 1, 2, 3)))] + [{"ResizeImage": {"size": 16}}]
+            [_transform(rng) for _ in range(rng.choice((1, 1, 2, 3)))]
+            + [{"ResizeImage": {"size": 16}}]
         )
     data = text.encode("utf-8", "surrogatepass")
     data = mutate.mutate_bytes(rng, data) if rng.random() < 0.1 else data
@@ -129,7 +180,11 @@ def _transform(rng: Random) -> Any:
             arguments[name] = rng.choice(_USUAL.get(name, (1,)))
         elif parameter.has_default and rng.random() < 0.3:
             default = parameter.default
-            arguments[name] = list(default) if isinstance(default, tuple) else rng.choice(_USUAL.get(name, (default,)))
+            arguments[name] = (
+                list(default)
+                if isinstance(default, tuple)
+                else rng.choice(_USUAL.get(name, (default,)))
+            )
     if rng.random() < 0.02:
         arguments[mutate.odd_text(rng)] = 1
     return {info.name: arguments} if arguments or rng.random() < 0.8 else info.name
@@ -150,7 +205,14 @@ def check(case: Case, folder: Path) -> None:
 
 
 def _first_batch(data: Path, path: Path) -> tuple[tuple[int, ...], bool]:
-    options: dict[str, Any] = {"split": "train", "device": "cpu", "num_threads": 1, "framework": "numpy"}
-    with loaders.build(data, transforms=path, batch_size=3, dtype="float32", last_batch="pad", **options) as loader:
+    options: dict[str, Any] = {
+        "split": "train",
+        "device": "cpu",
+        "num_threads": 1,
+        "framework": "numpy",
+    }
+    with loaders.build(
+        data, transforms=path, batch_size=3, dtype="float32", last_batch="pad", **options
+    ) as loader:
         images, _ = next(iter(loader))
         return images.shape, bool(np.isfinite(images).all())

@@ -77,7 +77,14 @@ def test_bench_prints_a_table_bars_and_the_sentence(run, photographs, script, tm
     page_file = tmp_path / "bench.html"
     text = run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--model", f"{script}:step",
                "--html", page_file)  # fmt: skip
-    for name in ("reading", "+ decoding", "+ augmentation", "+ delivery", f"{script}:step alone", f"{script}:step fed"):
+    for name in (
+        "reading",
+        "+ decoding",
+        "+ augmentation",
+        "+ delivery",
+        f"{script}:step alone",
+        f"{script}:step fed",
+    ):
         assert text.count(f"\n  {name}") == 2
     assert text.count("<- limit") == 1
     assert " is the limit: " in text.splitlines()[-1]
@@ -92,7 +99,9 @@ def test_bench_prints_a_table_bars_and_the_sentence(run, photographs, script, tm
 
 
 def test_bench_as_json(run, photographs):
-    results = json.loads(run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--json"))
+    results = json.loads(
+        run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--json")
+    )
     assert results["limit"] in results["stages"]
     assert results["sentence"]
     assert all(len(rate["repeats"]) == 2 for rate in results["stages"].values())
@@ -107,13 +116,31 @@ def test_bench_as_json(run, photographs):
     [
         (
             "none.py:step",
-            "--model: none.py is not a Python script. Hint: pass script.py:step, or a name like resnet50.",
+            (
+                "--model: none.py is not a Python script. Hint: pass script.py:step, or a name like"
+                " resnet50."
+            ),
         ),
         ("{script}:stop", "has no function stop. Hint: did you mean 'step'?"),
-        ("{script}:broken", "raised KeyError: 'weights' in line 7 of {script}. Hint: a step takes images and labels"),
-        ("{script}:leave", "raised SystemExit: 3 in line 9 of {script}. Hint: a step takes images and labels"),
+        (
+            "{script}:broken",
+            (
+                "raised KeyError: 'weights' in line 7 of {script}. Hint: a step takes images and"
+                " labels"
+            ),
+        ),
+        (
+            "{script}:leave",
+            "raised SystemExit: 3 in line 9 of {script}. Hint: a step takes images and labels",
+        ),
         ("{other}", "raised SyntaxError: "),
-        ("{program}", "raised SystemExit: 2 in line 2 of {program}. Hint: the script is imported: put what it does"),
+        (
+            "{program}",
+            (
+                "raised SystemExit: 2 in line 2 of {program}. Hint: the script is imported: put"
+                " what it does"
+            ),
+        ),
     ],
 )
 def test_models_that_do_not_work(run, photographs, script, tmp_path, model, error):
@@ -129,7 +156,16 @@ def test_models_that_do_not_work(run, photographs, script, tmp_path, model, erro
 def test_what_a_script_prints_is_not_in_the_json(run, photographs, tmp_path):
     path = tmp_path / "train.py"
     path.write_text("print('imported')\ndef step(images, labels):\n    print('loss 0.1')\n")
-    common = ("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--model", path, "--json")
+    common = (
+        "bench",
+        photographs,
+        "--transforms",
+        "imagenet-train",
+        *QUICK,
+        "--model",
+        path,
+        "--json",
+    )
     assert json.loads(run(*common))["model"]["name"] == str(path)
 
 
@@ -166,7 +202,9 @@ def test_a_model_of_torchvision(monkeypatch, photographs, run, tmp_path):
         parts = (torch.nn.Conv2d(3, 2, 9, 64), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
         return torch.nn.Sequential(*parts, torch.nn.Linear(2, num_classes))
 
-    models = SimpleNamespace(list_models=lambda module: ["resnet50", "resnet18"], get_model=get_model)
+    models = SimpleNamespace(
+        list_models=lambda module: ["resnet50", "resnet18"], get_model=get_model
+    )
     monkeypatch.setitem(sys.modules, "torchvision.models", models)
     common = ("bench", photographs, "--transforms", "imagenet-train", *QUICK)
     text = run(*common, "--model", "resnet50")
@@ -176,7 +214,12 @@ def test_a_model_of_torchvision(monkeypatch, photographs, run, tmp_path):
     config.write_text("transform_ops: [{RandCropImage: {size: 64}}]\nArch: {class_num: 2}\n")
     run("bench", photographs, "--transforms", config, *QUICK, "--model", "resnet18")
     assert made == [("resnet50", None, 3), ("resnet18", None, 3)]
-    run(*common, "--model", "resnet51", error="torchvision has no model resnet51. Hint: did you mean resnet50")
+    run(
+        *common,
+        "--model",
+        "resnet51",
+        error="torchvision has no model resnet51. Hint: did you mean resnet50",
+    )
 
 
 def test_torchvision_and_a_folder_that_does_not_exist(run, tmp_path, monkeypatch):
@@ -184,12 +227,19 @@ def test_torchvision_and_a_folder_that_does_not_exist(run, tmp_path, monkeypatch
     common = ("--transforms", "imagenet-train", "--torchvision")
     error = run("bench", tmp_path / "none", *common, error="none")
     assert "object store" not in error
-    run("bench", "s3://bucket/photos", *common, error="reads a dataset on disk, not in an object store")
+    run(
+        "bench",
+        "s3://bucket/photos",
+        *common,
+        error="reads a dataset on disk, not in an object store",
+    )
 
 
 def test_torchvision_reads_the_same_images(photographs, torchvision):
     spec = resolve(
-        make_request(str(photographs), transforms="imagenet-eval", split="train", batch_size=4, device="cpu")
+        make_request(
+            str(photographs), transforms="imagenet-eval", split="train", batch_size=4, device="cpu"
+        )
     )
     close(spec)
     assert measure_torchvision(spec, "imagenet-eval", 0, Method(0.0, 1)).median > 0
@@ -209,9 +259,31 @@ def test_torchvision_has_not_all_transforms(run, photographs, torchvision):
 
 @pytest.mark.parametrize("command", ["bench", "tune"])
 def test_wrong_datasets(run, photographs, tmp_path, command):
-    run(command, tmp_path / "none", "--transforms", "imagenet-train", *QUICK, error=str(tmp_path / "none"))
-    run(command, photographs, "--transforms", "imagenet-train", "--split", "trian", error="did you mean 'train'?")
-    run(command, photographs, "--transforms", "no-such", *QUICK, error="is neither a preset nor an existing YAML file")
+    run(
+        command,
+        tmp_path / "none",
+        "--transforms",
+        "imagenet-train",
+        *QUICK,
+        error=str(tmp_path / "none"),
+    )
+    run(
+        command,
+        photographs,
+        "--transforms",
+        "imagenet-train",
+        "--split",
+        "trian",
+        error="did you mean 'train'?",
+    )
+    run(
+        command,
+        photographs,
+        "--transforms",
+        "no-such",
+        *QUICK,
+        error="is neither a preset nor an existing YAML file",
+    )
     run(
         command,
         "s3://bucket/set",
@@ -231,15 +303,23 @@ def test_tune_writes_a_file_that_build_uses(run, photographs, tmp_path, few_valu
     (entry,) = json.loads(out.read_text())["entries"]
     assert entry["batch_size"] == 4
     assert entry["notes"]["conditions"].keys() >= {"cached_before", "other_cores"}
-    with loaders.build(photographs, transforms="imagenet-train", batch_size=4, device="cpu", tuning=out) as loader:
+    with loaders.build(
+        photographs, transforms="imagenet-train", batch_size=4, device="cpu", tuning=out
+    ) as loader:
         assert loader.options.num_threads == entry["options"]["num_threads"]
         assert loader.options.prefetch == entry["options"]["prefetch"]
-    result = json.loads(run("tune", photographs, "--transforms", "imagenet-eval", *QUICK, "--out", out, "--json"))
+    result = json.loads(
+        run("tune", photographs, "--transforms", "imagenet-eval", *QUICK, "--out", out, "--json")
+    )
     assert len(result["measured"]) == result["trials"] >= 2
     assert len(json.loads(out.read_text())["entries"]) == 2
-    with loaders.build(photographs, transforms="imagenet-train", batch_size=4, device="cpu", tuning=out):
+    with loaders.build(
+        photographs, transforms="imagenet-train", batch_size=4, device="cpu", tuning=out
+    ):
         pass
-    sentence = run("bench", photographs, "--transforms", "imagenet-eval", *QUICK, "--tuning", out).splitlines()
+    sentence = run(
+        "bench", photographs, "--transforms", "imagenet-eval", *QUICK, "--tuning", out
+    ).splitlines()
     assert f"num_threads={result['options']['num_threads']}" in sentence[1]
     out.write_text("not a tuning")
     run("tune", photographs, "--transforms", "imagenet-train", *QUICK, "--out", out,
@@ -253,8 +333,14 @@ def test_tune_writes_a_file_that_build_uses(run, photographs, tmp_path, few_valu
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (("--objective", "model"), "--objective model needs --model. Hint: add --model, for example --model resnet50."),
-        (("--objective", "images", "--model", "x.py:step"), "--objective images measures the loader alone"),
+        (
+            ("--objective", "model"),
+            "--objective model needs --model. Hint: add --model, for example --model resnet50.",
+        ),
+        (
+            ("--objective", "images", "--model", "x.py:step"),
+            "--objective images measures the loader alone",
+        ),
     ],
 )
 def test_objectives(run, photographs, options, error):
@@ -263,7 +349,17 @@ def test_objectives(run, photographs, options, error):
 
 def test_tune_beside_a_model(run, photographs, script, tmp_path, few_values):
     out = tmp_path / "tune.json"
-    text = run("tune", photographs, "--transforms", "imagenet-train", *QUICK, "--model", f"{script}:step", "--out", out)
+    text = run(
+        "tune",
+        photographs,
+        "--transforms",
+        "imagenet-train",
+        *QUICK,
+        "--model",
+        f"{script}:step",
+        "--out",
+        out,
+    )
     assert f"images/s of {script}:step fed by the loader" in text
     assert json.loads(out.read_text())["entries"][0]["notes"]["objective"] == "model"
 
@@ -276,7 +372,10 @@ def hostile():
     name = "<script>alert(1)</script>&\"'" + "x" * 150
     remedy = Remedy("with shards at 256 px", "run `dataprep convert`", Rate((38_000.0, 39_000.0)))
     return make_results(
-        (67_000, 21_900, 21_500, 21_300), [remedy], ModelRates(name, Rate((60_000.0,)), Rate((9.0,))), dataset=name
+        (67_000, 21_900, 21_500, 21_300),
+        [remedy],
+        ModelRates(name, Rate((60_000.0,)), Rate((9.0,))),
+        dataset=name,
     )
 
 
@@ -309,18 +408,38 @@ def test_page_in_a_browser(hostile, tmp_path):
             assert browser.complaints() == []
             assert browser.evaluate("document.documentElement.scrollWidth") == width
             assert browser.evaluate("document.querySelectorAll('svg rect').length") == 7
-            inside = "[...document.querySelectorAll('svg rect')].every(each => each.width.baseVal.value <= 340)"
+            inside = (
+                "[...document.querySelectorAll('svg rect')].every(each => each.width.baseVal.value"
+                " <= 340)"
+            )
             assert browser.evaluate(inside)
         browser.open(tmp_path / "bench.html", 1400, dark=True)
         # The color of text without one of its own, which the browser chooses with the background.
-        assert browser.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(255, 255, 255)"
+        assert (
+            browser.evaluate("getComputedStyle(document.querySelector('h1')).color")
+            == "rgb(255, 255, 255)"
+        )
 
 
 def test_numbers_that_make_no_loader(photographs):
     with pytest.raises(CallError, match="batch_size=64 is more than the 24 samples"):
-        resolve(make_request(str(photographs), transforms="imagenet-train", split="train", batch_size=64, device="cpu"))
+        resolve(
+            make_request(
+                str(photographs),
+                transforms="imagenet-train",
+                split="train",
+                batch_size=64,
+                device="cpu",
+            )
+        )
     spec = resolve(
-        make_request(str(photographs), transforms="imagenet-train", split="train", batch_size=None, device="cpu")
+        make_request(
+            str(photographs),
+            transforms="imagenet-train",
+            split="train",
+            batch_size=None,
+            device="cpu",
+        )
     )
     assert spec.options.batch_size == 24
     close(spec)
@@ -331,7 +450,11 @@ def test_large_images_make_the_default_batch_smaller(photographs, monkeypatch):
 
     def size():
         return make_request(
-            str(photographs), transforms="imagenet-train", split="train", batch_size=None, device="cpu"
+            str(photographs),
+            transforms="imagenet-train",
+            split="train",
+            batch_size=None,
+            device="cpu",
         ).batch_size
 
     sizes = SampleTables(open_split(str(photographs), "train")).image_sizes()

@@ -45,7 +45,9 @@ def dataset(request, tmp_path):
     if kind in COLUMNS:
         source = write_table(tmp_path / "source", **COLUMNS[kind])
     else:
-        source = (annotated.make_pairs if kind == "mask" else annotated.make_coco)(tmp_path / "source")
+        source = (annotated.make_pairs if kind == "mask" else annotated.make_coco)(
+            tmp_path / "source"
+        )
     convert_dataset(read_source(str(source)), str(tmp_path / "data"), Options())
     return kind, str(tmp_path / "data")
 
@@ -59,7 +61,9 @@ def test_bench(dataset, tmp_path):
         method=Method(0.0, 1), announce=lambda _: None,
     )  # fmt: skip
     assert min(rate.median for rate in results.stages.values()) > 0
-    request = make_request(folder, transforms=str(config), split="train", batch_size=2, device="cpu")
+    request = make_request(
+        folder, transforms=str(config), split="train", batch_size=2, device="cpu"
+    )
     assert len(request.fields) == 2
     assert request.fields != ("image", "label")
     close(resolve(request))
@@ -67,12 +71,21 @@ def test_bench(dataset, tmp_path):
     for path in Path(folder).iterdir():
         open_store(url).put(path.name, path.read_bytes())
     remote = make_request(
-        url, transforms=str(config), split="train", batch_size=None, device="cpu", cache=str(tmp_path / "cache")
+        url,
+        transforms=str(config),
+        split="train",
+        batch_size=None,
+        device="cpu",
+        cache=str(tmp_path / "cache"),
     )
-    local = make_request(folder, transforms=str(config), split="train", batch_size=None, device="cpu")
+    local = make_request(
+        folder, transforms=str(config), split="train", batch_size=None, device="cpu"
+    )
     assert (remote.fields, remote.batch_size) == (local.fields, local.batch_size)
     close(resolve(remote))
     texts = [each.text for each in find_candidates(request, "decoding", 1.0)]
     assert bool(texts) == (kind in COLUMNS)  # images with masks or boxes keep their size
-    with pytest.raises(CallError, match=f"--model resnet50 needs a class for each image, but .* of the type {kind}"):
+    with pytest.raises(
+        CallError, match=f"--model resnet50 needs a class for each image, but .* of the type {kind}"
+    ):
         load_model("resnet50", resolve(request))

@@ -59,7 +59,9 @@ def test_what_was_prefetched_meanwhile_does_not_count(clock):
 
         return Source(batch, 3)
 
-    measured = measure_in_turn({"a": source("a", "b"), "b": source("b", "a")}, lambda: None, Method(1.0, 3))
+    measured = measure_in_turn(
+        {"a": source("a", "b"), "b": source("b", "a")}, lambda: None, Method(1.0, 3)
+    )
     assert [each.median for each in measured.values()] == pytest.approx([100, 100])
 
 
@@ -76,7 +78,9 @@ def test_a_fast_source_does_not_share_the_cores_with_what_a_slow_one_prefetches(
         clock.now += 0.02 if clock.now < busy_until[0] else 0.01
         return 10
 
-    measured = measure_in_turn({"fast": Source(fast, 1), "slow": Source(slow, 2)}, lambda: None, Method(0.5, 3))
+    measured = measure_in_turn(
+        {"fast": Source(fast, 1), "slow": Source(slow, 2)}, lambda: None, Method(0.5, 3)
+    )
     assert measured["fast"].repeats == pytest.approx((1000, 1000, 1000))
 
 
@@ -91,7 +95,9 @@ def test_batches_that_come_in_bursts(clock, seconds):
         taken[0] += 1
         return 10
 
-    assert measure(Source(batch, 16), lambda: None, Method(seconds, 3)).repeats == pytest.approx((80.0, 80.0, 80.0))
+    assert measure(Source(batch, 16), lambda: None, Method(seconds, 3)).repeats == pytest.approx(
+        (80.0, 80.0, 80.0)
+    )
 
 
 def test_the_first_batch_does_not_count(clock):

@@ -27,12 +27,20 @@ from loaders.loader import Loader
 from loaders.resolve import resolve
 
 QUICK = Method(0.01, 2)
-JITTER = [{"RandomResizedCrop": {"size": 64}}, {"ColorJitter": {"brightness": 0.4}}, "RandomHorizontalFlip", "ToTensor"]
+JITTER = [
+    {"RandomResizedCrop": {"size": 64}},
+    {"ColorJitter": {"brightness": 0.4}},
+    "RandomHorizontalFlip",
+    "ToTensor",
+]
 
 
 def request_for(dataset, transforms="imagenet-train", **options):
     return replace(
-        make_request(str(dataset), transforms=transforms, split="train", batch_size=4, device="cpu"), **options
+        make_request(
+            str(dataset), transforms=transforms, split="train", batch_size=4, device="cpu"
+        ),
+        **options,
     )
 
 
@@ -43,7 +51,16 @@ def raw(tmp_path_factory, warm):
         path = folder / "photos" / str(number % 2) / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encode(photo(number, 40, 40), "PNG"))
-    arguments = ("--src", str(folder / "photos"), "--out", str(folder / "raw"), "--store", "raw", "--raw-size", "40")
+    arguments = (
+        "--src",
+        str(folder / "photos"),
+        "--out",
+        str(folder / "raw"),
+        "--store",
+        "raw",
+        "--raw-size",
+        "40",
+    )
     assert warm.run("-m", "dataprep", "convert", *arguments).returncode == 0
     return folder / "raw"
 
@@ -51,12 +68,17 @@ def raw(tmp_path_factory, warm):
 @pytest.mark.parametrize("options", [{"shuffle": False}, {"shuffle": "buffer"}, {}])
 def test_stages_of_a_pipeline(photographs, options):
     spec = resolve(request_for(photographs, **options))
-    reading, decoding = (start_stage(spec, stage).share_outputs() for stage in ("reading", "decoding"))
+    reading, decoding = (
+        start_stage(spec, stage).share_outputs() for stage in ("reading", "decoding")
+    )
     largest = [int(each) for each in np.asarray(reading[0].as_tensor()).ravel()]
     assert len(largest) == 4
     assert all(value == 255 for value in largest)  # every JPEG has a byte 0xFF
     decoded = [np.asarray(image) for image in decoding[0]]
-    assert all(image.shape[2] == 3 and image.dtype == np.uint8 and max(image.shape) <= 480 for image in decoded)
+    assert all(
+        image.shape[2] == 3 and image.dtype == np.uint8 and max(image.shape) <= 480
+        for image in decoded
+    )
     close(spec)
 
 
@@ -89,7 +111,10 @@ def shapes_of(candidate):
 def test_candidates_for_decoding_are_smaller_and_raw_images(photographs):
     smaller, raw_pixels = find_candidates(request_for(photographs), "decoding", 1.0)
     assert smaller.text == "with shards at 256 px"
-    assert smaller.action == f"run `dataprep convert --src {photographs} --resize-shorter 256 --out {photographs}-256`"
+    assert (
+        smaller.action == f"run `dataprep convert --src {photographs} --resize-shorter 256 --out"
+        f" {photographs}-256`"
+    )
     assert raw_pixels.action.endswith(f"--store raw --raw-size 256 --out {photographs}-raw`")
     assert shapes_of(smaller)[:2] == ((4, 3, 224, 224), 4)
     stored = smaller.make_spec().records.images(np.arange(24))
@@ -100,8 +125,13 @@ def test_candidates_for_decoding_are_smaller_and_raw_images(photographs):
 
 def test_candidates_of_a_stored_order_read_through_a_sampler(photographs):
     """The gain of the sampler is measured alone, first: the other candidates contain it."""
-    sampler, smaller, _ = find_candidates(request_for(photographs, shuffle="buffer"), "decoding", 1.0)
-    assert (sampler.text, shapes_of(sampler)[0]) == ("with sampler=ShuffledSampler()", (4, 3, 224, 224))
+    sampler, smaller, _ = find_candidates(
+        request_for(photographs, shuffle="buffer"), "decoding", 1.0
+    )
+    assert (sampler.text, shapes_of(sampler)[0]) == (
+        "with sampler=ShuffledSampler()",
+        (4, 3, 224, 224),
+    )
     assert shapes_of(smaller)[0] == (4, 3, 224, 224)
     first, _ = find_candidates(request_for(photographs, shuffle=False), "delivery", 1.0)
     assert first.text == sampler.text
@@ -112,13 +142,24 @@ def test_commands_of_candidates_can_be_pasted_into_a_shell(photographs, tmp_path
     folder.symlink_to(photographs)
     smaller, raw_pixels = find_candidates(request_for(folder), "decoding", 1.0)
     words = shlex.split(smaller.action.split("`")[1])
-    assert words == ["dataprep", "convert", "--src", str(folder), "--resize-shorter", "256", "--out", f"{folder}-256"]
+    assert words == [
+        "dataprep",
+        "convert",
+        "--src",
+        str(folder),
+        "--resize-shorter",
+        "256",
+        "--out",
+        f"{folder}-256",
+    ]
     assert shlex.split(raw_pixels.action.split("`")[1])[-1] == f"{folder}-raw"
 
 
 def test_images_that_are_small_already_are_not_resized(photographs, raw):
     small = request_for(photographs, [{"RandomResizedCrop": {"size": 288}}, "ToTensor"])
-    assert [each.text for each in find_candidates(small, "decoding", 1.0)] == ["with raw pixels at 512 px"]
+    assert [each.text for each in find_candidates(small, "decoding", 1.0)] == [
+        "with raw pixels at 512 px"
+    ]
     assert list(find_candidates(request_for(raw), "decoding", 1.0)) == []
 
 
@@ -128,7 +169,9 @@ def test_candidates_for_reading(photographs, cached, number):
     assert len(candidates) == number
     if number == 2:
         assert candidates[0].text == "with the images in memory"
-        stored = {len(image) for image in resolve(request_for(photographs)).records.images(np.arange(24))}
+        stored = {
+            len(image) for image in resolve(request_for(photographs)).records.images(np.arange(24))
+        }
         assert shapes_of(candidates[0])[2] == stored
 
 
@@ -146,7 +189,10 @@ def test_candidates_for_augmentation_leave_one_transform_out(photographs):
 
 def test_transforms_that_change_the_size_are_not_left_out(photographs):
     """Without its Resize, an evaluation would crop another part of the image."""
-    texts = [each.text for each in find_candidates(request_for(photographs, "imagenet-eval"), "augmentation", 1.0)]
+    texts = [
+        each.text
+        for each in find_candidates(request_for(photographs, "imagenet-eval"), "augmentation", 1.0)
+    ]
     assert texts == ["with shards at 256 px"]
 
 
@@ -189,7 +235,9 @@ def test_cached_share(photographs, tmp_path):
 
 def test_build_and_bench_have_the_same_defaults(photographs):
     spec = resolve(request_for(photographs))
-    with loaders.build(photographs, transforms="imagenet-train", batch_size=4, device="cpu") as loader:
+    with loaders.build(
+        photographs, transforms="imagenet-train", batch_size=4, device="cpu"
+    ) as loader:
         assert loader.options == replace(spec.options, ranks=loader.options.ranks)
     close(spec)
 

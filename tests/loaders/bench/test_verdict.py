@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from loaders.bench.results import STAGES, ModelRates, Remedy
 from loaders.bench.verdict import added_times, choose_remedy, limiting_stage, sentence
 
-AT_256 = Remedy("with shards at 256 px", "run `dataprep convert --resize-shorter 256`", rate(38_000))
+AT_256 = Remedy(
+    "with shards at 256 px", "run `dataprep convert --resize-shorter 256`", rate(38_000)
+)
 AS_RAW = Remedy("with raw pixels at 256 px", "run `dataprep convert --store raw`", rate(95_000))
 DECODING = (67_000, 21_900, 21_500, 21_300)
 
@@ -21,19 +23,29 @@ DECODING = (67_000, 21_900, 21_500, 21_300)
     ("results", "text"),
     [
         (
-            make_results(DECODING, [AT_256, AS_RAW], ModelRates("resnet50", rate(4_700), rate(4_650))),
-            "decoding is the limit: 21,300 images/s; 38,000 with shards at 256 px; your model needs 4,700: "
-            "nothing to do",
+            make_results(
+                DECODING, [AT_256, AS_RAW], ModelRates("resnet50", rate(4_700), rate(4_650))
+            ),
+            (
+                "decoding is the limit: 21,300 images/s; 38,000 with shards at 256 px; your model"
+                " needs 4,700: nothing to do"
+            ),
         ),
         (
             make_results(DECODING, [AT_256, AS_RAW]),
-            "decoding is the limit: 21,300 images/s; 38,000 with shards at 256 px: "
-            "run `dataprep convert --resize-shorter 256`",
+            (
+                "decoding is the limit: 21,300 images/s; 38,000 with shards at 256 px: "
+                "run `dataprep convert --resize-shorter 256`"
+            ),
         ),
         (
-            make_results(DECODING, [AT_256, AS_RAW], ModelRates("tiny", rate(60_000), rate(20_000))),
-            "decoding is the limit: 21,300 images/s; 95,000 with raw pixels at 256 px; your model could take 60,000 "
-            "and gets 20,000: run `dataprep convert --store raw`",
+            make_results(
+                DECODING, [AT_256, AS_RAW], ModelRates("tiny", rate(60_000), rate(20_000))
+            ),
+            (
+                "decoding is the limit: 21,300 images/s; 95,000 with raw pixels at 256 px; your"
+                " model could take 60,000 and gets 20,000: run `dataprep convert --store raw`"
+            ),
         ),
         (
             make_results(
@@ -46,29 +58,48 @@ DECODING = (67_000, 21_900, 21_500, 21_300)
                     (Remedy("with hw_decoder_load=1.0", "pass hw_decoder_load=1.0", rate(4_610)),),
                 ),
             ),
-            "decoding is the limit: 21,300 images/s; 38,000 with shards at 256 px; your model needs 4,700 and gets "
-            "4,340, because the loader works beside it, 4,610 with hw_decoder_load=1.0: pass hw_decoder_load=1.0",
+            (
+                "decoding is the limit: 21,300 images/s; 38,000 with shards at 256 px; your model"
+                " needs 4,700 and gets 4,340, because the loader works beside it, 4,610 with"
+                " hw_decoder_load=1.0: pass hw_decoder_load=1.0"
+            ),
         ),
         (
             make_results(DECODING, [], ModelRates("resnet50", rate(4_700), rate(4_000))),
-            "decoding is the limit: 21,300 images/s; your model needs 4,700 and gets 4,000, because the loader works "
-            "beside it: run `loaders tune` with --model",
+            (
+                "decoding is the limit: 21,300 images/s; your model needs 4,700 and gets 4,000,"
+                " because the loader works beside it: run `loaders tune` with --model"
+            ),
         ),
         (make_results(DECODING), "decoding is the limit: 21,300 images/s: run `loaders tune`"),
         (
             make_results((300_000, 90_000, 88_000, 87_000), raw=True),
             "unpacking is the limit: 87,000 images/s: run `loaders tune`",
         ),
-        (make_results((900, 880, 870, 869)), "reading is the limit: 869 images/s: run `loaders tune`"),
-        (make_results((9_000, 8_800, 1_000, 990)), "augmentation is the limit: 990 images/s: run `loaders tune`"),
+        (
+            make_results((900, 880, 870, 869)),
+            "reading is the limit: 869 images/s: run `loaders tune`",
+        ),
+        (
+            make_results((9_000, 8_800, 1_000, 990)),
+            "augmentation is the limit: 990 images/s: run `loaders tune`",
+        ),
         (  # the first stage read from the disk, and the others from the page cache
-            make_results((2_000, 21_900, 21_500, 21_300), model=ModelRates("resnet50", rate(4_700), rate(4_690))),
-            "reading is the limit: 2,000 images/s; your model could take 4,700: run `loaders tune` with --model",
+            make_results(
+                (2_000, 21_900, 21_500, 21_300),
+                model=ModelRates("resnet50", rate(4_700), rate(4_690)),
+            ),
+            (
+                "reading is the limit: 2,000 images/s; your model could take 4,700: run `loaders"
+                " tune` with --model"
+            ),
         ),
         (
             make_results(DECODING, other_cores=8.0),
-            "decoding is the limit: 21,300 images/s: run `loaders tune`; other programs were busy, so measure again "
-            "on an idle machine before you act",
+            (
+                "decoding is the limit: 21,300 images/s: run `loaders tune`; other programs were"
+                " busy, so measure again on an idle machine before you act"
+            ),
         ),
     ],
 )
@@ -119,4 +150,8 @@ def test_the_remedy_is_faster_and_the_cheapest_that_is_enough(rates, current, ne
         return
     assert found in faster
     enough = [each for each in faster if needed is None or each.rate.median >= needed]
-    assert found == enough[0] if enough else found.rate.median == max(each.rate.median for each in faster)
+    assert (
+        found == enough[0]
+        if enough
+        else found.rate.median == max(each.rate.median for each in faster)
+    )

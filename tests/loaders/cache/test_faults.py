@@ -39,8 +39,13 @@ class AnyLoader:
 def dataset(tmp_path_factory):
     """Return the folder and the URL of 120 images of about 12 KB."""
     rng = np.random.default_rng(0)
-    samples = [("jpg", encode(rng.integers(0, 256, (90, 100, 3), np.uint8)), number % 4) for number in range(SAMPLES)]
-    folder = handmade.make_dataset(tmp_path_factory.mktemp("faults") / "local", "tfrecord", samples, shards=3)
+    samples = [
+        ("jpg", encode(rng.integers(0, 256, (90, 100, 3), np.uint8)), number % 4)
+        for number in range(SAMPLES)
+    ]
+    folder = handmade.make_dataset(
+        tmp_path_factory.mktemp("faults") / "local", "tfrecord", samples, shards=3
+    )
     url = f"memory://bucket/{folder.parent.name}/set"
     store = open_store(url)
     for path in folder.iterdir():
@@ -64,12 +69,16 @@ def expected(folder):
 
 def read_epochs(images, epochs=2, seed=0):
     """Return the images of epochs in random orders, as a loader reads them, by row."""
-    orders = [np.random.default_rng((seed, epoch)).permutation(SAMPLES) for epoch in range(epochs + 3)]
+    orders = [
+        np.random.default_rng((seed, epoch)).permutation(SAMPLES) for epoch in range(epochs + 3)
+    ]
     batches = SAMPLES // BATCH
 
     def own(number):
         epoch, batch = divmod(number, batches)
-        return orders[min(epoch, len(orders) - 1)][batch * BATCH : (batch + 1) * BATCH].astype(np.int64)
+        return orders[min(epoch, len(orders) - 1)][batch * BATCH : (batch + 1) * BATCH].astype(
+            np.int64
+        )
 
     upcoming = Upcoming(own, own, batches, BATCH)
     found = []
@@ -88,7 +97,10 @@ def assert_right(found, local, epochs=2):
 
 @pytest.fixture
 def broken(monkeypatch):
-    """Return a function that replaces `Store.read_parts` by one that may fail; it gets the true one."""
+    """Return a function that replaces `Store.read_parts` by one that may fail.
+
+    It gets the true one.
+    """
     true = Store.read_parts
 
     def install(read):
@@ -98,7 +110,9 @@ def broken(monkeypatch):
             with lock:
                 calls[0] += 1
                 number = calls[0]
-            return read(number, lambda: [memoryview(bytes(part)) for part in true(self, name, ranges)])
+            return read(
+                number, lambda: [memoryview(bytes(part)) for part in true(self, name, ranges)]
+            )
 
         monkeypatch.setattr(Store, "read_parts", read_parts)
         monkeypatch.setattr(transfer, "_PAUSE", 0.01)
@@ -123,14 +137,17 @@ def test_images_are_fetched_in_the_order_in_which_they_are_needed(dataset, tmp_p
     found = read_epochs(images, 1)
     names = [images._shards.describe(shard).rpartition("/")[2] for shard in range(3)]
     offsets, shards = images._layout.offsets, images._layout.shards_of(np.arange(SAMPLES))
-    batch_of = {(names[shards[row]], int(offsets[row])): place // BATCH for place, (row, _) in enumerate(found)}
+    batch_of = {
+        (names[shards[row]], int(offsets[row])): place // BATCH
+        for place, (row, _) in enumerate(found)
+    }
     needed = [batch_of[each] for each in fetched]
     assert len(needed) == SAMPLES
     assert needed == sorted(needed)
     images.close()
 
 
-# --- the store --------------------------------------------------------------------------------------
+# --- the store ------------------------------------------------------------------------------------
 
 
 def test_a_store_that_is_away_for_a_while_is_waited_for(dataset, tmp_path, broken, caplog):
@@ -138,7 +155,9 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(dataset, tmp_path, broke
 
     def read(number, true):
         if 3 <= number < 40:
-            raise StorageError("the object cannot be read: the server cannot be reached", file="s3://x")
+            raise StorageError(
+                "the object cannot be read: the server cannot be reached", file="s3://x"
+            )
         return true()
 
     broken(read)
@@ -154,7 +173,11 @@ def test_after_the_timeout_the_error_says_so_and_the_next_try_works(dataset, tmp
 
     def read(number, true):
         if away:
-            raise StorageError("the object cannot be read: the server cannot be reached", file="s3://x", hint="wait")
+            raise StorageError(
+                "the object cannot be read: the server cannot be reached",
+                file="s3://x",
+                hint="wait",
+            )
         return true()
 
     broken(read)
@@ -168,7 +191,9 @@ def test_after_the_timeout_the_error_says_so_and_the_next_try_works(dataset, tmp
 
 def test_refused_requests_are_not_repeated(dataset, tmp_path, broken):
     def read(number, true):
-        raise RefusedError("the object store refused permission to read it with the role of this machine")
+        raise RefusedError(
+            "the object store refused permission to read it with the role of this machine"
+        )
 
     broken(read)
     images = open_images(dataset[1], tmp_path / "cache", timeout=60)
@@ -214,7 +239,9 @@ def test_an_object_that_changed_is_named(dataset, tmp_path, change):
         data = bytearray((local / "train-00002.tfrecord").read_bytes())
         data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
         store.put("train-00002.tfrecord", bytes(data))
-        message = r"train-00002.tfrecord, record \d+, byte \d+: .* another checksum .* or was replaced"
+        message = (
+            r"train-00002.tfrecord, record \d+, byte \d+: .* another checksum .* or was replaced"
+        )
     else:
         store.delete("train-00002.tfrecord")
         message = "train-00002.tfrecord: the object is missing"
@@ -227,7 +254,9 @@ def test_an_object_that_changed_is_named(dataset, tmp_path, change):
 def test_a_dataset_that_was_created_again_gets_a_separate_folder(dataset, tmp_path):
     local, url = dataset
     cache = tmp_path / "cache"
-    other = handmade.make_dataset(tmp_path / "other", "tfrecord", [("jpg", encode(np.zeros((9, 9, 3), np.uint8)), 0)])
+    other = handmade.make_dataset(
+        tmp_path / "other", "tfrecord", [("jpg", encode(np.zeros((9, 9, 3), np.uint8)), 0)]
+    )
     url = f"{url}-anew"
     store = open_store(url)
     for folder, samples in ((local, SAMPLES), (other, 1)):
@@ -239,7 +268,7 @@ def test_a_dataset_that_was_created_again_gets_a_separate_folder(dataset, tmp_pa
     assert len([name for name in os.listdir(cache) if name != CACHE_MARK]) == 2
 
 
-# --- the disk ---------------------------------------------------------------------------------------
+# --- the disk -------------------------------------------------------------------------------------
 
 
 def test_a_full_disk_evicts_what_nobody_uses(dataset, tmp_path, monkeypatch):
@@ -273,14 +302,19 @@ def test_a_disk_that_stays_full_is_a_clear_error(dataset, tmp_path, monkeypatch)
 
     monkeypatch.setattr(SparseFiles, "write", write)
     images = open_images(dataset[1], tmp_path / "cache")
-    with pytest.raises(StorageError, match=r"the disk of the cache is full .* Hint: free some space"):
+    with pytest.raises(
+        StorageError, match=r"the disk of the cache is full .* Hint: free some space"
+    ):
         images.images(np.arange(4))
     images.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_a_cache_of_another_user(dataset, tmp_path):
-    """A complete cache can be read by anybody; an incomplete one that cannot be written is refused by name."""
+    """A complete cache can be read by anybody.
+
+    An incomplete one that cannot be written is refused by name.
+    """
     local, url = dataset
     cache = tmp_path / "cache"
     images = open_images(url, cache)
@@ -318,7 +352,7 @@ def _as_nobody(function):
         return file.read().decode()
 
 
-# --- power failures, kills, other processes -----------------------------------------------------------
+# --- power failures, kills, other processes -------------------------------------------------------
 
 
 def test_images_from_before_the_machine_was_started_are_verified(dataset, tmp_path):
@@ -338,7 +372,9 @@ def test_images_from_before_the_machine_was_started_are_verified(dataset, tmp_pa
     images = open_images(url, cache)
     assert (images._presence.states == UNVERIFIED).all()
     assert_right(read_epochs(images), local)
-    assert images.fetched_bytes < shard.stat().st_size * 2  # only the lost images, not all three shards
+    assert (
+        images.fetched_bytes < shard.stat().st_size * 2
+    )  # only the lost images, not all three shards
     images.close()
 
 

@@ -1,4 +1,7 @@
-"""Requests bring each image once, in the order in which they are needed; images in order come in whole blocks."""
+"""Requests bring each image once, in the order in which they are needed.
+
+Images in order come in whole blocks.
+"""
 
 import numpy as np
 import pytest
@@ -28,7 +31,9 @@ def test_requests_bring_each_image_once_in_the_order_of_need(seed, count):
     layout = make_layout(rng.integers(1, 600_000, 200))
     rows = rng.permutation(200)[:count]
     requests = layout.requests(rows)
-    assert sorted(np.concatenate([request.rows for request in requests]).tolist()) == sorted(rows.tolist())
+    assert sorted(np.concatenate([request.rows for request in requests]).tolist()) == sorted(
+        rows.tolist()
+    )
     place = {row: number for number, row in enumerate(rows.tolist())}
     needed = [min(place[row] for row in request.rows.tolist()) for request in requests]
     assert needed == sorted(needed)
@@ -58,7 +63,8 @@ def test_a_block_has_all_images_that_begin_in_it(first, monkeypatch):
     shard = layout.shards_of(np.array([first]))[0]
     numbers = {(int(shard), int(layout.offsets[first] // BLOCK_BYTES))}
     assert {
-        (int(layout.shards_of(np.array([row]))[0]), int(layout.offsets[row] // BLOCK_BYTES)) for row in rows
+        (int(layout.shards_of(np.array([row]))[0]), int(layout.offsets[row] // BLOCK_BYTES))
+        for row in rows
     } == numbers
     monkeypatch.setattr(layout_module, "BLOCK_BYTES", 1)
     assert layout.blocks(np.array([first])).tolist() == [first]

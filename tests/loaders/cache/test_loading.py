@@ -20,13 +20,20 @@ from loaders.cache.fetcher import Fetcher
 from manifests.errors import CallError
 from manifests.remote import Store, open_store
 
-TRANSFORMS = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 24}}, "RandomHorizontalFlip", "ToTensor"]
+TRANSFORMS = [
+    {"Resize": {"size": 32}},
+    {"CenterCrop": {"size": 24}},
+    "RandomHorizontalFlip",
+    "ToTensor",
+]
 SAMPLES = 40
 
 
 @pytest.fixture(scope="module")
 def samples():
-    return [("jpg", encode(photo(number, 60 + number, 80)), number % 8) for number in range(SAMPLES)]
+    return [
+        ("jpg", encode(photo(number, 60 + number, 80)), number % 8) for number in range(SAMPLES)
+    ]
 
 
 @pytest.fixture(params=["tfrecord", "webdataset"])
@@ -46,7 +53,8 @@ def upload(folder: Path, url: str) -> None:
 
 def build(dataset, **options):
     return loaders.build(
-        dataset, **{"device": "cpu", "batch_size": 8, "transforms": TRANSFORMS, "num_threads": 1, **options}
+        dataset,
+        **{"device": "cpu", "batch_size": 8, "transforms": TRANSFORMS, "num_threads": 1, **options},
     )
 
 
@@ -97,7 +105,10 @@ def large(tmp_path_factory):
 
 def make_noise(root, count):
     rng = np.random.default_rng(0)
-    stored = [("jpg", encode(rng.integers(0, 256, (120, 130, 3), np.uint8)), number % 8) for number in range(count)]
+    stored = [
+        ("jpg", encode(rng.integers(0, 256, (120, 130, 3), np.uint8)), number % 8)
+        for number in range(count)
+    ]
     folder = handmade.make_dataset(root / "local", "webdataset", stored, shards=6)
     url = f"memory://bucket/{folder.parent.name}/set"
     upload(folder, url)
@@ -118,7 +129,9 @@ def test_the_first_batches_come_before_the_rest_of_the_dataset(large, tmp_path, 
         return true(self, name, ranges)
 
     def is_needed_image(name, start, end):
-        return end - start < 50_000 and any(start <= byte < end for shard, byte in needed if shard == name)
+        return end - start < 50_000 and any(
+            start <= byte < end for shard, byte in needed if shard == name
+        )
 
     monkeypatch.setattr(Store, "read_parts", read_parts)
     with build(local, batch_size=4) as loader:
@@ -146,11 +159,15 @@ def test_explain_states_the_requests_of_an_epoch(large, tmp_path, monkeypatch):
         return true(self, name, ranges)
 
     monkeypatch.setattr(Store, "read_parts", read_parts)
-    monkeypatch.setattr(Fetcher, "follow", lambda self, *arguments: fetchers.add(self) or follow(self, *arguments))
+    monkeypatch.setattr(
+        Fetcher, "follow", lambda self, *arguments: fetchers.add(self) or follow(self, *arguments)
+    )
     with build(large[1], cache=tmp_path / "cache", batch_size=4, shuffle=False) as loader:
         text = loader.explain()
         list(loader)
-    low, high = re.search(r"an epoch from an empty cache takes about (\d+) to (\d+) requests", text).groups()
+    low, high = re.search(
+        r"an epoch from an empty cache takes about (\d+) to (\d+) requests", text
+    ).groups()
     assert 0 < len(requests) <= int(high) + 8  # the first batches, image by image
     assert int(low) <= int(high)
     requests.clear()
@@ -171,17 +188,23 @@ def test_a_cache_that_is_too_small_evicts_and_fetches_again(tmp_path):
             for number, ((images, labels), (other_images, other_labels)) in enumerate(
                 zip(loader, batches_of_epoch, strict=True)
             ):
-                np.testing.assert_array_equal(images.numpy(), other_images, err_msg=f"{epoch} {number}")
+                np.testing.assert_array_equal(
+                    images.numpy(), other_images, err_msg=f"{epoch} {number}"
+                )
                 np.testing.assert_array_equal(labels.numpy(), other_labels)
                 assert disk_usage(cache) <= limit * 1.02 + 4096 * 32
         fetched = loader.spec.records.fetched_bytes
     stored = sum(path.stat().st_size for path in local.glob("*.tar"))
-    assert stored < fetched < 2.6 * stored  # of three epochs; an order by age fetches everything three times
+    assert (
+        stored < fetched < 2.6 * stored
+    )  # of three epochs; an order by age fetches everything three times
 
 
 def test_a_cache_without_room_for_the_batches_in_use_is_refused(large, tmp_path):
     _, url, size = large
-    with pytest.raises(CallError, match=r"cache_limit leaves .* need at least .* set cache_limit to at least"):
+    with pytest.raises(
+        CallError, match=r"cache_limit leaves .* need at least .* set cache_limit to at least"
+    ):
         build(url, cache=tmp_path / "cache", cache_limit=size // 4, batch_size=64)
     with build(url, cache=tmp_path / "cache", cache_limit=2 * size, batch_size=64) as loader:
         assert loader.spec.records.fits
@@ -228,7 +251,9 @@ def test_nothing_stays_open(dataset, tmp_path, close):
             with suppress(OSError):
                 links.append(os.readlink(handle))
         names = [thread.name for thread in threading.enumerate() if thread not in before]
-        return sorted(link for link in links if str(tmp_path) in link), [name for name in names if "fetch" in name]
+        return sorted(link for link in links if str(tmp_path) in link), [
+            name for name in names if "fetch" in name
+        ]
 
     before = threading.enumerate()
     use()

@@ -15,7 +15,11 @@ def test_next_uses(batches):
     assert next_uses([np.array(batch, np.int64) for batch in batches], 10).tolist() == expected
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=20), st.integers(1, 60), st.integers(0, 20))
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=20),
+    st.integers(1, 60),
+    st.integers(0, 20),
+)
 def test_victims_are_needed_latest_and_as_few_as_possible(images, needed, keep):
     uses, pages = (np.array([each[part] for each in images], np.int64) for part in range(2))
     victims = choose_victims(uses, pages, needed, keep=keep)
@@ -62,7 +66,11 @@ def fewest_misses(orders, capacity):
     for row in sequence:
         following: dict[frozenset[int], int] = {}
         for there, misses in states.items():
-            kept = [there] if row in there or len(there) < capacity else [there - {victim} for victim in there]
+            kept = (
+                [there]
+                if row in there or len(there) < capacity
+                else [there - {victim} for victim in there]
+            )
             for each in kept:
                 new, cost = each | {row}, misses + (row not in there)
                 following[new] = min(cost, following.get(new, cost))
@@ -73,7 +81,10 @@ def fewest_misses(orders, capacity):
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("capacity", [2, 3, 5])
 def test_no_rule_fetches_less(shuffled, capacity):
-    orders = [np.random.default_rng(epoch).permutation(6) if shuffled else np.arange(6) for epoch in range(3)]
+    orders = [
+        np.random.default_rng(epoch).permutation(6) if shuffled else np.arange(6)
+        for epoch in range(3)
+    ]
     assert count_misses(orders, capacity, latest) == fewest_misses(orders, capacity)
 
 

@@ -50,9 +50,16 @@ def datasets(tmp_path_factory):
 
 
 def build(dataset, kind, **options):
-    defaults = {"device": "cpu", "batch_size": 2, "num_threads": 1, "fields": FIELDS[kind], "transforms": TRANSFORMS}
+    defaults = {
+        "device": "cpu",
+        "batch_size": 2,
+        "num_threads": 1,
+        "fields": FIELDS[kind],
+        "transforms": TRANSFORMS,
+    }
     return loaders.build(
-        dataset, **{**defaults, "last_batch": "partial", "sampler": loaders.ShuffledSampler(), **options}
+        dataset,
+        **{**defaults, "last_batch": "partial", "sampler": loaders.ShuffledSampler(), **options},
     )
 
 
@@ -70,7 +77,11 @@ def assert_equal(first, second):
 @pytest.mark.parametrize("kind", FIELDS)
 def test_batches_are_those_of_the_local_dataset(datasets, kind, tmp_path):
     local, url = datasets[kind]
-    for options in ({}, {"views": [[], [{"CenterCrop": {"size": 32}}]]}, {"sampler": None, "shuffle": False}):
+    for options in (
+        {},
+        {"views": [[], [{"CenterCrop": {"size": 32}}]]},
+        {"sampler": None, "shuffle": False},
+    ):
         with build(local, kind, **options) as loader:
             expected = flat(loader)
         for _ in ("cold", "warm"):
@@ -83,7 +94,11 @@ def test_batches_are_those_of_the_local_dataset(datasets, kind, tmp_path):
 def flat(loader):
     """Return the batches with one array for each view."""
     return batches(
-        [[each for value in batch for each in (value if isinstance(value, tuple) else (value,))] for batch in loader], 1
+        [
+            [each for value in batch for each in (value if isinstance(value, tuple) else (value,))]
+            for batch in loader
+        ],
+        1,
     )
 
 
@@ -92,7 +107,9 @@ def test_masks_are_fetched_only_if_a_field_needs_them(large, tmp_path):
     sizes = table(local)
     fetched = {}
     for fields in (("image", "index"), FIELDS["mask"]):
-        with build(url, "mask", cache=tmp_path / f"{len(fields)}", fields=fields, batch_size=8) as loader:
+        with build(
+            url, "mask", cache=tmp_path / f"{len(fields)}", fields=fields, batch_size=8
+        ) as loader:
             found = batches(loader, 1)
             fetched[fields] = loader.spec.records.fetched_bytes
         with build(local, "mask", fields=fields, batch_size=8) as loader:
@@ -110,7 +127,9 @@ def large(tmp_path_factory):
     for number in range(36):
         (root / "source/images").mkdir(parents=True, exist_ok=True)
         photo(number, 160, 200).save(root / f"source/images/{number}.jpg")
-        annotated.save(root / f"source/masks/{number}.png", rng.integers(0, 255, (200, 160), np.uint8))
+        annotated.save(
+            root / f"source/masks/{number}.png", rng.integers(0, 255, (200, 160), np.uint8)
+        )
     shape = read_source(str(root / "source"))
     convert_dataset(shape, str(root / "out"), Options(fmt="webdataset", shard_samples=9), workers=1)
     rows = table(root / "out")
@@ -120,7 +139,10 @@ def large(tmp_path_factory):
 
 def table(folder):
     tables = [read_table(path, label_type="mask") for path in sorted(folder.glob("*.parquet"))]
-    return {name: [value for each in tables for value in each[name].to_pylist()] for name in ("size", "mask_size")}
+    return {
+        name: [value for each in tables for value in each[name].to_pylist()]
+        for name in ("size", "mask_size")
+    }
 
 
 def test_a_cache_that_is_too_small_evicts_images_and_masks(large, tmp_path):
@@ -135,9 +157,14 @@ def test_a_cache_that_is_too_small_evicts_images_and_masks(large, tmp_path):
         assert disk_usage(str(cache)) <= limit * 1.02 + 4096 * 32
     # What other loaders of the cache find is right: none of them reads pages that were given back.
     for _ in range(3):
-        with build(url, "mask", cache=cache, cache_limit=limit, fields=("image", "index")) as loader:
+        with build(
+            url, "mask", cache=cache, cache_limit=limit, fields=("image", "index")
+        ) as loader:
             assert_equal(batches(loader, 1), [[image, index] for image, _, index in expected[:18]])
-        with pytest.warns(UserWarning, match="again"), build(url, "mask", cache=cache, cache_limit=limit) as loader:
+        with (
+            pytest.warns(UserWarning, match="again"),
+            build(url, "mask", cache=cache, cache_limit=limit) as loader,
+        ):
             assert_equal(batches(loader, 1), expected[:18])
 
 
@@ -159,7 +186,9 @@ def test_a_damaged_mask_is_named_and_skipped(datasets, tmp_path):
     shutil.copytree(datasets["mask"][0], folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     shard = next(iter(manifest["splits"].values()))["shards"][0]["name"]
-    row = read_table(folder / f"{shard.partition('.')[0]}.parquet", label_type="mask").to_pylist()[1]
+    row = read_table(folder / f"{shard.partition('.')[0]}.parquet", label_type="mask").to_pylist()[
+        1
+    ]
     with (folder / shard).open("r+b") as file:
         file.seek(row["mask_offset"] + 60)
         file.write(bytes(range(256)))

@@ -20,14 +20,23 @@ from manifests.remote.connect import close_connections
 
 def test_a_server_that_restarts_in_the_middle_of_an_epoch(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    samples = [("jpg", encode(rng.integers(0, 256, (60, 70, 3), np.uint8)), number % 4) for number in range(96)]
+    samples = [
+        ("jpg", encode(rng.integers(0, 256, (60, 70, 3), np.uint8)), number % 4)
+        for number in range(96)
+    ]
     local = handmade.make_dataset(tmp_path / "local", "webdataset", samples, shards=3)
-    arguments = {"batch_size": 4, "device": "cpu", "num_threads": 1, "transforms": [{"CenterCrop": {"size": 48}}]}
+    arguments = {
+        "batch_size": 4,
+        "device": "cpu",
+        "num_threads": 1,
+        "transforms": [{"CenterCrop": {"size": 48}}],
+    }
     arguments |= {"dtype": "uint8"}
     with loaders.build(local, **arguments) as loader:
         expected = [(images.numpy(), labels.numpy()) for images, labels in loader]
     ports, url = free_ports(8), f"s3://{BUCKET}/set"
-    # The client asks every half second for a minute whether the server is there again, not 10 s after another attempt.
+    # The client asks every half second for a minute whether the server is there again, not 10 s
+    # after another attempt.
     monkeypatch.setitem(connect._BACKOFF, "max_backoff", timedelta(seconds=0.5))
     monkeypatch.setattr(connect, "MAX_RETRIES", 1000)
     with seaweedfs(tmp_path / "server", ports) as environment:
@@ -68,11 +77,16 @@ def test_a_server_that_restarts_in_the_middle_of_an_epoch(tmp_path, monkeypatch)
     close_connections()
 
 
-@pytest.mark.parametrize("options", [{"shuffle": False}, {"sampler": loaders.PKSampler(2, 4)}], ids=["stored", "pk"])
+@pytest.mark.parametrize(
+    "options", [{"shuffle": False}, {"sampler": loaders.PKSampler(2, 4)}], ids=["stored", "pk"]
+)
 def test_one_request_in_twenty_fails(tmp_path, monkeypatch, options):
     """It is answered with 500 or 503, late, or with half of the content."""
     rng = np.random.default_rng(0)
-    samples = [("jpg", encode(rng.integers(0, 256, (60, 70, 3), np.uint8)), number % 8) for number in range(96)]
+    samples = [
+        ("jpg", encode(rng.integers(0, 256, (60, 70, 3), np.uint8)), number % 8)
+        for number in range(96)
+    ]
     local = handmade.make_dataset(tmp_path / "local", "webdataset", samples, shards=4)
     options = {
         **options,
@@ -87,7 +101,11 @@ def test_one_request_in_twenty_fails(tmp_path, monkeypatch, options):
             return [(images.numpy(), labels.numpy()) for _ in range(2) for images, labels in loader]
 
     expected = epochs(local)
-    kinds, numbers, faults = itertools.cycle(["500", "short", "503", "slow"]), itertools.count(1), []
+    kinds, numbers, faults = (
+        itertools.cycle(["500", "short", "503", "slow"]),
+        itertools.count(1),
+        [],
+    )
 
     def fault():
         faults.append(next(kinds) if next(numbers) % 20 == 0 else "")
@@ -98,7 +116,10 @@ def test_one_request_in_twenty_fails(tmp_path, monkeypatch, options):
     monkeypatch.setattr("loaders.cache.layout.BLOCK_BYTES", 1)
     monkeypatch.setattr("loaders.cache.layout.REQUEST_RANGES", 1)
     with gcs_server.google("token", "bucket") as server:
-        values = {"GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_port}", "GOOGLE_BEARER_TOKEN": "token"}
+        values = {
+            "GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_port}",
+            "GOOGLE_BEARER_TOKEN": "token",
+        }
         with environment(values):
             store = open_store("gs://bucket/set")
             for path in local.iterdir():

@@ -17,12 +17,18 @@ from loaders.samplers.order import Upcoming
 from manifests.errors import CallError
 from manifests.remote import open_store
 
-TRANSFORMS = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 24}}, "RandomHorizontalFlip", "ToTensor"]
+TRANSFORMS = [
+    {"Resize": {"size": 32}},
+    {"CenterCrop": {"size": 24}},
+    "RandomHorizontalFlip",
+    "ToTensor",
+]
 
 
 def build(datasets, **options):
     return loaders.build(
-        datasets, **{"device": "cpu", "batch_size": 8, "transforms": TRANSFORMS, "num_threads": 1, **options}
+        datasets,
+        **{"device": "cpu", "batch_size": 8, "transforms": TRANSFORMS, "num_threads": 1, **options},
     )
 
 
@@ -43,7 +49,9 @@ def datasets(tmp_path) -> list[tuple[Path, str]]:
     made = []
     for number, fmt in enumerate(("tfrecord", "webdataset")):
         numbers = range(30 - 7 * number)
-        samples = [("jpg", encode(photo(50 * number + n, 50 + n, 60)), n % (3 + number)) for n in numbers]
+        samples = [
+            ("jpg", encode(photo(50 * number + n, 50 + n, 60)), n % (3 + number)) for n in numbers
+        ]
         folder = handmade.make_dataset(tmp_path / f"local {number}", fmt, samples, shards=3)
         url = f"memory://bucket/{tmp_path.name}/set {number}"
         for path in folder.iterdir():
@@ -52,12 +60,17 @@ def datasets(tmp_path) -> list[tuple[Path, str]]:
     return made
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"mix": [0.7, 0.3]}], ids=["shuffled", "stored", "mix"])
+@pytest.mark.parametrize(
+    "options", [{}, {"shuffle": False}, {"mix": [0.7, 0.3]}], ids=["shuffled", "stored", "mix"]
+)
 @pytest.mark.parametrize("remote", [(True, True), (False, True), (True, False)])
 def test_batches_are_those_of_local_datasets(datasets, remote, options, tmp_path):
     with build([local for local, _ in datasets], **options) as loader:
         expected = batches(loader)
-    chosen = [url if is_remote else local for is_remote, (local, url) in zip(remote, datasets, strict=True)]
+    chosen = [
+        url if is_remote else local
+        for is_remote, (local, url) in zip(remote, datasets, strict=True)
+    ]
     for _ in ("cold", "warm"):
         with build(chosen, cache=tmp_path / "cache", **options) as loader:
             assert_equal(batches(loader), expected)
@@ -90,7 +103,12 @@ def test_the_cache_must_have_room_for_all(datasets, tmp_path):
     urls = [url for _, url in datasets]
     with pytest.raises(CallError, match="cache_limit has no room for all datasets"):
         loaders.build(
-            urls, cache=tmp_path / "cache", cache_limit=100_000, device="cpu", batch_size=4, transforms=TRANSFORMS
+            urls,
+            cache=tmp_path / "cache",
+            cache_limit=100_000,
+            device="cpu",
+            batch_size=4,
+            transforms=TRANSFORMS,
         )
     with build(urls, cache=tmp_path / "large", cache_limit="1GiB") as loader:
         batches(loader, epochs=1)
@@ -119,7 +137,11 @@ def test_masks_of_several_datasets_do_not_restart_the_fetcher(tmp_path, monkeypa
         follow(self, number, upcoming)
 
     monkeypatch.setattr(Fetcher, "follow", record)
-    options = {"batch_size": 4, "fields": ("image", "mask"), "transforms": [{"Resize": {"size": [16, 16]}}]}
+    options = {
+        "batch_size": 4,
+        "fields": ("image", "mask"),
+        "transforms": [{"Resize": {"size": [16, 16]}}],
+    }
     with build(urls, cache=tmp_path / "cache", framework="numpy", **options) as loader:
         assert len([*loader]) == 6
     assert len(plans) == 2, "each of the two fetchers follows one plan"

@@ -28,7 +28,9 @@ class Recorder:
 def test_values_are_computed_once_in_order_by_another_thread():
     compute = Recorder()
     ahead = Ahead(compute, 2, "test")
-    assert [ahead(number) for number in range(3, 20)] == [number * number for number in range(3, 20)]
+    assert [ahead(number) for number in range(3, 20)] == [
+        number * number for number in range(3, 20)
+    ]
     # The thread may not have finished the last ones.
     del ahead
     assert compute.computed == list(range(3, 3 + len(compute.computed)))
@@ -53,7 +55,9 @@ def test_a_thread_waits_only_if_it_had_nothing_to_do(monkeypatch, idle, paused):
     compute = Recorder()
     ahead = Ahead(compute, 2, "test")
     assert [ahead(number) for number in range(20)] == [number * number for number in range(20)]
-    assert eventually(lambda: 21 in compute.computed), "nothing is waiting when the last one is taken"
+    assert eventually(lambda: 21 in compute.computed), (
+        "nothing is waiting when the last one is taken"
+    )
     assert bool(pauses) == paused
 
 

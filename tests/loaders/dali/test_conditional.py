@@ -26,16 +26,21 @@ def per_sample(values, dtype):
 
 
 def test_dali_still_has_the_private_operators():
-    missing = [name for name in ("split", "merge") if not hasattr(getattr(fn, "_conditional", None), name)]
+    missing = [
+        name for name in ("split", "merge") if not hasattr(getattr(fn, "_conditional", None), name)
+    ]
     assert not missing, (
-        f"DALI {dali.__version__} has no fn._conditional.{' and fn._conditional.'.join(missing)}, which "
-        "loaders/dali/conditional.py uses. Rewrite `where` and `select` there with "
-        "pipeline_def(enable_conditionals=True), or lower the upper bound of DALI in pyproject.toml."
+        f"DALI {dali.__version__} has no fn._conditional.{' and fn._conditional.'.join(missing)},"
+        " which loaders/dali/conditional.py uses. Rewrite `where` and `select` there with"
+        " pipeline_def(enable_conditionals=True), or lower the upper bound of DALI in"
+        " pyproject.toml."
     )
 
 
 def test_only_conditional_uses_private_operators():
-    uses = [path.name for path in sorted((ROOT / "loaders").rglob("*.py")) if "fn._" in path.read_text()]
+    uses = [
+        path.name for path in sorted((ROOT / "loaders").rglob("*.py")) if "fn._" in path.read_text()
+    ]
     assert uses == ["conditional.py"]
 
 
@@ -68,9 +73,14 @@ def test_where_changes_only_the_samples_whose_condition_is_true():
 def test_select_computes_each_sample_by_its_branch(count, skewed):
     index = [number % count for number in range(12)]
     shares = [2.0**-number for number in range(count)] if skewed else None
-    branches = [lambda image, add=10 * number: image + types.Constant(add).uint8() for number in range(count)]
+    branches = [
+        lambda image, add=10 * number: image + types.Constant(add).uint8()
+        for number in range(count)
+    ]
     found = run_graph(
         lambda image, context: select(per_sample(index, np.int32), [image], branches, shares),
         IMAGES,
     )
-    assert [np.unique(image).tolist() for image in found] == [[i + 10 * chosen] for i, chosen in enumerate(index)]
+    assert [np.unique(image).tolist() for image in found] == [
+        [i + 10 * chosen] for i, chosen in enumerate(index)
+    ]

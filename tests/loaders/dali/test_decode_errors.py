@@ -13,9 +13,10 @@ from manifests.errors import DamagedError, IndexFileError
 SPLIT = SimpleNamespace(folder="/data/my set", shards=())
 
 MESSAGE = (
-    "Critical error in pipeline:\nError in CPU operator `nvidia.dali.fn.{operator}`,\nwhich was used in the pipeline "
-    'definition with the following traceback:\n\n  File "x.py", line 1, in <module>\n\nencountered:\n\n{reason}\n\n'
-    "C++ context: [/opt/dali/x.cc:1]\nCurrent pipeline object is no longer valid."
+    "Critical error in pipeline:\nError in CPU operator `nvidia.dali.fn.{operator}`,\nwhich was"
+    ' used in the pipeline definition with the following traceback:\n\n  File "x.py", line 1, in'
+    " <module>\n\nencountered:\n\n{reason}\n\nC++ context: [/opt/dali/x.cc:1]\nCurrent pipeline"
+    " object is no longer valid."
 )
 
 
@@ -23,12 +24,15 @@ def error(operator, reason):
     return RuntimeError(MESSAGE.format(operator=operator, reason=reason))
 
 
-@pytest.mark.parametrize("operator", ["decoders.image", "decoders.image_random_crop", "peek_image_shape", "reshape"])
+@pytest.mark.parametrize(
+    "operator", ["decoders.image", "decoders.image_random_crop", "peek_image_shape", "reshape"]
+)
 def test_an_image_that_cannot_be_decoded(operator):
     found = translate_error(error(operator, "Failed to decode\nsample #3"), SPLIT)
     assert isinstance(found, DamagedError)
-    assert str(found) == (
-        "/data/my set: an image cannot be decoded (DALI says: Failed to decode sample #3). "
+    assert (
+        str(found)
+        == "/data/my set: an image cannot be decoded (DALI says: Failed to decode sample #3). "
         "Hint: run `dataprep verify --decode '/data/my set'` to find it."
     )
 
@@ -66,9 +70,11 @@ def test_too_little_memory(reason):
     found = translate_error(error("decoders.image", reason), SPLIT)
     assert isinstance(found, DecodeMemoryError)
     assert isinstance(found, RuntimeError)
-    assert str(found) == (
-        f"/data/my set: there is not enough memory to decode a batch (DALI says: {reason}). Hint: reduce batch_size or "
-        "prefetch, or run `dataprep verify --decode '/data/my set'` to find images whose header states a wrong size."
+    assert (
+        str(found)
+        == f"/data/my set: there is not enough memory to decode a batch (DALI says: {reason})."
+        " Hint: reduce batch_size or prefetch, or run `dataprep verify --decode '/data/my set'`"
+        " to find images whose header states a wrong size."
     )
     assert decode_failure(error("decoders.image", reason)) is None
 

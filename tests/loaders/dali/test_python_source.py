@@ -1,4 +1,7 @@
-"""What `graph_as_python` cannot write is an error. The tests of `loaders export` run what it writes."""
+"""What `graph_as_python` cannot write is an error.
+
+The tests of `loaders export` run what it writes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ def test_operators_without_a_function():
     pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
     with pipeline:
         image = fn.external_source(name="encoded", dtype=types.UINT8, ndim=3, layout="HWC")
-        node = where(fn.random.coin_flip(dtype=types.BOOL), [image], lambda image: fn.flip(image, vertical=1))
+        node = where(
+            fn.random.coin_flip(dtype=types.BOOL), [image], lambda image: fn.flip(image, vertical=1)
+        )
         pipeline.set_outputs(node)
     with pytest.raises(CallError, match="DALI has no Python function for"):
         graph_as_python(pipeline, node, "images")
@@ -42,12 +47,17 @@ def test_computed_subscripts_are_refused():
         image = fn.external_source(name="encoded", dtype=types.UINT8, ndim=3, layout="HWC")
         node = image[: fn.random.uniform(values=[2.0, 3.0], dtype=types.INT32)]
         pipeline.set_outputs(node)
-    with pytest.raises(CallError, match="DALI has no Python function for a subscript that is computed"):
+    with pytest.raises(
+        CallError, match="DALI has no Python function for a subscript that is computed"
+    ):
         graph_as_python(pipeline, node, "images")
 
 
 def test_sizes_of_decoded_images_come_from_their_headers():
-    """Triton's executor cannot return them from a GPU; `loaders export` compares the images on both devices."""
+    """Triton's executor cannot return them from a GPU.
+
+    `loaders export` compares the images on both devices.
+    """
     pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
     with pipeline:
         encoded = fn.external_source(name="encoded", dtype=types.UINT8, ndim=1)

@@ -36,7 +36,10 @@ def run(make, batches=3, checkpoint=None):
 def test_a_draw_does_not_depend_on_other_draws():
     alone, _ = run(lambda random: [random.uniform(Flip(), "x", 0, 1)])
     together, _ = run(
-        lambda random: [random.integers(Rotate((0, 90)), "y", 5), random.uniform(Flip(), "x", 0, 1)],
+        lambda random: [
+            random.integers(Rotate((0, 90)), "y", 5),
+            random.uniform(Flip(), "x", 0, 1),
+        ],
     )
     assert all((one[0] == two[1]).all() for one, two in zip(alone, together, strict=True))
 
@@ -63,7 +66,11 @@ def test_a_checkpoint_restores_all_draws():
     whole, _ = run(make, batches=5)
     _, checkpoint = run(make, batches=2)
     rest, _ = run(make, batches=3, checkpoint=checkpoint)
-    assert all((one == two).all() for a, b in zip(whole[2:], rest, strict=True) for one, two in zip(a, b, strict=True))
+    assert all(
+        (one == two).all()
+        for a, b in zip(whole[2:], rest, strict=True)
+        for one, two in zip(a, b, strict=True)
+    )
     assert not (whole[0][0] == whole[1][0]).all()
 
 

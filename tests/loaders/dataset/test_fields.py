@@ -36,14 +36,28 @@ def people(tmp_path_factory, dataprep):
         path.write_bytes(encode(np.full((70, 60, 3), 20 * number, np.uint8), "png"))
         weight = None if number == 4 else number / 2
         rows.append(
-            {"path": path.name, "label": number % 3, "identity": f"p{number}", "camera": number, "weight": weight}
+            {
+                "path": path.name,
+                "label": number % 3,
+                "identity": f"p{number}",
+                "camera": number,
+                "weight": weight,
+            }
         )
     pq.write_table(pa.Table.from_pylist(rows), folder / "people.parquet")
     made = {}
     for fmt in ("tfrecord", "webdataset"):
         made[fmt] = folder / fmt
         done = dataprep(
-            "convert", "--src", folder / "people.parquet", "--fmt", fmt, "--out", made[fmt], "--samples-per-shard", 4
+            "convert",
+            "--src",
+            folder / "people.parquet",
+            "--fmt",
+            fmt,
+            "--out",
+            made[fmt],
+            "--samples-per-shard",
+            4,
         )
         assert done.returncode == 0, done.stderr
     return made
@@ -53,7 +67,14 @@ def people(tmp_path_factory, dataprep):
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_columns_match_their_images(people, fmt, shuffle):
     fields = ("camera", "identity", "image", "weight", "index", "label", "source")
-    loader = build(people[fmt], fields=fields, shuffle=shuffle, last_batch="partial", dtype="uint8", transforms=TO_32)
+    loader = build(
+        people[fmt],
+        fields=fields,
+        shuffle=shuffle,
+        last_batch="partial",
+        dtype="uint8",
+        transforms=TO_32,
+    )
     seen, indexes = [], []
     for camera, identity, image, weight, index, label, source in loader:
         assert camera.dtype == index.dtype == label.dtype == torch.int64
@@ -90,7 +111,9 @@ def test_without_the_image_field_nothing_is_decoded(make_dataset, mixed, fmt, tr
     """Labels, also mixed ones, are the same as with images, even if the images cannot be decoded."""
     options = {"transforms": transforms, "shuffle": False}
     whole = [labels for _, labels in build(make_dataset(fmt, mixed, name="sound"), **options)]
-    broken = make_dataset(fmt, [(extension, b"no image", label) for extension, _, label in mixed], name="broken")
+    broken = make_dataset(
+        fmt, [(extension, b"no image", label) for extension, _, label in mixed], name="broken"
+    )
     for fields in (("label",), ("index", "label", "key")):
         alone = [batch[fields.index("label")] for batch in build(broken, fields=fields, **options)]
         assert all(torch.equal(a, b) for a, b in zip(alone, whole, strict=True))
@@ -108,7 +131,9 @@ def test_a_column_with_the_name_of_a_field(tmp_path, dataprep):
     options = {"batch_size": 1, "transforms": TO_32}
     ((images, _),) = build(tmp_path / "out", **options)
     assert images.shape == (1, 3, 32, 32)
-    with pytest.warns(UserWarning, match='"index" is the row of the sample in the split, not .*column:index'):
+    with pytest.warns(
+        UserWarning, match='"index" is the row of the sample in the split, not .*column:index'
+    ):
         loader = build(tmp_path / "out", fields=("index",), **options)
     assert [index.tolist() for (index,) in loader] == [[0]]
     loader = build(tmp_path / "out", fields=("column:index", "column:image"), **options)
@@ -134,17 +159,23 @@ def test_wrong_fields(people, fields, message):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_types_and_layouts(people, dtype, layout):
     options = {"transforms": TO_32} if dtype == "uint8" else {}
-    images, _ = next(iter(build(people["webdataset"], dtype=dtype, layout=layout, shuffle=False, **options)))
+    images, _ = next(
+        iter(build(people["webdataset"], dtype=dtype, layout=layout, shuffle=False, **options))
+    )
     assert images.dtype == getattr(torch, dtype)
     side = 32 if dtype == "uint8" else 224
     assert images.shape == ((4, 3, side, side) if layout == "NCHW" else (4, side, side, 3))
-    exact, _ = next(iter(build(people["webdataset"], dtype="float32", layout=layout, shuffle=False, **options)))
+    exact, _ = next(
+        iter(build(people["webdataset"], dtype="float32", layout=layout, shuffle=False, **options))
+    )
     tolerance = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 0, "uint8": 0}[dtype]
     assert (images.float() - exact).abs().max() <= tolerance
 
 
 def test_uint8_needs_transforms_without_normalization(people):
-    with pytest.raises(CallError, match='dtype="uint8", but the transforms return normalized float values'):
+    with pytest.raises(
+        CallError, match='dtype="uint8", but the transforms return normalized float values'
+    ):
         build(people["tfrecord"], dtype="uint8")
 
 
@@ -186,8 +217,12 @@ def test_a_function_changes_the_batch(people):
     def darker(images):
         return images / 2
 
-    plain, _ = next(iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=TO_32)))
-    dark, _ = next(iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=[*TO_32, darker])))
+    plain, _ = next(
+        iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=TO_32))
+    )
+    dark, _ = next(
+        iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=[*TO_32, darker]))
+    )
     assert torch.equal(dark, plain / 2)
 
 
@@ -198,11 +233,15 @@ def test_a_function_must_return_the_whole_batch(people, function):
 
 
 @FORMATS
-@pytest.mark.parametrize("text", [b"1_0", b" 1", b"+1", b"-1", b"1 ", b"0x1", b"\xc2\xb2", b"1\n\n2"])
+@pytest.mark.parametrize(
+    "text", [b"1_0", b" 1", b"+1", b"-1", b"1 ", b"0x1", b"\xc2\xb2", b"1\n\n2"]
+)
 def test_text_labels_are_plain_decimals(make_dataset, mixed, fmt, text):
     if fmt == "tfrecord":
         pytest.skip("TFRecord stores labels as numbers")
-    folder = make_dataset("webdataset", mixed, label_texts=lambda label: text if label == 1 else b"%d" % label)
+    folder = make_dataset(
+        "webdataset", mixed, label_texts=lambda label: text if label == 1 else b"%d" % label
+    )
     with pytest.raises(DamagedError, match="the label of a record is not a decimal number"):
         list(build(folder, last_batch="partial", shuffle=False))
 
@@ -238,7 +277,9 @@ def test_columns_of_integers_and_floats_keep_their_values(people, tmp_path):
 @pytest.mark.parametrize("offset", [-MAX_LABEL_OFFSET, -2, -1, 1, 2, MAX_LABEL_OFFSET])
 def test_labels_do_not_wrap_around(offset, stored, tmp_path):
     """Without class names, -2**63 - 2 would be read as a large positive label."""
-    split = open_split(make_dataset(tmp_path / "out", "tfrecord", [("jpg", b"image", 0)], shards=1), "train")
+    split = open_split(
+        make_dataset(tmp_path / "out", "tfrecord", [("jpg", b"image", 0)], shards=1), "train"
+    )
     components = replace(split.manifest.components, label_offset=offset)
     split = replace(split, manifest=replace(split.manifest, classes=(), components=components))
     with pytest.raises(DamagedError, match="labels go from 0 to 10000000"):

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 import loaders
 from loaders.dataset.index_check import check_indexes, is_well_formed
 from loaders.dataset.split import open_split
-from manifests.dali_index import format_index, iter_index, parse_index, tfrecord_line, webdataset_line
+from manifests.dali_index import (
+    format_index,
+    iter_index,
+    parse_index,
+    tfrecord_line,
+    webdataset_line,
+)
 from manifests.errors import IndexFileError
 from manifests.schema import FORMAT_NAMES
 from manifests.store import checksum_text, manifest_bytes, read_manifest
@@ -25,7 +31,12 @@ RESIZE = [{"ResizeImage": {"size": [16, 16]}}]
 def finished(request, make_photos, dataprep, tmp_path_factory):
     root = tmp_path_factory.mktemp("indexes")
     make_photos(root / "photos", 4, side=24)
-    assert dataprep("convert", "--src", root / "photos", "--fmt", request.param, "--out", root / "out").returncode == 0
+    assert (
+        dataprep(
+            "convert", "--src", root / "photos", "--fmt", request.param, "--out", root / "out"
+        ).returncode
+        == 0
+    )
     return root / "out"
 
 
@@ -43,7 +54,9 @@ def store_index(dataset, data):
     index_of(dataset).write_bytes(data)
     manifest = read_manifest(dataset)
     shard = manifest.splits[0].shards[0]
-    shard = replace(shard, index=replace(shard.index, bytes=len(data), checksum=checksum_text(crc32c(data))))
+    shard = replace(
+        shard, index=replace(shard.index, bytes=len(data), checksum=checksum_text(crc32c(data)))
+    )
     split = replace(manifest.splits[0], shards=(shard,))
     (dataset / "manifest.json").write_bytes(manifest_bytes(replace(manifest, splits=(split,))))
 
@@ -116,7 +129,9 @@ def test_an_index_of_version_1_1_is_accepted(dataset):
     if read_manifest(dataset).format == "tfrecord":
         pytest.skip("a TFRecord index has no version")
     header, *lines = index_of(dataset).read_bytes().splitlines()
-    kept = [b" ".join(token for n, token in enumerate(line.split()) if n % 4 != 3) for line in lines]
+    kept = [
+        b" ".join(token for n, token in enumerate(line.split()) if n % 4 != 3) for line in lines
+    ]
     store_index(dataset, b"\n".join([header.replace(b"v1.2", b"v1.1"), *kept, b""]))
     with build(dataset) as loader:
         assert sum(len(labels) for _, labels in loader) == 4
@@ -129,16 +144,25 @@ positions = st.integers(0, 1000)
 names = st.sampled_from(["jpg", "a.cls", "é.json"])
 tfrecords = st.lists(st.builds(tfrecord_line, positions, positions), min_size=1, max_size=4)
 components = st.tuples(names, positions.map(lambda n: 512 * n), positions, names)
-webdatasets = st.lists(st.lists(components, min_size=1, max_size=3).map(webdataset_line), min_size=1, max_size=4)
+webdatasets = st.lists(
+    st.lists(components, min_size=1, max_size=3).map(webdataset_line), min_size=1, max_size=4
+)
 edits = st.lists(
     st.tuples(
-        st.integers(0, 200), st.sampled_from(b" \n\t\r\v\x00\x1c09x-v.\xff"), st.sampled_from(["set", "add", "cut"])
+        st.integers(0, 200),
+        st.sampled_from(b" \n\t\r\v\x00\x1c09x-v.\xff"),
+        st.sampled_from(["set", "add", "cut"]),
     ),
     max_size=3,
 )
 
 
-@given(st.one_of(tfrecords.map(lambda x: ("tfrecord", x)), webdatasets.map(lambda x: ("webdataset", x))), edits)
+@given(
+    st.one_of(
+        tfrecords.map(lambda x: ("tfrecord", x)), webdatasets.map(lambda x: ("webdataset", x))
+    ),
+    edits,
+)
 def test_the_fast_check_accepts_no_index_that_the_parser_refuses(index, changes):
     fmt, lines = index
     data = bytearray(format_index(fmt, lines))
@@ -157,7 +181,11 @@ def test_the_fast_check_accepts_no_index_that_the_parser_refuses(index, changes)
 
 @pytest.mark.parametrize("fmt", FORMAT_NAMES)
 def test_the_fast_check_at_the_last_byte(fmt):
-    line = tfrecord_line(512, 100) if fmt == "tfrecord" else webdataset_line([("jpg", 512, 100, "a.jpg")])
+    line = (
+        tfrecord_line(512, 100)
+        if fmt == "tfrecord"
+        else webdataset_line([("jpg", 512, 100, "a.jpg")])
+    )
     data = format_index(fmt, [line])
     assert is_well_formed(data, fmt, 1, 612)
     assert not is_well_formed(data, fmt, 1, 611)

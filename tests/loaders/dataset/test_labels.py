@@ -34,16 +34,24 @@ TO_32 = [{"ResizeImage": {"size": [32, 32]}}]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, dataprep):
-    """Datasets of every label type and format. The mean color of image i is 20 i; the column `label` names it."""
+    """Datasets of every label type and format.
+
+    The mean color of image i is 20 i; the column `label` names it.
+    """
     folder = tmp_path_factory.mktemp("labels")
     names = [f"{number}.png" for number in range(N)]
     for number, name in enumerate(names):
         (folder / name).write_bytes(encode(np.full((40, 50, 3), 20 * number, np.uint8), "png"))
     done = {}
     for label_type, (columns, options) in TYPES.items():
-        user = {"label": [f"u{number}" for number in range(N)], "index": [7 * number for number in range(N)]}
+        user = {
+            "label": [f"u{number}" for number in range(N)],
+            "index": [7 * number for number in range(N)],
+        }
         name = next(iter(columns), None)
-        pq.write_table(pa.table({"path": names, **columns, **user}), folder / f"{label_type}.parquet")
+        pq.write_table(
+            pa.table({"path": names, **columns, **user}), folder / f"{label_type}.parquet"
+        )
         for fmt in ("tfrecord", "webdataset"):
             out = done[label_type, fmt] = folder / f"{label_type}-{fmt}"
             chosen = ["--label-column", name] if name else []
@@ -56,13 +64,21 @@ def made(tmp_path_factory, dataprep):
 
 
 def build(folder, **options):
-    defaults = {"batch_size": 4, "transforms": TO_32, "device": "cpu", "num_threads": 1, "dtype": "uint8"}
+    defaults = {
+        "batch_size": 4,
+        "transforms": TO_32,
+        "device": "cpu",
+        "num_threads": 1,
+        "dtype": "uint8",
+    }
     return loaders.build(folder, **{**defaults, **options})
 
 
 #: DALI's own readers, in stored order and with its buffer, and random access with a sampler.
 ORDERS = pytest.mark.parametrize(
-    "order", [{"shuffle": False}, {"shuffle": "buffer"}, {"sampler": loaders.ShuffledSampler()}], ids=str
+    "order",
+    [{"shuffle": False}, {"shuffle": "buffer"}, {"sampler": loaders.ShuffledSampler()}],
+    ids=str,
 )
 
 
@@ -83,7 +99,9 @@ def test_each_image_has_its_label(made, fmt, order):
             seen.append(number)
     for images, values in build(made["regression", fmt], fields=("image", "values"), **options):
         assert (values.dtype, values.shape) == (torch.float32, (len(images), 2))
-        np.testing.assert_array_equal(values, np.float32([VALUES[number] for number in numbers_of(images)]))
+        np.testing.assert_array_equal(
+            values, np.float32([VALUES[number] for number in numbers_of(images)])
+        )
     for images, captions in build(made["caption", fmt], fields=("image", "caption"), **options):
         assert captions == [CAPTIONS[number] for number in numbers_of(images)]
     for (images,) in build(made["none", fmt], fields=("image",), **options):
@@ -110,7 +128,9 @@ def test_columns_of_any_name_are_read(made, fmt, shuffle):
 def test_samplers_take_columns_of_any_name(made):
     folder = made["regression", "tfrecord"]
     for name in ("column:label", "column:index", "index", "label"):
-        loader = build(folder, fields=("image",), sampler=loaders.ClassBalancedSampler(by=name), batch_size=N)
+        loader = build(
+            folder, fields=("image",), sampler=loaders.ClassBalancedSampler(by=name), batch_size=N
+        )
         assert sorted(numbers_of(next(iter(loader))[0])) == [*range(N)]
     weighted = loaders.WeightedSampler("column:index", samples=300)
     loader = build(folder, fields=("image",), sampler=weighted, batch_size=300)
@@ -131,19 +151,30 @@ def test_a_missing_label_is_an_error(made, label_type, message):
 
 def test_a_label_of_another_type_is_an_error_that_names_the_field(tmp_path, dataprep):
     (tmp_path / "0.png").write_bytes(encode(np.zeros((9, 9, 3), np.uint8), "png"))
-    for name, text, hint in (("label", "a|b", "'labels'"), ("caption", "a cat", "'caption'"), ("age", "3", "'values'")):
+    for name, text, hint in (
+        ("label", "a|b", "'labels'"),
+        ("caption", "a cat", "'caption'"),
+        ("age", "3", "'values'"),
+    ):
         (tmp_path / "list.csv").write_text(f"path,{name}\n0.png,{text}\n")
         done = dataprep("convert", "--src", tmp_path / "list.csv", "--out", tmp_path / name)
         assert done.returncode == 0, done.stderr
-        with pytest.raises(CallError, match=rf"the labels of .* are not classes.* Hint: use {hint}"):
+        with pytest.raises(
+            CallError, match=rf"the labels of .* are not classes.* Hint: use {hint}"
+        ):
             build(tmp_path / name, batch_size=1)
     for sampler, hint in (
         (loaders.ClassBalancedSampler(), "its label type is regression. Hint: name another column"),
-        (loaders.ClassBalancedSampler("values", threshold=0.5), "'values' contains decimal numbers"),
+        (
+            loaders.ClassBalancedSampler("values", threshold=0.5),
+            "'values' contains decimal numbers",
+        ),
     ):
         with pytest.raises(CallError, match=hint):
             build(tmp_path / "age", batch_size=1, fields=("image", "values"), sampler=sampler)
-    done = dataprep("convert", "--src", tmp_path / "list.csv", "--out", tmp_path / "none", "--unlabelled")
+    done = dataprep(
+        "convert", "--src", tmp_path / "list.csv", "--out", tmp_path / "none", "--unlabelled"
+    )
     with pytest.raises(CallError, match="its label type is none"):
         build(tmp_path / "none", batch_size=1)
 
@@ -152,11 +183,17 @@ def test_a_label_of_another_type_is_an_error_that_names_the_field(tmp_path, data
 def test_repeat_factors_of_several_classes(made, fmt):
     """The reference is the rule of LVIS, written out: r(image) is the largest r of its classes."""
     threshold = 0.9
-    factor = {label: max(1.0, (threshold * N / count) ** 0.5) for label, count in enumerate(counts())}
+    factor = {
+        label: max(1.0, (threshold * N / count) ** 0.5) for label, count in enumerate(counts())
+    }
     expected = [max((factor[label] for label in labels), default=1.0) for labels in LABELS]
     sampler = loaders.ClassBalancedSampler(by="labels", threshold=threshold)
     loader = build(
-        made["multi-label", fmt], fields=("image", "labels"), sampler=sampler, batch_size=N, last_batch="partial"
+        made["multi-label", fmt],
+        fields=("image", "labels"),
+        sampler=sampler,
+        batch_size=N,
+        last_batch="partial",
     )
     epochs = 40
     times = np.zeros(N)
@@ -177,7 +214,10 @@ def counts():
 
 def test_other_weightings_of_several_classes_are_refused(made):
     folder = made["multi-label", "tfrecord"]
-    for sampler in (loaders.ClassBalancedSampler(by="labels"), loaders.ClassBalancedSampler(by="labels", beta=0.9)):
+    for sampler in (
+        loaders.ClassBalancedSampler(by="labels"),
+        loaders.ClassBalancedSampler(by="labels", beta=0.9),
+    ):
         with pytest.raises(CallError, match=r"several classes in a sample.* Hint: set threshold"):
             build(folder, fields=("image", "labels"), sampler=sampler)
     with pytest.raises(CallError, match="values that cannot name a class"):
@@ -208,7 +248,9 @@ def test_mixed_values_are_weighted_sums():
 def test_joined_datasets_have_one_numbering_of_classes(made, fmt, tmp_path, dataprep):
     (tmp_path / "0.png").write_bytes(encode(np.zeros((40, 50, 3), np.uint8), "png"))
     (tmp_path / "list.csv").write_text("path,label\n0.png,zebra|dog\n")
-    done = dataprep("convert", "--src", tmp_path / "list.csv", "--fmt", fmt, "--out", tmp_path / "out")
+    done = dataprep(
+        "convert", "--src", tmp_path / "list.csv", "--fmt", fmt, "--out", tmp_path / "out"
+    )
     assert done.returncode == 0, done.stderr
     folders = [made["multi-label", fmt], tmp_path / "out"]
     loader = build(folders, fields=("labels", "source"), shuffle=False, batch_size=N + 1)
@@ -224,10 +266,14 @@ def test_joined_datasets_have_one_numbering_of_classes(made, fmt, tmp_path, data
 def test_datasets_with_other_numbers_for_each_sample_are_not_joined(made, fmt, tmp_path, dataprep):
     (tmp_path / "0.png").write_bytes(encode(np.zeros((40, 50, 3), np.uint8), "png"))
     (tmp_path / "list.csv").write_text("path,values\n0.png,2.5\n")
-    done = dataprep("convert", "--src", tmp_path / "list.csv", "--fmt", fmt, "--out", tmp_path / "out")
+    done = dataprep(
+        "convert", "--src", tmp_path / "list.csv", "--fmt", fmt, "--out", tmp_path / "out"
+    )
     assert done.returncode == 0, done.stderr
     folders = [made["regression", fmt], tmp_path / "out"]
-    with pytest.raises(DamagedError, match=r"'values' has 1 number for each sample, but 2 in .*regression-"):
+    with pytest.raises(
+        DamagedError, match=r"'values' has 1 number for each sample, but 2 in .*regression-"
+    ):
         build(folders, fields=("image", "values"))
     build(folders, fields=("image",)).close()
 
@@ -241,12 +287,18 @@ def test_a_damaged_table_is_named(made, tmp_path):
     table = pq.read_table(path)
     wrong = pa.array([[1], [9], [0], [0]], pa.list_(pa.field("element", pa.int64())))
     pq.write_table(table.set_column(table.column_names.index("labels"), "labels", wrong), path)
-    with pytest.raises(DamagedError, match=r"record 1: the table has the label 9, but labels go from 0 to 3"):
+    with pytest.raises(
+        DamagedError, match=r"record 1: the table has the label 9, but labels go from 0 to 3"
+    ):
         build(folder, fields=("image", "labels"))
 
 
 def test_a_preview_names_the_labels(made):
-    for label_type, text in {"multi-label": "horse", "regression": "0.125, -1", "caption": "a photo of"}.items():
+    for label_type, text in {
+        "multi-label": "horse",
+        "regression": "0.125, -1",
+        "caption": "a photo of",
+    }.items():
         field = {"multi-label": "labels", "regression": "values", "caption": "caption"}[label_type]
         loader = build(made[label_type, "tfrecord"], fields=("image", field))
         page = loader.preview(samples=N)
@@ -255,7 +307,10 @@ def test_a_preview_names_the_labels(made):
 
 def test_lists_by_row():
     column = concat_lists(
-        [ListColumn(np.array([5, 6, 7]), np.array([0, 2, 2, 3])), ListColumn(np.array([8]), np.array([0, 1]))]
+        [
+            ListColumn(np.array([5, 6, 7]), np.array([0, 2, 2, 3])),
+            ListColumn(np.array([8]), np.array([0, 1])),
+        ]
     )
     values, sizes = column.take(np.array([3, 1, 0]))
     assert (values.tolist(), sizes.tolist()) == ([8, 5, 6], [1, 0, 2])
@@ -269,6 +324,14 @@ def test_the_command_line_previews_every_type(made, tmp_path):
     from loaders.cli import main
 
     for label_type in TYPES:
-        arguments = ["preview", made[label_type, "tfrecord"], "--transforms", "imagenet-eval", "--out"]
-        result = CliRunner().invoke(main, [*map(str, arguments), str(tmp_path / f"{label_type}.html")])
+        arguments = [
+            "preview",
+            made[label_type, "tfrecord"],
+            "--transforms",
+            "imagenet-eval",
+            "--out",
+        ]
+        result = CliRunner().invoke(
+            main, [*map(str, arguments), str(tmp_path / f"{label_type}.html")]
+        )
         assert result.exit_code == 0, result.output

@@ -24,12 +24,15 @@ def mapped_ranges(name):
 def resident(path):
     """Return how many pages of a file are in memory."""
     script = (
-        "import ctypes,mmap,os,sys;f=os.open(sys.argv[1],os.O_RDONLY);n=os.fstat(f).st_size;"
-        "m=mmap.mmap(f,n,prot=1,flags=mmap.MAP_SHARED);v=(ctypes.c_ubyte*(n//4096))();"
-        "b=__import__('numpy').frombuffer(m,'u1');ctypes.CDLL(None).mincore(ctypes.c_void_p(b.ctypes.data),"
-        "ctypes.c_size_t(n),v);print(sum(x&1 for x in v))"
+        "import"
+        " ctypes,mmap,os,sys;f=os.open(sys.argv[1],os.O_RDONLY);n=os.fstat(f).st_size;m=mmap.mmap(f,n,prot=1,flags=mmap.MAP_SHARED);v=(ctypes.c_ubyte*(n//4096))();b=__import__('numpy').frombuffer(m,'u1');ctypes.CDLL(None).mincore(ctypes.c_void_p(b.ctypes.data),ctypes.c_size_t(n),v);print(sum(x&1"
+        " for x in v))"
     )
-    return int(subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True).stdout)
+    return int(
+        subprocess.run(
+            [sys.executable, "-c", script, path], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def test_content_equals_the_file(tmp_path):

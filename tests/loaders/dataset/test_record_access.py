@@ -87,12 +87,15 @@ def test_a_truncated_or_missing_shard(make_dataset, mixed, fmt, damage):
     last = np.array([split.samples - 1])
     records.prefetch(last)  # prefetching raises nothing
     with pytest.raises(
-        ShardError, match="cannot be read" if damage == "missing" else "bytes long, but the manifest states"
+        ShardError,
+        match="cannot be read" if damage == "missing" else "bytes long, but the manifest states",
     ):
         records.images(last)
 
 
-@pytest.mark.parametrize(("column", "value"), [("offset", -1), ("offset", 2**62), ("size", 0), ("size", 2**62)])
+@pytest.mark.parametrize(
+    ("column", "value"), [("offset", -1), ("offset", 2**62), ("size", 0), ("size", 2**62)]
+)
 def test_a_table_that_points_outside_its_shard(make_dataset, mixed, column, value):
     folder = make_dataset("webdataset", mixed)
     split = open_split(folder, "train")
@@ -102,7 +105,11 @@ def test_a_table_that_points_outside_its_shard(make_dataset, mixed, column, valu
     values[3] = value
     table = table.set_column(table.column_names.index(column), column, pa.array(values, pa.int64()))
     pq.write_table(table, path)
-    problem = "column 'offset' contains -1" if value == -1 else "the table places an image outside its shard"
+    problem = (
+        "column 'offset' contains -1"
+        if value == -1
+        else "the table places an image outside its shard"
+    )
     with pytest.raises(TableError, match=rf"00001\.parquet, record 3: {problem}"):
         open_records(split)
 

@@ -38,7 +38,9 @@ def test_a_text_label_with_a_line_feed(make_dataset, mixed):
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 @pytest.mark.parametrize("path", ["a:1:b", "./a:1:b/", "../here//a:1:b"])
-def test_labels_from_tables_whatever_the_path_of_the_folder(make_dataset, mixed, fmt, path, monkeypatch):
+def test_labels_from_tables_whatever_the_path_of_the_folder(
+    make_dataset, mixed, fmt, path, monkeypatch
+):
     folder = make_dataset(fmt, mixed, labels_in="tables", name="a:1:b")
     link = folder.parent.parent / "here"
     link.unlink(missing_ok=True)

@@ -11,7 +11,8 @@ from loaders.dataset.split import open_split
 from loaders.dataset.tables import NO_CHECKSUM, SampleTables
 from manifests.errors import CallError, TableError
 
-#: Builds a loader, and prints how often Python opened each sample table. Arrow opens no file: it gets the bytes.
+#: Builds a loader, and prints how often Python opened each sample table. Arrow opens no file: it
+#: gets the bytes.
 COUNT_OPENS = """
 import collections, json, sys
 opens = collections.Counter()
@@ -29,7 +30,11 @@ print(json.dumps(opens))
 """
 
 #: Works on whole images, so that the image sizes are read on the CPU too.
-WHOLE_IMAGES = ["RandomGrayscale", {"RandomRotation": {"degrees": 5}}, {"RandomResizedCrop": {"size": 32}}]
+WHOLE_IMAGES = [
+    "RandomGrayscale",
+    {"RandomRotation": {"degrees": 5}},
+    {"RandomResizedCrop": {"size": 32}},
+]
 
 
 def count_opens(python, folder, **options):
@@ -41,7 +46,9 @@ def count_opens(python, folder, **options):
 @pytest.fixture
 def classes(make_dataset, mixed):
     """Two classes, so that a PK sampler has several samples of each."""
-    return make_dataset("tfrecord", [(extension, data, row % 2) for row, (extension, data, _) in enumerate(mixed)])
+    return make_dataset(
+        "tfrecord", [(extension, data, row % 2) for row, (extension, data, _) in enumerate(mixed)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +79,9 @@ def test_columns_are_cached(classes):
 
 def test_a_column_that_does_not_exist(classes):
     tables = SampleTables(open_split(classes, "train"))
-    with pytest.raises(CallError, match=r"a test uses 'labell', which is not a column .* did you mean 'label'\?"):
+    with pytest.raises(
+        CallError, match=r"a test uses 'labell', which is not a column .* did you mean 'label'\?"
+    ):
         tables.columns(["labell"], requested_by="a test")
 
 

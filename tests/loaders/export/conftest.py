@@ -20,5 +20,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
         kind = KINDS[number % 3]
         options = {"exif": exif(6)} if number in (3, 7, 11) else {}
         picture = photo(number, 70 + 9 * number, 140 - 5 * number)
-        samples.append((kind.lower().replace("jpeg", "jpg"), encode(picture, kind, **options), number % 4))
-    return handmade.make_dataset(tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1)
+        samples.append(
+            (kind.lower().replace("jpeg", "jpg"), encode(picture, kind, **options), number % 4)
+        )
+    return handmade.make_dataset(
+        tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1
+    )

@@ -21,15 +21,40 @@ onnxruntime = pytest.importorskip("onnxruntime")
 NORMALIZE = {"NormalizeImage": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
 RECIPES = {
     "preset": ("imagenet-eval", {}),
-    "half": ([{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, NORMALIZE], {"dtype": "float16"}),
+    "half": (
+        [{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, NORMALIZE],
+        {"dtype": "float16"},
+    ),
     "bytes": ([{"Resize": {"size": [30, 40]}}], {"dtype": "uint8", "layout": "NHWC"}),
-    "paddle": ([{"ResizeImage": {"resize_short": 40}}, {"CropImage": {"size": 32}}, NORMALIZE, "ToCHWImage"], {}),
+    "paddle": (
+        [
+            {"ResizeImage": {"resize_short": 40}},
+            {"CropImage": {"size": 32}},
+            NORMALIZE,
+            "ToCHWImage",
+        ],
+        {},
+    ),
     "cubic": ([{"Resize": {"size": [50, 60], "interpolation": "bicubic"}}, NORMALIZE], {}),
     "nearest": ([{"Resize": {"size": [50, 60], "interpolation": "nearest"}}, "ToTensor"], {}),
-    "padding": ([{"Resize": {"size": 30}}, {"Pad": {"padding": 3}}, {"CenterCrop": {"size": 63}}, "ToTensor"], {}),
+    "padding": (
+        [
+            {"Resize": {"size": 30}},
+            {"Pad": {"padding": 3}},
+            {"CenterCrop": {"size": 63}},
+            "ToTensor",
+        ],
+        {},
+    ),
     "ratio": ([{"CropImageAtRatio": {"size": 32, "pad": 4}}, NORMALIZE], {}),
-    "longest": ([{"Resize": {"size": 50, "max_size": 60}}, {"CenterCrop": {"size": 64}}, NORMALIZE], {}),
-    "bgr": ([{"DecodeImage": {"to_rgb": False}}, {"Resize": {"size": [32, 32]}}, NORMALIZE], {"layout": "NHWC"}),
+    "longest": (
+        [{"Resize": {"size": 50, "max_size": 60}}, {"CenterCrop": {"size": 64}}, NORMALIZE],
+        {},
+    ),
+    "bgr": (
+        [{"DecodeImage": {"to_rgb": False}}, {"Resize": {"size": [32, 32]}}, NORMALIZE],
+        {"layout": "NHWC"},
+    ),
 }
 
 
@@ -47,7 +72,15 @@ def levels(recipe, difference):
 def exported(photos, tmp_path_factory):
     out = tmp_path_factory.mktemp("onnx")
     for name, (transforms, options) in RECIPES.items():
-        export(photos, str(out / name), transforms=transforms, target="onnx", device="cpu", samples=12, **options)
+        export(
+            photos,
+            str(out / name),
+            transforms=transforms,
+            target="onnx",
+            device="cpu",
+            samples=12,
+            **options,
+        )
     return out
 
 
@@ -67,7 +100,10 @@ def test_images_are_those_of_the_loader(exported, photos, recipe):
         images, labels = next(iter(loader))
     assert np.array_equal(np.load(folder / "golden/images.npy", allow_pickle=False), images)
     assert np.array_equal(np.load(folder / "golden/labels.npy", allow_pickle=False), labels)
-    pixels = [np.load(folder / f"golden/pixels-{number:03d}.npy", allow_pickle=False) for number in range(12)]
+    pixels = [
+        np.load(folder / f"golden/pixels-{number:03d}.npy", allow_pickle=False)
+        for number in range(12)
+    ]
     made = np.concatenate([run(folder / "model.onnx", each) for each in pixels])
     assert (made.shape, made.dtype) == (images.shape, images.dtype)
     found = levels(recipe, np.abs(made.astype(np.float64) - images.astype(np.float64)))
@@ -83,7 +119,10 @@ def test_images_are_those_of_the_loader(exported, photos, recipe):
 
 
 def test_golden_pixels_are_those_of_the_image(exported):
-    """A PNG has the same pixels in every decoder. Row 1 is one: `photos` has JPEG, PNG and WebP in turn."""
+    """A PNG has the same pixels in every decoder.
+
+    Row 1 is one: `photos` has JPEG, PNG and WebP in turn.
+    """
     expected = np.asarray(Image.open(io.BytesIO(encode(photo(1, 79, 135), "PNG"))))
     assert np.array_equal(np.load(exported / "bgr/golden/pixels-001.npy")[0], expected)
 
@@ -91,14 +130,19 @@ def test_golden_pixels_are_those_of_the_image(exported):
 def test_batch_of_images_of_one_size(exported):
     pixels = np.random.default_rng(0).integers(0, 256, (3, 50, 70, 3), np.uint8)
     model = exported / "preset" / "model.onnx"
-    assert np.array_equal(run(model, pixels), np.concatenate([run(model, image[None]) for image in pixels]))
+    assert np.array_equal(
+        run(model, pixels), np.concatenate([run(model, image[None]) for image in pixels])
+    )
 
 
 @pytest.mark.parametrize(
     ("transforms", "name"),
     [
         ([{"Resize": {"size": 40}}, {"FiveCrop": {"size": 32}}, NORMALIZE], "MultiCrop"),
-        ([{"Resize": {"size": [32, 32], "interpolation": "lanczos"}}, NORMALIZE], "Resize with the filter lanczos"),
+        (
+            [{"Resize": {"size": [32, 32], "interpolation": "lanczos"}}, NORMALIZE],
+            "Resize with the filter lanczos",
+        ),
         ("imagenet-train", "RandomResizedCrop"),
     ],
 )
@@ -111,4 +155,6 @@ def test_refused_by_name(photos, tmp_path, transforms, name):
 def test_missing_library_names_the_extra(photos, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(CallError, match=r"dataprep-loaders\[onnx\]"):
-        export(photos, str(tmp_path / "out"), transforms="imagenet-eval", target="onnx", device="cpu")
+        export(
+            photos, str(tmp_path / "out"), transforms="imagenet-eval", target="onnx", device="cpu"
+        )

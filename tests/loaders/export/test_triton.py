@@ -106,11 +106,17 @@ def test_config_is_one_of_triton(expected, exported, recipe):
     from google.protobuf import text_format
     from tritonclient.grpc import model_config_pb2
 
-    config = text_format.Parse((exported / recipe / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
+    config = text_format.Parse(
+        (exported / recipe / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
+    )
     images, _ = expected[recipe]
     assert (config.backend, config.max_batch_size) == ("dali", 12)
     (sent,), (made,) = config.input, config.output
-    assert (sent.name, sent.data_type, list(sent.dims)) == ("encoded", model_config_pb2.TYPE_UINT8, [-1])
+    assert (sent.name, sent.data_type, list(sent.dims)) == (
+        "encoded",
+        model_config_pb2.TYPE_UINT8,
+        [-1],
+    )
     assert sent.allow_ragged_batch
     types = {"float32": "TYPE_FP32", "float16": "TYPE_FP16", "uint8": "TYPE_UINT8"}
     assert made.data_type == getattr(model_config_pb2, types[images.dtype.name])
@@ -121,8 +127,13 @@ def test_config_is_one_of_triton(expected, exported, recipe):
 
 def test_labels_and_no_paths_of_this_machine(photos, exported):
     model = exported / "preset"
-    assert (model / "labels.txt").read_text().splitlines() == [f"class {label}" for label in range(4)]
-    texts = [(model / name).read_bytes() for name in ("1/model.dali", "1/dali.py", "config.pbtxt", "export.json")]
+    assert (model / "labels.txt").read_text().splitlines() == [
+        f"class {label}" for label in range(4)
+    ]
+    texts = [
+        (model / name).read_bytes()
+        for name in ("1/model.dali", "1/dali.py", "config.pbtxt", "export.json")
+    ]
     places = (str(photos.parent), str(Path(loaders.__file__).parent))
     assert not any(place.encode() in text for place in places for text in texts)
 
@@ -146,17 +157,44 @@ def double(images):
 @pytest.mark.parametrize(
     ("transforms", "sampler", "names"),
     [
-        ("imagenet-train", None, ["RandomResizedCrop(size=224), draws", "RandomHorizontalFlip(), draws"]),
-        ("modern-train", None, ["TrivialAugmentWide(), draws", "RandomErasing", "OpSampler", "mixes the images"]),
-        ([{"Resize": {"size": [32, 32]}}, NORMALIZE, double], None, ["transforms[2], double(images), is a Python"]),
+        (
+            "imagenet-train",
+            None,
+            ["RandomResizedCrop(size=224), draws", "RandomHorizontalFlip(), draws"],
+        ),
+        (
+            "modern-train",
+            None,
+            ["TrivialAugmentWide(), draws", "RandomErasing", "OpSampler", "mixes the images"],
+        ),
+        (
+            [{"Resize": {"size": [32, 32]}}, NORMALIZE, double],
+            None,
+            ["transforms[2], double(images), is a Python"],
+        ),
         ("imagenet-eval", loaders.PKSampler(2, 2), ["the sampler PKSampler chooses samples"]),
-        ([{"RandomApply": {"transforms": ["Grayscale"]}}, {"Resize": {"size": [32, 32]}}], None, ["RandomApply"]),
-        ([{"Resize": {"size": [32, 32]}}, {"ColorJitter": {"brightness": 0.5}}], None, ["transforms[1], ColorJitter"]),
+        (
+            [{"RandomApply": {"transforms": ["Grayscale"]}}, {"Resize": {"size": [32, 32]}}],
+            None,
+            ["RandomApply"],
+        ),
+        (
+            [{"Resize": {"size": [32, 32]}}, {"ColorJitter": {"brightness": 0.5}}],
+            None,
+            ["transforms[1], ColorJitter"],
+        ),
     ],
 )
 def test_refused_by_name(photos, tmp_path, transforms, sampler, names):
     with pytest.raises(CallError) as caught:
-        export(photos, str(tmp_path / "out"), transforms=transforms, target="triton", device="cpu", sampler=sampler)
+        export(
+            photos,
+            str(tmp_path / "out"),
+            transforms=transforms,
+            target="triton",
+            device="cpu",
+            sampler=sampler,
+        )
     assert all(name in str(caught.value) for name in names), caught.value
     assert not (tmp_path / "out").exists()
 
@@ -174,15 +212,29 @@ def test_sampler_of_a_paddleclas_config_is_refused(photos, tmp_path):
 
 def test_raw_pixels_are_refused(make_photos, dataprep, tmp_path):
     photos = make_photos(tmp_path / "photos", 4)
-    done = dataprep("convert", "--src", photos, "--out", tmp_path / "raw", "--store", "raw", "--raw-size", "32")
+    done = dataprep(
+        "convert", "--src", photos, "--out", tmp_path / "raw", "--store", "raw", "--raw-size", "32"
+    )
     assert done.returncode == 0, done.stderr
     with pytest.raises(CallError, match="stores pixels"):
-        export(str(tmp_path / "raw"), str(tmp_path / "out"), transforms="reid-eval", target="triton", device="cpu")
+        export(
+            str(tmp_path / "raw"),
+            str(tmp_path / "out"),
+            transforms="reid-eval",
+            target="triton",
+            device="cpu",
+        )
 
 
 def test_object_stores_are_refused(tmp_path):
     with pytest.raises(CallError, match="is in an object store"):
-        export("s3://bucket/data", str(tmp_path / "out"), transforms="imagenet-eval", target="triton", device="cpu")
+        export(
+            "s3://bucket/data",
+            str(tmp_path / "out"),
+            transforms="imagenet-eval",
+            target="triton",
+            device="cpu",
+        )
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -199,7 +251,9 @@ def test_command(photos, tmp_path):
     options = ("--device", "cpu", "--samples", 2)
     done = run(photos, out, *options)
     assert done.exit_code == 0, done.output
-    assert done.output.endswith("its images of the golden batch are the same as those of the loader\n")
+    assert done.output.endswith(
+        "its images of the golden batch are the same as those of the loader\n"
+    )
     assert sorted(path.name for path in (out / "preprocess").iterdir()) == [
         "1", "config.pbtxt", "export.json", "golden", "labels.txt",
     ]  # fmt: skip
@@ -213,16 +267,31 @@ def test_command(photos, tmp_path):
 
 
 def test_failed_write_leaves_the_old_export(photos, tmp_path, monkeypatch):
-    export(photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=1)
-    monkeypatch.setattr("os.rename", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    export(
+        photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=1
+    )
+    monkeypatch.setattr(
+        "os.rename", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(StorageError, match="No space left"):
-        export(photos, str(tmp_path), transforms="reid-eval", target="triton", device="cpu", overwrite=True)
+        export(
+            photos,
+            str(tmp_path),
+            transforms="reid-eval",
+            target="triton",
+            device="cpu",
+            overwrite=True,
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["preprocess"]
     assert "shorter=256" in (tmp_path / "preprocess" / "export.json").read_text()
 
 
-def test_the_old_export_comes_back_if_the_new_one_cannot_take_its_place(photos, tmp_path, monkeypatch):
-    export(photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=1)
+def test_the_old_export_comes_back_if_the_new_one_cannot_take_its_place(
+    photos, tmp_path, monkeypatch
+):
+    export(
+        photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=1
+    )
     rename, calls = os.rename, []
 
     def fails_once(*paths):
@@ -233,7 +302,14 @@ def test_the_old_export_comes_back_if_the_new_one_cannot_take_its_place(photos, 
 
     monkeypatch.setattr("os.rename", fails_once)
     with pytest.raises(StorageError, match="Input/output error"):
-        export(photos, str(tmp_path), transforms="reid-eval", target="triton", device="cpu", overwrite=True)
+        export(
+            photos,
+            str(tmp_path),
+            transforms="reid-eval",
+            target="triton",
+            device="cpu",
+            overwrite=True,
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["preprocess"]
     assert "shorter=256" in (tmp_path / "preprocess" / "export.json").read_text()
 
@@ -241,14 +317,28 @@ def test_the_old_export_comes_back_if_the_new_one_cannot_take_its_place(photos, 
 def test_places_that_cannot_be_written_are_wrong_usage(photos, tmp_path):
     (tmp_path / "file").touch()
     done = run(photos, tmp_path / "file" / "models", "--device", "cpu")
-    assert (done.exit_code, "file is not a folder. Hint: choose another OUT." in done.stderr) == (2, True)
+    assert (done.exit_code, "file is not a folder. Hint: choose another OUT." in done.stderr) == (
+        2,
+        True,
+    )
     done = run(photos, "", "--device", "cpu")
     assert (done.exit_code, "OUT is empty. Hint: name a folder." in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("change", [lambda images: images[:, :, ::-1], lambda images: images[:1]])
 def test_other_images_are_never_written(photos, tmp_path, monkeypatch, change):
-    monkeypatch.setattr(triton, "run_serialized", lambda *arguments: change(run_serialized(*arguments)))
-    with pytest.raises(CallError, match="does not give the images of the loader, so nothing was written"):
-        export(photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=2)
+    monkeypatch.setattr(
+        triton, "run_serialized", lambda *arguments: change(run_serialized(*arguments))
+    )
+    with pytest.raises(
+        CallError, match="does not give the images of the loader, so nothing was written"
+    ):
+        export(
+            photos,
+            str(tmp_path),
+            transforms="imagenet-eval",
+            target="triton",
+            device="cpu",
+            samples=2,
+        )
     assert not [*tmp_path.iterdir()]

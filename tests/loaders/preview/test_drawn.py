@@ -26,13 +26,20 @@ def pictures():
 @pytest.fixture
 def drawn(make_dataset, pictures):
     """A function that returns pairs of stored and drawn pixels, with the caption."""
-    samples = [("png", encode(Image.fromarray(picture), "PNG"), number % 3) for number, picture in enumerate(pictures)]
+    samples = [
+        ("png", encode(Image.fromarray(picture), "PNG"), number % 3)
+        for number, picture in enumerate(pictures)
+    ]
     dataset = make_dataset("tfrecord", samples, shards=1)
 
     def draw(*transforms, **options):
         with loaders.build(dataset, transforms=[*transforms], **OPTIONS | options) as loader:
             preview = loader.preview(samples=6, draws=6)
-        return [(item.original, each.pixels, each.caption) for item in preview.items for each in item.draws]
+        return [
+            (item.original, each.pixels, each.caption)
+            for item in preview.items
+            for each in item.draws
+        ]
 
     return draw
 
@@ -42,12 +49,20 @@ def region(caption):
     return left, top, left + width, top + height
 
 
-@pytest.mark.parametrize("first", [[], [{"RandomGrayscale": {"p": 0.0}}], [{"Pad": {"padding": 0}}]])
+@pytest.mark.parametrize(
+    "first", [[], [{"RandomGrayscale": {"p": 0.0}}], [{"Pad": {"padding": 0}}]]
+)
 def test_crop_and_flip(drawn, first):
     """Cut out of the stored image and flipped as the caption says, the result is the same."""
     flips = set()
-    for stored, pixels, caption in drawn(*first, {"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip"):
-        again = Image.fromarray(stored).crop(region(caption)).resize((32, 32), Image.Resampling.BILINEAR)
+    for stored, pixels, caption in drawn(
+        *first, {"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip"
+    ):
+        again = (
+            Image.fromarray(stored)
+            .crop(region(caption))
+            .resize((32, 32), Image.Resampling.BILINEAR)
+        )
         flips.add(flipped := caption.endswith("flipped"))
         expected = np.asarray(again)[:, :: -1 if flipped else 1].astype(int)
         assert np.abs(expected - pixels).mean() < 2
@@ -70,7 +85,11 @@ def test_only_images_that_are_changed(drawn):
 
 
 def test_one_of_several(drawn):
-    chains = [{"RandomVerticalFlip": {"p": 1.0}}, {"RandomHorizontalFlip": {"p": 1.0}}, {"RandomGrayscale": {"p": 0.0}}]
+    chains = [
+        {"RandomVerticalFlip": {"p": 1.0}},
+        {"RandomHorizontalFlip": {"p": 1.0}},
+        {"RandomGrayscale": {"p": 0.0}},
+    ]
     changed = {"flipped vertically": np.flipud, "flipped": np.fliplr, "": np.asarray}
     seen = set()
     for stored, pixels, caption in drawn({"RandomChoice": {"transforms": chains}}):
@@ -87,7 +106,9 @@ def test_color_jitter(drawn):
 
 def test_erased_part(drawn):
     captions = []
-    for stored, pixels, caption in drawn({"Resize": {"size": [SIDE, SIDE]}}, {"RandomErasing": {"p": 0.5, "value": 7}}):
+    for stored, pixels, caption in drawn(
+        {"Resize": {"size": [SIDE, SIDE]}}, {"RandomErasing": {"p": 0.5, "value": 7}}
+    ):
         captions.append(caption)
         if caption:
             left, top, right, bottom = region(caption)
@@ -108,7 +129,10 @@ def test_policies(drawn):
 @pytest.mark.parametrize(
     ("transform", "caption"),
     [
-        ({"RandomAffine": {"degrees": 10, "translate": [0.1, 0.1]}}, r"rotated [+-]\d+°, shifted [+-]\d+% [+-]\d+%"),
+        (
+            {"RandomAffine": {"degrees": 10, "translate": [0.1, 0.1]}},
+            r"rotated [+-]\d+°, shifted [+-]\d+% [+-]\d+%",
+        ),
         ({"RandomRotation": {"degrees": 20}}, r"(rotated [+-]\d+°)?"),
         ({"RandomRotation": {"degrees": [20, 20], "prob": 1.0}}, r"rotated \+20°"),
         ({"RandomPerspective": {"p": 1.0}}, r"perspective \d+%"),
@@ -127,18 +151,23 @@ def test_captions(drawn, transform, caption):
 @pytest.mark.filterwarnings("error:The external source node")
 def test_share_of_a_mixed_image(drawn):
     resize = {"Resize": {"size": [SIDE, SIDE]}}
-    captions = [caption for *_, caption in drawn(resize, {"MixupOperator": {"alpha": 1.0}}, dtype="float32")]
+    captions = [
+        caption for *_, caption in drawn(resize, {"MixupOperator": {"alpha": 1.0}}, dtype="float32")
+    ]
     for caption in captions:
         share, labels = re.fullmatch(r"(?:(\d+)% of this image; )?(.*)", caption).groups()
         assert (
-            float(labels.split()[0]) == pytest.approx(max(int(share), 100 - int(share)) / 100, abs=0.01)
+            float(labels.split()[0])
+            == pytest.approx(max(int(share), 100 - int(share)) / 100, abs=0.01)
             or "," not in labels
         )
 
 
 def test_views(drawn):
     view = [{"RandomResizedCrop": {"size": 32}}]
-    first, second = (caption for _, _, caption in drawn({"RandomGrayscale": {"p": 1.0}}, views=[view, view])[:2])
+    first, second = (
+        caption for _, _, caption in drawn({"RandomGrayscale": {"p": 1.0}}, views=[view, view])[:2]
+    )
     assert first.startswith("view 1, gray, crop ")
     assert second.startswith("view 2, gray, crop ")
     assert first.removeprefix("view 1") != second.removeprefix("view 2")

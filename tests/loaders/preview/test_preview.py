@@ -35,7 +35,9 @@ def pictures():
 
 @pytest.fixture
 def dataset(make_dataset, pictures):
-    samples = [("png", encode(picture, "PNG"), number % 3) for number, picture in enumerate(pictures)]
+    samples = [
+        ("png", encode(picture, "PNG"), number % 3) for number, picture in enumerate(pictures)
+    ]
     return make_dataset("tfrecord", samples, shards=2)
 
 
@@ -95,7 +97,9 @@ def test_the_note_says_what_the_model_gets(dataset):
 
 def test_raw_pixels(invoke_dataprep, make_photos, tmp_path):
     source = make_photos(tmp_path / "photos", 9, side=40)
-    invoke_dataprep("convert", "--src", source, "--out", tmp_path / "raw", "--store", "raw", "--raw-size", 40)
+    invoke_dataprep(
+        "convert", "--src", source, "--out", tmp_path / "raw", "--store", "raw", "--raw-size", 40
+    )
     with build(tmp_path / "raw", [NORMALIZE], dtype="float32") as loader:
         for item in loader.preview(samples=9, draws=1).items:
             assert item.original.shape == (40, 40, 3)
@@ -117,8 +121,14 @@ def test_functions_of_a_batch_are_seen_and_stretched(dataset):
 
     with build(dataset, ["ToTensor", half]) as loader:
         preview = loader.preview(samples=2)
-    assert all(draw.pixels.shape == (SIDE, SIDE // 2, 3) for item in preview.items for draw in item.draws)
-    assert all((draw.pixels.min(), draw.pixels.max()) == (0, 255) for item in preview.items for draw in item.draws)
+    assert all(
+        draw.pixels.shape == (SIDE, SIDE // 2, 3) for item in preview.items for draw in item.draws
+    )
+    assert all(
+        (draw.pixels.min(), draw.pixels.max()) == (0, 255)
+        for item in preview.items
+        for draw in item.draws
+    )
     assert "stretched" in preview.notes[-1]
     assert "half" in preview.notes[-1]
 
@@ -191,7 +201,11 @@ def test_groups_are_those_of_the_batch(dataset, sampler):
     with build(dataset, RANDOM, sampler=given, batch_size=size) as loader:
         preview = loader.preview(samples=8)
     expected = list(zip(labels.tolist(), keys, strict=True))
-    shown = [(int(group.title.split("label ")[1][:-1]), item.key) for group in preview.groups for item in group.items]
+    shown = [
+        (int(group.title.split("label ")[1][:-1]), item.key)
+        for group in preview.groups
+        for item in group.items
+    ]
     assert sorted(shown) == sorted(expected)
     assert preview.groups[0].title.startswith("class ")
     assert all(len(item.draws) == 1 for item in preview.items)
@@ -213,7 +227,9 @@ def test_one_rank_of_several(dataset):
 def test_more_samples_than_there_are(dataset):
     with build(dataset, RANDOM) as loader:
         preview = loader.preview(samples=100, draws=1)
-        assert sorted(item.key for item in preview.items) == sorted([f"{row:06d}" for row in range(6)] * 2)
+        assert sorted(item.key for item in preview.items) == sorted(
+            [f"{row:06d}" for row in range(6)] * 2
+        )
         with pytest.raises(CallError, match="samples must be an integer of at least 1"):
             loader.preview(samples=0)
         with pytest.raises(CallError, match="draws must be at most 64"):
@@ -224,8 +240,13 @@ def test_more_samples_than_there_are(dataset):
 
 def test_an_image_that_cannot_be_decoded_is_named(make_dataset):
     data = encode(photo(1))
-    folder = make_dataset("tfrecord", [("jpg", data, 0), ("jpg", data[:30] + bytes(len(data) - 30), 0)], shards=1)
-    with build(folder, RANDOM, batch_size=1) as loader, pytest.raises(DamagedError, match=r"train-00000\.tfrecord"):
+    folder = make_dataset(
+        "tfrecord", [("jpg", data, 0), ("jpg", data[:30] + bytes(len(data) - 30), 0)], shards=1
+    )
+    with (
+        build(folder, RANDOM, batch_size=1) as loader,
+        pytest.raises(DamagedError, match=r"train-00000\.tfrecord"),
+    ):
         loader.preview()
 
 
@@ -234,7 +255,9 @@ def test_an_image_that_cannot_be_decoded_is_named(make_dataset):
 
 @pytest.fixture
 def preview(dataset):
-    manifest = replace(read_manifest(dataset), classes=("<script>alert(1)</script>", "evil\u202egnp", "\"'><b>"))
+    manifest = replace(
+        read_manifest(dataset), classes=("<script>alert(1)</script>", "evil\u202egnp", "\"'><b>")
+    )
     (dataset / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
     with build(dataset, RANDOM) as loader:
         return loader.preview(samples=6, draws=3)
@@ -259,7 +282,9 @@ def test_the_sheet_shows_the_pixels(dataset):
     windows = np.lib.stride_tricks.sliding_window_view(sheet[:, :, 0], (168, 168))
     (item,) = preview.items
     wanted = item.draws[0].pixels[:, :, 0].astype(int)
-    hits = np.argwhere((windows[:, :, 0, 0] == wanted[0, 0]) & (windows[:, :, -1, -1] == wanted[-1, -1]))
+    hits = np.argwhere(
+        (windows[:, :, 0, 0] == wanted[0, 0]) & (windows[:, :, -1, -1] == wanted[-1, -1])
+    )
     assert any(np.array_equal(windows[y, x], wanted) for y, x in hits)
 
 
@@ -313,8 +338,19 @@ def test_command(dataset, tmp_path):
     assert out.read_bytes() == first
     assert Image.open(io.BytesIO(first)).text["Software"] == "loaders preview"
     command(dataset, "--transforms", "reid-train", "--pk", "3x2", "--out", tmp_path / "pk.html")
-    assert "PKSampler(classes_per_batch=3, samples_per_class=2)" in (tmp_path / "pk.html").read_text()
-    command(dataset, "--transforms", "reid-train", "--balanced", "--batch-size", 6, "--out", tmp_path / "b.html")
+    assert (
+        "PKSampler(classes_per_batch=3, samples_per_class=2)" in (tmp_path / "pk.html").read_text()
+    )
+    command(
+        dataset,
+        "--transforms",
+        "reid-train",
+        "--balanced",
+        "--batch-size",
+        6,
+        "--out",
+        tmp_path / "b.html",
+    )
     assert "ClassBalancedSampler" in (tmp_path / "b.html").read_text()
 
 
@@ -340,8 +376,13 @@ def test_command_in_an_object_store(dataset, tmp_path):
     command(dataset, "--transforms", "imagenet-train", "--out", local)
     command(url, "--transforms", "imagenet-train", "--out", remote, "--cache", tmp_path / "cache")
     assert remote.read_text() == local.read_text().replace("data set, split", "set, split")
-    result = command(url, "--transforms", "imagenet-train", "--out", tmp_path / "none.html", status=2)
-    assert "is in an object store, and --cache is missing. Hint: set --cache to a folder" in result.stderr
+    result = command(
+        url, "--transforms", "imagenet-train", "--out", tmp_path / "none.html", status=2
+    )
+    assert (
+        "is in an object store, and --cache is missing. Hint: set --cache to a folder"
+        in result.stderr
+    )
 
 
 def test_command_replaces_only_previews(dataset, tmp_path):

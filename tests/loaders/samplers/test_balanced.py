@@ -27,11 +27,15 @@ WEIGHTINGS = {
 
 
 def fit(sampler, labels=LABELS, seed=0, batch_size=64):
-    return sampler.plan({"label": labels}, samples=len(labels), batch_size=batch_size, world_size=1, seed=seed)
+    return sampler.plan(
+        {"label": labels}, samples=len(labels), batch_size=batch_size, world_size=1, seed=seed
+    )
 
 
 def epoch_of(plan, epoch=0, batch_size=64):
-    return np.concatenate([plan.batch(epoch, number) for number in range(-(-plan.samples // batch_size))])
+    return np.concatenate(
+        [plan.batch(epoch, number) for number in range(-(-plan.samples // batch_size))]
+    )
 
 
 def shares(weight):
@@ -98,7 +102,9 @@ def test_alpha_0_has_each_sample_once():
 @pytest.mark.parametrize(("alpha", "most"), [(0, 1), (1, 4)])
 @pytest.mark.parametrize("word", [0, 2**64 - 1])
 def test_rounding_at_the_ends_of_its_range(monkeypatch, alpha, most, word):
-    monkeypatch.setattr(balanced, "random_words", lambda count, *key: np.full(count, word, np.uint64))
+    monkeypatch.setattr(
+        balanced, "random_words", lambda count, *key: np.full(count, word, np.uint64)
+    )
     labels = np.repeat([1, 2, 3], [10, 30, 60])
     rows = epoch_of(fit(ClassBalancedSampler(alpha=alpha), labels))
     times = np.bincount(rows, minlength=100)
@@ -115,7 +121,8 @@ def test_repeat_factors_lengthen_the_epoch():
     times = np.bincount(epoch_of(plan), minlength=len(LABELS))
     for number, n in enumerate(SIZES.tolist()):
         own = times[number == (LABELS + 7) // 3]
-        # The length of the epoch is rounded, which changes each factor by up to one part in that length.
+        # The length of the epoch is rounded, which changes each factor by up to one part in that
+        # length.
         assert own.min() >= np.floor(weight(n) - 1e-3)
         assert own.max() <= np.ceil(weight(n) + 1e-3)
 
@@ -130,7 +137,10 @@ def test_classes_are_mixed_throughout_the_epoch(replacement):
 
 def test_epochs_draw_different_samples_of_large_classes():
     plan = fit(ClassBalancedSampler(samples=800))
-    seen = [set(rows[LABELS[rows] == LABELS.max()].tolist()) for rows in (epoch_of(plan, e) for e in range(3))]
+    seen = [
+        set(rows[LABELS[rows] == LABELS.max()].tolist())
+        for rows in (epoch_of(plan, e) for e in range(3))
+    ]
     assert [len(rows) for rows in seen] == [100, 100, 100]
     assert len(set.union(*seen)) > 280
 
@@ -138,7 +148,9 @@ def test_epochs_draw_different_samples_of_large_classes():
 @settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.integers(1, 30) | st.sampled_from([300, 1000, 10_000]), min_size=1, max_size=12),
-    st.sampled_from([{"alpha": 0.0}, {"alpha": 0.3}, {}, {"beta": 0.9}, {"threshold": 1e-3}, {"threshold": 1.0}]),
+    st.sampled_from(
+        [{"alpha": 0.0}, {"alpha": 0.3}, {}, {"beta": 0.9}, {"threshold": 1e-3}, {"threshold": 1.0}]
+    ),
     st.none() | st.integers(1, 300),
     st.booleans(),
     st.integers(1, 16),
@@ -148,7 +160,9 @@ def test_any_class_sizes_and_ranks(sizes, weighting, samples, replacement, world
     labels = np.repeat(np.arange(len(sizes)), sizes)
     sampler = ClassBalancedSampler(**weighting, samples=samples, replacement=replacement)
     one = fit(sampler, labels, seed, batch_size=240 * world_size)
-    many = sampler.plan({"label": labels}, samples=len(labels), batch_size=240, world_size=world_size, seed=seed)
+    many = sampler.plan(
+        {"label": labels}, samples=len(labels), batch_size=240, world_size=world_size, seed=seed
+    )
     rows = epoch_of(one, 3, 240 * world_size)
     assert rows.shape == (one.samples,)
     assert rows.tolist() == epoch_of(many, 3, 240 * world_size).tolist()
@@ -158,7 +172,8 @@ def test_any_class_sizes_and_ranks(sizes, weighting, samples, replacement, world
     quota = shares_of(np.array(sizes, np.float64), **weighting) * one.samples
     found = np.bincount(labels[rows], minlength=len(sizes))
     if replacement:
-        # Seven standard deviations of the binomial; the constant allows for rare classes, whose counts are skewed.
+        # Seven standard deviations of the binomial; the constant allows for rare classes, whose
+        # counts are skewed.
         assert (np.abs(found - quota) <= 7 * np.sqrt(quota) + 12).all()
     else:
         assert (np.abs(found - quota) < 1 + 1e-5).all()
@@ -180,11 +195,20 @@ def test_lines_of_explain():
     labels = np.repeat([1, 2, 3], [10, 30, 60])
     assert fit(ClassBalancedSampler(), labels).lines == (
         "Column 'label' has 3 classes of 10 to 60 samples, weighted by alpha=1.",
-        "An epoch has 100 samples, drawn without replacement: 33.3 to 33.3 of each class on average.",
-        "2 of 3 classes are oversampled: each of their samples appears up to 3.3 times per epoch on average. "
-        "1 of 3 classes is undersampled: an epoch leaves out 27 of its samples.",
+        (
+            "An epoch has 100 samples, drawn without replacement: 33.3 to 33.3 of each class on"
+            " average."
+        ),
+        (
+            "2 of 3 classes are oversampled: each of their samples appears up to 3.3 times per"
+            " epoch on average. 1 of 3 classes is undersampled: an epoch leaves out 27 of its"
+            " samples."
+        ),
     )
-    assert fit(ClassBalancedSampler(alpha=0), labels).lines[2] == "No class is oversampled. No class is undersampled."
+    assert (
+        fit(ClassBalancedSampler(alpha=0), labels).lines[2]
+        == "No class is oversampled. No class is undersampled."
+    )
     assert "weighted by beta=0.99." in fit(ClassBalancedSampler(beta=0.99), labels).lines[0]
     assert "drawn with replacement" in fit(ClassBalancedSampler(replacement=True), labels).lines[1]
 
@@ -201,7 +225,10 @@ def test_lines_of_explain():
         ({"alpha": float("nan")}, "alpha must be from 0 to 1, got nan"),
         ({"beta": 1.0}, "beta must be from 0 to below 1, got 1.0"),
         ({"threshold": 0}, "threshold must be above 0 and at most 1, got 0"),
-        ({"alpha": 1.0, "beta": 0.9}, "alpha and beta are different weightings. Hint: set only one of them."),
+        (
+            {"alpha": 1.0, "beta": 0.9},
+            "alpha and beta are different weightings. Hint: set only one of them.",
+        ),
         ({"beta": 0.9, "threshold": 0.1}, "beta and threshold are different weightings"),
         ({"samples": 0}, "samples must be an integer of at least 1, got 0"),
         ({"replacement": 1}, "replacement must be True or False, got 1"),

@@ -67,9 +67,12 @@ class BrokenPlan:
             return np.roll(rows, self.plan_number)
         if self.broken_rule == "long" and len(rows) < size:
             return np.arange(size)
-        return {"beyond": rows + 1, "below": rows - 1, "int32": rows.astype(np.int32), "list": rows.tolist()}.get(
-            self.broken_rule, rows
-        )
+        return {
+            "beyond": rows + 1,
+            "below": rows - 1,
+            "int32": rows.astype(np.int32),
+            "list": rows.tolist(),
+        }.get(self.broken_rule, rows)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +93,10 @@ class BrokenPlan:
         ("copy", "a pickled sampler must give an equal plan"),
         (
             "cut",
-            "a global batch must not depend on the number of ranks that share it: 1 ranks with batch_size 32, 4 ranks "
-            "with batch_size 8",
+            (
+                "a global batch must not depend on the number of ranks that share it: 1 ranks with"
+                " batch_size 32, 4 ranks with batch_size 8"
+            ),
         ),
     ],
 )
@@ -108,11 +113,14 @@ def test_a_custom_sampler_that_keeps_the_contract_passes():
 
 def test_a_function_must_return_a_sampler_for_every_batch_size():
     with pytest.raises(CallError, match="the batch size is too large"):
-        check_sampler(lambda size: Broken("refuses"), {"label": np.arange(98)}, samples=98, batch_size=4)
+        check_sampler(
+            lambda size: Broken("refuses"), {"label": np.arange(98)}, samples=98, batch_size=4
+        )
 
 
 def test_a_missing_column_is_found():
     with pytest.raises(
-        AssertionError, match="the sampler needs the column 'label', which is not in the argument columns"
+        AssertionError,
+        match="the sampler needs the column 'label', which is not in the argument columns",
     ):
         check_sampler(Broken("none"), {}, samples=98, batch_size=8)

@@ -47,7 +47,9 @@ SAMPLERS = {
     "weighted, array": lambda size: WeightedSampler(NUMBERS % 7, replacement=False, samples=2500),
     "repeated": lambda size: RepeatedSampler(3),
     "subset, rows": lambda size: SubsetSampler(NUMBERS[::2][::-1]),
-    "subset, where": lambda size: SubsetSampler(where="label < 40", sampler=PKSampler(size // 2, 2)),
+    "subset, where": lambda size: SubsetSampler(
+        where="label < 40", sampler=PKSampler(size // 2, 2)
+    ),
     "PK": lambda size: PKSampler(size // 2, 2),
     "PK, across": lambda size: PKSampler(size // 2, 2, across="camera", few="drop"),
     "PK, weight sample": lambda size: PKSampler(size // 2, 2, weight="sample"),
@@ -76,19 +78,25 @@ DIGESTS = {
 
 def fit(name, seed=0, batch_size=8, world_size=1):
     sampler = SAMPLERS[name](batch_size)
-    return sampler.plan(COLUMNS, samples=3000, batch_size=batch_size, world_size=world_size, seed=seed)
+    return sampler.plan(
+        COLUMNS, samples=3000, batch_size=batch_size, world_size=world_size, seed=seed
+    )
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_keeps_the_contract(name):
     check_sampler(SAMPLERS[name], COLUMNS, samples=3000, batch_size=8, seed=0)
-    check_sampler(SAMPLERS[name](6), COLUMNS, samples=3000, batch_size=6, world_sizes=(3, 2), seed=2**63 - 1)
+    check_sampler(
+        SAMPLERS[name](6), COLUMNS, samples=3000, batch_size=6, world_sizes=(3, 2), seed=2**63 - 1
+    )
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_seed_and_epoch_has_its_own_order(name):
     plans = [fit(name, seed, world_size=2) for seed in (0, 1, 2, 2**32)]
-    assert len({plan.batch(epoch, 1).tobytes() for plan in plans for epoch in (0, 1, 2, 2**32)}) == 16
+    assert (
+        len({plan.batch(epoch, 1).tobytes() for plan in plans for epoch in (0, 1, 2, 2**32)}) == 16
+    )
 
 
 def digest(name):
@@ -105,10 +113,13 @@ def test_orders_are_the_same_with_every_release(name):
 
 def test_orders_are_the_same_in_another_process():
     code = (
-        "import sys, importlib.util as u; spec = u.spec_from_file_location('contract', sys.argv[1]);"
-        "m = u.module_from_spec(spec); spec.loader.exec_module(m); print({n: m.digest(n) for n in m.SAMPLERS})"
+        "import sys, importlib.util as u; spec = u.spec_from_file_location('contract',"
+        " sys.argv[1]);m = u.module_from_spec(spec); spec.loader.exec_module(m); print({n:"
+        " m.digest(n) for n in m.SAMPLERS})"
     )
-    done = subprocess.run([sys.executable, "-c", code, __file__], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, __file__], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == str(DIGESTS)
 
 
@@ -121,11 +132,20 @@ def test_a_batch_outside_the_epoch_is_rejected(name, number):
 
 
 @pytest.mark.parametrize(
-    "sampler", [ShuffledSampler(), ClassBalancedSampler(), PKSampler(2, 2), WeightedSampler("label"), RepeatedSampler()]
+    "sampler",
+    [
+        ShuffledSampler(),
+        ClassBalancedSampler(),
+        PKSampler(2, 2),
+        WeightedSampler("label"),
+        RepeatedSampler(),
+    ],
 )
 def test_a_split_without_samples_is_rejected(sampler):
     with pytest.raises(CallError, match="the split has no samples to draw from"):
-        sampler.plan({"label": np.zeros(0, np.int64)}, samples=0, batch_size=4, world_size=1, seed=0)
+        sampler.plan(
+            {"label": np.zeros(0, np.int64)}, samples=0, batch_size=4, world_size=1, seed=0
+        )
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -148,11 +168,16 @@ def test_a_checkpoint_of_other_orders_is_rejected(name):
     saved = State({"sampler": order.text}, Position(), b"").to_dict()
     with pytest.raises(CallError) as caught:
         read_state(saved, built, batches=order.batches)
-    assert str(caught.value) == (
-        "this state was saved by a release whose samplers draw other samples (sample order 1; this release draws "
-        "order 2). Hint: resume it with the release that saved it, or start a new epoch without load_state_dict()."
+    assert (
+        str(caught.value)
+        == "this state was saved by a release whose samplers draw other samples (sample order 1;"
+        " this release draws order 2). Hint: resume it with the release that saved it, or start"
+        " a new epoch without load_state_dict()."
     )
-    assert read_state(State(built, Position(), b"").to_dict(), built, batches=order.batches).built == built
+    assert (
+        read_state(State(built, Position(), b"").to_dict(), built, batches=order.batches).built
+        == built
+    )
 
 
 class Counting(EpochPlan):
@@ -259,5 +284,13 @@ def test_an_epoch_that_cannot_be_drawn_is_an_error_when_it_is_requested(capfd):
 
 
 def test_importing_samplers_is_light():
-    code = "import sys, loaders.samplers; print([m for m in ('torch', 'nvidia.dali', 'pyarrow') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    code = (
+        "import sys, loaders.samplers; print([m for m in ('torch', 'nvidia.dali', 'pyarrow') if m"
+        " in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )

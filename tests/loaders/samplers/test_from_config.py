@@ -13,7 +13,10 @@ from manifests.errors import CallError
         ({}, None),
         ({"name": "DistributedBatchSampler"}, None),
         ({"name": "PKSampler", "sample_per_id": 4}, PKSampler(3, 4, weight="sample")),
-        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "id_avg_prob"}, PKSampler(3, 4)),
+        (
+            {"name": "PKSampler", "sample_per_id": 4, "sample_method": "id_avg_prob"},
+            PKSampler(3, 4),
+        ),
         (
             {"name": "DistributedRandomIdentitySampler", "num_instances": 2, "max_iters": 9},
             PKSampler(6, 2, weight="sample", batches=9),
@@ -52,12 +55,20 @@ def test_differences_from_paddleclas_are_noted():
     sampler, notes = configured_sampler({"name": "PKSampler", "sample_per_id": 4, "ratio": [2]}, 12)
     assert sampler == PKSampler(3, 4, weight="sample")
     assert notes == (
-        f"the config's sampler PKSampler becomes {sampler!r}, which draws identities in rounds instead of "
-        "independently",
-        "the config's sampler.id_list and sampler.ratio are ignored: the listed identities are not drawn more often",
+        (
+            f"the config's sampler PKSampler becomes {sampler!r}, which draws identities in rounds"
+            " instead of independently"
+        ),
+        (
+            "the config's sampler.id_list and sampler.ratio are ignored: the listed identities are"
+            " not drawn more often"
+        ),
     )
     sampler, notes = configured_sampler({"name": "WeightedRandomSampler"}, 12)
     assert sampler is None
     assert notes == (
-        "the config's sampler WeightedRandomSampler is not supported and ignored: every sample is read once per epoch",
+        (
+            "the config's sampler WeightedRandomSampler is not supported and ignored: every sample"
+            " is read once per epoch"
+        ),
     )

@@ -20,7 +20,9 @@ from manifests.errors import CallError
 #: A correct implementation fails such a test for about one seed in a million; the seeds are fixed.
 FALSE_ALARM = 1e-6
 sizes_of_identities = st.lists(
-    st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100, 333, 2_000, 10_000]), min_size=1, max_size=40
+    st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100, 333, 2_000, 10_000]),
+    min_size=1,
+    max_size=40,
 )
 
 
@@ -46,7 +48,9 @@ class Case:
         rng = np.random.default_rng(self.seed)
         self.labels = rng.permutation(np.repeat(np.arange(len(self.sizes)), self.sizes))
         self.camera = rng.integers(0, max(1, self.cameras), len(self.labels))
-        self.taking = [i for i, n in enumerate(self.sizes) if self.few != "drop" or n >= self.wanted]
+        self.taking = [
+            i for i, n in enumerate(self.sizes) if self.few != "drop" or n >= self.wanted
+        ]
 
     def plan(self, ranks=None):
         ranks = ranks or self.ranks
@@ -60,7 +64,13 @@ class Case:
         )
         columns = {"label": self.labels, "camera": self.camera}
         batch_size = self.width // ranks * self.wanted
-        return sampler.plan(columns, samples=len(self.labels), batch_size=batch_size, world_size=ranks, seed=self.seed)
+        return sampler.plan(
+            columns,
+            samples=len(self.labels),
+            batch_size=batch_size,
+            world_size=ranks,
+            seed=self.seed,
+        )
 
     def turns(self, plan, epoch=0):
         """Return the batches of an epoch, each a list of (identity, rows)."""
@@ -74,7 +84,10 @@ class Case:
 
     def rounds(self):
         """Yield the identities that take part in each round, endlessly."""
-        turns = {i: max(1, self.sizes[i] // self.wanted) if self.weight == "sample" else 1 for i in self.taking}
+        turns = {
+            i: max(1, self.sizes[i] // self.wanted) if self.weight == "sample" else 1
+            for i in self.taking
+        }
         while True:
             number = 0
             while len(part := {i for i in self.taking if turns[i] > number}) >= self.width:
@@ -195,7 +208,9 @@ def test_across_draws_all_cameras_and_samples_equally_often():
     labels = np.repeat([0, 1], [60, 60])
     camera = np.tile(np.repeat(np.arange(6), 10), 2)
     sampler = PKSampler(2, 4, across="camera", batches=3000)
-    plan = sampler.plan({"label": labels, "camera": camera}, samples=120, batch_size=8, world_size=1, seed=0)
+    plan = sampler.plan(
+        {"label": labels, "camera": camera}, samples=120, batch_size=8, world_size=1, seed=0
+    )
     rows = np.concatenate([plan.batch(0, number) for number in range(3000)])
     # Negatively correlated within a turn, so the counts vary less than independent ones would.
     assert stats.chisquare(np.bincount(rows, minlength=120)).pvalue > FALSE_ALARM
@@ -206,7 +221,9 @@ def test_across_draws_all_cameras_and_samples_equally_often():
 def test_all_samples_and_identities_are_equally_frequent():
     sizes = [3, 7, 20, 33, 50, 8, 9]
     labels = np.repeat(np.arange(7), sizes)
-    plan = PKSampler(3, 4, batches=40).plan({"label": labels}, samples=len(labels), batch_size=12, world_size=1, seed=1)
+    plan = PKSampler(3, 4, batches=40).plan(
+        {"label": labels}, samples=len(labels), batch_size=12, world_size=1, seed=1
+    )
     found = np.array([plan.batch(epoch, number) for epoch in range(50) for number in range(40)])
     turns = np.bincount(labels[found[:, ::4]].ravel(), minlength=7)
     # 40 batches of 3 are 13 rounds of 3 batches, 7 + 2 turns each, and one batch more.
@@ -219,12 +236,17 @@ def test_all_samples_and_identities_are_equally_frequent():
 
 def test_the_order_of_identities_is_uniform():
     labels = np.repeat(np.arange(10), 4)
-    plan = PKSampler(4, 1, batches=60).plan({"label": labels}, samples=40, batch_size=4, world_size=1, seed=3)
+    plan = PKSampler(4, 1, batches=60).plan(
+        {"label": labels}, samples=40, batch_size=4, world_size=1, seed=3
+    )
     # 20 rounds of three batches in each of 200 epochs.
     rows = np.array([plan.batch(epoch, number) for epoch in range(200) for number in range(60)])
     turns = labels[rows].reshape(4000, 3, 4)
     for place in range(12):
-        assert stats.chisquare(np.bincount(turns.reshape(4000, 12)[:, place], minlength=10)).pvalue > FALSE_ALARM
+        assert (
+            stats.chisquare(np.bincount(turns.reshape(4000, 12)[:, place], minlength=10)).pvalue
+            > FALSE_ALARM
+        )
     first = np.array([labels[plan.batch(epoch, 0)] for epoch in range(1000)])
     for place in range(4):
         assert stats.chisquare(np.bincount(first[:, place], minlength=10)).pvalue > FALSE_ALARM
@@ -253,7 +275,8 @@ def test_a_large_skewed_split():
 def test_long_epochs_repeat_the_rounds_in_new_orders():
     case = Case([4, 8, 12, 16, 20, 9], 4, 2, 2, "repeat", "sample", 0, 100, 0)
     batches = case.turns(case.plan())
-    # Turns are 1, 2, 3, 4, 5 and 2: rounds of 6 and 5 identities have 2 batches each, and 3 are too few.
+    # Turns are 1, 2, 3, 4, 5 and 2: rounds of 6 and 5 identities have 2 batches each, and 3 are too
+    # few.
     passes = [batches[start : start + 4] for start in range(0, 100, 4)]
     orders = {tuple(identity for batch in each for identity, _ in batch) for each in passes}
     assert len(orders) == len(passes) == 25
@@ -291,7 +314,9 @@ def test_the_worked_example_of_the_docstring():
             assert {*own[pair], *own[pair + 1]} == samples
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 6), st.integers(0, 2**32))
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 6), st.integers(0, 2**32)
+)
 def test_partly_shuffled_places_are_different(sizes, wanted, seed):
     draws = np.random.default_rng(seed).random((len(sizes), wanted))
     for size, found in zip(sizes, partly_shuffled(np.array(sizes), draws).tolist(), strict=True):
@@ -314,14 +339,19 @@ LABELS = np.repeat(np.array(["ann", "bob", "cid", "dee"], object), [1, 3, 4, 8])
 
 def fit(sampler, batch_size=8, world_size=1, labels=LABELS):
     columns = {"label": labels, "camera": np.arange(len(labels)) % 3}
-    return sampler.plan(columns, samples=len(labels), batch_size=batch_size, world_size=world_size, seed=0)
+    return sampler.plan(
+        columns, samples=len(labels), batch_size=batch_size, world_size=world_size, seed=0
+    )
 
 
 def test_lines_of_explain():
     assert fit(PKSampler(2, 4)).lines == (
         "Column 'label' has 4 identities of 1 to 8 samples, median 4.",
         "2 of 4 identities have fewer than 4 samples; their 4 samples are repeated.",
-        "An epoch has 2 batches of 2 identities x 4 samples over all ranks: 1.0 turns per identity on average.",
+        (
+            "An epoch has 2 batches of 2 identities x 4 samples over all ranks: 1.0 turns per"
+            " identity on average."
+        ),
         "1 round of 4 identities.",
     )
     assert (
@@ -329,8 +359,10 @@ def test_lines_of_explain():
         in fit(PKSampler(2, 4, few="drop")).lines[1]
     )
     assert "'camera'" in fit(PKSampler(2, 4, across="camera")).lines[-1]
-    assert fit(PKSampler(2, 4, few="drop", weight="sample")).lines[3] == (
-        "1 round of 2 identities; 1 turn left out, because too few identities remain for a batch."
+    assert (
+        fit(PKSampler(2, 4, few="drop", weight="sample")).lines[3]
+        == "1 round of 2 identities; 1 turn left out, because too few identities remain for a"
+        " batch."
     )
     assert fit(PKSampler(3, 1), 3).lines[1::2] == (
         "Every identity has at least 1 sample.",
@@ -347,8 +379,11 @@ def test_lines_of_explain():
         ),
         (
             lambda: fit(PKSampler(3, 4, few="drop"), 12),
-            "a batch needs 3 different identities (classes_per_batch=3), but only 2 of the 4 in column 'label' have at "
-            "least 4 samples. Hint: set classes_per_batch=2 and batch_size=8.",
+            (
+                "a batch needs 3 different identities (classes_per_batch=3), but only 2 of the 4 in"
+                " column 'label' have at least 4 samples. Hint: set classes_per_batch=2 and"
+                " batch_size=8."
+            ),
         ),
         (
             lambda: fit(PKSampler(2, 4), 8, 3),
@@ -357,19 +392,30 @@ def test_lines_of_explain():
         (lambda: fit(PKSampler(2, 4), 8, 5), "has 4. Hint: use at most 4 ranks."),
         (
             lambda: fit(PKSampler(2, 4, few="error")),
-            "2 identities of column 'label' have fewer than samples_per_class=4 samples, "
-            "for example 'ann', which has 1. "
-            'Hint: set few="repeat" or few="drop".',
+            (
+                "2 identities of column 'label' have fewer than samples_per_class=4 samples, "
+                "for example 'ann', which has 1. "
+                'Hint: set few="repeat" or few="drop".'
+            ),
         ),
         (lambda: PKSampler(0, 4), "classes_per_batch must be an integer of at least 1, got 0"),
         (lambda: PKSampler(4, 2.5), "samples_per_class must be an integer of at least 1, got 2.5"),
         (lambda: PKSampler(4, 4, by=""), "by must be the name of a column"),
-        (lambda: PKSampler(4, 4, few="keep"), "few must be 'repeat', 'drop' or 'error', got 'keep'"),
-        (lambda: PKSampler(4, 4, weight="class"), "weight must be 'identity' or 'sample', got 'class'"),
+        (
+            lambda: PKSampler(4, 4, few="keep"),
+            "few must be 'repeat', 'drop' or 'error', got 'keep'",
+        ),
+        (
+            lambda: PKSampler(4, 4, weight="class"),
+            "weight must be 'identity' or 'sample', got 'class'",
+        ),
         (lambda: PKSampler(4, 4, across=""), "across must be the name of a column"),
         (
             lambda: PKSampler(4, 4, across="label"),
-            "across='label' is the column that already names the identity. Hint: choose another column.",
+            (
+                "across='label' is the column that already names the identity. Hint: choose another"
+                " column."
+            ),
         ),
         (lambda: PKSampler(4, 4, batches=0), "batches must be an integer of at least 1, got 0"),
     ],

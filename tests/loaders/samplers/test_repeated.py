@@ -12,8 +12,12 @@ from manifests.errors import CallError
 
 
 @given(st.integers(1, 400), st.integers(2, 5), st.integers(1, 16), st.integers(1, 4))
-def test_an_epoch_has_each_chosen_sample_as_often_as_asked(samples, repeats, batch_size, world_size):
-    plan = RepeatedSampler(repeats).plan({}, samples=samples, batch_size=batch_size, world_size=world_size, seed=1)
+def test_an_epoch_has_each_chosen_sample_as_often_as_asked(
+    samples, repeats, batch_size, world_size
+):
+    plan = RepeatedSampler(repeats).plan(
+        {}, samples=samples, batch_size=batch_size, world_size=world_size, seed=1
+    )
     batches = [plan.batch(0, number) for number in range(-(-samples // (batch_size * world_size)))]
     times = Counter(np.concatenate(batches).tolist())
     assert sum(times.values()) == samples
@@ -25,7 +29,9 @@ def test_an_epoch_has_each_chosen_sample_as_often_as_asked(samples, repeats, bat
 @pytest.mark.parametrize(("world_size", "repeats"), [(3, 3), (4, 3), (8, 4), (2, 2)])
 def test_copies_of_a_sample_are_on_different_ranks(world_size, repeats):
     size = 12
-    plan = RepeatedSampler(repeats).plan({}, samples=960, batch_size=size, world_size=world_size, seed=0)
+    plan = RepeatedSampler(repeats).plan(
+        {}, samples=960, batch_size=size, world_size=world_size, seed=0
+    )
     for number in range(960 // (size * world_size)):
         for part in plan.batch(0, number).reshape(world_size, size):
             assert len(set(part.tolist())) == size

@@ -83,7 +83,9 @@ def test_positions_of_large_orders_are_uniform(size):
 
 def test_neighbors_in_a_large_order_are_independent():
     drawn = shuffled(1_000_000, 9).astype(np.int64) * 20 // 1_000_000
-    assert p_value_of_counts(np.bincount(drawn[::2] * 20 + drawn[1::2], minlength=400)) > FALSE_ALARM
+    assert (
+        p_value_of_counts(np.bincount(drawn[::2] * 20 + drawn[1::2], minlength=400)) > FALSE_ALARM
+    )
 
 
 def test_orders_of_neighboring_keys_are_unrelated():
@@ -100,7 +102,11 @@ def test_the_tests_detect_a_biased_order():
 
 def test_random_words_are_those_of_pcg64():
     """The first outputs of NumPy's PCG64 with this SeedSequence, which NumPy guarantees for all releases."""
-    assert random_words(3, 7, 2).tolist() == [555165432459821109, 4352556586447953639, 17721706475510831338]
+    assert random_words(3, 7, 2).tolist() == [
+        555165432459821109,
+        4352556586447953639,
+        17721706475510831338,
+    ]
 
 
 def test_uniform_numbers():
@@ -109,6 +115,16 @@ def test_uniform_numbers():
 
 
 def test_words_differ_if_any_number_of_the_key_differs():
-    keys = [(0,), (0, 0), (0, 1), (1, 0), (2**32,), (2**32, 0), (0, 2**32), (2**64 - 1,), (2**32 - 1, 2**32 - 1)]
+    keys = [
+        (0,),
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (2**32,),
+        (2**32, 0),
+        (0, 2**32),
+        (2**64 - 1,),
+        (2**32 - 1, 2**32 - 1),
+    ]
     assert len({random_words(1, *key).item() for key in keys if len(key) == 1}) == 3
     assert len({random_words(1, *key).item() for key in keys if len(key) == 2}) == 6

@@ -13,19 +13,25 @@ from manifests.errors import CallError
 
 
 def epoch_of(plan, epoch, global_batch):
-    return np.concatenate([plan.batch(epoch, number) for number in range(-(-plan.samples // global_batch))])
+    return np.concatenate(
+        [plan.batch(epoch, number) for number in range(-(-plan.samples // global_batch))]
+    )
 
 
 @given(st.integers(1, 500), st.integers(1, 40), st.integers(1, 4), st.integers(0, 3))
 def test_an_epoch_has_each_row_once(samples, batch_size, world_size, epoch):
-    plan = loaders.ShuffledSampler().plan({}, samples=samples, batch_size=batch_size, world_size=world_size, seed=5)
+    plan = loaders.ShuffledSampler().plan(
+        {}, samples=samples, batch_size=batch_size, world_size=world_size, seed=5
+    )
     assert plan.samples == samples
     assert sorted(epoch_of(plan, epoch, batch_size * world_size).tolist()) == list(range(samples))
 
 
 @given(st.integers(1, 20_000), st.integers(1, 9_000), st.data())
 def test_batches_are_slices_of_one_order(samples, batch_size, data):
-    plan = loaders.ShuffledSampler().plan({}, samples=samples, batch_size=batch_size, world_size=1, seed=5)
+    plan = loaders.ShuffledSampler().plan(
+        {}, samples=samples, batch_size=batch_size, world_size=1, seed=5
+    )
     number = data.draw(st.integers(0, (samples - 1) // batch_size))
     order = shuffled(samples, 5, 2, 0)
     batch = plan.batch(2, number)
@@ -42,7 +48,9 @@ def spread_plan(widths, batch_size, world_size=1, seed=0):
 
 
 @settings(max_examples=examples(), deadline=None)
-@given(st.lists(st.integers(1, 4000), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5))
+@given(
+    st.lists(st.integers(1, 4000), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5)
+)
 def test_spread_has_each_sample_once(widths, batch, seed):
     plan = spread_plan(widths, batch, seed=seed)
     for epoch in range(2):
@@ -61,7 +69,11 @@ def test_a_spread_batch_has_one_sample_of_each_layer(widths, batch):
     by_width = np.argsort(widths, kind="stable")
     last = plan.batch(0, batches) if rest else []
     layer_of = dict(
-        zip(by_width[~np.isin(by_width, last)].tolist(), np.arange(batches * batch) // max(1, batches), strict=True)
+        zip(
+            by_width[~np.isin(by_width, last)].tolist(),
+            np.arange(batches * batch) // max(1, batches),
+            strict=True,
+        )
     )
     for number in range(batches):
         assert sorted(layer_of[row] for row in plan.batch(0, number).tolist()) == list(range(batch))
@@ -71,19 +83,26 @@ def test_no_batch_of_any_rank_has_many_more_pixels():
     draw = np.random.default_rng(3)
     widths = draw.choice([300, 2000, 20_000], 64 * 200, p=[0.8, 0.15, 0.05])
     spread = spread_plan(widths, 16, 4)
-    plain = loaders.ShuffledSampler().plan({}, samples=len(widths), batch_size=16, world_size=4, seed=0)
+    plain = loaders.ShuffledSampler().plan(
+        {}, samples=len(widths), batch_size=16, world_size=4, seed=0
+    )
     spread_sums, plain_sums = (
-        np.array([widths[plan.batch(0, number)].sum() for number in range(200)]) for plan in (spread, plain)
+        np.array([widths[plan.batch(0, number)].sum() for number in range(200)])
+        for plan in (spread, plain)
     )
     assert spread_sums.max() < 1.2 * spread_sums.mean()
     assert plain_sums.max() > 1.5 * plain_sums.mean()
-    parts = np.array([widths[spread.batch(0, number)].reshape(4, 16).sum(1) for number in range(200)])
+    parts = np.array(
+        [widths[spread.batch(0, number)].reshape(4, 16).sum(1) for number in range(200)]
+    )
     assert parts.max() < 2.2 * parts.mean()
 
 
 def test_batches_mix_differently_in_each_epoch():
     plan = spread_plan(np.arange(1, 401), 20)
-    first, second = ([set(plan.batch(epoch, number).tolist()) for number in range(20)] for epoch in (0, 1))
+    first, second = (
+        [set(plan.batch(epoch, number).tolist()) for number in range(20)] for epoch in (0, 1)
+    )
     assert max(len(one & other) for one in first for other in second) < 10
 
 
@@ -96,9 +115,12 @@ def test_the_short_last_batch_has_samples_of_every_size():
 def test_unknown_sizes_are_rejected():
     columns = {"width": np.array([1, None], object), "height": np.array([1, 2])}
     with pytest.raises(CallError) as caught:
-        loaders.ShuffledSampler(spread=True).plan(columns, samples=2, batch_size=1, world_size=1, seed=0)
-    assert str(caught.value) == (
-        "spread=True needs the sizes of all images, but the sample tables do not have them. "
+        loaders.ShuffledSampler(spread=True).plan(
+            columns, samples=2, batch_size=1, world_size=1, seed=0
+        )
+    assert (
+        str(caught.value)
+        == "spread=True needs the sizes of all images, but the sample tables do not have them. "
         "Hint: remove spread=True, or run `dataprep index --overwrite --validate header`."
     )
 
@@ -108,7 +130,7 @@ def test_spread_must_be_a_boolean():
         loaders.ShuffledSampler(spread=1)
 
 
-# --- window -----------------------------------------------------------------------------------------
+# --- window ---------------------------------------------------------------------------------------
 
 
 def window_plan(sizes, window, batch_size=8, world_size=1, seed=3):
@@ -129,7 +151,8 @@ def test_a_window_gives_each_sample_once_from_few_shards_at_a_time(sizes, window
     first = {shard: int(np.argmax(shards == shard)) for shard in set(shards.tolist())}
     last = {shard: len(shards) - 1 - int(np.argmax(shards[::-1] == shard)) for shard in first}
     in_use = max(
-        sum(sizes[shard] for shard in first if first[shard] <= place <= last[shard]) for place in range(len(shards))
+        sum(sizes[shard] for shard in first if first[shard] <= place <= last[shard])
+        for place in range(len(shards))
     )
     distance = max(1, round(sum(sizes) * min(window, len(sizes)) / len(sizes)))
     assert in_use <= 2 * distance + 2 * max(sizes)
@@ -155,7 +178,9 @@ def test_a_window_is_the_same_order_at_any_world_size(batch_size, world_size):
     sizes = [30, 50, 20, 40]
     one = window_plan(sizes, 2, batch_size * world_size, 1)
     many = window_plan(sizes, 2, batch_size, world_size)
-    np.testing.assert_array_equal(epoch_of(one, 1, batch_size * world_size), epoch_of(many, 1, batch_size * world_size))
+    np.testing.assert_array_equal(
+        epoch_of(one, 1, batch_size * world_size), epoch_of(many, 1, batch_size * world_size)
+    )
 
 
 @pytest.mark.parametrize("window", [1, 4, 16])

@@ -11,7 +11,9 @@ from manifests.errors import CallError
 COLUMNS = {
     "label": np.arange(100) % 10,
     "width": np.arange(100) * 3,
-    "camera": np.array([None if number % 4 == 0 else f"cam {number % 3}" for number in range(100)], object),
+    "camera": np.array(
+        [None if number % 4 == 0 else f"cam {number % 3}" for number in range(100)], object
+    ),
 }
 
 
@@ -36,10 +38,16 @@ def test_rows_are_read_once_each():
     ("where", "expected"),
     [
         ("label = 3", COLUMNS["label"] == 3),
-        ("width >= 60 and not label in (1, 2)", (COLUMNS["width"] >= 60) & ~np.isin(COLUMNS["label"], (1, 2))),
+        (
+            "width >= 60 and not label in (1, 2)",
+            (COLUMNS["width"] >= 60) & ~np.isin(COLUMNS["label"], (1, 2)),
+        ),
         ("camera = 'cam 1'", COLUMNS["camera"] == "cam 1"),
         ("camera is null", COLUMNS["camera"] == None),  # noqa: E711
-        ("camera != 'cam 1'", (COLUMNS["camera"] != "cam 1") & (COLUMNS["camera"] != None)),  # noqa: E711
+        (
+            "camera != 'cam 1'",
+            (COLUMNS["camera"] != "cam 1") & (COLUMNS["camera"] != None),  # noqa: E711
+        ),
         ("width < 9 -- a comment", COLUMNS["width"] < 9),
         ("true", np.ones(100, bool)),
         ("true) and (true", np.ones(100, bool)),
@@ -108,13 +116,20 @@ def test_without_duckdb_the_error_says_what_to_install(monkeypatch):
 def test_a_column_of_several_types_is_an_error():
     """Numbers in one dataset, texts in another."""
     columns = {"camera": np.array([1, 2, "c2", None], object)}
-    with pytest.raises(CallError, match="where cannot use the column 'camera', because its values have no common type"):
-        SubsetSampler(where="camera = 1").plan(columns, samples=4, batch_size=2, world_size=1, seed=0)
+    with pytest.raises(
+        CallError,
+        match="where cannot use the column 'camera', because its values have no common type",
+    ):
+        SubsetSampler(where="camera = 1").plan(
+            columns, samples=4, batch_size=2, world_size=1, seed=0
+        )
 
 
 @pytest.mark.parametrize("sampler", [PKSampler, None, "abc"])
 def test_the_other_sampler_must_be_one(sampler):
-    with pytest.raises(CallError, match=r"sampler must follow the protocol loaders\.samplers\.Sampler, got "):
+    with pytest.raises(
+        CallError, match=r"sampler must follow the protocol loaders\.samplers\.Sampler, got "
+    ):
         SubsetSampler([1, 2], sampler=sampler)
 
 
@@ -128,4 +143,6 @@ def test_the_text_is_the_same_in_each_process():
             return SequentialSampler().plan(columns, **options)
 
     assert repr(SubsetSampler([1, 2], sampler=Own())).endswith(", sampler=Own())")
-    assert repr(SubsetSampler([1, 2], sampler=PKSampler(4, 2))).endswith(f", sampler={PKSampler(4, 2)!r})")
+    assert repr(SubsetSampler([1, 2], sampler=PKSampler(4, 2))).endswith(
+        f", sampler={PKSampler(4, 2)!r})"
+    )

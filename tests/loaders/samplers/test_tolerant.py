@@ -18,20 +18,34 @@ from loaders.samplers.order import PlannedOrder
 from loaders.samplers.tolerant import Peers, TolerantOrder, tolerant_order
 from manifests.errors import DamagedError
 
-SHAPES = st.tuples(st.integers(8, 60), st.integers(1, 4), st.integers(1, 3))  # samples, batch size, ranks
+SHAPES = st.tuples(
+    st.integers(8, 60), st.integers(1, 4), st.integers(1, 3)
+)  # samples, batch size, ranks
 
 
 def make(samples, batch_size, ranks, *, last_batch="partial", mode="skip", bad=(), peers=None):
-    plan = ShuffledSampler().plan({}, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=5)
+    plan = ShuffledSampler().plan(
+        {}, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=5
+    )
     return TolerantOrder(
-        plan, samples, ranks, batch_size, last_batch, "ShuffledSampler()", bad=frozenset(bad), mode=mode, peers=peers
+        plan,
+        samples,
+        ranks,
+        batch_size,
+        last_batch,
+        "ShuffledSampler()",
+        bad=frozenset(bad),
+        mode=mode,
+        peers=peers,
     )
 
 
 def given_rows(order, epoch=0):
     """Return the rows that the user receives from one rank in an epoch, batch by batch."""
     return [
-        order.rank_rows(number, epoch)[: order.size(Position(epoch=epoch, batch=number, read=number, started=epoch))]
+        order.rank_rows(number, epoch)[
+            : order.size(Position(epoch=epoch, batch=number, read=number, started=epoch))
+        ]
         for number in range(order.batches)
     ]
 
@@ -73,7 +87,15 @@ def test_replace_changes_the_bad_rows_alone(shape, last_batch, data):
     labels = np.arange(samples) % 3
     peers = Peers.of({"label": labels}, "label", samples)
     intact = make(samples, batch_size, Ranks(0, world), last_batch=last_batch)
-    order = make(samples, batch_size, Ranks(0, world), last_batch=last_batch, mode="replace", bad=bad, peers=peers)
+    order = make(
+        samples,
+        batch_size,
+        Ranks(0, world),
+        last_batch=last_batch,
+        mode="replace",
+        bad=bad,
+        peers=peers,
+    )
     good_labels = {int(labels[row]) for row in range(samples) if row not in bad}
     for before, after in zip(given_rows(intact), given_rows(order), strict=True):
         assert len(before) == len(after)
@@ -83,7 +105,12 @@ def test_replace_changes_the_bad_rows_alone(shape, last_batch, data):
             assert labels[old] not in good_labels or labels[old] == labels[new]
 
 
-@given(SHAPES, st.sampled_from(["skip", "replace"]), st.sampled_from(["drop", "partial", "pad"]), st.data())
+@given(
+    SHAPES,
+    st.sampled_from(["skip", "replace"]),
+    st.sampled_from(["drop", "partial", "pad"]),
+    st.data(),
+)
 def test_batches_before_a_bad_row_do_not_depend_on_it(shape, mode, last_batch, data):
     """So a loader that finds a bad image restarts at its batch, and resumes to the same batches."""
     samples, batch_size, world = shape
@@ -106,7 +133,9 @@ def test_two_epochs_stay_in_memory(monkeypatch):
     computed = []
     compute = TolerantOrder._compute_stream
     monkeypatch.setattr(
-        TolerantOrder, "_compute_stream", lambda order, epoch: computed.append(epoch) or compute(order, epoch)
+        TolerantOrder,
+        "_compute_stream",
+        lambda order, epoch: computed.append(epoch) or compute(order, epoch),
     )
     order = make(30, 4, Ranks(), bad=(3,))
     for _ in range(3):
@@ -165,7 +194,11 @@ class Tables(SimpleNamespace):
 
 def replacing(sampler, tables, bad):
     plan = sampler.plan(
-        {name: vars(tables)[name] for name in sampler.columns}, samples=12, batch_size=4, world_size=1, seed=0
+        {name: vars(tables)[name] for name in sampler.columns},
+        samples=12,
+        batch_size=4,
+        world_size=1,
+        seed=0,
     )
     order = PlannedOrder(plan, 12, Ranks(), 4, "partial", repr(sampler))
     return tolerant_order(order, tables, sampler, mode="replace", seed=0).without(frozenset(bad))
@@ -174,7 +207,9 @@ def replacing(sampler, tables, bad):
 def test_rows_that_are_not_drawn_need_no_value():
     identity = np.array(["a", "b", None] * 4, object)
     drawn = np.flatnonzero(identity != None)  # noqa: E711
-    order = replacing(SubsetSampler(drawn, sampler=PKSampler(2, 2, by="identity")), Tables(identity=identity), {0})
+    order = replacing(
+        SubsetSampler(drawn, sampler=PKSampler(2, 2, by="identity")), Tables(identity=identity), {0}
+    )
     for epoch in range(5):
         for rows in given_rows(order, epoch):
             assert not {*rows.tolist()} & {0, 2, 5, 8, 11}

@@ -27,7 +27,9 @@ def test_draws_in_proportion_to_the_weights_as_torch_does():
     for drawn_counts in (ours, theirs):
         assert drawn_counts[0] == 0
         # Five standard deviations of a binomial distribution.
-        assert (abs(drawn_counts - expected) <= 5 * np.sqrt(expected * (1 - expected / 50_000))).all()
+        assert (
+            abs(drawn_counts - expected) <= 5 * np.sqrt(expected * (1 - expected / 50_000))
+        ).all()
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=50).filter(any), st.integers(1, 200))
@@ -40,7 +42,9 @@ def test_without_replacement_each_share_is_rounded_up_or_down(weights, length):
 
 def test_weights_may_be_a_column():
     column = np.array([0.0, 3.0, 1.0])
-    by_column = counts(WeightedSampler("difficulty", samples=900), 3, columns={"difficulty": column})
+    by_column = counts(
+        WeightedSampler("difficulty", samples=900), 3, columns={"difficulty": column}
+    )
     by_array = counts(WeightedSampler(column, samples=900), 3)
     assert WeightedSampler("difficulty").columns == ("difficulty",)
     assert np.array_equal(by_column, by_array)

@@ -21,8 +21,16 @@ def operations(items, **change):
 @pytest.mark.parametrize(
     ("items", "size", "expected"),
     [
-        ([{"RandomResizedCrop": {"size": 224}}], (160, 160), [{"RandomResizedCrop": {"size": 160}}]),
-        ([{"RandomResizedCrop": {"size": 224}}], (160, 96), [{"RandomResizedCrop": {"size": [160, 96]}}]),
+        (
+            [{"RandomResizedCrop": {"size": 224}}],
+            (160, 160),
+            [{"RandomResizedCrop": {"size": 160}}],
+        ),
+        (
+            [{"RandomResizedCrop": {"size": 224}}],
+            (160, 96),
+            [{"RandomResizedCrop": {"size": [160, 96]}}],
+        ),
         (
             [{"Resize": {"size": 256}}, {"CenterCrop": {"size": 224}}, "ToTensor"],
             (112, 112),
@@ -34,9 +42,15 @@ def operations(items, **change):
             [{"Resize": {"size": [24, 24]}}, {"RandomCrop": {"size": 24, "padding": 3}}],
         ),
         (
-            [{"RandomApply": {"transforms": [{"RandomResizedCrop": {"size": 64}}]}}, {"CenterCrop": {"size": 64}}],
+            [
+                {"RandomApply": {"transforms": [{"RandomResizedCrop": {"size": 64}}]}},
+                {"CenterCrop": {"size": 64}},
+            ],
             (32, 32),
-            [{"RandomApply": {"transforms": [{"RandomResizedCrop": {"size": 32}}]}}, {"CenterCrop": {"size": 32}}],
+            [
+                {"RandomApply": {"transforms": [{"RandomResizedCrop": {"size": 32}}]}},
+                {"CenterCrop": {"size": 32}},
+            ],
         ),
         ([{"FiveCrop": {"size": 64}}], (32, 32), [{"FiveCrop": {"size": 32}}]),
         (
@@ -82,7 +96,11 @@ CROP = {"RandomResizedCrop": {"size": 64}}
         ("RandAugment", 3, {"RandAugment": {"magnitude": 3}}),
         ({"RandAugment": {"num_ops": 2}}, 12, {"RandAugment": {"num_ops": 2, "magnitude": 12}}),
         ({"RandAugmentV2": {"magnitude": 5}}, 7.5, {"RandAugmentV2": {"magnitude": 7.5}}),
-        ({"RandAugmentV3": {"num_layers": 3}}, 1, {"RandAugmentV3": {"num_layers": 3, "magnitude": 1}}),
+        (
+            {"RandAugmentV3": {"num_layers": 3}},
+            1,
+            {"RandAugmentV3": {"num_layers": 3, "magnitude": 1}},
+        ),
         (
             {"TimmAutoAugment": {"config_str": "rand-m9-mstd0.5-inc1", "img_size": 64}},
             5,
@@ -110,17 +128,25 @@ def test_objects_of_torchvision_take_a_magnitude():
     _, v2 = import_torchvision()
 
     def policies(magnitude):
-        return [CROP, v2.RandAugment(magnitude=magnitude), v2.RandomApply([v2.RandAugment(magnitude=magnitude)])]
+        return [
+            CROP,
+            v2.RandAugment(magnitude=magnitude),
+            v2.RandomApply([v2.RandAugment(magnitude=magnitude)]),
+        ]
 
     assert operations(policies(9), magnitude=4) == operations(policies(4))
 
 
-@pytest.mark.parametrize("item", ["TrivialAugmentWide", "AutoAugment", {"TimmAutoAugment": {"config_str": "v0"}}])
+@pytest.mark.parametrize(
+    "item", ["TrivialAugmentWide", "AutoAugment", {"TimmAutoAugment": {"config_str": "v0"}}]
+)
 def test_policies_without_a_magnitude_are_refused(item):
     with pytest.raises(CallError, match=r"magnitude=3 changes nothing.*RandomResizedCrop, "):
         operations([CROP, item], magnitude=3)
 
 
 def test_the_errors_of_a_size_name_a_transform():
-    with pytest.raises(CallError, match=r"size=\(300, 200\) is not possible: a transform of the list makes squares"):
+    with pytest.raises(
+        CallError, match=r"size=\(300, 200\) is not possible: a transform of the list makes squares"
+    ):
         operations([CropAtRatio(224, 0.875)], size=(300, 200))

@@ -58,7 +58,8 @@ def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.abs(found.astype(float) - expected)
 
 
-# Jitter --------------------------------------------------------------------------------------------------------------
+# Jitter
+# --------------------------------------------------------------------------------------------------
 
 ENHANCERS = {
     "brightness": ImageEnhance.Brightness,
@@ -81,17 +82,23 @@ def hue_shifted(image: np.ndarray, shift: float) -> np.ndarray:
 def hue_shifted_in_bytes(image: np.ndarray, shift: float) -> np.ndarray:
     hsv = np.array(Image.fromarray(image).convert("HSV"))
     hsv[..., 0] += np.uint8(int(shift * 255) % 256)
-    return np.asarray(Image.frombytes("HSV", (image.shape[1], image.shape[0]), hsv.tobytes()).convert("RGB"))
+    return np.asarray(
+        Image.frombytes("HSV", (image.shape[1], image.shape[0]), hsv.tobytes()).convert("RGB")
+    )
 
 
 def check_factors_match_pillow(gpu: bool = False) -> None:
-    for name, factor in ((name, factor) for name in ENHANCERS for factor in (0.0, 0.6, 0.93, 1.4, 2.0)):
+    for name, factor in (
+        (name, factor) for name in ENHANCERS for factor in (0.0, 0.6, 0.93, 1.4, 2.0)
+    ):
         found = run_operation(ColorJitter(**{name: (factor, factor)}), photographs(), gpu=gpu)
         for image, each in zip(photographs(), found, strict=True):
             difference = differences(each, enhanced(image, name, factor))
             assert difference.max() <= 1
             if name != "saturation":  # Pillow also rounds the gray image
-                assert np.mean(difference > 0) <= 0.02  # float32 products just below or above an integer
+                assert (
+                    np.mean(difference > 0) <= 0.02
+                )  # float32 products just below or above an integer
 
 
 def check_hue_is_shifted_in_hsv(gpu: bool = False) -> None:
@@ -132,12 +139,18 @@ def check_orders_are_equally_likely(gpu: bool = False) -> None:
 CHANGES = ("brightness", "contrast", "saturation", "hue")
 
 
-@pytest.mark.parametrize("names", [names for count in range(1, 5) for names in combinations(CHANGES, count)])
+@pytest.mark.parametrize(
+    "names", [names for count in range(1, 5) for names in combinations(CHANGES, count)]
+)
 def test_every_order_is_planned(names):
     row, plans = jitter_plans(names)
     blends = [name for name in names if name in ("brightness", "saturation")]
     found = [
-        tuple(blends[made - 1] if name == "blend" else name for name, made in zip(row, plan, strict=True) if made)
+        tuple(
+            blends[made - 1] if name == "blend" else name
+            for name, made in zip(row, plan, strict=True)
+            if made
+        )
         for plan in plans
     ]
     assert found == [*permutations(names)]
@@ -151,10 +164,14 @@ def check_factors_are_uniform(gpu: bool = False) -> None:
     assert_uniform((contrast[:, 0, 0, 0] - contrast[:, 1, 0, 0].astype(float)) / 255, 0.3, 0.9)
     red = run_stacked(ColorJitter(saturation=(0.3, 0.9)), solid(255, 0, 0), 1500, gpu=gpu)
     assert_uniform((red[:, 0, 0, 0] - red[:, 0, 0, 1].astype(float)) / 255, 0.3, 0.9)
-    hue = run_stacked(ColorJitter(hue=(-0.1, 0.15)), solid(255, 0, 0), 1500, gpu=gpu)[:, 0, 0].astype(float)
+    hue = run_stacked(ColorJitter(hue=(-0.1, 0.15)), solid(255, 0, 0), 1500, gpu=gpu)[
+        :, 0, 0
+    ].astype(float)
     assert_uniform((hue[:, 1] - hue[:, 2]) / 255 / 6, -0.1, 0.15)
     # Factors are independent of each other.
-    both = run_stacked(ColorJitter((0.3, 0.9), saturation=(0.3, 0.9)), solid(250, 0, 0), 1500, gpu=gpu)[:, 0, 0]
+    both = run_stacked(
+        ColorJitter((0.3, 0.9), saturation=(0.3, 0.9)), solid(250, 0, 0), 1500, gpu=gpu
+    )[:, 0, 0]
     brightness = (both * [0.299, 0.587, 0.114]).sum(-1) / 74.75
     saturation = (both[:, 0] - both[:, 1].astype(float)) / 250 / brightness
     assert stats.spearmanr(brightness, saturation).pvalue > MIN_PVALUE
@@ -162,11 +179,14 @@ def check_factors_are_uniform(gpu: bool = False) -> None:
 
 def check_jitter_with_probability(gpu: bool = False) -> None:
     image = photographs()[0][:20, :20]
-    changed = run_stacked(ColorJitter((0.5, 0.5), (0.5, 0.5), (0.5, 0.5), (0.2, 0.2), 0.3), image, 1000, gpu=gpu)
+    changed = run_stacked(
+        ColorJitter((0.5, 0.5), (0.5, 0.5), (0.5, 0.5), (0.2, 0.2), 0.3), image, 1000, gpu=gpu
+    )
     assert_probability((changed != image).any((1, 2, 3)), 0.3)
 
 
-# Gray, lighting, spaces ----------------------------------------------------------------------------------------------
+# Gray, lighting, spaces
+# ----------------------------------------------------------------------------------------------
 
 
 def check_gray(gpu: bool = False) -> None:
@@ -193,16 +213,24 @@ def check_lighting(gpu: bool = False) -> None:
     # uint8 images get the same draws, times 255.
     photo = photographs()[0][:8, :8]
     lit = run_stacked(PCALighting(), photo, 200, gpu=gpu)
-    assert differences(lit, np.clip(np.rint(photo + 255.0 * shifts[:200, None, None]), 0, 255)).max() <= 1
+    assert (
+        differences(lit, np.clip(np.rint(photo + 255.0 * shifts[:200, None, None]), 0, 255)).max()
+        <= 1
+    )
     assert np.abs(lit.astype(int) - photo).max() > 5
 
 
 def check_spaces(gpu: bool = False) -> None:
-    # Maximum fraction of pixels that may differ, and by how much: OpenCV computes some conversions with few bits.
+    # Maximum fraction of pixels that may differ, and by how much: OpenCV computes some conversions
+    # with few bits.
     oracles: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float, int]] = {
         "RGB": (lambda image: image, 0, 0),
         "BGR": (lambda image: image[..., ::-1], 0, 0),
-        "GRAY": (lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[..., None].repeat(3, -1), 0.005, 1),
+        "GRAY": (
+            lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[..., None].repeat(3, -1),
+            0.005,
+            1,
+        ),
         "HSV": (lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL), 0.02, 1),
         "YCbCr": (lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb)[..., [0, 2, 1]], 0.15, 1),
         "LAB": (lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2LAB), 0.2, 2),
@@ -225,14 +253,18 @@ def check_spaces(gpu: bool = False) -> None:
             same = differences(other, each)
             assert np.minimum(same, 256 - same).max() <= 1
             assert np.mean(same > 0) <= 0.001
-    for image, each in zip(photographs(), run_operation(ConvertColor("LAB"), photographs(), gpu=gpu), strict=True):
+    for image, each in zip(
+        photographs(), run_operation(ConvertColor("LAB"), photographs(), gpu=gpu), strict=True
+    ):
         exact = np.rint(color.rgb2lab(image) * [2.55, 1, 1] + [0, 128, 128]).clip(0, 255)
         assert differences(each, exact).max() <= 1
         assert np.mean(each != exact) <= 0.01
 
 
 def check_conversions_of_a_grid_of_colors(gpu: bool = False) -> None:
-    values = np.array(np.meshgrid(*[np.arange(0, 256, 15)] * 3, indexing="ij"), np.uint8).reshape(3, -1, 18)
+    values = np.array(np.meshgrid(*[np.arange(0, 256, 15)] * 3, indexing="ij"), np.uint8).reshape(
+        3, -1, 18
+    )
     image = np.ascontiguousarray(values.transpose(1, 2, 0))
     (hsv,) = run_operation(ConvertColor("HSV"), [image], gpu=gpu)
     exact = color.rgb2hsv(image) * [256, 255, 255]
@@ -242,7 +274,9 @@ def check_conversions_of_a_grid_of_colors(gpu: bool = False) -> None:
     grays = solid(0, 0, 0), solid(77, 77, 77), solid(255, 255, 255)
     for each, found in zip(grays, run_operation(ConvertColor("HSV"), grays, gpu=gpu), strict=True):
         assert (found[0, 0] == [0, 0, each[0, 0, 0]]).all()
-    for each, found in zip(grays, run_operation(ColorJitter(hue=(0.3, 0.3)), grays, gpu=gpu), strict=True):
+    for each, found in zip(
+        grays, run_operation(ColorJitter(hue=(0.3, 0.3)), grays, gpu=gpu), strict=True
+    ):
         assert (found == each).all()
 
 
@@ -255,7 +289,10 @@ def check_bgr_gives_the_same_as_rgb(gpu: bool = False) -> None:
     ):
         found = run_operation(operation, images, gpu=gpu)
         other = run_operation(
-            operation, [each[..., ::-1] for each in images], spec=ImageSpec(color_space="BGR"), gpu=gpu
+            operation,
+            [each[..., ::-1] for each in images],
+            spec=ImageSpec(color_space="BGR"),
+            gpu=gpu,
         )
         for one, two in zip(found, other, strict=True):
             difference = differences(one, two[..., ::-1])
@@ -264,7 +301,8 @@ def check_bgr_gives_the_same_as_rgb(gpu: bool = False) -> None:
             assert np.mean(difference > 0) <= 0.002
 
 
-# Blurs ---------------------------------------------------------------------------------------------------------------
+# Blurs
+# --------------------------------------------------------------------------------------------------
 
 
 def check_gaussian(gpu: bool = False) -> None:
@@ -272,8 +310,12 @@ def check_gaussian(gpu: bool = False) -> None:
         operation = GaussianBlur(window, (sigma, sigma))
         floats = [image.astype(np.float32) / 50 - 2 for image in photographs()]
         for spec, images in ((ImageSpec(), photographs()), (FLOAT, floats)):
-            for image, found in zip(images, run_operation(operation, images, spec=spec, gpu=gpu), strict=True):
-                expected = cv2.GaussianBlur(image, window[::-1], sigma, borderType=cv2.BORDER_REFLECT_101)
+            for image, found in zip(
+                images, run_operation(operation, images, spec=spec, gpu=gpu), strict=True
+            ):
+                expected = cv2.GaussianBlur(
+                    image, window[::-1], sigma, borderType=cv2.BORDER_REFLECT_101
+                )
                 assert found.dtype == image.dtype
                 assert differences(found, expected).max() <= (1 if spec.is_uint8 else 1e-4)
 
@@ -281,7 +323,9 @@ def check_gaussian(gpu: bool = False) -> None:
 def check_sigma_is_uniform(gpu: bool = False) -> None:
     point = np.zeros((15, 15, 3), np.float32)
     point[7, 7] = 1
-    peaks = run_stacked(GaussianBlur((15, 15), (0.5, 2.0)), point, 1500, spec=FLOAT, gpu=gpu)[:, 7, 7, 0]
+    peaks = run_stacked(GaussianBlur((15, 15), (0.5, 2.0)), point, 1500, spec=FLOAT, gpu=gpu)[
+        :, 7, 7, 0
+    ]
     sigmas = np.linspace(0.5, 2.0, 2000)
     expected = np.array([cv2.getGaussianKernel(15, sigma)[7, 0] ** 2 for sigma in sigmas])
     assert_uniform(np.interp(peaks, expected[::-1], sigmas[::-1]), 0.5, 2.0)
@@ -289,7 +333,9 @@ def check_sigma_is_uniform(gpu: bool = False) -> None:
 
 def motion_kernel(side: int, angle: int) -> np.ndarray:
     rotation = cv2.getRotationMatrix2D((side / 2, side / 2), angle, 1)
-    return np.pad(cv2.warpAffine(np.diag(np.ones(side)), rotation, (side, side)) / side, (11 - side) // 2)
+    return np.pad(
+        cv2.warpAffine(np.diag(np.ones(side)), rotation, (side, side)) / side, (11 - side) // 2
+    )
 
 
 def stretched(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -300,7 +346,9 @@ def check_blurs_match_opencv(gpu: bool = False) -> None:
     images = photographs()
     for window in ((5, 5), (7, 9), (11, 5)):
         found = run_graph(
-            lambda image, _, window=window: fn.gaussian_blur(image, window_size=list(window)), images, gpu=gpu
+            lambda image, _, window=window: fn.gaussian_blur(image, window_size=list(window)),
+            images,
+            gpu=gpu,
         )
         for image, each in zip(images, found, strict=True):
             # OpenCV uses tabulated weights for 5 and 7.
@@ -308,7 +356,9 @@ def check_blurs_match_opencv(gpu: bool = False) -> None:
             assert difference.max() <= 4
             assert difference.mean() <= 0.8
     kernels = motion_kernels(12, 45)
-    expected = np.stack([motion_kernel(side, angle) for side in (5, 7, 9, 11) for angle in range(-45, 45)])
+    expected = np.stack(
+        [motion_kernel(side, angle) for side in (5, 7, 9, 11) for angle in range(-45, 45)]
+    )
     assert np.abs(kernels - expected).max() <= 0.006  # OpenCV interpolates in steps of 1/32 pixel
     for number in range(0, 360, 49):
         found = run_graph(
@@ -345,7 +395,8 @@ def check_blurs_are_equally_likely(gpu: bool = False) -> None:
     assert_equal_counts(np.bincount(motion % 90 // 10, minlength=9))
 
 
-# All of them ---------------------------------------------------------------------------------------------------------
+# All of them
+# --------------------------------------------------------------------------------------------------
 
 EACH = (
     ColorJitter((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1), 0.8),
@@ -367,7 +418,8 @@ def check_seeds(gpu: bool = False) -> None:
         assert any((one != two).any() for one, two in zip(found, other, strict=True))
         assert any((one != two).any() for one, two in zip(found[:4], found[4:], strict=True))
         assert all(
-            one.shape == two.shape and one.dtype == two.dtype for one, two in zip(found, images * 2, strict=True)
+            one.shape == two.shape and one.dtype == two.dtype
+            for one, two in zip(found, images * 2, strict=True)
         )
 
 
@@ -395,7 +447,8 @@ def test_on_cpu(check):
     check()
 
 
-# Parsing and records -------------------------------------------------------------------------------------------------
+# Parsing and records
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -407,7 +460,11 @@ def test_on_cpu(check):
             {"brightness": 0.4, "contrast": "1/2", "saturation": 2, "hue": 0.1},
             ColorJitter((0.6, 1.4), (0.5, 1.5), (0.0, 3.0), (-0.1, 0.1)),
         ),
-        ("ColorJitter", {"prob": 0.2, "brightness": [0.5, 0.7]}, ColorJitter((0.5, 0.7), probability=0.2)),
+        (
+            "ColorJitter",
+            {"prob": 0.2, "brightness": [0.5, 0.7]},
+            ColorJitter((0.5, 0.7), probability=0.2),
+        ),
         ("RawColorJitter", {"hue": (0.0, 0.2)}, ColorJitter(hue=(0.0, 0.2))),
         ("RandomGrayscale", {}, RandomGrayscale(0.1)),
         ("Grayscale", {}, ConvertColor("GRAY")),
@@ -471,7 +528,9 @@ def test_pointwise_operations():
     assert not any(each.pointwise for each in (GaussianBlur((3, 3)), RandomBlur()))
 
 
-@pytest.mark.parametrize("operation", [ColorJitter(), RandomGrayscale(), ConvertColor("LAB"), RandomBlur()])
+@pytest.mark.parametrize(
+    "operation", [ColorJitter(), RandomGrayscale(), ConvertColor("LAB"), RandomBlur()]
+)
 def test_normalized_images_are_an_error(operation):
     with pytest.raises(CallError, match="normalized"):
         operation.output(FLOAT)
@@ -480,7 +539,9 @@ def test_normalized_images_are_an_error(operation):
 def test_other_color_spaces_are_an_error():
     assert ConvertColor("LAB").output(ImageSpec()) == ImageSpec(color_space="LAB")
     for operation in (ColorJitter(), RandomGrayscale(), ConvertColor("HSV"), PCALighting()):
-        with pytest.raises(CallError, match="needs red, green and blue channels, but the images are LAB"):
+        with pytest.raises(
+            CallError, match="needs red, green and blue channels, but the images are LAB"
+        ):
             operation.output(ImageSpec(color_space="LAB"))
         assert operation.output(ImageSpec(color_space="GRAY"))
     with pytest.raises(CallError, match="needs three channels, but the images have 4"):

@@ -80,14 +80,19 @@ def check_order(gpu: bool = False) -> None:
 
 def check_sizes_that_vary(gpu: bool = False) -> None:
     image = np.full((20, 30, 3), 100, np.uint8)
-    padded = run_operation([RandomApply((Pad(1, 1, 1, 1),), 0.5), Crop((18, 28))], [image] * 8, gpu=gpu)
+    padded = run_operation(
+        [RandomApply((Pad(1, 1, 1, 1),), 0.5), Crop((18, 28))], [image] * 8, gpu=gpu
+    )
     assert all((each == 100).all() for each in padded)
-    cropped = run_operation(RandomChoice(((Crop((8, 8)),), (Crop((8, 8), at="random"),))), [image] * 8, gpu=gpu)
+    cropped = run_operation(
+        RandomChoice(((Crop((8, 8)),), (Crop((8, 8), at="random"),))), [image] * 8, gpu=gpu
+    )
     assert {each.shape for each in cropped} == {(8, 8, 3)}
 
 
 @pytest.mark.parametrize(
-    "check", [check_apply, check_apply_draws_inside, check_choice, check_order, check_sizes_that_vary]
+    "check",
+    [check_apply, check_apply_draws_inside, check_choice, check_order, check_sizes_that_vary],
 )
 def test_containers(check) -> None:
     check()
@@ -97,8 +102,13 @@ def test_specs() -> None:
     spec = ImageSpec((20, 30))
     assert RandomApply((Pad(1, 1, 1, 1),)).output(spec) == ImageSpec(None)
     assert RandomApply((FLIP, ConvertColor("GRAY"))).output(spec) == spec
-    assert RandomChoice(((Crop((8, 8)),), (Crop((8, 8), at="random"),))).output(spec) == ImageSpec((8, 8))
-    assert RandomChoice(((ConvertColor("GRAY"),), (ConvertColor("GRAY"),))).output(spec).color_space == "GRAY"
+    assert RandomChoice(((Crop((8, 8)),), (Crop((8, 8), at="random"),))).output(spec) == ImageSpec(
+        (8, 8)
+    )
+    assert (
+        RandomChoice(((ConvertColor("GRAY"),), (ConvertColor("GRAY"),))).output(spec).color_space
+        == "GRAY"
+    )
     with pytest.raises(CallError, match="RandomOrder would give images of different types"):
         RandomOrder(((ConvertColor("HSV"),), (FLIP,))).output(spec)
     assert RandomApply((INVERT,)).pointwise == INVERT.pointwise
@@ -107,7 +117,9 @@ def test_specs() -> None:
 def test_work_is_limited() -> None:
     order = RandomOrder(((FLIP,),) * 6)
     assert count_operations(order) == 36
-    with pytest.raises(CallError, match="RandomOrder would run 1296 operations per image, but at most 100"):
+    with pytest.raises(
+        CallError, match="RandomOrder would run 1296 operations per image, but at most 100"
+    ):
         RandomOrder(((order,),) * 6)
     with pytest.raises(CallError, match="chains must contain at most 6 values, got 7"):
         RandomOrder(((FLIP,),) * 7)
@@ -123,14 +135,32 @@ def test_work_is_limited() -> None:
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ({"RandomApply": {"transforms": []}}, "transforms must be a list of at least one transform, got []"),
-        ({"RandomApply": {"transforms": "ToGray"}}, "transforms must be a list of at least one transform"),
+        (
+            {"RandomApply": {"transforms": []}},
+            "transforms must be a list of at least one transform, got []",
+        ),
+        (
+            {"RandomApply": {"transforms": "ToGray"}},
+            "transforms must be a list of at least one transform",
+        ),
         ({"RandomApply": {"transforms": ["MixUp"]}}, "operations cannot contain Mixup"),
         ({"RandomApply": {"transforms": ["DecodeImage"]}}, "operations cannot contain Decode"),
-        ({"RandomApply": {"transforms": ["ToTensor"]}}, "RandomApply would give images of different types"),
-        ({"RandomApply": {"transforms": ["quux"]}}, "RandomApply: transforms[0]: 'quux' is not a known transform"),
-        ({"RandomChoice": {"transforms": ["ToGray"], "p": [1, 2]}}, "p must be 1 numbers, one per transform"),
-        ({"RandomChoice": {"transforms": ["RandomInvert", "RandomEqualize"], "p": [0, -1]}}, "weights must be"),
+        (
+            {"RandomApply": {"transforms": ["ToTensor"]}},
+            "RandomApply would give images of different types",
+        ),
+        (
+            {"RandomApply": {"transforms": ["quux"]}},
+            "RandomApply: transforms[0]: 'quux' is not a known transform",
+        ),
+        (
+            {"RandomChoice": {"transforms": ["ToGray"], "p": [1, 2]}},
+            "p must be 1 numbers, one per transform",
+        ),
+        (
+            {"RandomChoice": {"transforms": ["RandomInvert", "RandomEqualize"], "p": [0, -1]}},
+            "weights must be",
+        ),
     ],
 )
 def test_errors(item, message) -> None:

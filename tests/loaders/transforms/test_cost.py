@@ -1,4 +1,7 @@
-"""Transforms whose order wastes memory cause a warning with numbers; operators on the CPU limit the threads."""
+"""Transforms whose order wastes memory cause a warning with numbers.
+
+Operators on the CPU limit the threads.
+"""
 
 import warnings
 
@@ -14,8 +17,10 @@ from loaders.transforms.cost import computes_on_cpu
 from loaders.transforms.fuse import fuse
 
 WARNING = (
-    r"AutoAugment\(\) works on whole images of up to 1200x900 pixels, because it comes before ResizeImage\(size=32\): "
-    r"a batch takes 4\.8 MiB on average instead of 0\.0 MiB\. Put the operation that makes images smaller first if"
+    r"AutoAugment\(\) works on whole images of up to 1200x900 pixels, because it comes before"
+    r" ResizeImage\(size=32\): "
+    r"a batch takes 4\.8 MiB on average instead of 0\.0 MiB\. Put the operation that makes images"
+    r" smaller first if"
 )
 SMALL = [{"ResizeImage": {"size": 32}}]
 
@@ -24,7 +29,9 @@ SMALL = [{"ResizeImage": {"size": 32}}]
 def large(make_dataset):
     sizes = [(600, 800), (300, 400), (900, 1200), (30, 40)]
     return make_dataset(
-        "tfrecord", [("png", encode(np.full((*size, 3), 7, np.uint8), "png"), 0) for size in sizes], shards=2
+        "tfrecord",
+        [("png", encode(np.full((*size, 3), 7, np.uint8), "png"), 0) for size in sizes],
+        shards=2,
     )
 
 
@@ -35,7 +42,9 @@ def build(folder, transforms):
 def test_image_sizes_come_from_the_sample_tables(large):
     sizes = SampleTables(open_split(large, "train")).image_sizes()
     assert sizes.largest == (1200, 900)
-    assert sorted(sizes.decoded.tolist()) == [3 * pixels for pixels in (1200, 120000, 480000, 1080000)]
+    assert sorted(sizes.decoded.tolist()) == [
+        3 * pixels for pixels in (1200, 120000, 480000, 1080000)
+    ]
 
 
 def test_work_on_whole_images_causes_a_warning(large):

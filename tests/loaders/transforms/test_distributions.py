@@ -1,7 +1,8 @@
 """Parameters that random transforms draw, 30,000 times or more, have the distribution of torchvision's.
 
-Each ``check_*`` function takes `gpu`, so that tests/gpu can check the graph for a GPU. Other tests check what the
-parameters do to images; `test_mask_distributions` and others have the rest of the transforms.
+Each ``check_*`` function takes `gpu`, so that tests/gpu can check the graph for a GPU. Other tests
+check what the parameters do to images; `test_mask_distributions` and others have the rest of the
+transforms.
 """
 
 from __future__ import annotations
@@ -63,9 +64,16 @@ def regions(crop: Any, gpu: bool) -> np.ndarray:
 
     def make(context: GraphContext) -> Sequence[Any]:
         shape = [HEIGHT, WIDTH, 3]
-        region = find_region(crop, lambda dtype: fn.cast(fn.constant(idata=shape, shape=[3]), dtype=dtype), context)
-        scale = np.array([HEIGHT, WIDTH], np.float32) if region.normalized else np.ones(2, np.float32)
-        return [fn.cast(each, dtype=types.FLOAT) * types.Constant(scale) for each in (region.start, region.shape)]
+        region = find_region(
+            crop, lambda dtype: fn.cast(fn.constant(idata=shape, shape=[3]), dtype=dtype), context
+        )
+        scale = (
+            np.array([HEIGHT, WIDTH], np.float32) if region.normalized else np.ones(2, np.float32)
+        )
+        return [
+            fn.cast(each, dtype=types.FLOAT) * types.Constant(scale)
+            for each in (region.start, region.shape)
+        ]
 
     return np.concatenate(graph(make, gpu=gpu, count=COMPARED), axis=1)
 
@@ -80,7 +88,9 @@ def test_random_resized_crop(area, ratio):
     check_random_resized_crop(area, ratio)
 
 
-def check_random_resized_crop(area: Any = (0.08, 1.0), ratio: Any = (3 / 4, 4 / 3), gpu: bool = False) -> None:
+def check_random_resized_crop(
+    area: Any = (0.08, 1.0), ratio: Any = (3 / 4, 4 / 3), gpu: bool = False
+) -> None:
     image = torch.empty(3, HEIGHT, WIDTH)
     theirs = reference(lambda: torchvision.RandomResizedCrop.get_params(image, area, ratio))
     ours = regions(RandomResizedCrop((224, 224), area, ratio), gpu)
@@ -89,14 +99,20 @@ def check_random_resized_crop(area: Any = (0.08, 1.0), ratio: Any = (3 / 4, 4 / 
 
 def check_crop_of_paddleclas(gpu: bool = False) -> None:
     """PaddleClas draws the square root of the ratio, and an area that fits (RandCropImage)."""
-    (operation,) = [each for each in parse_operations("RandCropImage", size=224) if isinstance(each, RandomResizedCrop)]
+    (operation,) = [
+        each
+        for each in parse_operations("RandCropImage", size=224)
+        if isinstance(each, RandomResizedCrop)
+    ]
     rng = np.random.default_rng(0)
     stretch = np.sqrt(rng.uniform(3 / 4, 4 / 3, REFERENCE))
     bound = np.minimum(WIDTH / HEIGHT / stretch**2, HEIGHT / WIDTH * stretch**2)
     side = np.sqrt(HEIGHT * WIDTH * rng.uniform(np.minimum(0.08, bound), np.minimum(1.0, bound)))
     tall, wide = side / stretch, side * stretch
     places = rng.random((2, REFERENCE)) * (HEIGHT - tall, WIDTH - wide)
-    assert_same(with_shares(regions(operation, gpu)), with_shares(np.column_stack([*places, tall, wide])))
+    assert_same(
+        with_shares(regions(operation, gpu)), with_shares(np.column_stack([*places, tall, wide]))
+    )
 
 
 def check_random_crop(gpu: bool = False) -> None:
@@ -117,7 +133,11 @@ def check_random_erasing(gpu: bool = False) -> None:
 
 def check_random_affine(gpu: bool = False) -> None:
     operation = parse_operation(
-        "RandomAffine", degrees=[-20, 30], translate=[0.1, 0.2], scale=[0.8, 1.3], shear=[-5, 5, -7, 10]
+        "RandomAffine",
+        degrees=[-20, 30],
+        translate=[0.1, 0.2],
+        scale=[0.8, 1.3],
+        shear=[-5, 5, -7, 10],
     )
     linear, shift = drawn(operation, "map", gpu=gpu)
     ours = np.column_stack([linear.reshape(-1, 4), np.round(shift * (WIDTH, HEIGHT))])
@@ -147,7 +167,10 @@ def test_elastic(sigma):
 
 
 def check_elastic(sigma: float = 0.6, gpu: bool = False) -> None:
-    """Shifts of places that no blur connects; and sums of neighbors, which show how far the blur connects them."""
+    """Shifts of places that no blur connects.
+
+    And sums of neighbors, which show how far the blur connects them.
+    """
     side = 520
     step = 7 if sigma else 2
     operation = parse_operation("ElasticTransform", alpha=[40.0, 60.0], sigma=sigma)
@@ -160,12 +183,18 @@ def check_elastic(sigma: float = 0.6, gpu: bool = False) -> None:
 
     ours = np.concatenate(graph(make, gpu=gpu, count=8 if sigma else 2, batch=2))
     theirs = (
-        reference(lambda: displacement([40.0, 60.0], [sigma, sigma], side).numpy(), count=4 if sigma else 2) * side / 2
+        reference(
+            lambda: displacement([40.0, 60.0], [sigma, sigma], side).numpy(),
+            count=4 if sigma else 2,
+        )
+        * side
+        / 2
     )
     for axis in (0, 1):
         for away in (0, 1, 2):
             one, two = (
-                each[:, 6:-6:step, 6:-6:step, axis] + each[:, 6:-6:step, 6 + away : side - 6 + away : step, axis]
+                each[:, 6:-6:step, 6:-6:step, axis]
+                + each[:, 6:-6:step, 6 + away : side - 6 + away : step, axis]
                 for each in (ours, theirs)
             )
             assert one.size > (40_000 if sigma else COUNT)
@@ -194,7 +223,12 @@ def check_color_jitter(gpu: bool = False) -> None:
 
 def check_orders_of_color_jitter(gpu: bool = False) -> None:
     """Each of the 24 orders of the four adjustments is equally likely, as those of ``torch.randperm(4)``."""
-    ranges = {"brightness": (0.6, 0.7), "contrast": (0.7, 0.8), "saturation": (0.5, 0.6), "hue": (0.1, 0.2)}
+    ranges = {
+        "brightness": (0.6, 0.7),
+        "contrast": (0.7, 0.8),
+        "saturation": (0.5, 0.6),
+        "hue": (0.1, 0.2),
+    }
     slots, plans = jitter_plans(["brightness", "contrast", "saturation", "hue"])
     assert len(plans) == len(set(permutations(range(4)))) == factorial(4)
     outputs = iter(drawn(ColorJitter(**ranges), "changes", gpu=gpu))
@@ -226,7 +260,9 @@ def check_node(name: str = "RandomRotation", gpu: bool = False) -> None:
 
     def make(context: GraphContext) -> Sequence[Any]:
         image = fn.zeros(shape=[8, 8, 3], dtype=types.UINT8)
-        apply(parse_operation(name, **arguments), image.gpu() if gpu else image, ImageSpec(), context)
+        apply(
+            parse_operation(name, **arguments), image.gpu() if gpu else image, ImageSpec(), context
+        )
         return [context.random.nodes[node]]  # type: ignore[attr-defined]
 
     (ours,) = graph(make, gpu=gpu)
@@ -251,7 +287,11 @@ CHECKS = [
 
 @pytest.mark.parametrize(
     "check",
-    [each for each in CHECKS if each not in (check_random_resized_crop, check_elastic, check_node, check_flips)],
+    [
+        each
+        for each in CHECKS
+        if each not in (check_random_resized_crop, check_elastic, check_node, check_flips)
+    ],
 )
 def test_on_cpu(check):
     check()

@@ -1,6 +1,7 @@
 """Every random number that a transform draws, 50,000 times: uniform numbers, integers and coins are what they claim.
 
-No transform that draws is left out: what these three kinds do not cover has a test in one of the modules below.
+No transform that draws is left out: what these three kinds do not cover has a test in one of the
+modules below.
 """
 
 from __future__ import annotations
@@ -52,7 +53,11 @@ MORE: list[tuple[str, dict[str, Any]]] = [
 def operations() -> Iterator[Operation]:
     """Yield an operation of each name, and some with other arguments."""
     for name, arguments in [*((name, valid_arguments(name)) for name in INFO), *MORE]:
-        yield from (each for each in parse_operations(name, **arguments) if not isinstance(each, BatchOperation))
+        yield from (
+            each
+            for each in parse_operations(name, **arguments)
+            if not isinstance(each, BatchOperation)
+        )
 
 
 @cache
@@ -66,7 +71,12 @@ def recorders(gpu: bool) -> list[tuple[Operation, Recorder]]:
                 image = fn.zeros(shape=[48, 64, 3], dtype=types.UINT8)
                 try:
                     operation.output(spec)
-                    apply(operation, image.gpu() if gpu else image, spec, GraphContext(gpu, 1, recorder))
+                    apply(
+                        operation,
+                        image.gpu() if gpu else image,
+                        spec,
+                        GraphContext(gpu, 1, recorder),
+                    )
                 except (TypeError, CallError):
                     continue  # It decodes, or it needs a known size.
                 if recorder.streams:
@@ -94,7 +104,10 @@ def check_every_draw(gpu: bool = False) -> None:
         if kind == "uniform":
             low, high = parameters
             # Of so many tests, one fails by chance more often.
-            assert stats.kstest(values.ravel(), stats.uniform(low, high - low).cdf).pvalue > MIN_PVALUE / 10
+            assert (
+                stats.kstest(values.ravel(), stats.uniform(low, high - low).cdf).pvalue
+                > MIN_PVALUE / 10
+            )
         elif kind == "coin":
             assert_probability(values, parameters[0])
         else:
@@ -109,7 +122,9 @@ def test_no_draw_is_left_out():
     found = recorders(False)
     covered = set().union(*ELSEWHERE.values())
     drawn = set().union(*(recorder.streams for _, recorder in found))
-    simple = {(type(operation).__name__, name) for operation, recorder in found for name in recorder.draws}
+    simple = {
+        (type(operation).__name__, name) for operation, recorder in found for name in recorder.draws
+    }
     assert drawn - simple - covered == set()
     assert covered <= drawn
 

@@ -1,7 +1,7 @@
 """Fusion: which operations are fused, which are not, and that fused and unfused operations give the same images.
 
-Random operations draw the same values in both cases, because an operation seeds its own draws. Each ``check_*``
-function takes `gpu`, so that tests/gpu can run it on a GPU.
+Random operations draw the same values in both cases, because an operation seeds its own draws. Each
+``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ RANDOM_CROP = RandomResizedCrop((32, 40))
 FLIP = Flip()
 
 
-# Rules ---------------------------------------------------------------------------------------------------------------
+# Rules
+# --------------------------------------------------------------------------------------------------
 
 
 def test_evaluation_resizes_only_the_crop():
@@ -57,7 +58,11 @@ def test_evaluation_resizes_only_the_crop():
 def test_training_decodes_only_the_crop_and_flips_with_the_normalization():
     found = fuse([Decode("BGR"), RANDOM_CROP, FLIP, NORMALIZE])
     rest = Resize((32, 40))
-    assert found.operations == (DecodeCrop(Decode("BGR"), RANDOM_CROP), rest, FlipNormalize(FLIP, NORMALIZE))
+    assert found.operations == (
+        DecodeCrop(Decode("BGR"), RANDOM_CROP),
+        rest,
+        FlipNormalize(FLIP, NORMALIZE),
+    )
     assert found.reasons == (
         "Decode + RandomResizedCrop: only the cropped region is decoded",
         "Flip + Normalize: one pass over the pixels instead of two",
@@ -76,13 +81,21 @@ def test_resize_after_decoding_keeps_the_filter_of_the_crop():
 @pytest.mark.parametrize("resize", [SHORT, RANDOM_CROP, CropAtRatio(8, 0.5)])
 @pytest.mark.parametrize(
     "pixels",
-    [NORMALIZE, Rescale(), RandomGrayscale(), ColorJitter((0.5, 1), saturation=(0, 1)), ConvertColor("YCbCr")],
+    [
+        NORMALIZE,
+        Rescale(),
+        RandomGrayscale(),
+        ColorJitter((0.5, 1), saturation=(0, 1)),
+        ConvertColor("YCbCr"),
+    ],
 )
 def test_resize_moves_before_linear_operations(pixels, resize):
     found = fuse([FLIP, pixels, resize])
     assert found.operations == (FLIP, resize, pixels)
     names = type(resize).__name__, type(pixels).__name__
-    assert found.reasons[0].startswith(f"{names[0]} before {names[1]}: {names[1]} works on each pixel separately")
+    assert found.reasons[0].startswith(
+        f"{names[0]} before {names[1]}: {names[1]} works on each pixel separately"
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +120,9 @@ def test_raw_pixels_crop_and_resize_in_one_pass():
     unpack = Unpack((64, 64))
     found = fuse([unpack, RANDOM_CROP, FLIP])
     assert found.operations == (unpack, CropResize(RANDOM_CROP), FLIP)
-    assert found.reasons[0].startswith("RandomResizedCrop in one pass: stored pixels need no decoding")
+    assert found.reasons[0].startswith(
+        "RandomResizedCrop in one pass: stored pixels need no decoding"
+    )
     bounded = RandomResizedCrop((32, 40), sampling="bounded")
     assert fuse([unpack, bounded]).operations == (unpack, bounded)
 
@@ -135,7 +150,10 @@ def test_rules_apply_to_the_result_of_other_rules():
     )
     # The resize after decoding can be fused again.
     found = fuse([Decode(), RANDOM_CROP, Crop((30, 30))])
-    assert found.operations == (DecodeCrop(Decode(), RANDOM_CROP), ResizeCrop(Resize((32, 40)), Crop((30, 30))))
+    assert found.operations == (
+        DecodeCrop(Decode(), RANDOM_CROP),
+        ResizeCrop(Resize((32, 40)), Crop((30, 30))),
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,24 +193,45 @@ def test_crops_that_never_pad_move_before_pointwise_operations():
         found = fuse([FLIP, resize, Rescale(), NORMALIZE, CROP]).operations
         assert [type(each) for each in found][-2:] == [Rescale, Normalize]
         assert CROP in found or ResizeCrop(resize, CROP) in found
-    assert fuse([SHORT, FLIP, NORMALIZE, CROP]).operations == (SHORT, FlipNormalize(FLIP, NORMALIZE), CROP)
+    assert fuse([SHORT, FLIP, NORMALIZE, CROP]).operations == (
+        SHORT,
+        FlipNormalize(FLIP, NORMALIZE),
+        CROP,
+    )
 
 
-# Any list ------------------------------------------------------------------------------------------------------------
+# Any list
+# --------------------------------------------------------------------------------------------------
 
 
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 40))
 filters = st.sampled_from(["nearest", "linear", "cubic", "lanczos", "random"])
 operations = st.one_of(
     st.builds(Resize, size=sizes, filter=filters, antialias=st.booleans()),
-    st.builds(Resize, shorter=st.integers(1, 40), filter=filters, rounding=st.sampled_from(["down", "nearest"])),
-    st.builds(Crop, sizes, st.sampled_from(["center", "random"]), st.sampled_from(["down", "even"])),
-    st.builds(RandomResizedCrop, sizes, sampling=st.sampled_from(["attempts", "bounded"]), antialias=st.booleans()),
+    st.builds(
+        Resize,
+        shorter=st.integers(1, 40),
+        filter=filters,
+        rounding=st.sampled_from(["down", "nearest"]),
+    ),
+    st.builds(
+        Crop, sizes, st.sampled_from(["center", "random"]), st.sampled_from(["down", "even"])
+    ),
+    st.builds(
+        RandomResizedCrop,
+        sizes,
+        sampling=st.sampled_from(["attempts", "bounded"]),
+        antialias=st.booleans(),
+    ),
     st.builds(CropAtRatio, st.integers(1, 40), st.floats(0.1, 1), filters),
     st.builds(Flip, st.floats(0, 1), st.sampled_from(["horizontal", "vertical", "both"])),
     st.builds(Rotate, st.just((-9, 9))),
     st.just(RandomRightAngle()),
-    st.builds(Pad, *[st.integers(0, 9)] * 4, mode=st.sampled_from(["constant", "edge", "reflect", "symmetric"])),
+    st.builds(
+        Pad,
+        *[st.integers(0, 9)] * 4,
+        mode=st.sampled_from(["constant", "edge", "reflect", "symmetric"]),
+    ),
     st.builds(PadTo, st.none() | sizes, st.integers(1, 9)),
     st.just(RandomDownscale()),
     st.builds(Normalize, st.just(MEAN), st.just(STD), channels=st.sampled_from([3, 4])),
@@ -249,7 +288,8 @@ def test_any_list_keeps_its_output_spec_and_its_operations(sequence, decoded):
         ]
 
 
-# Compared with the unfused form --------------------------------------------------------------------------------------
+# Compared with the unfused form
+# --------------------------------------------------------------------------------------
 
 
 def photographs() -> list[np.ndarray]:
@@ -283,7 +323,12 @@ def encoded() -> tuple[bytes, ...]:
 
 
 def from_encoded(
-    sequence: Sequence[Operation], images: Sequence[bytes], *, seed: int = 0, runs: int = 1, gpu: bool = False
+    sequence: Sequence[Operation],
+    images: Sequence[bytes],
+    *,
+    seed: int = 0,
+    runs: int = 1,
+    gpu: bool = False,
 ) -> list[np.ndarray]:
     """Run operations, the first of which decodes, on encoded images."""
     arrays = [np.frombuffer(each, np.uint8) for each in images]
@@ -312,16 +357,25 @@ def is_random(operation: Operation) -> bool:
 
 
 def differences(operations: Sequence[Operation], **options: Any) -> list[np.ndarray]:
-    """Return the absolute differences between fused and unfused results. Fusion must change the operations."""
+    """Return the absolute differences between fused and unfused results.
+
+    Fusion must change the operations.
+    """
     fused = fuse(operations).operations
     assert fused != tuple(operations)
-    # Copies of an image get draws of their own; without draws they would only repeat the comparison.
+    # Copies of an image get draws of their own; without draws they would only repeat the
+    # comparison.
     images = photographs() * (3 if any(map(is_random, operations)) else 1)
-    separate, combined = (run_operation(each, images, seed=3, **options) for each in (operations, fused))
-    assert all(
-        each.shape == other.shape and each.dtype == other.dtype for each, other in zip(separate, combined, strict=True)
+    separate, combined = (
+        run_operation(each, images, seed=3, **options) for each in (operations, fused)
     )
-    return [np.abs(each.astype(float) - other) for each, other in zip(separate, combined, strict=True)]
+    assert all(
+        each.shape == other.shape and each.dtype == other.dtype
+        for each, other in zip(separate, combined, strict=True)
+    )
+    return [
+        np.abs(each.astype(float) - other) for each, other in zip(separate, combined, strict=True)
+    ]
 
 
 CROPS = (
@@ -336,15 +390,24 @@ CROPS = (
 
 def check_decoded_crops(gpu: bool = False) -> None:
     images = encoded()
-    for crop, space in (*zip(CROPS, cycle(("RGB", "BGR")), strict=False), (CROPS[0], "BGR"), (CROPS[4], "BGR")):
+    for crop, space in (
+        *zip(CROPS, cycle(("RGB", "BGR")), strict=False),
+        (CROPS[0], "BGR"),
+        (CROPS[4], "BGR"),
+    ):
         sequence = (Decode(space), crop)
         fused = fuse(sequence).operations
         assert isinstance(fused[0], DecodeCrop)
-        separate, combined = (from_encoded(each, images, runs=2, gpu=gpu) for each in (sequence, fused))
-        assert not np.array_equal(separate[0], separate[len(images)]) or isinstance(crop, CropAtRatio)
+        separate, combined = (
+            from_encoded(each, images, runs=2, gpu=gpu) for each in (sequence, fused)
+        )
+        assert not np.array_equal(separate[0], separate[len(images)]) or isinstance(
+            crop, CropAtRatio
+        )
         for number, (each, other) in enumerate(zip(separate, combined, strict=True)):
             if gpu:
-                # If a crop starts between two chroma samples, the GPU interpolates them differently.
+                # If a crop starts between two chroma samples, the GPU interpolates them
+                # differently.
                 assert np.abs(each.astype(float) - other).mean() < 2, (crop, number)
             else:
                 assert np.array_equal(each, other), (crop, number)
@@ -353,9 +416,12 @@ def check_decoded_crops(gpu: bool = False) -> None:
 def check_order_of_channels(gpu: bool = False) -> None:
     for rest in ((), (CropAtRatio(32, 0.875),)):
         red, blue = (
-            from_encoded(fuse([Decode(space), *rest]).operations, encoded(), gpu=gpu) for space in ("RGB", "BGR")
+            from_encoded(fuse([Decode(space), *rest]).operations, encoded(), gpu=gpu)
+            for space in ("RGB", "BGR")
         )
-        assert all(np.array_equal(each, other[..., ::-1]) for each, other in zip(red, blue, strict=True))
+        assert all(
+            np.array_equal(each, other[..., ::-1]) for each, other in zip(red, blue, strict=True)
+        )
         assert not np.array_equal(red[0], blue[0])
 
 
@@ -405,13 +471,20 @@ def check_padding_stays_zero(gpu: bool = False) -> None:
     ):
         fused = fuse(sequence).operations
         for each, other in zip(
-            run_operation(sequence, images, gpu=gpu), run_operation(fused, images, gpu=gpu), strict=True
+            run_operation(sequence, images, gpu=gpu),
+            run_operation(fused, images, gpu=gpu),
+            strict=True,
         ):
             assert np.array_equal(each, other)
             assert (each[0] == 0).all() or (each[-1] == 0).all()
 
 
-RESIZES = (Resize((97, 131)), Resize((97, 131), antialias=False), RANDOM_CROP, CropAtRatio(64, 0.875))
+RESIZES = (
+    Resize((97, 131)),
+    Resize((97, 131), antialias=False),
+    RANDOM_CROP,
+    CropAtRatio(64, 0.875),
+)
 
 
 def check_resize_before_pointwise_operations(gpu: bool = False) -> None:
@@ -428,18 +501,28 @@ def check_resize_before_pointwise_operations(gpu: bool = False) -> None:
             (ColorJitter(brightness=(0.6, 1)), 1, 1, 0.5),
             (ColorJitter(brightness=(0.6, 1), saturation=(0, 1)), 1, 2, 0.5),
         )
-        for operation, level, most, mean in every if resize is RESIZES[0] else (every[0], every[4], every[-1]):
+        for operation, level, most, mean in (
+            every if resize is RESIZES[0] else (every[0], every[4], every[-1])
+        ):
             different = [each * level for each in differences([operation, resize], gpu=gpu)]
             assert max(each.max() for each in different) <= most, (operation, resize)
             assert max(each.mean() for each in different) <= mean, (operation, resize)
     # Without interpolation the results are identical.
-    for operation in (NORMALIZE, ColorJitter(hue=(-0.1, 0.1), brightness=(0.6, 1.4)), ConvertColor("LAB")):
+    for operation in (
+        NORMALIZE,
+        ColorJitter(hue=(-0.1, 0.1), brightness=(0.6, 1.4)),
+        ConvertColor("LAB"),
+    ):
         resize = Resize((97, 131), filter="nearest")
         assert max(each.max() for each in differences([operation, resize], gpu=gpu)) == 0
 
 
 def check_flip_and_normalize(gpu: bool = False) -> None:
-    for normalize in (NORMALIZE, Normalize((1, 2, 3), (4, 5, 6), scale=1.0), Normalize(MEAN, STD, channels=4)):
+    for normalize in (
+        NORMALIZE,
+        Normalize((1, 2, 3), (4, 5, 6), scale=1.0),
+        Normalize(MEAN, STD, channels=4),
+    ):
         different = differences([FLIP, normalize], gpu=gpu)
         assert max(each.max() for each in different) < 1e-5
     image = photographs()[3]
@@ -447,12 +530,18 @@ def check_flip_and_normalize(gpu: bool = False) -> None:
     expected = (image / 255 - MEAN) / STD
     flipped = [bool(np.abs(each - expected[:, ::-1]).max() < 1e-5) for each in found]
     assert all(
-        np.abs(each - expected).max() < 1e-5 for each, is_flipped in zip(found, flipped, strict=True) if not is_flipped
+        np.abs(each - expected).max() < 1e-5
+        for each, is_flipped in zip(found, flipped, strict=True)
+        if not is_flipped
     )
     assert 10 < sum(flipped) < 50
 
 
-DTYPES = {"float32": (np.float32, 1e-5), "float16": (np.float16, 3e-3), "bfloat16": (np.float32, 1e-5)}
+DTYPES = {
+    "float32": (np.float32, 1e-5),
+    "float16": (np.float16, 3e-3),
+    "bfloat16": (np.float32, 1e-5),
+}
 
 
 def finished(
@@ -484,7 +573,9 @@ def check_finish(gpu: bool = False) -> None:
                 assert found.shape == expected.transpose(axes).shape
                 assert np.abs(found - expected.transpose(axes)).max() < limit, (last, dtype, layout)
             # Images that are already normalized, for example because they were mixed.
-            found = finished(with_fourth.astype(np.float32), None, ImageSpec(is_uint8=False), dtype, layout, gpu)
+            found = finished(
+                with_fourth.astype(np.float32), None, ImageSpec(is_uint8=False), dtype, layout, gpu
+            )
             assert found.dtype == kind
             assert np.abs(found - with_fourth.transpose(axes)).max() < limit
             found = finished(image, None, ImageSpec(), dtype, layout, gpu)

@@ -69,16 +69,22 @@ def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.abs(found.astype(float) - expected)
 
 
-# Resizing ------------------------------------------------------------------------------------------------------------
+# Resizing
+# --------------------------------------------------------------------------------------------------
 
 
 def with_pillow(image: np.ndarray, size: Size, name: str) -> np.ndarray:
     """Resize in floating point with Pillow, with edge pixels repeated outside the image as in DALI."""
     height, width = image.shape[:2]
-    edge = 4 + 3 * math.ceil(max(height / size[0], width / size[1]))  # more than the widest filter takes
+    edge = 4 + 3 * math.ceil(
+        max(height / size[0], width / size[1])
+    )  # more than the widest filter takes
     wide = np.pad(image, ((edge, edge), (edge, edge), (0, 0)), mode="edge").astype(np.float32)
     box = (edge, edge, edge + width, edge + height)
-    channels = [Image.fromarray(wide[..., each]).resize(size[::-1], RESAMPLING[name], box) for each in range(3)]
+    channels = [
+        Image.fromarray(wide[..., each]).resize(size[::-1], RESAMPLING[name], box)
+        for each in range(3)
+    ]
     return np.stack([np.asarray(each) for each in channels], axis=-1)
 
 
@@ -87,7 +93,9 @@ def check_filters_match_pillow(gpu: bool = False) -> None:
         for name in RESAMPLING:
             by_pillow = [with_pillow(image, size, name) for image in photographs()]
             for expected, found in zip(
-                by_pillow, run_operation(Resize(size, filter=name), photographs(), gpu=gpu), strict=True
+                by_pillow,
+                run_operation(Resize(size, filter=name), photographs(), gpu=gpu),
+                strict=True,
             ):
                 assert found.dtype == np.uint8
                 assert differences(found, expected.clip(0, 255)).max() < 0.56
@@ -104,7 +112,9 @@ def check_uint8_is_close_to_pillow(gpu: bool = False) -> None:
     """Pillow's uint8 results differ because it rounds between the two passes, and at the edges."""
     for name, resampling in RESAMPLING.items():
         for image, found in zip(
-            photographs(), run_operation(Resize((97, 131), filter=name), photographs(), gpu=gpu), strict=True
+            photographs(),
+            run_operation(Resize((97, 131), filter=name), photographs(), gpu=gpu),
+            strict=True,
         ):
             expected = np.asarray(Image.fromarray(image).resize((131, 97), resampling))
             different = differences(found, expected)
@@ -116,7 +126,9 @@ def check_linear_matches_opencv(gpu: bool = False) -> None:
     for size in SIZES:
         for uint8, limit in ((True, 1), (False, 2e-4)):
             images = photographs(uint8)
-            for image, found in zip(images, run_operation(Resize(size, antialias=False), images, gpu=gpu), strict=True):
+            for image, found in zip(
+                images, run_operation(Resize(size, antialias=False), images, gpu=gpu), strict=True
+            ):
                 expected = cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)
                 assert differences(found, expected).max() <= limit
 
@@ -130,9 +142,12 @@ def check_nearest(gpu: bool = False) -> None:
                 images, run_operation(Resize(size, filter="nearest"), images, gpu=gpu), strict=True
             ):
                 rows, columns = (
-                    (np.arange(after) + 0.5) * before / after for before, after in zip(image.shape, size, strict=False)
+                    (np.arange(after) + 0.5) * before / after
+                    for before, after in zip(image.shape, size, strict=False)
                 )
-                unambiguous = [np.floor(each - 1e-3) == np.floor(each + 1e-3) for each in (rows, columns)]
+                unambiguous = [
+                    np.floor(each - 1e-3) == np.floor(each + 1e-3) for each in (rows, columns)
+                ]
                 assert all(each.mean() > 0.6 for each in unambiguous)
                 expected = image[np.ix_(rows.astype(int), columns.astype(int))]
                 assert (found[np.ix_(*unambiguous)] == expected[np.ix_(*unambiguous)]).all()
@@ -146,7 +161,9 @@ def check_shorter_side(gpu: bool = False) -> None:
         for (height, width), down, nearest in zip(
             shapes,
             run_operation(Resize(shorter=shorter, filter="nearest"), images, gpu=gpu),
-            run_operation(Resize(shorter=shorter, filter="nearest", rounding="nearest"), images, gpu=gpu),
+            run_operation(
+                Resize(shorter=shorter, filter="nearest", rounding="nearest"), images, gpu=gpu
+            ),
             strict=True,
         ):
             longer = int(shorter * max(height, width) / min(height, width))
@@ -165,14 +182,18 @@ def check_known_size(gpu: bool = False) -> None:
 
 def check_random_filter(gpu: bool = False) -> None:
     image = photographs()[3]
-    each = [run_operation(Resize((50, 60), filter=name), [image], gpu=gpu)[0] for name in ("linear", "cubic")]
+    each = [
+        run_operation(Resize((50, 60), filter=name), [image], gpu=gpu)[0]
+        for name in ("linear", "cubic")
+    ]
     found = run_many(Resize((50, 60), filter="random"), image, 300, gpu=gpu)
     cubic = [bool((one == each[1]).all()) for one in found]
     assert all((one == each[which]).all() for one, which in zip(found, cubic, strict=True))
     assert_probability(cubic, 0.5)
 
 
-# Cropping ------------------------------------------------------------------------------------------------------------
+# Cropping
+# --------------------------------------------------------------------------------------------------
 
 
 def crop_with_zeros(image: np.ndarray, top: int, left: int, size: Size) -> np.ndarray:
@@ -197,11 +218,18 @@ def check_center(gpu: bool = False) -> None:
         images = [rng.integers(1, 256, (*shape, 3)).astype(kind) for shape in shapes]
         for rounding, start in (("down", as_paddleclas), ("even", as_torchvision)):
             for image, found in zip(
-                images, run_operation(Crop((8, 11), rounding=rounding), images, gpu=gpu), strict=True
+                images,
+                run_operation(Crop((8, 11), rounding=rounding), images, gpu=gpu),
+                strict=True,
             ):
-                top, left = (start(side, crop) for side, crop in zip(image.shape, (8, 11), strict=False))
+                top, left = (
+                    start(side, crop) for side, crop in zip(image.shape, (8, 11), strict=False)
+                )
                 assert found.dtype == kind
-                assert (found == crop_with_zeros(image, top, left, (8, 11))).all(), (rounding, image.shape)
+                assert (found == crop_with_zeros(image, top, left, (8, 11))).all(), (
+                    rounding,
+                    image.shape,
+                )
 
 
 def check_random_positions(gpu: bool = False) -> None:
@@ -234,7 +262,8 @@ def crop_regions(
         # Away from the border, pixel j has the coordinate start + (j + 1/2) length / side - 1/2.
         first, last = side // 4, side - 1 - side // 4
         low, high = (
-            found[:, each, side // 2, 0] if axis == 0 else found[:, side // 2, each, 1] for each in (first, last)
+            found[:, each, side // 2, 0] if axis == 0 else found[:, side // 2, each, 1]
+            for each in (first, last)
         )
         length = (high - low) / (last - first) * side
         result.append((low - (first + 0.5) * length / side + 0.5, length))
@@ -245,7 +274,9 @@ def crop_regions(
     return exact.round().astype(int)
 
 
-def by_attempts(height: int, width: int, crop: RandomResizedCrop, rng: np.random.Generator) -> tuple[int, ...]:
+def by_attempts(
+    height: int, width: int, crop: RandomResizedCrop, rng: np.random.Generator
+) -> tuple[int, ...]:
     """Draw as torchvision does."""
     low, high = crop.ratio
     for _ in range(10):
@@ -253,7 +284,12 @@ def by_attempts(height: int, width: int, crop: RandomResizedCrop, rng: np.random
         ratio = math.exp(rng.uniform(math.log(low), math.log(high)))
         wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < wide <= width and 0 < tall <= height:
-            return int(rng.integers(height - tall + 1)), int(rng.integers(width - wide + 1)), tall, wide
+            return (
+                int(rng.integers(height - tall + 1)),
+                int(rng.integers(width - wide + 1)),
+                tall,
+                wide,
+            )
     tall, wide = height, width
     if width / height < low:
         tall = round(width / low)
@@ -262,10 +298,19 @@ def by_attempts(height: int, width: int, crop: RandomResizedCrop, rng: np.random
     return (height - tall) // 2, (width - wide) // 2, tall, wide
 
 
-def bounded(height: int, width: int, crop: RandomResizedCrop, rng: np.random.Generator) -> tuple[int, ...]:
-    """Draw as PaddleClas does, but round sides to the nearest integer as DALI does; PaddleClas rounds down."""
+def bounded(
+    height: int, width: int, crop: RandomResizedCrop, rng: np.random.Generator
+) -> tuple[int, ...]:
+    """Draw as PaddleClas does, but round sides to the nearest integer as DALI does.
+
+    PaddleClas rounds down.
+    """
     low, high = crop.ratio
-    ratio = math.exp(rng.uniform(math.log(low), math.log(high))) if crop.log_ratio else rng.uniform(low, high)
+    ratio = (
+        math.exp(rng.uniform(math.log(low), math.log(high)))
+        if crop.log_ratio
+        else rng.uniform(low, high)
+    )
     bound = min(width / height / ratio, height / width * ratio)
     area = width * height * rng.uniform(min(crop.area[0], bound), min(crop.area[1], bound))
     wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
@@ -275,7 +320,12 @@ def bounded(height: int, width: int, crop: RandomResizedCrop, rng: np.random.Gen
 def shares(found: np.ndarray, height: int, width: int) -> dict[str, np.ndarray]:
     """Return the quantities to compare: area, ratio, sides, and the relative position if there is room to move."""
     top, left, tall, wide = found.T
-    result = {"area": tall * wide / (height * width), "ratio": np.log(wide / tall), "height": tall, "width": wide}
+    result = {
+        "area": tall * wide / (height * width),
+        "ratio": np.log(wide / tall),
+        "height": tall,
+        "width": wide,
+    }
     for name, start, room in (("top", top, height - tall), ("left", left, width - wide)):
         free = room >= 20
         if free.sum() > 300:
@@ -286,13 +336,19 @@ def shares(found: np.ndarray, height: int, width: int) -> dict[str, np.ndarray]:
 def largest_gap(one: np.ndarray, other: np.ndarray) -> float:
     """Return the statistic of the two-sample Kolmogorov-Smirnov test, without its p-value, which takes longer."""
     values = np.concatenate([one, other])
-    first, second = (np.searchsorted(np.sort(each), values, side="right") / len(each) for each in (one, other))
+    first, second = (
+        np.searchsorted(np.sort(each), values, side="right") / len(each) for each in (one, other)
+    )
     return float(np.abs(first - second).max())
 
 
 def check_random_resized_crop(gpu: bool = False) -> None:
     count, rng = 1500, np.random.default_rng(0)
-    ranges = (((0.08, 1.0), (3 / 4, 4 / 3)), ((0.2, 0.5), (0.25, 1.0)), ((0.9, 1.0), (3 / 4, 4 / 3)))
+    ranges = (
+        ((0.08, 1.0), (3 / 4, 4 / 3)),
+        ((0.2, 0.5), (0.25, 1.0)),
+        ((0.9, 1.0), (3 / 4, 4 / 3)),
+    )
     samplings = ({}, {"sampling": "bounded"}, {"sampling": "bounded", "log_ratio": False})
     for number, (area, ratio) in enumerate(ranges):
         for other, how in enumerate(samplings):
@@ -302,7 +358,9 @@ def check_random_resized_crop(gpu: bool = False) -> None:
             found = crop_regions(crop, height, width, count, gpu=gpu)
             assert (found >= (0, 0, 1, 1)).all()
             assert (found[:, :2] + found[:, 2:] <= (height, width)).all()
-            expected = shares(np.array([draw(height, width, crop, rng) for _ in range(count)]), height, width)
+            expected = shares(
+                np.array([draw(height, width, crop, rng) for _ in range(count)]), height, width
+            )
             measured = shares(found, height, width)
             for name in measured.keys() & expected.keys():
                 each, reference = measured[name], expected[name]
@@ -327,7 +385,10 @@ def check_smallest_images(gpu: bool = False) -> None:
         image = np.full((*shape, 3), 7, np.uint8)
         for how in ("attempts", "bounded"):
             crop = RandomResizedCrop((5, 4), (0.01, 0.02), sampling=how)
-            assert all((each == 7).all() and each.shape == (5, 4, 3) for each in run_many(crop, image, 100, gpu=gpu))
+            assert all(
+                (each == 7).all() and each.shape == (5, 4, 3)
+                for each in run_many(crop, image, 100, gpu=gpu)
+            )
 
 
 def check_contents_of_crops(gpu: bool = False) -> None:
@@ -354,7 +415,8 @@ def check_crop_at_ratio(gpu: bool = False) -> None:
                 assert differences(found, expected).max() <= limit
 
 
-# Rotating ------------------------------------------------------------------------------------------------------------
+# Rotating
+# --------------------------------------------------------------------------------------------------
 
 
 def check_flips(gpu: bool = False) -> None:
@@ -380,14 +442,24 @@ def check_rotation(gpu: bool = False) -> None:
             for uint8 in (True, False):
                 for image in photographs(uint8)[2:]:
                     height, width = image.shape[:2]
-                    (found,) = run_operation(Rotate((angle, angle), filter=name, fill=77), [image], gpu=gpu)
+                    (found,) = run_operation(
+                        Rotate((angle, angle), filter=name, fill=77), [image], gpu=gpu
+                    )
                     matrix = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), angle, 1)
-                    expected = cv2.warpAffine(image, matrix, (width, height), flags=flag, borderValue=(77,) * 3)
+                    expected = cv2.warpAffine(
+                        image, matrix, (width, height), flags=flag, borderValue=(77,) * 3
+                    )
                     different = differences(found, expected).max(2)
                     # OpenCV rounds positions to 1/32 pixel, which can choose another nearest pixel.
-                    assert (different > (1 if uint8 else 0.2)).mean() < 0.02, (angle, name, image.shape)
+                    assert (different > (1 if uint8 else 0.2)).mean() < 0.02, (
+                        angle,
+                        name,
+                        image.shape,
+                    )
                     if uint8:
-                        by_pillow = np.asarray(Image.fromarray(image).rotate(angle, resampling, fillcolor=(77,) * 3))
+                        by_pillow = np.asarray(
+                            Image.fromarray(image).rotate(angle, resampling, fillcolor=(77,) * 3)
+                        )
                         assert (differences(found, by_pillow).max(2) > 1).mean() < 0.05
 
 
@@ -395,7 +467,8 @@ def check_angles(gpu: bool = False) -> None:
     image = coordinates(17, 23)
     for probability in (1.0, 0.4):
         found = run_stacked(Rotate((-30, 45), probability, "linear"), image, 1500, gpu=gpu)
-        # One pixel to the right in the output is cos(angle) columns and sin(angle) rows in the input.
+        # One pixel to the right in the output is cos(angle) columns and sin(angle) rows in the
+        # input.
         step = (found[:, 8, 17] - found[:, 8, 7]).astype(float)
         angles = np.degrees(np.arctan2(step[:, 0], step[:, 1]))
         rotated = (found != image).reshape(1500, -1).any(1)
@@ -409,12 +482,15 @@ def check_right_angles(gpu: bool = False) -> None:
         rotations = [np.rot90(image, number) for number in range(4)]
         drawn = []
         for found in run_many(RandomRightAngle(), image, 600, gpu=gpu):
-            (number,) = (number for number, each in enumerate(rotations) if np.array_equal(each, found))
+            (number,) = (
+                number for number, each in enumerate(rotations) if np.array_equal(each, found)
+            )
             drawn.append(number)
         assert_equally_likely(drawn, 4)
 
 
-# Padding -------------------------------------------------------------------------------------------------------------
+# Padding
+# --------------------------------------------------------------------------------------------------
 
 
 def padded(image: np.ndarray, operation: Pad) -> np.ndarray:
@@ -435,7 +511,9 @@ def check_pad(gpu: bool = False) -> None:
         for mode in ("constant", "edge", "reflect", "symmetric"):
             for each in sides:
                 operation = Pad(*each, fill=fill, mode=mode)
-                for image, found in zip(images, run_operation(operation, images, gpu=gpu), strict=True):
+                for image, found in zip(
+                    images, run_operation(operation, images, gpu=gpu), strict=True
+                ):
                     expected = padded(image, operation)
                     assert np.array_equal(found, expected), operation
                     assert found.dtype == image.dtype
@@ -453,10 +531,14 @@ def check_mirrored_padding_needs_enough_pixels(gpu: bool = False) -> None:
     ):
         with pytest.raises(RuntimeError):
             run_operation(operation, [image], gpu=gpu)
-        with pytest.raises(CallError, match="cannot mirror more pixels than an image of 37 x 53 pixels has"):
+        with pytest.raises(
+            CallError, match="cannot mirror more pixels than an image of 37 x 53 pixels has"
+        ):
             operation.output(ImageSpec(size=(height, width)))
     run_operation(Pad(width, height, width, height, mode="symmetric"), [image], gpu=gpu)
-    run_operation(Pad(width - 1, height - 1, width - 1, height - 1, mode="reflect"), [image], gpu=gpu)
+    run_operation(
+        Pad(width - 1, height - 1, width - 1, height - 1, mode="reflect"), [image], gpu=gpu
+    )
 
 
 def placed(image: np.ndarray, size: Size, start: Size, fill: Sequence[float]) -> np.ndarray:
@@ -476,11 +558,22 @@ def check_pad_to(gpu: bool = False) -> None:
             images = photographs(uint8)
             for at in ("center", "start", "end", (13, 2)):
                 operation = PadTo(size, 32, at, fill)
-                for image, found in zip(images, run_operation(operation, images, gpu=gpu), strict=True):
+                for image, found in zip(
+                    images, run_operation(operation, images, gpu=gpu), strict=True
+                ):
                     target = size or tuple(math.ceil(side / 32) * 32 for side in image.shape[:2])
-                    room = [after - before for after, before in zip(target, image.shape, strict=False)]
-                    start = {"center": [each // 2 for each in room], "start": (0, 0), "end": room}.get(at, at)
-                    assert np.array_equal(found, placed(image, target, start, fill)), (operation, image.shape)
+                    room = [
+                        after - before for after, before in zip(target, image.shape, strict=False)
+                    ]
+                    start = {
+                        "center": [each // 2 for each in room],
+                        "start": (0, 0),
+                        "end": room,
+                    }.get(at, at)
+                    assert np.array_equal(found, placed(image, target, start, fill)), (
+                        operation,
+                        image.shape,
+                    )
                     assert operation.output(ImageSpec(size=image.shape[:2])).size == found.shape[:2]
 
 
@@ -505,7 +598,8 @@ def check_downscale(gpu: bool = False) -> None:
         assert_probability([not np.array_equal(one, image) for one in found], 0.3)
 
 
-# Drawing -------------------------------------------------------------------------------------------------------------
+# Drawing
+# --------------------------------------------------------------------------------------------------
 
 RANDOM = (
     Resize((50, 60), filter="random"),
@@ -523,7 +617,9 @@ RANDOM = (
 def check_seeds(gpu: bool = False) -> None:
     image = photographs()[3]
     for operation in RANDOM:
-        first, again, other = (run_operation(operation, [image] * 30, runs=2, seed=seed, gpu=gpu) for seed in (1, 1, 2))
+        first, again, other = (
+            run_operation(operation, [image] * 30, runs=2, seed=seed, gpu=gpu) for seed in (1, 1, 2)
+        )
         assert all(map(np.array_equal, first, again))
         assert not all(map(np.array_equal, first, other))
         assert not all(map(np.array_equal, first[:30], first[30:])), operation
@@ -539,7 +635,8 @@ def test_on_cpu(check):
     check()
 
 
-# Parsing and records -------------------------------------------------------------------------------------------------
+# Parsing and records
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

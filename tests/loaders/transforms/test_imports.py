@@ -8,10 +8,20 @@ import sys
 
 import loaders.transforms
 
-MODULES = sorted(each.name for each in pkgutil.walk_packages(loaders.transforms.__path__, "loaders.transforms."))
+MODULES = sorted(
+    each.name for each in pkgutil.walk_packages(loaders.transforms.__path__, "loaders.transforms.")
+)
 
 
 def test_no_module_imports_dali_or_torch():
     assert "loaders.transforms.parse.registry" in MODULES
-    code = f"import sys, {', '.join(MODULES)}; print([m for m in ('nvidia.dali', 'torch') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+    code = (
+        f"import sys, {', '.join(MODULES)}; print([m for m in ('nvidia.dali', 'torch') if m in"
+        " sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+        == "[]\n"
+    )

@@ -105,20 +105,26 @@ def test_lists_have_a_limit() -> None:
     most = limits.MAX_TRANSFORMS
     assert len(read_recipe([CROP] * most).items) == most
     assert (
-        recipe_error([CROP] * (most + 1)) == f"transforms has {most + 1} transforms, but at most {most} are supported"
+        recipe_error([CROP] * (most + 1))
+        == f"transforms has {most + 1} transforms, but at most {most} are supported"
     )
 
 
 def test_images_of_known_size_have_a_limit() -> None:
     items = [{"Resize": {"size": [32768, 1]}}, {"Resize": {"size": 16384}}, CROP]
-    assert "transforms[1]: Resize(size=16384) makes images of 536870912 x 16384 pixels" in recipe_error(items)
+    assert (
+        "transforms[1]: Resize(size=16384) makes images of 536870912 x 16384 pixels"
+        in recipe_error(items)
+    )
     text = recipe_error([{"CropImage": {"size": 16384}}, {"Pad": {"padding": 16384}}, CROP])
     assert "makes images of 49152 x 49152 pixels, but at most 32768 per side" in text
 
 
 def most_of_everything() -> Iterator[Operation]:
     """Return operations whose counts and lengths are as large as the limits allow."""
-    steps = tuple(Step(name) for name in ("rotate", "color", "sharpness", "equalize", "cutout", "posterize"))
+    steps = tuple(
+        Step(name) for name in ("rotate", "color", "sharpness", "equalize", "cutout", "posterize")
+    )
     yield RandomErasing(1.0, (0.0, 1.0), attempts=limits.MAX_ATTEMPTS, mode="pixels")
     yield Cutout(limits.MAX_HOLES, limits.MAX_SIDE)
     yield Cutout(100, 8, None)
@@ -151,24 +157,36 @@ def test_values_of_configs_have_limits(tmp_path) -> None:
             read_recipe(read_config(path).transforms)
         return str(caught.value)
 
-    assert "from 1 to 65536, got 1000000" in error("transform_ops: []\nsampler: {batch_size: 1000000}\n")
+    assert "from 1 to 65536, got 1000000" in error(
+        "transform_ops: []\nsampler: {batch_size: 1000000}\n"
+    )
     assert "Arch.class_num must be an integer from 1 to 1000000" in error(
         "transform_ops: []\nArch: {class_num: 2000000}\n"
     )
-    assert "more than 4096 characters in one value" in error("- CropImage: {size: " + "1:" * 10**4 + "1}\n")
+    assert "more than 4096 characters in one value" in error(
+        "- CropImage: {size: " + "1:" * 10**4 + "1}\n"
+    )
     text = error("- CropImage: {size: " + "1:" * 2000 + "1}\n")
     assert "two integers of at least 1, got " in text
     assert len(text) < 600
     assert len(error("- &" + "x" * 10**4 + " a\n- *" + "y" * 10**4)) < 600
     assert len(error("{" + ", ".join(f"k{number}: 1" for number in range(3_000)) + "}")) < 2000
-    assert len(error("Train: {" + ", ".join(f"k{number}: 1" for number in range(3_000)) + "}")) < 2000
+    assert (
+        len(error("Train: {" + ", ".join(f"k{number}: 1" for number in range(3_000)) + "}")) < 2000
+    )
 
 
 def test_samplers_of_configs_have_limits() -> None:
     for section, message in (
         ({"sample_per_id": 10**9}, "sampler.sample_per_id must be at most 65536, got 1000000000"),
-        ({"sample_per_id": 10**5000}, "sampler.sample_per_id must be at most 65536, got a value of type int"),
-        ({"sample_per_id": 4, "max_iters": 10**9}, "sampler.max_iters must be at most 524288, got 1000000000"),
+        (
+            {"sample_per_id": 10**5000},
+            "sampler.sample_per_id must be at most 65536, got a value of type int",
+        ),
+        (
+            {"sample_per_id": 4, "max_iters": 10**9},
+            "sampler.max_iters must be at most 524288, got 1000000000",
+        ),
         ({"sample_per_id": 4, "sample_method": "x" * 10**6}, "sampler.sample_method is 'xxx"),
     ):
         with pytest.raises(CallError) as caught:

@@ -9,8 +9,23 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_equally_likely, assert_probability
-from helpers.draws import COUNT, HEIGHT, REFERENCE, WIDTH, assert_same, drawn, graph, kept_arguments, reference
+from helpers.chance import (
+    MIN_PVALUE,
+    assert_equal_counts,
+    assert_equally_likely,
+    assert_probability,
+)
+from helpers.draws import (
+    COUNT,
+    HEIGHT,
+    REFERENCE,
+    WIDTH,
+    assert_same,
+    drawn,
+    graph,
+    kept_arguments,
+    reference,
+)
 from helpers.torchvision_oracle import import_torchvision
 from nvidia.dali import fn, types
 from scipy import stats
@@ -37,7 +52,9 @@ def check_random_erasing(gpu: bool = False) -> None:
     tall, wide = (np.round(np.sqrt(HEIGHT * WIDTH * area * each)) for each in (ratio, 1 / ratio))
     fits = (tall < HEIGHT) & (wide < WIDTH)
     tall, wide = tall[fits], wide[fits]
-    tops, lefts = (rng.integers(0, side - each + 1) for side, each in ((HEIGHT, tall), (WIDTH, wide)))
+    tops, lefts = (
+        rng.integers(0, side - each + 1) for side, each in ((HEIGHT, tall), (WIDTH, wide))
+    )
     ours = np.column_stack([start, part])[hidden]
     for one, two in zip(ours.T, (tops, lefts, tall, wide), strict=True):
         assert stats.ks_2samp(one, two).pvalue > MIN_PVALUE
@@ -49,12 +66,17 @@ def check_noise(gpu: bool = False) -> None:
 
     def make(context: GraphContext) -> Sequence[Any]:
         spec = ImageSpec(is_uint8=False)
-        return [masks._noise(operation, types.Constant(np.array([50, 70], np.float32)), spec, context)]
+        return [
+            masks._noise(operation, types.Constant(np.array([50, 70], np.float32)), spec, context)
+        ]
 
     (pixels,) = graph(make, gpu=gpu, count=16, batch=8)
     assert stats.kstest(pixels.ravel()[:COUNT], "norm").pvalue > MIN_PVALUE
     *_, color = drawn(
-        RandomErasing(mode="color", attempts=5), "part", gpu=gpu, spec=ImageSpec(size=(32, 32), is_uint8=False)
+        RandomErasing(mode="color", attempts=5),
+        "part",
+        gpu=gpu,
+        spec=ImageSpec(size=(32, 32), is_uint8=False),
     )
     assert color.shape == (COUNT, 3)
     for channel in color.T:
@@ -66,13 +88,17 @@ def check_cutout(gpu: bool = False) -> None:
     start, colors = drawn(Cutout(2, 50, fill=None), "holes", gpu=gpu)
     for hole in range(2):
         for axis, side in enumerate((HEIGHT, WIDTH)):
-            assert_equal_counts(np.bincount((start[:, hole, axis] + 25).astype(int), minlength=side))
+            assert_equal_counts(
+                np.bincount((start[:, hole, axis] + 25).astype(int), minlength=side)
+            )
     assert_equal_counts(np.bincount(colors.astype(int).ravel(), minlength=256))
 
 
 def check_grid_mask(gpu: bool = False) -> None:
     """The period is a uniform integer, both shifts are uniform within it, and the angle is a uniform integer."""
-    period, square, down, across, angle = drawn(GridMask((20, 40), angles=30, ratio=0.6), "grid", gpu=gpu)
+    period, square, down, across, angle = drawn(
+        GridMask((20, 40), angles=30, ratio=0.6), "grid", gpu=gpu
+    )
     assert_equal_counts(np.bincount(period - 20, minlength=21))
     assert np.allclose(square, 1 - np.floor(period * 0.6 + 0.5) / period)
     for shift in (down, across):
@@ -84,7 +110,9 @@ def check_grid_mask(gpu: bool = False) -> None:
 def check_hide_and_seek(gpu: bool = False) -> None:
     """Sizes of cells are equally likely, and each cell is hidden with its probability."""
     operation, count = HideAndSeek((0, 16, 32), probability=0.3), 20_000
-    hidden, matrix, cells = drawn(operation, "cells", gpu=gpu, count=count, spec=ImageSpec(size=(32, 48)))
+    hidden, matrix, cells = drawn(
+        operation, "cells", gpu=gpu, count=count, spec=ImageSpec(size=(32, 48))
+    )
     sizes = np.where(hidden, np.rint(1 / matrix[:, 0, 0]), 0)
     assert_equally_likely(sizes, 3)
     assert_probability(cells == 0, 0.3)
@@ -109,14 +137,18 @@ def check_kept_part(gpu: bool = False) -> None:
         return list(found[0])
 
     image = torch.empty(3, 48, 64)
-    theirs = reference(lambda: torchvision.RandomResizedCrop.get_params(image, operation.area, operation.ratio))
+    theirs = reference(
+        lambda: torchvision.RandomResizedCrop.get_params(image, operation.area, operation.ratio)
+    )
     assert_same(np.concatenate(graph(make, gpu=gpu), axis=1), theirs)
 
 
 def check_lighting(gpu: bool = False) -> None:
     """The shifts are the principal components of ImageNet's colors, each times a normal number."""
     (shift,) = drawn(PCALighting(0.1), "shift", gpu=gpu)
-    vectors = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+    vectors = np.array(
+        [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
+    )
     found = shift / 255 @ np.linalg.inv(vectors.T) / (0.2175, 0.0188, 0.0045)
     for column in found.T:
         assert stats.kstest(column, stats.norm(0, 0.1).cdf).pvalue > MIN_PVALUE

@@ -51,7 +51,10 @@ def noise_image(height: int, width: int, uint8: bool = False) -> np.ndarray:
 
 
 def boxes(hidden: np.ndarray) -> np.ndarray:
-    """Return top, left, height and width of the masked region of each of [N, H, W]; fail if one is not a rectangle."""
+    """Return top, left, height and width of the masked region of each of [N, H, W].
+
+    Fail if one is not a rectangle.
+    """
     rows, columns = hidden.any(2), hidden.any(1)
     assert (hidden == rows[:, :, None] & columns[:, None, :]).all()
     found = []
@@ -70,16 +73,23 @@ def assert_same_distributions(found: np.ndarray, expected: np.ndarray) -> None:
     assert np.abs(stats.spearmanr(found)[0] - stats.spearmanr(expected)[0]).max() < 0.12
 
 
-# Erasing -------------------------------------------------------------------------------------------------------------
+# Erasing
+# --------------------------------------------------------------------------------------------------
 
 
-def drawn_parts(operation: RandomErasing, height: int, width: int, count: int) -> Iterator[tuple[int, ...] | None]:
+def drawn_parts(
+    operation: RandomErasing, height: int, width: int, count: int
+) -> Iterator[tuple[int, ...] | None]:
     """Draw rectangles until one is smaller than the image, as the paper defines it."""
     rng, (low, high) = np.random.default_rng(5), map(math.log, operation.ratio)
     for _ in range(count):
         for _ in range(operation.attempts):
             area = rng.uniform(*operation.area) * height * width
-            ratio = math.exp(rng.uniform(low, high)) if operation.log_ratio else rng.uniform(*operation.ratio)
+            ratio = (
+                math.exp(rng.uniform(low, high))
+                if operation.log_ratio
+                else rng.uniform(*operation.ratio)
+            )
             h, w = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if h < height and w < width:
                 yield rng.integers(height - h + 1), rng.integers(width - w + 1), h, w
@@ -113,16 +123,22 @@ def check_attempts(gpu: bool = False) -> None:
         operation = RandomErasing(1.0, (0.6, 1.0), (0.4, 2.5), True, attempts, fill=FILL)
         expected = np.mean([each is not None for each in drawn_parts(operation, 32, 32, 4000)])
         assert 0.2 < expected < 0.9
-        assert_probability((run_stacked(operation, image, 1500, gpu=gpu) != image).any((1, 2, 3)), expected)
+        assert_probability(
+            (run_stacked(operation, image, 1500, gpu=gpu) != image).any((1, 2, 3)), expected
+        )
     for part in ((1.0, 1.0), (0.0, 0.0)):
-        found = run_stacked(RandomErasing(1.0, part, (1.0, 1.0), mode="pixels"), image, 100, gpu=gpu)
+        found = run_stacked(
+            RandomErasing(1.0, part, (1.0, 1.0), mode="pixels"), image, 100, gpu=gpu
+        )
         assert (found == image).all()
 
 
 def check_erasing_probability(gpu: bool = False) -> None:
     image = noise_image(20, 20, uint8=True)
     for mode in ("constant", "color", "pixels"):
-        changed = run_stacked(RandomErasing(0.3, (0.1, 0.2), mode=mode), image, 1000, gpu=gpu) != image
+        changed = (
+            run_stacked(RandomErasing(0.3, (0.1, 0.2), mode=mode), image, 1000, gpu=gpu) != image
+        )
         assert_probability(changed.any((1, 2, 3)), 0.3)
 
 
@@ -150,7 +166,8 @@ def check_erasing_with_noise(gpu: bool = False) -> None:
     assert masked[hidden].max() <= 6
 
 
-# Squares -------------------------------------------------------------------------------------------------------------
+# Squares
+# --------------------------------------------------------------------------------------------------
 
 
 def covered(side: int, half: int) -> np.ndarray:
@@ -188,12 +205,14 @@ def check_colors_of_holes(gpu: bool = False) -> None:
     assert np.abs(np.corrcoef(found[:, 15, 15].T) - np.eye(3)).max() < 0.12
     # Three squares have three colors.
     colors = [
-        len(np.unique(each.reshape(-1, 3), axis=0)) for each in run_stacked(Cutout(3, 6, None), image, 200, gpu=gpu)
+        len(np.unique(each.reshape(-1, 3), axis=0))
+        for each in run_stacked(Cutout(3, 6, None), image, 200, gpu=gpu)
     ]
     assert max(colors) == 4
 
 
-# Grids ---------------------------------------------------------------------------------------------------------------
+# Grids
+# --------------------------------------------------------------------------------------------------
 
 
 def bands(length: int, period: int, line: int) -> np.ndarray:
@@ -223,7 +242,10 @@ def check_grids(gpu: bool = False) -> None:
             periods.append(known[0][0])
             phases.append(np.array(known[0][1:]) / known[0][0])
         assert_equal_counts(np.bincount(periods)[9:])
-        phases = np.array(phases) + np.random.default_rng(0).uniform(size=(400, 2)) / np.array(periods)[:, None]
+        phases = (
+            np.array(phases)
+            + np.random.default_rng(0).uniform(size=(400, 2)) / np.array(periods)[:, None]
+        )
         for each in phases.T:
             assert stats.kstest(each, stats.uniform.cdf).pvalue > MIN_PVALUE
         assert abs(stats.spearmanr(phases)[0]) < 0.2
@@ -234,7 +256,9 @@ def direction(hidden: np.ndarray) -> float:
     smooth = cv2.GaussianBlur(hidden.astype(np.float32), (0, 0), 3)
     down, right = np.gradient(smooth)
     gradient = right - 1j * down
-    fourfold = np.square(np.square(gradient)) / np.maximum(np.abs(gradient), 1e-9) ** 3  # four times the angle
+    fourfold = (
+        np.square(np.square(gradient)) / np.maximum(np.abs(gradient), 1e-9) ** 3
+    )  # four times the angle
     return float(np.degrees(np.angle(fourfold.sum())) / 4)
 
 
@@ -259,7 +283,9 @@ def check_rotated_grids(gpu: bool = False) -> None:
 def check_grid_probability(gpu: bool = False) -> None:
     image = noise_image(30, 30, uint8=True)
     for hide in ("lines", "squares"):
-        changed = run_stacked(GridMask((8, 9), hide=hide, probability=0.3), image, 1000, gpu=gpu) != image
+        changed = (
+            run_stacked(GridMask((8, 9), hide=hide, probability=0.3), image, 1000, gpu=gpu) != image
+        )
         assert_probability(changed.any((1, 2, 3)), 0.3)
 
 
@@ -286,15 +312,20 @@ def check_cells(gpu: bool = False) -> None:
     assert_equal_counts(counts)
     assert_probability(np.concatenate([each.ravel() for each in shown]), 0.5)
     # Cells are independent of each other.
-    coarse = np.stack([each for each in shown if each.shape == (5, 5)]).reshape(-1, 25).astype(float)
+    coarse = (
+        np.stack([each for each in shown if each.shape == (5, 5)]).reshape(-1, 25).astype(float)
+    )
     assert np.abs(np.corrcoef(coarse.T) - np.eye(25)).max() < 0.6
     assert np.ptp(coarse.mean(0)) < 0.6
 
 
-# Kept regions --------------------------------------------------------------------------------------------------------
+# Kept regions
+# --------------------------------------------------------------------------------------------------
 
 
-def kept_parts(operation: KeepPart, height: int, width: int, count: int) -> Iterator[tuple[int, ...]]:
+def kept_parts(
+    operation: KeepPart, height: int, width: int, count: int
+) -> Iterator[tuple[int, ...]]:
     rng = np.random.default_rng(6)
     for _ in range(count):
         for _ in range(10):
@@ -322,7 +353,8 @@ def check_kept_parts(gpu: bool = False) -> None:
     assert_probability(changed.any((1, 2, 3)), 0.3)
 
 
-# All of them ---------------------------------------------------------------------------------------------------------
+# All of them
+# --------------------------------------------------------------------------------------------------
 
 EACH = (
     (RandomErasing(0.8), BLACK),
@@ -352,7 +384,9 @@ def check_photographs(gpu: bool = False) -> None:
             assert_hidden(found, images * 3, fill)
 
 
-def assert_hidden(found: Sequence[np.ndarray], images: Sequence[np.ndarray], fill: Sequence[float] | None) -> None:
+def assert_hidden(
+    found: Sequence[np.ndarray], images: Sequence[np.ndarray], fill: Sequence[float] | None
+) -> None:
     changes = 0
     for each, image in zip(found, images, strict=True):
         assert each.shape == image.shape
@@ -366,7 +400,10 @@ def assert_hidden(found: Sequence[np.ndarray], images: Sequence[np.ndarray], fil
 
 def check_fills_are_rounded_to_bytes(gpu: bool = False) -> None:
     image = np.full((20, 20, 3), 50, np.uint8)
-    for operation in (RandomErasing(1.0, (0.2, 0.3), fill=(-3, 123.6, 300)), Cutout(1, 4, (-3, 123.6, 300))):
+    for operation in (
+        RandomErasing(1.0, (0.2, 0.3), fill=(-3, 123.6, 300)),
+        Cutout(1, 4, (-3, 123.6, 300)),
+    ):
         found = run_stacked(operation, image, 100, gpu=gpu)
         assert (found[(found != 50).any(-1)] == (0, 124, 255)).all()
     colors = run_stacked(RandomErasing(1.0, (0.2, 0.3), mode="color"), image, 100, gpu=gpu)
@@ -398,7 +435,8 @@ def test_on_cpu(check):
     check()
 
 
-# Parsing and records -------------------------------------------------------------------------------------------------
+# Parsing and records
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ def pipeline_of(operation, images, seed=0, gpu=False, checkpoint=None):
 def run_mix(operation, images, *, seed=0, runs=1, gpu=False):
     """Return the mixed images, partners and shares of each run."""
     pipeline = pipeline_of(operation, images, seed, gpu)
-    return [tuple(np.array(each.as_cpu().as_tensor()) for each in pipeline.run()) for _ in range(runs)]
+    return [
+        tuple(np.array(each.as_cpu().as_tensor()) for each in pipeline.run()) for _ in range(runs)
+    ]
 
 
 def blends(operation, count, size=SIZE, batch=BATCH, seed=0):
@@ -82,7 +84,8 @@ def mean_weight(blend):
     return weight.mean((1, 2, 3), dtype=np.float64)
 
 
-# Pixels --------------------------------------------------------------------------------------------------------------
+# Pixels
+# --------------------------------------------------------------------------------------------------
 
 
 def check_pixels(operation, uint8, gpu):
@@ -96,31 +99,42 @@ def check_pixels(operation, uint8, gpu):
         assert partner.shape == share.shape == (BATCH,)
         assert sorted(partner) == list(range(BATCH))
         if isinstance(operation, Mixup):
-            expected = share[:, None, None, None] * other + (1 - share[:, None, None, None]) * other[partner]
+            expected = (
+                share[:, None, None, None] * other
+                + (1 - share[:, None, None, None]) * other[partner]
+            )
             assert np.allclose(mixed, expected, rtol=1e-5, atol=1e-5 if not uint8 else 1e-3)
         if isinstance(operation, Cutmix):
             own = (mixed == other).all(3)
             partners = (mixed == other[partner]).all(3)
             assert (own | partners).all()
             strangers = partner != np.arange(BATCH)
-            assert np.allclose(own.mean((1, 2))[strangers], share[strangers], atol=1e-6 if not uint8 else 1e-2)
+            assert np.allclose(
+                own.mean((1, 2))[strangers], share[strangers], atol=1e-6 if not uint8 else 1e-2
+            )
 
 
 def check_graph_matches_numpy(operation, gpu):
     """The graph gives the same as the draws applied with NumPy."""
     images = noise_images(False)
     seed = RandomStreams(5).seed(operation, "blend")
-    for number, (mixed, partner, share) in enumerate(run_mix(operation, images, seed=5, runs=4, gpu=gpu)):
+    for number, (mixed, partner, share) in enumerate(
+        run_mix(operation, images, seed=5, runs=4, gpu=gpu)
+    ):
         blend = draw_blend(operation, SIZE, BATCH, np.random.default_rng([seed, 0, number]))
         weight = blend.weight()
         assert np.array_equal(partner, blend.partner)
         assert np.array_equal(share, blend.share)
-        assert np.allclose(mixed, images * (1 - weight) + images[partner] * weight, rtol=1e-5, atol=1e-6)
+        assert np.allclose(
+            mixed, images * (1 - weight) + images[partner] * weight, rtol=1e-5, atol=1e-6
+        )
 
 
 def check_reproducible(operation, gpu):
     images = noise_images(False)
-    first, again, other = (run_mix(operation, images, seed=seed, runs=5, gpu=gpu) for seed in (3, 3, 4))
+    first, again, other = (
+        run_mix(operation, images, seed=seed, runs=5, gpu=gpu) for seed in (3, 3, 4)
+    )
     for one, two in zip(first, again, strict=True):
         assert all(map(np.array_equal, one, two))
     assert not all(np.array_equal(one[0], two[0]) for one, two in zip(first, other, strict=True))
@@ -173,7 +187,8 @@ def test_any_batch_size(operation, count):
             assert np.allclose(mixed, images, rtol=1e-5, atol=1e-6)
 
 
-# Distributions -------------------------------------------------------------------------------------------------------
+# Distributions
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operation", ALL, ids=repr)
@@ -184,7 +199,9 @@ def test_share_equals_the_mean_weight_that_stays(operation):
         if isinstance(operation, MixupCutmix) and not operation.correct:
             continue
         # Regions consist of whole pixels, but the drawn share is any fraction.
-        fmix = isinstance(operation, Fmix) or (isinstance(operation, MixOneOf) and Fmix() in operation.operations)
+        fmix = isinstance(operation, Fmix) or (
+            isinstance(operation, MixOneOf) and Fmix() in operation.operations
+        )
         error = 2 / (SIZE[0] * SIZE[1]) if fmix else 1e-6
         assert np.allclose(1 - mean_weight(blend), blend.share, atol=error)
 
@@ -218,7 +235,8 @@ def test_partners():
 )
 def test_shares_are_beta_distributed(operation, alpha):
     shares = [blend.share[0] for blend in blends(operation, 4000)]
-    # float32 is coarser near 1 than near 0 and rounds some values to 1: fold the symmetric distribution at 0.5.
+    # float32 is coarser near 1 than near 0 and rounds some values to 1: fold the symmetric
+    # distribution at 0.5.
     folded = np.minimum(shares, 1 - np.array(shares))
     assert stats.kstest(folded, lambda x: 2 * stats.beta.cdf(x, alpha, alpha)).pvalue > 1e-4
     assert abs(np.mean(shares) - 0.5) < 0.04
@@ -226,8 +244,12 @@ def test_shares_are_beta_distributed(operation, alpha):
 
 
 def test_fmix_keeps_more_of_the_image_with_own_more():
-    assert np.mean([blend.share[0] for blend in blends(Fmix(own_more=True), 500)]) == pytest.approx(2 / 3, abs=0.04)
-    assert np.mean([blend.share[0] for blend in blends(Fmix(), 500)]) == pytest.approx(0.5, abs=0.05)
+    assert np.mean([blend.share[0] for blend in blends(Fmix(own_more=True), 500)]) == pytest.approx(
+        2 / 3, abs=0.04
+    )
+    assert np.mean([blend.share[0] for blend in blends(Fmix(), 500)]) == pytest.approx(
+        0.5, abs=0.05
+    )
 
 
 def test_fmix_regions_are_connected():
@@ -244,7 +266,9 @@ def test_fmix_regions_are_connected():
 def box_of(blend, number=0):
     """Return top, bottom, left and right of the box, or ``None`` if it is empty."""
     rows, columns = (np.flatnonzero(each[number]) for each in blend.factors)
-    return (rows[0], rows[-1] + 1, columns[0], columns[-1] + 1) if len(rows) and len(columns) else None
+    return (
+        (rows[0], rows[-1] + 1, columns[0], columns[-1] + 1) if len(rows) and len(columns) else None
+    )
 
 
 def test_cutmix_boxes():
@@ -259,7 +283,8 @@ def test_cutmix_boxes():
         top, bottom, left, right = box
         assert blend.share[0] == np.float32(1 - (bottom - top) * (right - left) / (height * width))
         if top > 0 and bottom < height and left > 0 and right < width:
-            # Not clipped: both sides are the same fraction of the image's, up to rounding to even numbers.
+            # Not clipped: both sides are the same fraction of the image's, up to rounding to even
+            # numbers.
             assert (bottom - top) % 2 == (right - left) % 2 == 0
             assert abs((bottom - top) / height - (right - left) / width) < 2 / min(SIZE)
             if bottom - top <= 12 and right - left <= 14:
@@ -287,7 +312,9 @@ def test_boxes_of_sides():
     for blend in blends(MixupCutmix(0, cutmix_sides=(0.25, 0.75), each="image"), 300):
         for number in range(BATCH):
             top, bottom, left, right = box_of(blend, number)
-            assert blend.share[number] == np.float32(1 - (bottom - top) * (right - left) / (SIZE[0] * SIZE[1]))
+            assert blend.share[number] == np.float32(
+                1 - (bottom - top) * (right - left) / (SIZE[0] * SIZE[1])
+            )
             lengths.append((bottom - top, right - left))
     assert set(np.array(lengths)[:, 0]) == set(range(6, 18))
     assert set(np.array(lengths)[:, 1]) == set(range(7, 23))
@@ -353,7 +380,8 @@ def test_tiny_alpha():
     assert 0.3 < shares.mean() < 0.7
 
 
-# Labels --------------------------------------------------------------------------------------------------------------
+# Labels
+# --------------------------------------------------------------------------------------------------
 
 
 def test_labels():
@@ -382,11 +410,14 @@ def test_smoothing():
 
 def test_labels_outside_the_classes_are_an_error():
     for wrong in (-1, 3):
-        with pytest.raises(CallError, match=f"mixed for 3 classes, but a sample has the label {wrong}"):
+        with pytest.raises(
+            CallError, match=f"mixed for 3 classes, but a sample has the label {wrong}"
+        ):
             mixed_labels(np.array([0, wrong]), np.zeros(2, np.int32), np.ones(2, np.float32), 3)
 
 
-# Parsing -------------------------------------------------------------------------------------------------------------
+# Parsing
+# --------------------------------------------------------------------------------------------------
 
 
 def parse_mixing(item):
@@ -423,11 +454,24 @@ def parse_mixing(item):
             MixOneOf((Mixup(1.0, 5),), (0.5,), 5),
         ),
         (
-            {"MixupCutmixHybrid": {"mixup_alpha": 0.8, "cutmix_alpha": 1.0, "switch_prob": 0.5, "num_classes": 1000}},
+            {
+                "MixupCutmixHybrid": {
+                    "mixup_alpha": 0.8,
+                    "cutmix_alpha": 1.0,
+                    "switch_prob": 0.5,
+                    "num_classes": 1000,
+                }
+            },
             MixupCutmix(0.8, 1.0, classes=1000),
         ),
         (
-            {"MixupCutmixHybrid": {"mode": "elem", "cutmix_minmax": [0.2, 0.8], "label_smoothing": 0}},
+            {
+                "MixupCutmixHybrid": {
+                    "mode": "elem",
+                    "cutmix_minmax": [0.2, 0.8],
+                    "label_smoothing": 0,
+                }
+            },
             MixupCutmix(1.0, 0.0, (0.2, 0.8), each="image", smoothing=0.0),
         ),
         ({"MixUp": {"alpha": 0.5, "num_classes": 3}}, Mixup(0.5, 3, "previous")),
@@ -443,9 +487,13 @@ def test_smoothing_of_operations():
 
 
 def test_notes():
-    mixing, notes = parse_mixing({"OpSampler": {"MixupOperator": {"prob": 0.5}, "CutmixOperator": None}})
+    mixing, notes = parse_mixing(
+        {"OpSampler": {"MixupOperator": {"prob": 0.5}, "CutmixOperator": None}}
+    )
     assert mixing == MixOneOf((Mixup(), Cutmix()), (0.5, 0.0))
-    assert notes == ["CutmixOperator is never run, because its prob is not set and the default is 0"]
+    assert notes == [
+        "CutmixOperator is never run, because its prob is not set and the default is 0"
+    ]
     assert parse_mixing("OpSampler") == (None, ["OpSampler has no operators, so nothing is mixed"])
 
 
@@ -455,7 +503,10 @@ def test_notes():
         ({"MixupOperator": {"alpha": 0}}, "MixupOperator: alpha must be above 0"),
         ({"MixupOperator": {"alpha": -1}}, "alpha must be a number of at least 0, got -1"),
         ({"MixupOperator": {"alpha": "much"}}, "alpha must be a number"),
-        ({"MixupOperator": {"class_num": 0}}, "class_num must be an integer from 1 to 1000000, got 0"),
+        (
+            {"MixupOperator": {"class_num": 0}},
+            "class_num must be an integer from 1 to 1000000, got 0",
+        ),
         ({"MixupOperator": {"alfa": 1}}, "no argument 'alfa'. Hint: did you mean alpha"),
         ({"CutmixOperator": {"alpha": True}}, "alpha must be a number"),
         ({"FmixOperator": {"max_soft": 0.7}}, "softness must be a number from 0 to 0.5, got 0.7"),
@@ -463,7 +514,10 @@ def test_notes():
             {"OpSampler": {"MixupOperator": {"prob": 0.6}, "CutmixOperator": {"prob": 0.5}}},
             "to at most 1, got a sum of 1.1",
         ),
-        ({"OpSampler": {"MixupOperator": {"prob": 2}}}, "prob of MixupOperator must be a number from 0 to 1, got 2"),
+        (
+            {"OpSampler": {"MixupOperator": {"prob": 2}}},
+            "prob of MixupOperator must be a number from 0 to 1, got 2",
+        ),
         ({"OpSampler": {"MixupOperator": {"prob": 0.1, "alfa": 2}}}, "no argument 'alfa'"),
         (
             {"OpSampler": {"MixupOperater": {"prob": 0.1}}},
@@ -473,9 +527,15 @@ def test_notes():
             {"OpSampler": {"MixupOperator": 0.5}},
             "MixupOperator takes named arguments, got 0.5. Hint: write {'MixupOperator'",
         ),
-        ({"MixupCutmixHybrid": {"mode": "all"}}, "mode must be one of 'batch', 'pair', 'elem', got 'all'"),
+        (
+            {"MixupCutmixHybrid": {"mode": "all"}},
+            "mode must be one of 'batch', 'pair', 'elem', got 'all'",
+        ),
         ({"MixupCutmixHybrid": {"mixup_alpha": 0}}, "are both 0, so nothing would be mixed"),
-        ({"MixupCutmixHybrid": {"cutmix_minmax": [0.8, 0.2]}}, "cutmix_sides must be two numbers from 0 to 1"),
+        (
+            {"MixupCutmixHybrid": {"cutmix_minmax": [0.8, 0.2]}},
+            "cutmix_sides must be two numbers from 0 to 1",
+        ),
         ({"MixupCutmixHybrid": {"prob": 1.5}}, "probability must be a number from 0 to 1, got 1.5"),
         ({"MixupCutmixHybrid": {"correct_lam": 1}}, "correct_lam must be True or False, got 1"),
         ({"MixUp": {"labels_getter": None}}, "no argument 'labels_getter'"),
@@ -488,10 +548,17 @@ def test_errors_name_the_argument(item, message):
 
 def test_two_mixing_operations_are_an_error():
     assert single_mixing([]) is None
-    with pytest.raises(CallError, match=r"mixed only once, but the list contains Mixup and Cutmix\. Hint: keep one"):
+    with pytest.raises(
+        CallError, match=r"mixed only once, but the list contains Mixup and Cutmix\. Hint: keep one"
+    ):
         single_mixing([Mixup(), Cutmix()])
     with pytest.raises(CallError, match="mixed only once"):
-        mix([Mixup(), Cutmix()], None, ImageSpec(SIZE), GraphContext(gpu=False, batch_size=2, random=RandomStreams(0)))
+        mix(
+            [Mixup(), Cutmix()],
+            None,
+            ImageSpec(SIZE),
+            GraphContext(gpu=False, batch_size=2, random=RandomStreams(0)),
+        )
 
 
 @pytest.mark.parametrize(
@@ -510,15 +577,27 @@ def test_records_check_themselves(make):
         make()
 
 
-# The whole loader ----------------------------------------------------------------------------------------------------
+# The whole loader
+# --------------------------------------------------------------------------------------------------
 
 
 def check_labels_follow_pixels(make_dataset, mixed, item, device):
     """Each image has one color, ten times its label, so the mean color of a mixed image gives its mixed label."""
-    plain = [{"ResizeImage": {"size": 16}}, {"NormalizeImage": {"scale": 1.0, "mean": [0, 0, 0], "std": [1, 1, 1]}}]
-    options = {"batch_size": 4, "device": device, "num_threads": 2, "dtype": "float32", "last_batch": "partial"}
+    plain = [
+        {"ResizeImage": {"size": 16}},
+        {"NormalizeImage": {"scale": 1.0, "mean": [0, 0, 0], "std": [1, 1, 1]}},
+    ]
+    options = {
+        "batch_size": 4,
+        "device": device,
+        "num_threads": 2,
+        "dtype": "float32",
+        "last_batch": "partial",
+    }
     sizes, mixed_samples = [], 0
-    with loaders.build(make_dataset("tfrecord", mixed), transforms=[*plain, item], **options) as loader:
+    with loaders.build(
+        make_dataset("tfrecord", mixed), transforms=[*plain, item], **options
+    ) as loader:
         for batch in loader:
             images, labels = (tensor.cpu().numpy() for tensor in batch)
             assert labels.dtype == np.float32
@@ -537,7 +616,12 @@ def check_labels_follow_pixels(make_dataset, mixed, item, device):
         {"MixupOperator": {"alpha": 1.0}},
         {"CutmixOperator": {"alpha": 1.0}},
         {"FmixOperator": {"alpha": 4.0}},
-        {"OpSampler": {"MixupOperator": {"prob": 0.5}, "CutmixOperator": {"prob": 0.5, "alpha": 1.0}}},
+        {
+            "OpSampler": {
+                "MixupOperator": {"prob": 0.5},
+                "CutmixOperator": {"prob": 0.5, "alpha": 1.0},
+            }
+        },
         {"MixupCutmixHybrid": {"cutmix_alpha": 1.0, "mode": "elem", "label_smoothing": 0}},
         {"MixUp": {"num_classes": 23}},
         Cutmix(1.0, pairing="previous"),

@@ -28,7 +28,9 @@ def boxes_of_area(alpha: float) -> tuple[np.ndarray, np.ndarray]:
     """Return top, left, bottom and right of the boxes that `Cutmix` draws, and the share of the image that stays."""
     made = batch()
     boxes = blend._boxes_of_area(made.rng.beta(alpha, alpha, COUNT), made)
-    return np.column_stack([boxes.top, boxes.left, boxes.bottom, boxes.right]), 1 - blend._area(boxes, SIZE)
+    return np.column_stack([boxes.top, boxes.left, boxes.bottom, boxes.right]), 1 - blend._area(
+        boxes, SIZE
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0])
@@ -84,8 +86,13 @@ def hybrid(**arguments: Any) -> blend._GroupDraws:
 
 
 def test_the_hybrid_of_timm():
-    """Mixing, and CutMix among it, have their probabilities; the weights have their beta distributions."""
-    draws = hybrid(mixup_alpha=0.8, cutmix_alpha=1.0, probability=0.7, cutmix_probability=0.4, correct=False)
+    """Mixing, and CutMix among it, have their probabilities.
+
+    The weights have their beta distributions.
+    """
+    draws = hybrid(
+        mixup_alpha=0.8, cutmix_alpha=1.0, probability=0.7, cutmix_probability=0.4, correct=False
+    )
     # A box has the weight 1; one without pixels has no weight, but a share.
     weight, share = draws.factors[0].reshape(COUNT, -1).max(axis=1), draws.partner_share
     cuts = (weight == 1) | ((weight == 0) & (share > 0))

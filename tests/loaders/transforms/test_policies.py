@@ -52,15 +52,21 @@ def photographs() -> list[np.ndarray]:
 def _photographs() -> list[np.ndarray]:
     sizes = ((151, 112), (128, 128), (97, 140))
     pictures = (photograph("astronaut"), photograph("coffee"), photograph("chelsea"))
-    images = [np.asarray(Image.fromarray(picture).resize(size)) for picture, size in zip(pictures, sizes, strict=True)]
+    images = [
+        np.asarray(Image.fromarray(picture).resize(size))
+        for picture, size in zip(pictures, sizes, strict=True)
+    ]
     images[2] = (images[2] * 0.6 + 20).astype(np.uint8)
     return images
 
 
-# Steps compared with Pillow ------------------------------------------------------------------------------------------
+# Steps compared with Pillow
+# ------------------------------------------------------------------------------------------
 
 
-def pillow(image: np.ndarray, name: str, argument: float, resample: int = 0, fill: Any = FILL) -> np.ndarray:
+def pillow(
+    image: np.ndarray, name: str, argument: float, resample: int = 0, fill: Any = FILL
+) -> np.ndarray:
     """Run a step as the original code of the policies does."""
     picture = Image.fromarray(image)
     matrices = {
@@ -81,7 +87,9 @@ def pillow(image: np.ndarray, name: str, argument: float, resample: int = 0, fil
         "solarize_add": lambda value: min(255, value + int(argument)) if value < 128 else value,
     }
     if name in matrices:
-        result = picture.transform(picture.size, Image.Transform.AFFINE, matrices[name], resample, fillcolor=fill)
+        result = picture.transform(
+            picture.size, Image.Transform.AFFINE, matrices[name], resample, fillcolor=fill
+        )
     elif name == "rotate":
         result = picture.rotate(argument, resample, fillcolor=fill)
     elif name in enhancers:
@@ -91,13 +99,24 @@ def pillow(image: np.ndarray, name: str, argument: float, resample: int = 0, fil
     elif name == "solarize":
         result = ImageOps.solarize(picture, argument)
     else:
-        plain = {"invert": ImageOps.invert, "autocontrast": ImageOps.autocontrast, "equalize": ImageOps.equalize}
+        plain = {
+            "invert": ImageOps.invert,
+            "autocontrast": ImageOps.autocontrast,
+            "equalize": ImageOps.equalize,
+        }
         result = plain[name](picture) if name in plain else picture
     return np.asarray(result)
 
 
 def check_step(
-    step: Step, argument: float, resample: int, *, mean: float, most: int, gpu: bool = False, slack: float = 0
+    step: Step,
+    argument: float,
+    resample: int,
+    *,
+    mean: float,
+    most: int,
+    gpu: bool = False,
+    slack: float = 0,
 ) -> None:
     """Compare a step with Pillow.
 
@@ -133,7 +152,14 @@ MOVES = [
 def test_nearest_moves_match_pillow(name: str, argument: float, fill: Any) -> None:
     # Ties in float32 resolve differently in about one of a thousand pixels of a rotated image.
     step = Step(name, Amount(argument), fill=fill)
-    check_step(step, argument, Image.Resampling.NEAREST, mean=0.05, most=0, slack=0.002 if name == "rotate" else 0)
+    check_step(
+        step,
+        argument,
+        Image.Resampling.NEAREST,
+        mean=0.05,
+        most=0,
+        slack=0.002 if name == "rotate" else 0,
+    )
 
 
 @pytest.mark.parametrize(("name", "argument"), MOVES)
@@ -174,7 +200,8 @@ def test_autocontrast_matches_pillow() -> None:
 
 
 def test_equalize_matches_pillow_within_its_rounding() -> None:
-    # Pillow rounds its step to an integer: 16,384 pixels / 255 levels is 64.2, it uses 64. That is up to 4 levels off.
+    # Pillow rounds its step to an integer: 16,384 pixels / 255 levels is 64.2, it uses 64. That is
+    # up to 4 levels off.
     check_step(Step("equalize"), 0, 0, mean=3, most=5)
 
 
@@ -207,10 +234,13 @@ def test_cutout() -> None:
     check_cutout()
 
 
-# Draws ---------------------------------------------------------------------------------------------------------------
+# Draws
+# --------------------------------------------------------------------------------------------------
 
 
-def drawn_steps(operation: Any, count: int, *, seed: int = 0) -> tuple[StepTable, list[tuple[np.ndarray, np.ndarray]]]:
+def drawn_steps(
+    operation: Any, count: int, *, seed: int = 0
+) -> tuple[StepTable, list[tuple[np.ndarray, np.ndarray]]]:
     """Return the branches and settings of each step, in order, for images of `SIDES`."""
     steps, size, rng = make_step_table(operation), (SIDES[1], SIDES[0]), np.random.default_rng(seed)
     if isinstance(operation, MixedChains):
@@ -266,7 +296,10 @@ def average(parts: Iterable[Counter[Any]]) -> dict[Any, float]:
 
 
 def check_probabilities(observed: Iterable[Any], expected: dict[Any, float]) -> None:
-    """Check that only possible outcomes occur, and their frequencies with a chi-square test; rare ones are pooled."""
+    """Check that only possible outcomes occur, and their frequencies with a chi-square test.
+
+    Rare ones are pooled.
+    """
     counts = Counter(observed)
     assert set(counts) <= set(expected)
     total = counts.total()
@@ -277,7 +310,10 @@ def check_probabilities(observed: Iterable[Any], expected: dict[Any, float]) -> 
         sums.append(total - sum(sums))
         probabilities.append(max(1 - sum(probabilities), 1e-12))
     assert sum(expected.values()) == pytest.approx(1)
-    assert stats.chisquare(sums, np.array(probabilities) / sum(probabilities) * total).pvalue > MIN_PVALUE
+    assert (
+        stats.chisquare(sums, np.array(probabilities) / sum(probabilities) * total).pvalue
+        > MIN_PVALUE
+    )
 
 
 def check_pool(operation: RandomSteps) -> None:
@@ -285,7 +321,9 @@ def check_pool(operation: RandomSteps) -> None:
     steps, sequence = drawn_steps(operation, 6000)
     expected = average(outcomes(step, operation.probability) for step in operation.pool)
     for branches, values in sequence:
-        check_probabilities((key(steps.families[b], v) for b, v in zip(branches, values, strict=True)), expected)
+        check_probabilities(
+            (key(steps.families[b], v) for b, v in zip(branches, values, strict=True)), expected
+        )
     if len(sequence) > 1 and operation.probability == 1:
         table = np.zeros((len(steps.families),) * 2)
         np.add.at(table, (sequence[0][0], sequence[1][0]), 1)
@@ -310,7 +348,9 @@ def check_sequences(operation: SubPolicies) -> None:
     expected = []
     for one, two in operation.sequences:
         pairs: Counter[Any] = Counter()
-        for (left, probability), (right, other) in itertools.product(outcomes(one).items(), outcomes(two).items()):
+        for (left, probability), (right, other) in itertools.product(
+            outcomes(one).items(), outcomes(two).items()
+        ):
             pairs[left, right] += probability * other
         expected.append(pairs)
     names = steps.families
@@ -325,14 +365,19 @@ def check_sequences(operation: SubPolicies) -> None:
 @pytest.mark.parametrize("policy", ["AutoAugment", "v0", "v0r", "original", "auto-originalr"])
 def test_sub_policies_are_equally_likely(policy: str) -> None:
     check_sequences(
-        parse_operation(policy) if policy == "AutoAugment" else parse_operation("TimmAutoAugment", config_str=policy)
+        parse_operation(policy)
+        if policy == "AutoAugment"
+        else parse_operation("TimmAutoAugment", config_str=policy)
     )
 
 
 def test_sequences_of_different_lengths() -> None:
     short, long = (Step("invert"),), (Step("equalize"), Step("autocontrast"))
     steps, ((first, _), (second, _)) = drawn_steps(SubPolicies((short, long)), 1000)
-    pairs = {(steps.families[one][0], steps.families[two][0]) for one, two in zip(first, second, strict=True)}
+    pairs = {
+        (steps.families[one][0], steps.families[two][0])
+        for one, two in zip(first, second, strict=True)
+    }
     assert pairs == {("bytes", "identity"), ("equalize", "autocontrast")}
 
 
@@ -345,18 +390,27 @@ def test_weighted_steps_are_drawn_without_replacement() -> None:
     assert len(orders) == 13 * 12
     assert all(one != two for one, two in orders)
     for order, probability in zip(orders, probabilities, strict=True):
-        assert probability == pytest.approx(weights[order[0]] * weights[order[1]] / (1 - weights[order[0]]))
+        assert probability == pytest.approx(
+            weights[order[0]] * weights[order[1]] / (1 - weights[order[0]])
+        )
 
-    certain = RandomSteps(tuple(Step("posterize", Amount(bits)) for bits in range(5)), 3, (0.5, 0.3, 0.0, 0.15, 0.05))
+    certain = RandomSteps(
+        tuple(Step("posterize", Amount(bits)) for bits in range(5)), 3, (0.5, 0.3, 0.0, 0.15, 0.05)
+    )
     _, sequence = drawn_steps(certain, 20000)
     observed = zip(*(values[:, 1].astype(int).tolist() for _, values in sequence), strict=True)
     check_probabilities(observed, dict(zip(*weighted_orders(certain.weights, 3), strict=True)))  # type: ignore[arg-type]
 
 
 def test_levels_with_noise() -> None:
-    """Noisy levels are normal and clipped to 0-10; arguments are truncated to integers after that."""
+    """Noisy levels are normal and clipped to 0-10.
+
+    Arguments are truncated to integers after that.
+    """
     operation = parse_operation("TimmAutoAugment", config_str="rand-m9-mstd0.5-inc1")
-    assert all(step.level == Level(9, 9, std=0.5) and step.probability == 0.5 for step in operation.pool)
+    assert all(
+        step.level == Level(9, 9, std=0.5) and step.probability == 0.5 for step in operation.pool
+    )
     pool = (Step("shear_x", Amount(0, 0.03, signed=True), Level(9, 9, std=0.5)),)
     _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 10000)
     levels = np.abs(values[:, 0]) / 0.03
@@ -371,14 +425,19 @@ def test_levels_with_noise() -> None:
     _, ((_, values),) = drawn_steps(RandomSteps(bits, 1), 10000)
     edges = np.array([-np.inf, 2.5, 5, 7.5, 10, np.inf])
     expected = np.diff(stats.norm.cdf(edges, 5, 2))
-    check_probabilities(values[:, 1].tolist(), dict(zip([4.0, 3.0, 2.0, 1.0, 0.0], expected, strict=True)))
+    check_probabilities(
+        values[:, 1].tolist(), dict(zip([4.0, 3.0, 2.0, 1.0, 0.0], expected, strict=True))
+    )
 
 
 def test_levels_between_bounds() -> None:
     pool = (Step("rotate", Amount(0, 3, "down", signed=True), Level(0.1, 3)),)
     _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 10000)
     degrees = values[:, 4]
-    expected = {0: 3 * (1 / 3 - 0.1) / 8.7, **{sign * n: 0.5 / 8.7 for n in range(1, 9) for sign in (-1, 1)}}
+    expected = {
+        0: 3 * (1 / 3 - 0.1) / 8.7,
+        **{sign * n: 0.5 / 8.7 for n in range(1, 9) for sign in (-1, 1)},
+    }
     check_probabilities(degrees.astype(int).tolist(), expected)
     assert (degrees == degrees.astype(int)).all()
 
@@ -386,14 +445,18 @@ def test_levels_between_bounds() -> None:
 def test_fractions_of_a_side_are_rounded_to_pixels() -> None:
     # A third of 60 and 40 pixels at level 10 is 2 and 1 pixels at level 1.
     pool = tuple(
-        Step(name, Amount(0, 1 / 30, "down", of_side=True), Level(1, 1)) for name in ("translate_x", "translate_y")
+        Step(name, Amount(0, 1 / 30, "down", of_side=True), Level(1, 1))
+        for name in ("translate_x", "translate_y")
     )
     _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 1000)
     assert {tuple(row) for row in values[:, :5].tolist()} == {(0, 0, 2, 0, 0), (0, 0, 0, 1, 0)}
 
 
 def check_known_sizes(gpu: bool = False) -> None:
-    """NumPy computes size-dependent values if the size is known, otherwise the graph does. Results are the same."""
+    """NumPy computes size-dependent values if the size is known, otherwise the graph does.
+
+    Results are the same.
+    """
     images = [np.ascontiguousarray(photographs()[0][30:100, 20:110])] * 32
     spec = ImageSpec(size=(images[0].shape[0], images[0].shape[1]))
     for name, arguments in NAMES:
@@ -408,7 +471,8 @@ def test_known_sizes() -> None:
     check_known_sizes()
 
 
-# Mixing --------------------------------------------------------------------------------------------------------------
+# Mixing
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("width", "alpha"), [(3, 1.0), (4, 0.5), (3, 0.1), (1, 1.0)])
@@ -420,7 +484,8 @@ def test_shares_of_chains_are_dirichlet_distributed(width: int, alpha: float) ->
     mixture = 1 - image
     assert mixture.mean() == pytest.approx(0.5, abs=0.02)
     assert mixture.var() == pytest.approx(0.25 / (2 * alpha + 1), rel=0.05)
-    # The share of the mixture is independent of the chains' weights, so moments of products are products of moments.
+    # The share of the mixture is independent of the chains' weights, so moments of products are
+    # products of moments.
     for one, two in itertools.combinations_with_replacement(range(width), 2):
         pairs = alpha * (alpha + 1 if one == two else alpha) / (width * alpha * (width * alpha + 1))
         squares = alpha * (alpha + 1) / (2 * alpha * (2 * alpha + 1))
@@ -446,7 +511,10 @@ def check_mixing(gpu: bool = False) -> None:
     """A mixture lies between the image and its augmented copies, at a distance given by its share."""
     images = photographs()
     same = run_operation(MixedChains((Step("identity"),), 3, 2), images, runs=4, gpu=gpu)
-    assert all((result == image).all() for result, image in zip(same, itertools.cycle(images), strict=False))
+    assert all(
+        (result == image).all()
+        for result, image in zip(same, itertools.cycle(images), strict=False)
+    )
     gray = np.full((8, 8, 3), 200, np.uint8)
     found = run_operation(MixedChains((Step("invert"),), 3, 1), [gray] * 100, runs=20, gpu=gpu)
     values = np.array([result[0, 0, 0] for result in found])
@@ -463,13 +531,16 @@ def test_mixing() -> None:
 def test_aug_mix_changes_images_with_its_probability() -> None:
     image = photographs()[0]
     found = run_operation(
-        parse_operation("AugMix", prob=0.3, aug_severity=5, aug_prob_coeff=1.0), [image] * 100, runs=4
+        parse_operation("AugMix", prob=0.3, aug_severity=5, aug_prob_coeff=1.0),
+        [image] * 100,
+        runs=4,
     )
     untouched = np.mean([(result == image).all() for result in found])
     assert 0.55 < untouched < 0.82
 
 
-# Names ---------------------------------------------------------------------------------------------------------------
+# Names
+# --------------------------------------------------------------------------------------------------
 
 NAMES = [
     ("AutoAugment", {}), ("RandAugment", {}), ("RandAugmentV2", {}), ("RandAugmentV3", {}), ("RandAugmentV4", {}),
@@ -486,7 +557,9 @@ def check_name(name: str, arguments: dict[str, Any], gpu: bool = False) -> None:
     assert operation.output(ImageSpec()) == ImageSpec()
     assert not operation.pointwise
     sizes = ((70, 90), (64, 100), (80, 77))
-    images = [each[:height, :width] for each, (height, width) in zip(photographs(), sizes, strict=True)] * 4
+    images = [
+        each[:height, :width] for each, (height, width) in zip(photographs(), sizes, strict=True)
+    ] * 4
     found = run_operation(operation, images, runs=2, gpu=gpu)
     assert all(
         result.shape == image.shape and result.dtype == np.uint8
@@ -523,12 +596,18 @@ class RecordingStreams(RandomStreams):
         return super().from_numpy(owner, name, batch_size, recorded, ranks)
 
 
-def check_matches_pillow(operation: RandomSteps | SubPolicies, size: Any = None, gpu: bool = False) -> None:
+def check_matches_pillow(
+    operation: RandomSteps | SubPolicies, size: Any = None, gpu: bool = False
+) -> None:
     """Check that the images match Pillow's for the same draws."""
     images = photographs() * 16
     if size is not None:
         images = [np.asarray(Image.fromarray(image).resize(size[::-1])) for image in images]
-    steps = operation.pool if isinstance(operation, RandomSteps) else tuple(itertools.chain(*operation.sequences))
+    steps = (
+        operation.pool
+        if isinstance(operation, RandomSteps)
+        else tuple(itertools.chain(*operation.sequences))
+    )
     draws = RecordingStreams(3)
 
     def make(image: Any, context: GraphContext) -> Any:
@@ -539,19 +618,29 @@ def check_matches_pillow(operation: RandomSteps | SubPolicies, size: Any = None,
     _, rng, *_ = draws.generators
     # Fractions of a side need a size: draw with the size of each image.
     found = {
-        picture.shape: draw_steps(operation, table, picture.shape[:2], copy.deepcopy(rng), len(images))
+        picture.shape: draw_steps(
+            operation, table, picture.shape[:2], copy.deepcopy(rng), len(images)
+        )
         for picture in images
     }
     seen = set()
     for number, (picture, result) in enumerate(zip(images, results, strict=True)):
         expected, drawn = picture, found[picture.shape]
-        for branches, values, centers in zip(drawn.branch, drawn.settings, drawn.center, strict=True):
-            step, amount = matched(steps, table.families[branches[number]], values[number], picture.shape)
+        for branches, values, centers in zip(
+            drawn.branch, drawn.settings, drawn.center, strict=True
+        ):
+            step, amount = matched(
+                steps, table.families[branches[number]], values[number], picture.shape
+            )
             seen.add(step.name)
             if step.name == "cutout":
                 expected = cut_out(expected, int(amount), centers[number], int(step.fill[0]))
             else:
-                resample = Image.Resampling.NEAREST if step.filter == "nearest" else Image.Resampling.BILINEAR
+                resample = (
+                    Image.Resampling.NEAREST
+                    if step.filter == "nearest"
+                    else Image.Resampling.BILINEAR
+                )
                 expected = pillow(expected, step.name, amount, resample, tuple(map(int, step.fill)))
         # Most pixels differ by at most one, on average by less than a half. A cutout is exact.
         limit = {"equalize": 3, "cutout": 0}.get(step.name, 0.5)
@@ -559,7 +648,9 @@ def check_matches_pillow(operation: RandomSteps | SubPolicies, size: Any = None,
     assert len(seen) >= min(9, len(set(steps)))
 
 
-def matched(steps: Sequence[Step], branch: Any, given: np.ndarray, shape: Sequence[int]) -> tuple[Step, float]:
+def matched(
+    steps: Sequence[Step], branch: Any, given: np.ndarray, shape: Sequence[int]
+) -> tuple[Step, float]:
     """Return the step and the argument that have the given settings."""
     if branch[0] == "identity":
         return Step("identity"), 0
@@ -579,7 +670,9 @@ def is_possible(step: Step, amount: float, shape: Sequence[int]) -> bool:
     change = step.amount.slope * length * step.level.low
     if step.amount.rounding != "none":
         change = float(int(change + 1e-6)) if change > 0 else float(int(change - 1e-6))
-    expected = {step.amount.offset + sign * change for sign in ((1, -1) if step.amount.signed else (1,))}
+    expected = {
+        step.amount.offset + sign * change for sign in ((1, -1) if step.amount.signed else (1,))
+    }
     return step.level.bins > 0 or min(abs(amount - each) for each in expected) < 0.02
 
 
@@ -602,12 +695,17 @@ def cut_out(image: np.ndarray, half: int, center: np.ndarray, value: int) -> np.
     ],
 )
 @pytest.mark.parametrize("size", [None, (112, 151)])
-def test_policies_match_pillow_for_the_same_draws(name: str, arguments: dict[str, Any], size: Any) -> None:
+def test_policies_match_pillow_for_the_same_draws(
+    name: str, arguments: dict[str, Any], size: Any
+) -> None:
     check_matches_pillow(parse_operation(name, **arguments), size)
 
 
 def amounts(operation: RandomSteps) -> dict[str, float]:
-    """Return the argument of each step with its change added; as a fraction if it is one of a side."""
+    """Return the argument of each step with its change added.
+
+    As a fraction if it is one of a side.
+    """
     found = {}
     for step in operation.pool:
         amount, level = step.amount, step.level.low
@@ -623,7 +721,11 @@ def test_arguments_of_rand_augment() -> None:
         "autocontrast": 0, "equalize": 0, "invert": 0,
     }  # fmt: skip
     assert amounts(parse_operation("RandAugment")) == {**shared, "posterize": 2, "solarize": 128}
-    assert amounts(parse_operation("RandAugmentV3", magnitude=5)) == {**shared, "posterize": 6, "solarize": 127.5}
+    assert amounts(parse_operation("RandAugmentV3", magnitude=5)) == {
+        **shared,
+        "posterize": 6,
+        "solarize": 127.5,
+    }
     assert amounts(parse_operation("RandAugmentV2", magnitude=7)) == {
         "shear_x": 0.21, "shear_y": 0.21, "translate_x": 70, "translate_y": 70, "rotate": 21,
         "color": 1.36, "contrast": 1.36, "sharpness": 1.36, "brightness": 1.36, "posterize": 2, "solarize": 179,
@@ -642,7 +744,9 @@ def test_arguments_of_timm() -> None:
     other = {**plain, "posterize": 3, "solarize": 230, **dict.fromkeys(enhancing, 1.72)}
     assert amounts(parse_operation("TimmAutoAugment", config_str="rand-m9-inc1")) == increasing
     assert amounts(parse_operation("TimmAutoAugment", config_str="rand-m9")) == other
-    assert {step.fill for step in parse_operation("TimmAutoAugment").pool if step.name == "rotate"} == {(124, 116, 104)}
+    assert {
+        step.fill for step in parse_operation("TimmAutoAugment").pool if step.name == "rotate"
+    } == {(124, 116, 104)}
     highest = parse_operation("TimmAutoAugment", config_str="rand-m15-inc1")
     assert {step.level for step in highest.pool} == {Level(10, 10)}
     noisy = parse_operation("TimmAutoAugment", config_str="rand-m15-mstd0.5-inc1")
@@ -701,14 +805,22 @@ def test_notes_state_what_is_ignored() -> None:
         ("TimmAutoAugment", {"config_str": "rand-m"}, "section 'm'"),
         ("TimmAutoAugment", {"config_str": "rand-m9.5"}, "m must be an integer"),
         ("TimmAutoAugment", {"config_str": "rand-w1"}, "w must be 0"),
-        ("TimmAutoAugment", {"config_str": "rand-n6-w0"}, "count=6 allows 1235520 orders of the weighted steps"),
+        (
+            "TimmAutoAugment",
+            {"config_str": "rand-n6-w0"},
+            "count=6 allows 1235520 orders of the weighted steps",
+        ),
         (
             "TimmAutoAugment",
             {"config_str": "rand-n14-w0"},
             "count must be at most 13, the number of steps with a weight",
         ),
         ("TimmAutoAugment", {"config_str": "auto-v1"}, "does not start with a known policy"),
-        ("TimmAutoAugment", {"config_str": "v0-m5"}, "section 'm5'. Hint: auto takes the sections mstd"),
+        (
+            "TimmAutoAugment",
+            {"config_str": "v0-m5"},
+            "section 'm5'. Hint: auto takes the sections mstd",
+        ),
         (
             "TimmAutoAugment",
             {"config_str": "augmix-n3"},
@@ -753,24 +865,39 @@ def test_records_check_themselves(make: Callable[[], object]) -> None:
         make()
 
 
-# On a GPU ------------------------------------------------------------------------------------------------------------
+# On a GPU
+# --------------------------------------------------------------------------------------------------
 
 
-def moving(filter_: Any, resample: int, slack: float, rotated: float, **others: Any) -> Iterable[Callable[[], None]]:
+def moving(
+    filter_: Any, resample: int, slack: float, rotated: float, **others: Any
+) -> Iterable[Callable[[], None]]:
     for name, amount in MOVES:
         step = Step(name, Amount(amount), filter=filter_, fill=FILL)
         bounds = {**others, "slack": rotated if name == "rotate" else slack}
-        yield lambda step=step, amount=amount, bounds=bounds: check_step(step, amount, resample, gpu=True, **bounds)  # type: ignore[misc]
+        yield lambda step=step, amount=amount, bounds=bounds: check_step(
+            step, amount, resample, gpu=True, **bounds
+        )  # type: ignore[misc]
 
 
 def enhancing() -> Iterable[Callable[[], None]]:
-    for name, factor in itertools.product(("color", "contrast", "brightness", "sharpness"), (-0.35, 0.55, 1, 1.9)):
+    for name, factor in itertools.product(
+        ("color", "contrast", "brightness", "sharpness"), (-0.35, 0.55, 1, 1.9)
+    ):
         step = Step(name, Amount(factor))
-        yield lambda step=step, factor=factor: check_step(step, factor, 0, mean=0.4, most=1, gpu=True)  # type: ignore[misc]
+        yield lambda step=step, factor=factor: check_step(
+            step, factor, 0, mean=0.4, most=1, gpu=True
+        )  # type: ignore[misc]
 
 
 def others() -> Iterable[Callable[[], None]]:
-    exact = (("posterize", 3), ("solarize", 100), ("solarize_add", 110), ("solarize_add", 165), ("invert", 0))
+    exact = (
+        ("posterize", 3),
+        ("solarize", 100),
+        ("solarize_add", 110),
+        ("solarize_add", 165),
+        ("invert", 0),
+    )
     for name, amount in exact:
         step = Step(name, Amount(amount))
         yield lambda step=step, amount=amount: check_step(step, amount, 0, mean=0, most=0, gpu=True)  # type: ignore[misc]
@@ -789,8 +916,14 @@ def gpu_checks() -> list[Callable[[], None]]:
         lambda: check_cutout(gpu=True),
         lambda: check_known_sizes(gpu=True),
         lambda: check_mixing(gpu=True),
-        lambda: check_matches_pillow(parse_operation("RandAugmentV2", num_layers=1, magnitude=8), gpu=True),
-        lambda: check_matches_pillow(parse_operation("RandAugmentV2", num_layers=1, magnitude=8), (112, 151), gpu=True),
-        lambda: check_matches_pillow(parse_operation("TimmAutoAugment", config_str="rand-m6-n1-inc1"), gpu=True),
+        lambda: check_matches_pillow(
+            parse_operation("RandAugmentV2", num_layers=1, magnitude=8), gpu=True
+        ),
+        lambda: check_matches_pillow(
+            parse_operation("RandAugmentV2", num_layers=1, magnitude=8), (112, 151), gpu=True
+        ),
+        lambda: check_matches_pillow(
+            parse_operation("TimmAutoAugment", config_str="rand-m6-n1-inc1"), gpu=True
+        ),
         *(lambda name=name: check_name(*name, gpu=True) for name in NAMES),  # type: ignore[misc]
     ]

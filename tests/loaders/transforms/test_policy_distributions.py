@@ -33,7 +33,11 @@ def of_torchvision(operation: Any, space: dict[str, tuple[torch.Tensor, bool]]) 
         for magnitude in np.atleast_1d(magnitudes.double().numpy()):
             for sign in (-1, 1) if signed else (1,):
                 # In float32, one of torchvision's 31 magnitudes is 15.999999 instead of 16.
-                moved = float(int(magnitude + 1e-5)) if name.startswith("Translate") else float(magnitude)
+                moved = (
+                    float(int(magnitude + 1e-5))
+                    if name.startswith("Translate")
+                    else float(magnitude)
+                )
                 factor = name in ("Brightness", "Color", "Contrast", "Sharpness")
                 argument = (1 if factor else 0) + sign * moved
                 values = (base + change * argument).astype(np.float32)
@@ -53,7 +57,9 @@ def check_frequencies(observed: Counter[Any], expected: dict[Any, float]) -> Non
 
 def counted(families: Sequence[Any], branches: np.ndarray, values: np.ndarray) -> Counter[Any]:
     """Count the outcomes of a step."""
-    rows, counts = np.unique(np.column_stack([branches, np.round(values, 3) + 0.0]), axis=0, return_counts=True)
+    rows, counts = np.unique(
+        np.column_stack([branches, np.round(values, 3) + 0.0]), axis=0, return_counts=True
+    )
     found: Counter[Any] = Counter()
     for row, count in zip(rows, counts.tolist(), strict=True):
         found[key(families[int(row[0])], row[1:].astype(np.float32))] += count
@@ -62,13 +68,20 @@ def counted(families: Sequence[Any], branches: np.ndarray, values: np.ndarray) -
 
 def rand_augment_space() -> dict[str, tuple[torch.Tensor, bool]]:
     space = torchvision.RandAugment(2, 9)._augmentation_space(31, (SIDES[1], SIDES[0]))
-    return {name: (values[9] if values.ndim else values, signed) for name, (values, signed) in space.items()}
+    return {
+        name: (values[9] if values.ndim else values, signed)
+        for name, (values, signed) in space.items()
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "space"),
     [
-        ("TrivialAugmentWide", {}, lambda: torchvision.TrivialAugmentWide()._augmentation_space(31)),
+        (
+            "TrivialAugmentWide",
+            {},
+            lambda: torchvision.TrivialAugmentWide()._augmentation_space(31),
+        ),
         ("RandAugment", {"num_ops": 2, "magnitude": 9}, rand_augment_space),
     ],
 )
@@ -83,8 +96,13 @@ def test_steps_have_the_frequencies_of_torchvision(name, arguments, space):
 def test_sub_policies_have_the_probabilities_of_torchvision():
     operation = parse_operation("AutoAugment")
     policies = torchvision.AutoAugment()._get_policies(torchvision.AutoAugmentPolicy.IMAGENET)
-    written = [tuple((name.lower(), probability) for name, probability, _ in policy) for policy in policies]
-    ours = [tuple((step.name.replace("_", ""), step.probability) for step in each) for each in operation.sequences]
+    written = [
+        tuple((name.lower(), probability) for name, probability, _ in policy) for policy in policies
+    ]
+    ours = [
+        tuple((step.name.replace("_", ""), step.probability) for step in each)
+        for each in operation.sequences
+    ]
     assert ours == written
     table, steps = drawn_steps(operation, COUNT, seed=4)
     for place, (branches, values) in enumerate(steps):
@@ -92,17 +110,23 @@ def test_sub_policies_have_the_probabilities_of_torchvision():
         for sequence in operation.sequences:
             for outcome, probability in outcomes(sequence[place]).items():
                 expected[outcome] += probability / len(written)  # type: ignore[assignment]
-        possible = {outcome: probability for outcome, probability in expected.items() if probability}
+        possible = {
+            outcome: probability for outcome, probability in expected.items() if probability
+        }
         check_frequencies(counted(table.families, branches, values), possible)
 
 
-# AugMix --------------------------------------------------------------------------------------------------------------
+# AugMix
+# --------------------------------------------------------------------------------------------------
 
 
 def aug_mix_space(severity: int) -> dict[str, tuple[torch.Tensor, bool]]:
     """Return the magnitudes that torchvision's AugMix draws from: the lowest `severity` of ten."""
     space = torchvision.AugMix()._augmentation_space(10, (SIDES[1], SIDES[0]))
-    return {name: (values[:severity] if values.ndim else values, signed) for name, (values, signed) in space.items()}
+    return {
+        name: (values[:severity] if values.ndim else values, signed)
+        for name, (values, signed) in space.items()
+    }
 
 
 def test_steps_of_aug_mix():
@@ -133,19 +157,29 @@ def test_shares_of_aug_mix(alpha):
     own = torch.tensor([alpha, alpha]).expand(REFERENCE, -1)
     torch.manual_seed(1)
     mixture = transform._sample_dirichlet(own)
-    chains = transform._sample_dirichlet(torch.tensor([alpha] * 3).expand(REFERENCE, -1)) * mixture[:, 1:]
+    chains = (
+        transform._sample_dirichlet(torch.tensor([alpha] * 3).expand(REFERENCE, -1))
+        * mixture[:, 1:]
+    )
     for one, two in zip(ours, torch.cat([mixture[:, :1], chains], dim=1).T.numpy(), strict=True):
         assert_column(one, two)
 
 
-# On both devices -----------------------------------------------------------------------------------------------------
+# On both devices
+# --------------------------------------------------------------------------------------------------
 
 
 def check_graph_draws(gpu: bool = False) -> None:
     """The graph draws with the functions that the other tests check: the same branches for the same generator."""
-    for name, arguments in (("TrivialAugmentWide", {}), ("RandAugment", {"num_ops": 2}), ("AutoAugment", {})):
+    for name, arguments in (
+        ("TrivialAugmentWide", {}),
+        ("RandAugment", {"num_ops": 2}),
+        ("AutoAugment", {}),
+    ):
         operation = parse_operation(name, **arguments)
-        found = drawn(operation, "steps", gpu=gpu, count=5000, spec=ImageSpec(size=(SIDES[1], SIDES[0])))
+        found = drawn(
+            operation, "steps", gpu=gpu, count=5000, spec=ImageSpec(size=(SIDES[1], SIDES[0]))
+        )
         _, steps = drawn_steps(operation, 5000, seed=3)
         for number, (branches, _) in enumerate(steps):
             assert (found[2 * number] == branches).all()

@@ -22,7 +22,11 @@ VALID = {
 @pytest.mark.parametrize("name", sorted(set(transforms.__all__) - {"Operation", "ImageSpec"}))
 def test_every_field_is_checked(name):
     record = getattr(transforms, name)
-    valid = {each.name: VALID[each.name] for each in dataclasses.fields(record) if each.default is dataclasses.MISSING}
+    valid = {
+        each.name: VALID[each.name]
+        for each in dataclasses.fields(record)
+        if each.default is dataclasses.MISSING
+    }
     if name in ("CropAtRatio", "Resize"):
         valid["size"] = 8 if name == "CropAtRatio" else (8, 8)
     if name == "ResizeWithin":

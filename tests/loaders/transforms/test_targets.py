@@ -60,20 +60,25 @@ def class_masks(kind: type[np.generic] = np.uint8) -> list[np.ndarray]:
     """Return masks in which most pixels differ from their neighbors, so that every shift shows."""
     rng = np.random.default_rng(5)
     return [
-        rng.integers(1, np.iinfo(kind).max - 300 * (kind != np.uint8), each.shape[:2], kind) for each in photographs()
+        rng.integers(1, np.iinfo(kind).max - 300 * (kind != np.uint8), each.shape[:2], kind)
+        for each in photographs()
     ]
 
 
 def nearest(operation: Operation) -> Operation:
     return replace(
-        operation, **{"filter": "nearest", **({"antialias": False} if hasattr(operation, "antialias") else {})}
+        operation,
+        **{
+            "filter": "nearest",
+            **({"antialias": False} if hasattr(operation, "antialias") else {}),
+        },
     )  # type: ignore[type-var]
 
 
 FILL = (255.0, 255.0, 255.0)
 
-#: Operations that move pixels, with the filters and the fill colors of masks, so that an image whose channels are the
-#: mask must become that mask.
+#: Operations that move pixels, with the filters and the fill colors of masks, so that an image
+#: whose channels are the mask must become that mask.
 MOVING: tuple[tuple[Operation, ...], ...] = (
     (Flip(), Flip(axis="vertical"), Flip(axis="both", probability=0.3)),
     (Flip(), Flip()),
@@ -116,20 +121,27 @@ def test_a_mask_is_transformed_as_an_image_of_its_values() -> None:
     masks = class_masks()
     images = [np.repeat(mask[..., None], 3, axis=2) for mask in masks]
     chains = [*filter(is_exact, MOVING)]
-    # Where the center of a pixel is exactly between two others, a fused operation may take the other one.
+    # Where the center of a pixel is exactly between two others, a fused operation may take the
+    # other one.
     for fused, least in ((False, 1.0), (True, 0.97)):
         found = transform(chains, images, masks, with_frames=False, fused=fused)
         for chain, results in zip(chains, found, strict=True):
             for image, mask, _ in results:
                 assert mask.shape == image.shape[:2], chain
-                assert (mask == image[..., 0]).mean() >= least, (chain, (mask == image[..., 0]).mean())
+                assert (mask == image[..., 0]).mean() >= least, (
+                    chain,
+                    (mask == image[..., 0]).mean(),
+                )
 
 
 def check_masks_of_both_devices(gpu: bool = False) -> None:
     """Masks do not depend on the device of the images."""
     masks = class_masks()
     images = [np.repeat(mask[..., None], 3, axis=2) for mask in masks]
-    here, there = (transform(MOVING, images, masks, with_frames=False, runs=1, gpu=each) for each in (False, gpu))
+    here, there = (
+        transform(MOVING, images, masks, with_frames=False, runs=1, gpu=each)
+        for each in (False, gpu)
+    )
     for chain, first, second in zip(MOVING, here, there, strict=True):
         for one, other in zip(first, second, strict=True):
             np.testing.assert_array_equal(one.mask, other.mask, str(chain))
@@ -154,7 +166,8 @@ def test_depth_maps_keep_their_16_bits() -> None:
     check_depths()
 
 
-# Boxes ----------------------------------------------------------------------------------------------------------------
+# Boxes
+# --------------------------------------------------------------------------------------------------
 
 
 def found_boxes(boxes: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -164,7 +177,12 @@ def found_boxes(boxes: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.nd
     return result.corners, result.labels
 
 
-SEVERAL = (RandomResizedCrop((64, 64)), Flip(), Pad(2, 2, 2, 2, fill=FILL), Crop((60, 60), at="random"))
+SEVERAL = (
+    RandomResizedCrop((64, 64)),
+    Flip(),
+    Pad(2, 2, 2, 2, fill=FILL),
+    Crop((60, 60), at="random"),
+)
 
 
 def check_painted_boxes(gpu: bool = False) -> None:
@@ -202,8 +220,12 @@ def reason_of(chain: tuple[Operation, ...]) -> str:
 
 
 def test_a_box_outside_of_a_crop_does_not_come_back_with_its_border() -> None:
-    ((found, *_),) = transform([(Crop((50, 50)), Pad(40, 40, 40, 40))], photographs()[:1], class_masks()[:1])
-    corners, labels = found_boxes(np.array([[0, 0, 70, 70], [80, 80, 120, 120]], np.float32), found.frame)
+    ((found, *_),) = transform(
+        [(Crop((50, 50)), Pad(40, 40, 40, 40))], photographs()[:1], class_masks()[:1]
+    )
+    corners, labels = found_boxes(
+        np.array([[0, 0, 70, 70], [80, 80, 120, 120]], np.float32), found.frame
+    )
     assert labels.tolist() == [1]
     # The crop begins at row 75 and column 76 (half to even), and the border is 40 pixels wide.
     np.testing.assert_allclose(corners, [[44, 45, 84, 85]])
@@ -218,7 +240,8 @@ def test_padded_boxes() -> None:
     assert (boxes.shape, labels.shape) == ((4, 0, 4), (4, 0))
 
 
-# What cannot be followed ----------------------------------------------------------------------------------------------
+# What cannot be followed
+# ----------------------------------------------------------------------------------------------
 
 REFUSED = [
     ("boxes", "RandomRotation", {"degrees": 10}, "parallel"),
@@ -235,7 +258,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("targets", "name", "arguments", "reason"), REFUSED, ids=lambda value: str(value)[:20])
+@pytest.mark.parametrize(
+    ("targets", "name", "arguments", "reason"), REFUSED, ids=lambda value: str(value)[:20]
+)
 def test_refused_words(targets: Any, name: str, arguments: dict[str, Any], reason: str) -> None:
     items = [{"Resize": {"size": [40, 40]}}, {name: arguments}]
     with pytest.raises(CallError) as caught:
@@ -248,14 +273,21 @@ def test_refused_words(targets: Any, name: str, arguments: dict[str, Any], reaso
 #: The words that are refused, with some of the reason. All other words keep masks and boxes right.
 REFUSED_FOR_BOTH = {
     **dict.fromkeys(
-        ("CutMix", "CutmixOperator", "FmixOperator", "MixUp", "MixupCutmixHybrid", "MixupOperator"), "mixes"
+        ("CutMix", "CutmixOperator", "FmixOperator", "MixUp", "MixupCutmixHybrid", "MixupOperator"),
+        "mixes",
     ),
-    **dict.fromkeys(("AugMix", "AutoAugment", "TimmAutoAugment", "TrivialAugmentWide"), "moves pixels"),
-    **dict.fromkeys(("RandAugment", "RandAugmentV2", "RandAugmentV3", "RandAugmentV4"), "moves pixels"),
+    **dict.fromkeys(
+        ("AugMix", "AutoAugment", "TimmAutoAugment", "TrivialAugmentWide"), "moves pixels"
+    ),
+    **dict.fromkeys(
+        ("RandAugment", "RandAugmentV2", "RandAugmentV3", "RandAugmentV4"), "moves pixels"
+    ),
     **dict.fromkeys(("FiveCrop", "TenCrop"), "several crops"),
 }
 REFUSED_FOR_BOXES = {
-    **dict.fromkeys(("ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotation"), "parallel"),
+    **dict.fromkeys(
+        ("ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotation"), "parallel"
+    ),
     "RandomRot90": "exchanges the width and the height",
 }
 
@@ -298,10 +330,19 @@ def test_every_operation_is_known() -> None:
     samples = {type(each): each for chain in MOVING for each in chain}
     from loaders.transforms import targets
 
-    known = {*targets._STRAIGHT, *targets._TILTING, *targets._VALUES, *targets._POLICIES, *CONTAINERS, MultiCrop}
+    known = {
+        *targets._STRAIGHT,
+        *targets._TILTING,
+        *targets._VALUES,
+        *targets._POLICIES,
+        *CONTAINERS,
+        MultiCrop,
+    }
     records = {getattr(loaders.transforms, name) for name in loaders.transforms.__all__}
     operations = {each for each in records if issubclass(each, Operation) and each is not Operation}
     mixing = {each for each in operations if each.__module__.endswith("mixing")}
     assert not [each for each in operations - mixing if not issubclass(each, tuple(known))]
-    assert {each for each in operations if issubclass(each, (*targets._STRAIGHT, *targets._TILTING))} <= {*samples}
+    assert {
+        each for each in operations if issubclass(each, (*targets._STRAIGHT, *targets._TILTING))
+    } <= {*samples}
     assert not moves_pixels(Normalize((0, 0, 0), (1, 1, 1)))

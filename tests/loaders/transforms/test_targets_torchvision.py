@@ -51,7 +51,9 @@ def boxes_of(image: np.ndarray, seed: int) -> np.ndarray:
 
 def padded_to(sample: Any, frame: np.ndarray) -> Any:
     top, left = frame[2].astype(int).tolist()
-    height, width = sample.canvas_size if isinstance(sample, tv_tensors.BoundingBoxes) else sample.shape[-2:]
+    height, width = (
+        sample.canvas_size if isinstance(sample, tv_tensors.BoundingBoxes) else sample.shape[-2:]
+    )
     bottom, right = int(frame[0, 0]) - height - top, int(frame[0, 1]) - width - left
     return F.pad(sample, [left, top, right, bottom], fill=255)
 
@@ -69,7 +71,10 @@ STRAIGHT: tuple[tuple[tuple[Operation, ...], Any], ...] = (
         lambda s, _: F.center_crop(resized(s, [150], 200), [90, 90]),
     ),
     ((RandomResizedCrop((64, 96)),), lambda s, frame: cropped(s, frame, (64, 96))),
-    ((RandomResizedCrop((64, 96), sampling="bounded"),), lambda s, frame: cropped(s, frame, (64, 96))),
+    (
+        (RandomResizedCrop((64, 96), sampling="bounded"),),
+        lambda s, frame: cropped(s, frame, (64, 96)),
+    ),
     ((Crop((90, 80), at="random"),), lambda s, frame: cropped(s, frame, (90, 80))),
     ((Flip(1.0, axis="both"),), lambda s, _: F.vertical_flip(F.horizontal_flip(s))),
     ((CropAtRatio(50, 0.8),), lambda s, frame: cropped(s, frame, (50, 50), antialias=False)),
@@ -82,9 +87,12 @@ STRAIGHT: tuple[tuple[tuple[Operation, ...], Any], ...] = (
 
 
 class ExactMask(tv_tensors.Image):
-    """A mask for the filter "nearest-exact". torchvision resizes a `Mask` with the older "nearest", which is shifted.
+    """A mask for the filter "nearest-exact".
 
-    It takes the pixel at the top left corner of each target pixel, not the one at its center, as for images.
+    Torchvision resizes a `Mask` with the older "nearest", which is shifted.
+
+    It takes the pixel at the top left corner of each target pixel, not the one at its center, as
+    for images.
     """
 
 
@@ -93,7 +101,9 @@ def resized(sample: Any, size: list[int], max_size: int | None = None) -> Any:
     return F.resize(sample, size, interpolation=filter_, max_size=max_size)
 
 
-def cropped(sample: Any, frame: np.ndarray, size: tuple[int, int], *, antialias: bool = True) -> Any:
+def cropped(
+    sample: Any, frame: np.ndarray, size: tuple[int, int], *, antialias: bool = True
+) -> Any:
     """Apply the crop and the resize that a frame describes."""
     _, scale, offset, *_ = frame.astype(float)
     top, left = np.rint(-offset / scale).astype(int)
@@ -120,8 +130,13 @@ def check_torchvision(gpu: bool = False) -> None:
         for number, (image, mask, frame) in enumerate(results):
             source = number % len(images)
             assert tuple(frame[0]) == image.shape[:2] == mask.shape
-            compare_boxes(chain, oracle, boxes_of(images[source], number), images[source].shape[:2], frame)
-            resizes = any(isinstance(each, (Resize, ScaleJitter, CropAtRatio, RandomResizedCrop)) for each in chain)
+            compare_boxes(
+                chain, oracle, boxes_of(images[source], number), images[source].shape[:2], frame
+            )
+            resizes = any(
+                isinstance(each, (Resize, ScaleJitter, CropAtRatio, RandomResizedCrop))
+                for each in chain
+            )
             kind = ExactMask if resizes else tv_tensors.Mask
             expected = oracle(kind(torch.tensor(masks[source])[None]), frame)[0].numpy()
             clear = np.ix_(*(not_between(frame, axis) for axis in (0, 1)))
@@ -131,7 +146,9 @@ def check_torchvision(gpu: bool = False) -> None:
             assert difference.mean() < 1, (chain, difference.mean())
 
 
-def compare_boxes(chain: Any, oracle: Any, boxes: np.ndarray, size: tuple[int, ...], frame: np.ndarray) -> None:
+def compare_boxes(
+    chain: Any, oracle: Any, boxes: np.ndarray, size: tuple[int, ...], frame: np.ndarray
+) -> None:
     sample = tv_tensors.BoundingBoxes(torch.tensor(boxes), format="XYXY", canvas_size=size)
     expected = F.clamp_bounding_boxes(oracle(sample, frame))
     visible = v2.SanitizeBoundingBoxes(labels_getter=lambda inputs: inputs["labels"])
@@ -151,7 +168,8 @@ def not_between(frame: np.ndarray, axis: int) -> np.ndarray:
     return np.abs(centers - np.rint(centers)) > 1e-3
 
 
-# Masks that tilt ------------------------------------------------------------------------------------------------------
+# Masks that tilt
+# --------------------------------------------------------------------------------------------------
 
 SEED, RUNS = 3, 2
 
@@ -159,7 +177,13 @@ SEED, RUNS = 3, 2
 TILT = v2.InterpolationMode.NEAREST
 
 
-def affine(mask: Any, operation: RandomAffine, draws: tuple[Any, int], *_: Any, center: list[int] | None = None) -> Any:
+def affine(
+    mask: Any,
+    operation: RandomAffine,
+    draws: tuple[Any, int],
+    *_: Any,
+    center: list[int] | None = None,
+) -> Any:
     (rng, count), number = draws
     angle, scale = rng.uniform(*operation.degrees, count), rng.uniform(*operation.scale, count)
     shear = rng.uniform(operation.shear[::2], operation.shear[1::2], (count, 2))
@@ -171,8 +195,13 @@ def affine(mask: Any, operation: RandomAffine, draws: tuple[Any, int], *_: Any, 
 def perspective(mask: Any, operation: RandomPerspective, draws: tuple[Any, int], *_: Any) -> Any:
     (rng, count), number = draws
     drawn, sides = rng.random((count, 4, 2))[number], np.array(mask.shape[:0:-1])
-    corners, moves = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]), (operation.distortion * (sides // 2)).astype(int)
-    ends = corners * (sides - moves - 1) + np.floor(drawn.astype(np.float32) * (moves + 1)).astype(int)
+    corners, moves = (
+        np.array([[0, 0], [1, 0], [1, 1], [0, 1]]),
+        (operation.distortion * (sides // 2)).astype(int),
+    )
+    ends = corners * (sides - moves - 1) + np.floor(drawn.astype(np.float32) * (moves + 1)).astype(
+        int
+    )
     return F.perspective(mask, (corners * (sides - 1)).tolist(), ends.tolist(), TILT, fill=255)
 
 
@@ -193,8 +222,9 @@ def right_angle(mask: Any, operation: Operation, draws: Any, places: np.ndarray)
     return F.rotate(mask, 90.0 * turns, TILT, expand=True)
 
 
-#: Operations that keep masks right and not boxes, and how to do the same with torchvision. An oracle gets the mask, the
-#: operation, the draws of the sample, and where each pixel of the result comes from (column, row; -1 outside).
+#: Operations that keep masks right and not boxes, and how to do the same with torchvision. An
+#: oracle gets the mask, the operation, the draws of the sample, and where each pixel of the result
+#: comes from (column, row; -1 outside).
 TILTED: tuple[tuple[Operation, Any], ...] = (
     (Rotate((25, 25), fill=255), lambda mask, *_: F.rotate(mask, 25, TILT, fill=255)),
     (RandomAffine((-30, 30), (0.1, 0.2), (0.7, 1.4), (-10, 10, -5, 5), fill=FILL), affine),
@@ -205,8 +235,14 @@ TILTED: tuple[tuple[Operation, Any], ...] = (
     (RandomPerspective(probability=1, filter="nearest", fill=FILL), perspective),
     (Elastic(alpha=(60, 60), filter="nearest", fill=FILL), elastic),
     (RandomRightAngle(), right_angle),
-    (Pad(3, 4, 5, 6, mode="reflect"), lambda mask, *_: F.pad(mask, [3, 4, 5, 6], padding_mode="reflect")),
-    (Pad(3, 4, 5, 6, mode="symmetric"), lambda mask, *_: F.pad(mask, [3, 4, 5, 6], padding_mode="symmetric")),
+    (
+        Pad(3, 4, 5, 6, mode="reflect"),
+        lambda mask, *_: F.pad(mask, [3, 4, 5, 6], padding_mode="reflect"),
+    ),
+    (
+        Pad(3, 4, 5, 6, mode="symmetric"),
+        lambda mask, *_: F.pad(mask, [3, 4, 5, 6], padding_mode="symmetric"),
+    ),
 )
 
 
@@ -217,7 +253,10 @@ def test_tilted_masks_are_those_of_torchvision() -> None:
 def check_tilted(gpu: bool = False) -> None:
     masks = class_masks()
     # The color of a pixel tells its place, and is (255, 255, 255) outside.
-    places = [np.stack([*np.meshgrid(*map(np.arange, each.shape[::-1])), np.zeros_like(each)], -1) for each in masks]
+    places = [
+        np.stack([*np.meshgrid(*map(np.arange, each.shape[::-1])), np.zeros_like(each)], -1)
+        for each in masks
+    ]
     images = [each.astype(np.uint8) for each in places]
     chains = [(operation,) for operation, _ in TILTED]
     found = transform(chains, images, masks, with_frames=False, seed=SEED, runs=RUNS, gpu=gpu)
@@ -228,12 +267,16 @@ def check_tilted(gpu: bool = False) -> None:
             run, place = divmod(number, len(masks))
             draws = (np.random.default_rng([seed, 0, run]), len(masks)), place
             source = np.where(image[..., 2:] == 255, -1, image[..., :2].astype(int))
-            expected = oracle(tv_tensors.Mask(torch.tensor(masks[place])[None]), operation, draws, source)[0].numpy()
+            expected = oracle(
+                tv_tensors.Mask(torch.tensor(masks[place])[None]), operation, draws, source
+            )[0].numpy()
             # Where a place is between two pixels, rounding may take either.
             assert expected.shape == mask.shape, operation
             assert (expected == mask).mean() > 0.98, (operation, (expected == mask).mean())
 
 
 def test_every_operation_that_masks_follow_is_compared() -> None:
-    compared = {type(each) for chain, _ in STRAIGHT for each in chain} | {type(each) for each, _ in TILTED}
+    compared = {type(each) for chain, _ in STRAIGHT for each in chain} | {
+        type(each) for each, _ in TILTED
+    }
     assert {*targets._STRAIGHT, *targets._TILTING} <= compared

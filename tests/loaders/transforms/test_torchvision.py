@@ -54,9 +54,11 @@ def compare(name: str, arguments: dict[str, Any], *, most: float, mean: float, g
             assert difference.mean() <= mean, (name, arguments, difference.mean())
 
 
-# Steps with a probability ---------------------------------------------------------------------------------------------
+# Steps with a probability
+# ---------------------------------------------------------------------------------------------
 
-#: Mean differences of more than 0.05: Pillow rounds the histogram in steps, and rounds blurred pixels before it mixes.
+#: Mean differences of more than 0.05: Pillow rounds the histogram in steps, and rounds blurred
+#: pixels before it mixes.
 MEANS = {"RandomEqualize": 2.0, "RandomAdjustSharpness": 0.6}
 
 STEPS: Sequence[tuple[str, dict[str, Any], float]] = [
@@ -88,13 +90,17 @@ def test_a_step_runs_with_its_probability() -> None:
         assert (kept == image).all()
 
 
-# Policies -------------------------------------------------------------------------------------------------------------
+# Policies
+# --------------------------------------------------------------------------------------------------
 
 
 def space(transform: Any, bins: int, size: tuple[int, int]) -> dict[str, tuple[list[float], bool]]:
     """Return torchvision's table of a policy: the magnitudes of each step, and whether they are signed."""
     table = transform._augmentation_space(bins, size)
-    return {name: (magnitudes.reshape(-1).tolist(), signed) for name, (magnitudes, signed) in table.items()}
+    return {
+        name: (magnitudes.reshape(-1).tolist(), signed)
+        for name, (magnitudes, signed) in table.items()
+    }
 
 
 NAMES = {
@@ -112,11 +118,15 @@ def magnitude(step: Any, level: float) -> float:
         slope *= SIZE[0] if step.name == "translate_y" else SIZE[1]
     change = slope * level
     if step.amount.rounding != "none":
-        change = np.sign(change) * np.floor(abs(change) + (0.5 if step.amount.rounding == "nearest" else 1e-4))
+        change = np.sign(change) * np.floor(
+            abs(change) + (0.5 if step.amount.rounding == "nearest" else 1e-4)
+        )
     return change if step.name in FACTORS else step.amount.offset + change
 
 
-def assert_same_steps(steps: Any, table: dict[str, tuple[list[float], bool]], bins: int, number: int) -> None:
+def assert_same_steps(
+    steps: Any, table: dict[str, tuple[list[float], bool]], bins: int, number: int
+) -> None:
     """Compare the steps at bin `number` with torchvision's table."""
     expected = {NAMES.get(name, name.lower()): each for name, each in table.items()}
     assert {step.name for step in steps} == set(expected)
@@ -128,7 +138,9 @@ def assert_same_steps(steps: Any, table: dict[str, tuple[list[float], bool]], bi
         wanted = magnitudes[number]
         if step.amount.rounding == "down":
             wanted = int(wanted + 1e-4)
-        assert magnitude(step, 10 * number / (bins - 1)) == pytest.approx(wanted, abs=1e-3), step.name
+        assert magnitude(step, 10 * number / (bins - 1)) == pytest.approx(wanted, abs=1e-3), (
+            step.name
+        )
 
 
 def test_rand_augment_has_the_steps_of_torchvision() -> None:
@@ -143,10 +155,12 @@ def test_aug_mix_has_the_steps_of_torchvision() -> None:
     for all_ops in (True, False):
         operation = parse_operation("AugMix", severity=4, all_ops=all_ops)
         for number in range(4):
-            assert_same_steps(operation.pool, space(v1.AugMix(all_ops=all_ops), 10, SIZE), 10, number)
-        assert {(step.level.low, round(step.level.high, 6), step.level.bins) for step in operation.pool} == {
-            (0, round(30 / 9, 6), 4)
-        }
+            assert_same_steps(
+                operation.pool, space(v1.AugMix(all_ops=all_ops), 10, SIZE), 10, number
+            )
+        assert {
+            (step.level.low, round(step.level.high, 6), step.level.bins) for step in operation.pool
+        } == {(0, round(30 / 9, 6), 4)}
 
 
 def test_auto_augment_has_the_sub_policies_of_torchvision() -> None:
@@ -171,7 +185,9 @@ def check_policies_run(gpu: bool = False) -> None:
         ("AugMix", {"severity": 3}),
     ):
         for spec in (None, ImageSpec((200, 201))):
-            found = run_operation(parse_operation(name, **arguments), photographs()[:1] * 8, gpu=gpu, spec=spec)
+            found = run_operation(
+                parse_operation(name, **arguments), photographs()[:1] * 8, gpu=gpu, spec=spec
+            )
             assert len({each.tobytes() for each in found}) > 1
 
 
@@ -179,7 +195,8 @@ def test_policies_run() -> None:
     check_policies_run()
 
 
-# Warps ----------------------------------------------------------------------------------------------------------------
+# Warps
+# --------------------------------------------------------------------------------------------------
 
 
 class FixedStreams(RandomStreams):
@@ -199,13 +216,20 @@ def inner(image: np.ndarray, border: int = 2) -> np.ndarray:
 
 def check_affine(gpu: bool = False) -> None:
     """Bilinear results differ at the edge of the image, where torchvision truncates fractions."""
-    for degrees, scale, shear in ((30, 1, None), (-77, 1.3, None), (12, 0.7, [10, 10, -20, -20]), (0, 1, [25, 25])):
+    for degrees, scale, shear in (
+        (30, 1, None),
+        (-77, 1.3, None),
+        (12, 0.7, [10, 10, -20, -20]),
+        (0, 1, [25, 25]),
+    ):
         for interpolation, fill in (("nearest", 0), ("bilinear", (9, 99, 200))):
             arguments = {
                 "degrees": [degrees, degrees], "scale": [scale, scale], "shear": shear, "interpolation": interpolation,
                 "fill": fill,
             }  # fmt: skip
-            found = run_operation(parse_operation("RandomAffine", **arguments), photographs(), gpu=gpu)
+            found = run_operation(
+                parse_operation("RandomAffine", **arguments), photographs(), gpu=gpu
+            )
             mode = v1.InterpolationMode(interpolation)
             transform = v1.RandomAffine((degrees, degrees), None, (scale, scale), shear, mode, fill)
             for image, each in zip(photographs(), found, strict=True):
@@ -244,14 +268,20 @@ def test_the_sizes_of_resize_within_are_those_of_torchvision() -> None:
         height, width, size = (int(side) for side in rng.integers(1, 3000, 3))
         longest = size + int(rng.integers(1, 2000))
         expected = v1.functional._compute_resized_output_size((height, width), [size], longest)
-        found = parse_operation("Resize", size=size, max_size=longest).output(ImageSpec((height, width))).size
+        found = (
+            parse_operation("Resize", size=size, max_size=longest)
+            .output(ImageSpec((height, width)))
+            .size
+        )
         assert found == tuple(max(1, side) for side in expected)
 
 
 def test_a_crop_may_pad_what_resize_within_made_smaller() -> None:
     """Fusion must not take the shorter side for at least the size of the crop."""
     image = photographs()[1]
-    operations = parse_operations("Resize", size=60, max_size=64) + parse_operations("CenterCrop", size=50)
+    operations = parse_operations("Resize", size=60, max_size=64) + parse_operations(
+        "CenterCrop", size=50
+    )
     (found,) = run_operation(fuse(operations).operations, [image])
     (expected,) = run_operation(operations, [image])
     assert (found == expected).all()
@@ -262,7 +292,9 @@ def check_affine_shifts(gpu: bool = False) -> None:
     """Each shift is a number of pixels up to a fraction of the side, and moves the image as torchvision does."""
     rows, columns = np.mgrid[:100, :160]
     image = np.stack([columns, rows, np.full_like(rows, 255)], axis=-1).astype(np.uint8)
-    found = run_operation(parse_operation("RandomAffine", degrees=0, translate=[0.2, 0.1]), [image] * 100, gpu=gpu)
+    found = run_operation(
+        parse_operation("RandomAffine", degrees=0, translate=[0.2, 0.1]), [image] * 100, gpu=gpu
+    )
     shifts = {(80 - int(each[50, 80, 0]), 50 - int(each[50, 80, 1])) for each in found}
     assert len(shifts) > 80
     assert max(abs(x) for x, _ in shifts) in range(28, 33)
@@ -276,12 +308,18 @@ def check_affine_shifts(gpu: bool = False) -> None:
 def check_perspective(gpu: bool = False) -> None:
     rng = np.random.default_rng(0)
     for interpolation, fill in (("nearest", 0), ("bilinear", (9, 99, 200))):
-        operation = parse_operation("RandomPerspective", p=1, interpolation=interpolation, fill=fill)
+        operation = parse_operation(
+            "RandomPerspective", p=1, interpolation=interpolation, fill=fill
+        )
         for image in photographs():
             drawn = rng.random((4, 2))
 
-            def make(node: Any, context: Any, operation: Any = operation, drawn: np.ndarray = drawn) -> Any:
-                return apply(operation, node, ImageSpec(), replace(context, random=FixedStreams(drawn)))
+            def make(
+                node: Any, context: Any, operation: Any = operation, drawn: np.ndarray = drawn
+            ) -> Any:
+                return apply(
+                    operation, node, ImageSpec(), replace(context, random=FixedStreams(drawn))
+                )
 
             (found,) = run_graph(make, [image], gpu=gpu)
             height, width = image.shape[:2]
@@ -307,7 +345,9 @@ def check_perspective_draws(gpu: bool = False) -> None:
     unchanged = [(each == image).all() for each in found]
     assert 5 < sum(unchanged) < 35
     assert len({each.tobytes() for each in found}) == 41 - sum(unchanged)
-    (same,) = run_operation(parse_operation("RandomPerspective", distortion_scale=0, p=1), [image], gpu=gpu)
+    (same,) = run_operation(
+        parse_operation("RandomPerspective", distortion_scale=0, p=1), [image], gpu=gpu
+    )
     assert np.abs(same.astype(float) - image).max() <= 1
 
 
@@ -315,7 +355,11 @@ def check_elastic(gpu: bool = False) -> None:
     """Results differ at the edge, where torchvision multiplies by its mask of the image twice."""
     for image in photographs():
         height, width = image.shape[:2]
-        shift = np.random.default_rng(0).uniform(-9, 9, (height // 8 + 1, width // 8 + 1, 2)).astype(np.float32)
+        shift = (
+            np.random.default_rng(0)
+            .uniform(-9, 9, (height // 8 + 1, width // 8 + 1, 2))
+            .astype(np.float32)
+        )
         shift = np.ascontiguousarray(shift.repeat(8, 0).repeat(8, 1)[:height, :width])
         displacement = torch.from_numpy(shift * 2 / np.array([width, height], np.float32))[None]
         for interpolation, filter_ in (("bilinear", "linear"), ("nearest", "nearest")):
@@ -327,7 +371,9 @@ def check_elastic(gpu: bool = False) -> None:
                 gpu=gpu,
             )
             mode = v1.InterpolationMode(interpolation)
-            expected = v2.functional.elastic(Image.fromarray(image), displacement, mode, [9.0, 99.0, 200.0])
+            expected = v2.functional.elastic(
+                Image.fromarray(image), displacement, mode, [9.0, 99.0, 200.0]
+            )
             difference = np.abs(found.astype(float) - np.asarray(expected)).max(-1)
             assert (difference > 2).mean() < 0.02, (interpolation, (difference > 2).mean())
             assert difference.mean() < 1
@@ -343,9 +389,13 @@ def test_the_gpu_moves_pixels_as_the_cpu_does(filter_):
     method = {"linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}[filter_]
     if filter_ == "nearest":
         columns, rows = np.rint(columns), np.rint(rows)
-    moved = cv2.remap(image.astype(np.float32), columns, rows, method, borderMode=cv2.BORDER_REPLICATE)
+    moved = cv2.remap(
+        image.astype(np.float32), columns, rows, method, borderMode=cv2.BORDER_REPLICATE
+    )
     mixed = moved * share[..., None] + np.array(fill) * (1 - share[..., None])
-    assert np.abs(np.rint(mixed) - shifted(image, shift, filter_, fill)).max() <= (4 if filter_ == "linear" else 0)
+    assert np.abs(np.rint(mixed) - shifted(image, shift, filter_, fill)).max() <= (
+        4 if filter_ == "linear" else 0
+    )
 
 
 def check_elastic_draws(gpu: bool = False) -> None:
@@ -356,7 +406,10 @@ def check_elastic_draws(gpu: bool = False) -> None:
     found = np.stack(run_operation(operation, [image] * 20, gpu=gpu)).astype(float) - image
     assert len({each.tobytes() for each in found}) == 20
     transform = v2.ElasticTransform([200.0, 100.0], 4.0)
-    theirs = [transform.make_params([torch.zeros(3, 120, 160)])["displacement"][0].numpy() for _ in range(20)]
+    theirs = [
+        transform.make_params([torch.zeros(3, 120, 160)])["displacement"][0].numpy()
+        for _ in range(20)
+    ]
     expected = np.stack(theirs) * [160 / 2, 120 / 2]
     for axis in (0, 1):
         ours = found[:, 20:-20, 20:-20, axis]
@@ -374,7 +427,9 @@ def check_scale_jitter(gpu: bool = False) -> None:
             expected = with_torchvision(transform, image)
             assert each.shape == expected.shape
             assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
-    jittered = run_operation(parse_operation("ScaleJitter", target_size=64), images[:1] * 20, gpu=gpu)
+    jittered = run_operation(
+        parse_operation("ScaleJitter", target_size=64), images[:1] * 20, gpu=gpu
+    )
     shapes = {each.shape for each in jittered}
     assert len(shapes) > 10
 
@@ -394,15 +449,33 @@ def test_warps(check: Any) -> None:
     ("item", "message"),
     [
         ({"RandomAffine": {"degrees": -3}}, "degrees must not be negative, got -3"),
-        ({"RandomAffine": {"degrees": 3, "center": [1, 1e9]}}, "center must be a number from -32768 to 32768"),
+        (
+            {"RandomAffine": {"degrees": 3, "center": [1, 1e9]}},
+            "center must be a number from -32768 to 32768",
+        ),
         ({"Resize": {"size": [3, 4], "max_size": 9}}, "max_size needs a size of one number"),
         ({"Resize": {"size": 30, "max_size": 30}}, "above the shorter side of 30 pixels, got 30"),
-        ({"RandomAffine": {"degrees": 3, "translate": [2, 0]}}, "translate must be a number from 0 to 1, got 2"),
-        ({"RandomAffine": {"degrees": 3, "scale": [0, 1]}}, "scale must be two numbers from 0.01 to 100"),
-        ({"RandomAffine": {"degrees": 3, "shear": [0, 90]}}, "shear must be two numbers from -89 to 89"),
-        ({"RandomPerspective": {"distortion_scale": 2}}, "distortion must be a number from 0 to 1, got 2"),
+        (
+            {"RandomAffine": {"degrees": 3, "translate": [2, 0]}},
+            "translate must be a number from 0 to 1, got 2",
+        ),
+        (
+            {"RandomAffine": {"degrees": 3, "scale": [0, 1]}},
+            "scale must be two numbers from 0.01 to 100",
+        ),
+        (
+            {"RandomAffine": {"degrees": 3, "shear": [0, 90]}},
+            "shear must be two numbers from -89 to 89",
+        ),
+        (
+            {"RandomPerspective": {"distortion_scale": 2}},
+            "distortion must be a number from 0 to 1, got 2",
+        ),
         ({"ElasticTransform": {"sigma": 1000}}, "sigma must be a number from 0 to 100, got 1000"),
-        ({"ScaleJitter": {"target_size": 64, "scale_range": [0.5, 11]}}, "scale must be two numbers from 0.01 to 10"),
+        (
+            {"ScaleJitter": {"target_size": 64, "scale_range": [0.5, 11]}},
+            "scale must be two numbers from 0.01 to 10",
+        ),
     ],
 )
 def test_errors_of_warps(item: dict[str, Any], message: str) -> None:

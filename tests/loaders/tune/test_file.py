@@ -26,7 +26,9 @@ KEY = TuningKey("NVIDIA H200", 16, "0123456789abcdef", "Decode(space='RGB')")
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     samples = [("jpg", encode(photo(number, 64, 48), "JPEG"), number % 3) for number in range(12)]
-    return handmade.make_dataset(tmp_path_factory.mktemp("tuned") / "data", "tfrecord", samples, shards=1)
+    return handmade.make_dataset(
+        tmp_path_factory.mktemp("tuned") / "data", "tfrecord", samples, shards=1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,9 @@ def key(dataset):
 def file(tmp_path, key):
     def write(entries=(), batch_size=4, **changes):
         path = tmp_path / "tune.json"
-        path.write_bytes(with_entry(list(entries), Entry(replace(key, **changes), batch_size, Tuning(3, 4), {})))
+        path.write_bytes(
+            with_entry(list(entries), Entry(replace(key, **changes), batch_size, Tuning(3, 4), {}))
+        )
         return path
 
     return write
@@ -54,7 +58,10 @@ def test_build_uses_the_options(dataset, file):
     with build(dataset, tuning=file()) as loader:
         assert (loader.options.num_threads, loader.options.prefetch) == (3, 4)
         assert loader.options.tuning.endswith("tune.json")
-        assert f"threads, prefetch and hardware decoder from {loader.options.tuning}" in loader.explain()
+        assert (
+            f"threads, prefetch and hardware decoder from {loader.options.tuning}"
+            in loader.explain()
+        )
         images, _ = next(iter(loader))
         assert len(images) == 4
 
@@ -102,7 +109,8 @@ def test_the_entry_that_fits_is_used_and_the_most_similar_one_is_explained(datas
     with build(dataset, tuning=file(entries=others)) as loader:
         assert loader.options.num_threads == 3
     with pytest.raises(
-        CallError, match="the most similar of its entries was measured for something else: there were 9"
+        CallError,
+        match="the most similar of its entries was measured for something else: there were 9",
     ):
         build(dataset, tuning=file(entries=others, cores=98, device="other"))
 
@@ -113,7 +121,10 @@ def test_a_result_for_another_batch_size_is_used_with_a_warning(dataset, file, k
         assert loader.options.num_threads == 3
     assert not any("was measured with batches" in str(each.message) for each in recwarn)
     path = file(entries=others, batch_size=100)
-    with pytest.warns(UserWarning, match="was measured with batches of 2 images, and this loader has batches of 4, "):
+    with pytest.warns(
+        UserWarning,
+        match="was measured with batches of 2 images, and this loader has batches of 4, ",
+    ):
         build(dataset, tuning=path).close()
     with pytest.warns(UserWarning, match="add them with `loaders tune --batch-size 10`"):
         build(dataset, tuning=file(batch_size=256), batch_size=10).close()
@@ -137,7 +148,10 @@ def test_files_of_earlier_versions_have_the_batch_size_among_the_notes(dataset, 
         (b"[" * 100_000, "it is not JSON"),
         (b"{}", "loaders_tuning is missing"),
         (b"[]", "the content must be an object"),
-        (b'{"loaders_tuning": 2, "entries": []}', "its version is 2, and this program reads version 1"),
+        (
+            b'{"loaders_tuning": 2, "entries": []}',
+            "its version is 2, and this program reads version 1",
+        ),
         (b'{"loaders_tuning": 1, "entries": []}', "it has no entries"),
         (b'{"loaders_tuning": 1, "entries": [3]}', "entries[0] must be an object"),
     ],
@@ -163,7 +177,9 @@ def test_values_that_build_would_refuse_are_damage(dataset, file, name, value):
     body = json.loads(path.read_bytes())
     body["entries"][0]["options"][name] = value
     path.write_text(json.dumps(body))
-    with pytest.raises(CallError, match=rf"the file is damaged: entries\[0\]\.options\.{name} must be "):
+    with pytest.raises(
+        CallError, match=rf"the file is damaged: entries\[0\]\.options\.{name} must be "
+    ):
         build(dataset, tuning=path)
 
 
@@ -180,7 +196,10 @@ def test_files_that_cannot_be_read(dataset, tmp_path):
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 keys = st.builds(TuningKey, texts, st.integers(1, 10_000), texts, texts)
 tunings = st.builds(
-    Tuning, st.none() | st.integers(1, 1024), st.none() | st.integers(1, 64), st.none() | st.floats(0, 1)
+    Tuning,
+    st.none() | st.integers(1, 1024),
+    st.none() | st.integers(1, 64),
+    st.none() | st.floats(0, 1),
 )
 
 

@@ -23,13 +23,19 @@ def exact(function):
 
 def measured(threads: int, load: float) -> float:
     """An H200: rates that `docs/speed.md` and the facts about DALI give, between which it is linear."""
-    by_threads = np.interp(threads, [1, 2, 4, 8, 12, 16], [3_700, 9_300, 15_600, 21_900, 22_400, 21_500])
-    by_load = np.interp(load, [0, 0.5, 0.65, 0.8, 1.0], [9_600, 18_800, 21_300, 20_400, 18_400]) / 21_300
+    by_threads = np.interp(
+        threads, [1, 2, 4, 8, 12, 16], [3_700, 9_300, 15_600, 21_900, 22_400, 21_500]
+    )
+    by_load = (
+        np.interp(load, [0, 0.5, 0.65, 0.8, 1.0], [9_600, 18_800, 21_300, 20_400, 18_400]) / 21_300
+    )
     return float(by_threads * by_load)
 
 
 def hill(point: Tuning) -> float:
-    return measured(point.num_threads, point.hw_decoder_load) * (1.0 if point.prefetch >= 2 else 0.8)
+    return measured(point.num_threads, point.hw_decoder_load) * (
+        1.0 if point.prefetch >= 2 else 0.8
+    )
 
 
 @pytest.mark.parametrize("start", [START, Tuning(1, 1, 0.0), Tuning(16, 8, 1.0), Tuning(2, 5, 1.0)])
@@ -40,7 +46,10 @@ def test_finds_the_top_of_a_hill_from_everywhere(start):
                ("num_threads", "prefetch", "hw_decoder_load"))))  # fmt: skip
     assert found.best.rate.median >= 0.98 * grid
     assert found.best.rate.median >= hill(start)
-    assert len(found.trials) < len(axes["num_threads"]) * len(axes["prefetch"]) * len(axes["hw_decoder_load"]) / 4
+    assert (
+        len(found.trials)
+        < len(axes["num_threads"]) * len(axes["prefetch"]) * len(axes["hw_decoder_load"]) / 4
+    )
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0.005, 0.02, 0.05]))
@@ -86,7 +95,10 @@ def test_a_lucky_measurement_does_not_win():
 
 
 def test_noise_rarely_replaces_a_start_that_is_best():
-    """With the noise of a GPU: 2% within a measurement, 1.4% between two. The neighbors are 1 to 1.5% slower."""
+    """With the noise of a GPU: 2% within a measurement, 1.4% between two.
+
+    The neighbors are 1 to 1.5% slower.
+    """
     start, replaced = Tuning(12, 2, 0.65), 0
     slower = {(10, 2, 0.65): 0.985, (12, 3, 0.65): 0.99, (12, 2, 0.75): 0.985, (12, 2, 0.65): 1.0}
     for seed in range(150):
@@ -96,7 +108,10 @@ def test_noise_rarely_replaces_a_start_that_is_best():
             share = slower.get((point.num_threads, point.prefetch, point.hw_decoder_load), 0.9)
             return Rate(tuple(20_000 * share * random.normal(1, 0.014) * random.normal(1, 0.02, 3)))
 
-        replaced += search(noisy, axes_for(16, gpu=True, encoded=True, start=start), start).best.tuning != start
+        replaced += (
+            search(noisy, axes_for(16, gpu=True, encoded=True, start=start), start).best.tuning
+            != start
+        )
     assert replaced <= 3
 
 

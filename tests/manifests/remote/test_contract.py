@@ -92,7 +92,10 @@ def test_a_replaced_object_is_refused(store: Store) -> None:
 
 
 def write_eight(write: Callable[[bytes], bool]) -> list[tuple[bool, bytes]]:
-    """Write eight contents in as many threads at the same time; return what each call returned, and its content."""
+    """Write eight contents in as many threads at the same time.
+
+    Return what each call returned, and its content.
+    """
     barrier = threading.Barrier(8)
     results: list[tuple[bool, bytes]] = []
 
@@ -151,14 +154,18 @@ def test_large_objects(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     data = os.urandom(1 << 20) * 12 + b"tail"
     store.put("large", memoryview(data))
     assert store.stat("large").bytes == len(data)
-    chunks = [bytes(chunk) for chunk in store.chunks("large", len(data), etag=store.stat("large").etag)]
+    chunks = [
+        bytes(chunk) for chunk in store.chunks("large", len(data), etag=store.stat("large").etag)
+    ]
     assert len(chunks) == 5
     assert b"".join(chunks) == data
     assert b"".join(map(bytes, store.chunks("large", len(data), start=len(data) - 4))) == b"tail"
 
 
 @pytest.mark.parametrize("in_parts", [False, True])
-def test_an_interrupted_upload_changes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch, in_parts: bool) -> None:
+def test_an_interrupted_upload_changes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, in_parts: bool
+) -> None:
     if store.url.scheme == "memory":
         return
     if in_parts:
@@ -183,7 +190,11 @@ def test_an_interrupted_upload_changes_nothing(store: Store, monkeypatch: pytest
 
 
 #: The variables of the environment with the address of a server.
-_ENDPOINTS = {"s3": ["AWS_ENDPOINT_URL"], "az": ["AZURITE_BLOB_STORAGE_URL"], "gs": ["GOOGLE_BASE_URL"]}
+_ENDPOINTS = {
+    "s3": ["AWS_ENDPOINT_URL"],
+    "az": ["AZURITE_BLOB_STORAGE_URL"],
+    "gs": ["GOOGLE_BASE_URL"],
+}
 
 
 def test_a_store_can_be_pickled(store: Store) -> None:

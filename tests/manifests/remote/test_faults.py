@@ -58,7 +58,13 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Store]
         server.server_close()
 
 
-def send(handler: BaseHTTPRequestHandler, status: int, body: bytes, length: int | None = None, **headers: str) -> None:
+def send(
+    handler: BaseHTTPRequestHandler,
+    status: int,
+    body: bytes,
+    length: int | None = None,
+    **headers: str,
+) -> None:
     handler.send_response(status)
     handler.send_header("Content-Length", str(len(body) if length is None else length))
     handler.send_header("ETag", '"etag"')
@@ -109,9 +115,13 @@ def _error_of(operation: Callable[[], object]) -> DatasetError | FileNotFoundErr
     return None
 
 
-def test_a_refused_request_names_the_source_of_the_credentials(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_request_names_the_source_of_the_credentials(
+    serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = serve(_echo(403))
-    message = r"refused permission \(SomeCode\) to read it with the credentials in AWS_ACCESS_KEY_ID and"
+    message = (
+        r"refused permission \(SomeCode\) to read it with the credentials in AWS_ACCESS_KEY_ID and"
+    )
     with pytest.raises(StorageError, match=message):
         store.get("a")
 
@@ -124,7 +134,9 @@ def test_a_server_error_is_repeated(serve) -> None:
 
 
 def test_a_server_that_always_fails_is_an_error(serve) -> None:
-    with pytest.raises(StorageError, match=r"cannot be read: the server answered 503 SomeCode, after retries"):
+    with pytest.raises(
+        StorageError, match=r"cannot be read: the server answered 503 SomeCode, after retries"
+    ):
         serve(_echo(503)).get("a")
 
 
@@ -154,23 +166,33 @@ def test_a_server_that_does_not_exist(serve, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 @pytest.mark.parametrize(
-    "endpoint", ["storage", "storage.example:8333", "http://", "https://me:planted@host", "http://h h"]
+    "endpoint",
+    ["storage", "storage.example:8333", "http://", "https://me:planted@host", "http://h h"],
 )
-def test_an_endpoint_that_is_no_url(serve, monkeypatch: pytest.MonkeyPatch, scheme: str, endpoint: str) -> None:
+def test_an_endpoint_that_is_no_url(
+    serve, monkeypatch: pytest.MonkeyPatch, scheme: str, endpoint: str
+) -> None:
     """The client of S3 would panic."""
     name = {"s3": "AWS_ENDPOINT_URL", "gs": "GOOGLE_BASE_URL"}[scheme]
     monkeypatch.setenv(name, endpoint)
     connect.close_connections()
-    with pytest.raises(CallError, match=f"{name} is not the URL of a server. Hint: write it like https") as error:
+    with pytest.raises(
+        CallError, match=f"{name} is not the URL of a server. Hint: write it like https"
+    ) as error:
         open_store(f"{scheme}://{BUCKET}/set").get("a")
     assert "planted" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("honored", "ignored"),
-    [((), r"create-if-absent \(If-None-Match"), (("If-None-Match",), r"replace-if-unchanged \(If-Match\)")],
+    [
+        ((), r"create-if-absent \(If-None-Match"),
+        (("If-None-Match",), r"replace-if-unchanged \(If-Match\)"),
+    ],
 )
-def test_a_store_that_ignores_a_condition_is_named(serve, honored: tuple[str, ...], ignored: str) -> None:
+def test_a_store_that_ignores_a_condition_is_named(
+    serve, honored: tuple[str, ...], ignored: str
+) -> None:
     def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
         refused = number > 0 and any(name in handler.headers for name in honored)
         send(handler, 412 if refused else 200, b"")
@@ -181,7 +203,9 @@ def test_a_store_that_ignores_a_condition_is_named(serve, honored: tuple[str, ..
 
 @pytest.mark.parametrize("status", [404, 412])
 def test_an_object_that_is_gone_is_not_replaced(serve, status: int) -> None:
-    store = serve(lambda handler, number: send(handler, status if "If-Match" in handler.headers else 200, b""))
+    store = serve(
+        lambda handler, number: send(handler, status if "If-Match" in handler.headers else 200, b"")
+    )
     assert not store.replace("manifest", b"", ObjectInfo("manifest", 0, '"etag"', 0))
 
 
@@ -190,15 +214,23 @@ def test_https_is_read_only(serve, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = connect.os.environ["AWS_ENDPOINT_URL"]
     store = open_store(f"{endpoint}/folder")
     assert bytes(store.get("a b.jpg")) == b"/folder/a%20b.jpg"
-    for operation in (lambda: store.put("a", b""), lambda: store.create("a", b""), lambda: store.delete("a")):
+    for operation in (
+        lambda: store.put("a", b""),
+        lambda: store.create("a", b""),
+        lambda: store.delete("a"),
+    ):
         with pytest.raises(CallError, match="can only be read, not written"):
             operation()
     with pytest.raises(CallError, match="can only be read, not listed"):
         store.list_folder()
 
 
-@pytest.mark.parametrize("content", ["aws_access_key_id = FILEKEY\naws_secret_access_key = planted-file-secret\n"])
-def test_the_usual_files_are_read(serve, monkeypatch: pytest.MonkeyPatch, tmp_path, content: str) -> None:
+@pytest.mark.parametrize(
+    "content", ["aws_access_key_id = FILEKEY\naws_secret_access_key = planted-file-secret\n"]
+)
+def test_the_usual_files_are_read(
+    serve, monkeypatch: pytest.MonkeyPatch, tmp_path, content: str
+) -> None:
     seen: list[str] = []
 
     def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
@@ -229,6 +261,8 @@ def test_without_obstore_the_error_says_how_to_install_it() -> None:
         "try: open_store('s3://bucket/x').get('a')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     assert "CallError URLs need the package obstore, which is not installed" in output
     assert "pip install 'dataprep-loaders[cloud]'" in output

@@ -84,11 +84,16 @@ def test_file_urls_are_local_paths() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair))), max_size=20),
+    st.lists(
+        st.tuples(st.integers(0, 500), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair))),
+        max_size=20,
+    ),
     st.integers(0, 80),
     st.integers(1, 200),
 )
-def test_coalesced_requests_contain_every_range_once(ranges: list[tuple[int, int]], gap: int, limit: int) -> None:
+def test_coalesced_requests_contain_every_range_once(
+    ranges: list[tuple[int, int]], gap: int, limit: int
+) -> None:
     requests = coalesce(ranges, gap, limit)
     members = [number for request in requests for number in request.members]
     assert sorted(members) == [number for number, (start, end) in enumerate(ranges) if end > start]

@@ -73,7 +73,8 @@ def assert_config_error(path, message, **options):
     return caught.value
 
 
-# Reading ------------------------------------------------------------------------------------------------------------
+# Reading
+# --------------------------------------------------------------------------------------------------
 
 
 def test_whole_config(write):
@@ -84,13 +85,22 @@ def test_whole_config(write):
     ]  # fmt: skip
     assert train.transforms[1] == {"RandCropImage": {"size": 20}}
     assert train.batch_transforms == ({"MixupOperator": {"alpha": 0.2}},)
-    assert (train.batch_size, train.drop_last, train.shuffle, train.num_classes) == (64, True, True, 7)
+    assert (train.batch_size, train.drop_last, train.shuffle, train.num_classes) == (
+        64,
+        True,
+        True,
+        7,
+    )
     assert train.sampler == {
         "name": "DistributedBatchSampler", "batch_size": 64, "drop_last": True, "shuffle": True,
     }  # fmt: skip
     assert train.notes == ()
     evaluation = read_config(str(path), "val")
-    assert evaluation.transforms == ({"DecodeImage": None}, {"CropImage": {"size": 30}}, {"NormalizeImage": None})
+    assert evaluation.transforms == (
+        {"DecodeImage": None},
+        {"CropImage": {"size": 30}},
+        {"NormalizeImage": None},
+    )
     assert evaluation.batch_transforms == ()
     assert (evaluation.batch_size, evaluation.drop_last, evaluation.shuffle) == (32, False, False)
 
@@ -100,7 +110,10 @@ def test_sections_of_a_config(write):
     whole = read_config(write(WHOLE))
     for content in (loader, loader["Train"]):
         found = read_config(write(yaml.safe_dump(content), "part.yaml"))
-        assert (found.transforms, found.batch_transforms) == (whole.transforms, whole.batch_transforms)
+        assert (found.transforms, found.batch_transforms) == (
+            whole.transforms,
+            whole.batch_transforms,
+        )
         assert (found.batch_size, found.sampler) == (whole.batch_size, whole.sampler)
         assert found.num_classes is None
     found = read_config(write(yaml.safe_dump(loader["Train"]["dataset"]), "part.yaml"))
@@ -150,7 +163,9 @@ def test_multi_scale_sampler(write):
     assert config.batch_size == 500
     assert config.drop_last is None
     assert config.sampler["scales"] == [160, 192]
-    assert config.notes == ("Train.sampler.scales is ignored: all batches have the size that the transforms set",)
+    assert config.notes == (
+        "Train.sampler.scales is ignored: all batches have the size that the transforms set",
+    )
 
 
 def test_ignored_keys_give_notes(write):
@@ -167,14 +182,21 @@ def test_ignored_keys_give_notes(write):
     assert config.notes == (
         f"DataLoader.UnLabelTrain {ignored}",
         f"DataLoader.Metalearning {ignored}",
-        "DataLoader.Train.dataset.bbox_crop is ignored: crop images to their boxes before converting them",
+        (
+            "DataLoader.Train.dataset.bbox_crop is ignored: crop images to their boxes before"
+            " converting them"
+        ),
     )
 
 
 def test_datasets_whose_images_have_one_size(write):
-    config = read_config(write("Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"), "val")
+    config = read_config(
+        write("Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"), "val"
+    )
     assert read_recipe(config.transforms).size == (32, 32)
-    assert config.notes == ("Eval.dataset.name is Cifar10: images are assumed to have 32 x 32 pixels",)
+    assert config.notes == (
+        "Eval.dataset.name is Cifar10: images are assumed to have 32 x 32 pixels",
+    )
 
 
 def test_anchors_and_merges(write):
@@ -196,7 +218,8 @@ def test_byte_order_mark(write):
     assert read_config(write(b"\xef\xbb\xbf- ToCHWImage\n")).transforms == ("ToCHWImage",)
 
 
-# Errors --------------------------------------------------------------------------------------------------------------
+# Errors
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -232,15 +255,22 @@ def test_invalid_configs(write, text, message):
 
 def test_eval_section_is_missing(write):
     assert_config_error(
-        write("DataLoader: {Train: {dataset: {transform_ops: []}}}"), "DataLoader.Eval is missing", split="val"
+        write("DataLoader: {Train: {dataset: {transform_ops: []}}}"),
+        "DataLoader.Eval is missing",
+        split="val",
     )
 
 
-# Examples of configs -------------------------------------------------------------------------------------------------
+# Examples of configs
+# -------------------------------------------------------------------------------------------------
 
-NORMAL = "{NormalizeImage: {scale: 1.0/255.0, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], order: ''}}"
+NORMAL = (
+    "{NormalizeImage: {scale: 1.0/255.0, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225],"
+    " order: ''}}"
+)
 ERASE = (
-    "{RandomErasing: {EPSILON: 0.25, sl: 0.02, sh: 1.0/3.0, r1: 0.3, attempt: 10, use_log_aspect: True, mode: pixel}}"
+    "{RandomErasing: {EPSILON: 0.25, sl: 0.02, sh: 1.0/3.0, r1: 0.3, attempt: 10, use_log_aspect:"
+    " True, mode: pixel}}"
 )
 FLIP = "{RandFlipImage: {flip_code: 1}}"
 DECODE = "{DecodeImage: {to_rgb: True, channel_first: False}}"
@@ -250,19 +280,37 @@ TENSOR = "{Normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}
 #: Name, transforms, batch transforms, height and width, channels.
 EXAMPLES = [
     ("train", [DECODE, "{RandCropImage: {size: 64}}", FLIP, NORMAL], [], (64, 64), 3),
-    ("eval", [DECODE, "{ResizeImage: {resize_short: 80}}", "{CropImage: {size: 64}}", NORMAL], [], (64, 64), 3),
-    ("eval, then layout", ["DecodeImage", "{ResizeImage: {size: 64}}", NORMAL, "ToCHWImage"], [], (64, 64), 3),
+    (
+        "eval",
+        [DECODE, "{ResizeImage: {resize_short: 80}}", "{CropImage: {size: 64}}", NORMAL],
+        [],
+        (64, 64),
+        3,
+    ),
+    (
+        "eval, then layout",
+        ["DecodeImage", "{ResizeImage: {size: 64}}", NORMAL, "ToCHWImage"],
+        [],
+        (64, 64),
+        3,
+    ),
     (
         "transformer, train",
         [
             DECODE,
             "{RandCropImage: {size: 64, interpolation: bicubic, backend: pil}}",
             FLIP,
-            "{TimmAutoAugment: {config_str: rand-m9-mstd0.5-inc1, interpolation: bicubic, img_size: 64}}",
+            (
+                "{TimmAutoAugment: {config_str: rand-m9-mstd0.5-inc1, interpolation: bicubic,"
+                " img_size: 64}}"
+            ),
             NORMAL,
             ERASE,
         ],
-        ["{OpSampler: {MixupOperator: {alpha: 0.8, prob: 0.5}, CutmixOperator: {alpha: 1.0, prob: 0.5}}}"],
+        [
+            "{OpSampler: {MixupOperator: {alpha: 0.8, prob: 0.5}, CutmixOperator: {alpha: 1.0,"
+            " prob: 0.5}}}"
+        ],
         (64, 64),
         3,
     ),
@@ -272,7 +320,10 @@ EXAMPLES = [
             DECODE,
             "{ResizeImage: {resize_short: 73, interpolation: bicubic, backend: pil}}",
             "{CropImage: {size: 64}}",
-            "{NormalizeImage: {scale: 1.0/255.0, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5], order: ''}}",
+            (
+                "{NormalizeImage: {scale: 1.0/255.0, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5],"
+                " order: ''}}"
+            ),
         ],
         [],
         (64, 64),
@@ -284,30 +335,53 @@ EXAMPLES = [
             DECODE,
             "{RandCropImage: {size: 64, interpolation: random, backend: pil}}",
             FLIP,
-            "{TimmAutoAugment: {config_str: rand-m1-mstd0.5-inc1, interpolation: random, img_size: 64}}",
+            (
+                "{TimmAutoAugment: {config_str: rand-m1-mstd0.5-inc1, interpolation: random,"
+                " img_size: 64}}"
+            ),
             NORMAL,
             ERASE.replace("0.25", "0.0"),
         ],
-        ["{OpSampler: {MixupOperator: {alpha: 0.2, prob: 0.25}, CutmixOperator: {alpha: 1.0, prob: 0.25}}}"],
+        [
+            "{OpSampler: {MixupOperator: {alpha: 0.2, prob: 0.25}, CutmixOperator: {alpha: 1.0,"
+            " prob: 0.25}}}"
+        ],
         (64, 64),
         3,
     ),
     (
         "hybrid mixing",
         [DECODE, "{RandCropImage: {size: 64, use_log_aspect: True}}", FLIP, NORMAL],
-        ["{MixupCutmixHybrid: {mixup_alpha: 0.8, cutmix_alpha: 1.0, switch_prob: 0.5, num_classes: 30}}"],
+        [
+            "{MixupCutmixHybrid: {mixup_alpha: 0.8, cutmix_alpha: 1.0, switch_prob: 0.5,"
+            " num_classes: 30}}"
+        ],
         (64, 64),
         3,
     ),
-    ("mixup", [DECODE, "{RandCropImage: {size: 64}}", FLIP, NORMAL], ["{MixupOperator: {alpha: 0.2}}"], (64, 64), 3),
-    ("cutmix", [DECODE, "{RandCropImage: {size: 64}}", NORMAL], ["{CutmixOperator: {alpha: 0.2}}"], (64, 64), 3),
+    (
+        "mixup",
+        [DECODE, "{RandCropImage: {size: 64}}", FLIP, NORMAL],
+        ["{MixupOperator: {alpha: 0.2}}"],
+        (64, 64),
+        3,
+    ),
+    (
+        "cutmix",
+        [DECODE, "{RandCropImage: {size: 64}}", NORMAL],
+        ["{CutmixOperator: {alpha: 0.2}}"],
+        (64, 64),
+        3,
+    ),
     (
         "four channels, float16",
         [
             DECODE,
             "{RandCropImage: {size: 64}}",
-            "{NormalizeImage: {scale: 0.00392157, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], "
-            "order: '', output_fp16: True, channel_num: 4}}",
+            (
+                "{NormalizeImage: {scale: 0.00392157, mean: [0.485, 0.456, 0.406], std: [0.229,"
+                " 0.224, 0.225], order: '', output_fp16: True, channel_num: 4}}"
+            ),
         ],
         [],
         (64, 64),
@@ -318,7 +392,10 @@ EXAMPLES = [
         [
             DECODE,
             "{ResizeImage: {size: 64}}",
-            "{NormalizeImage: {scale: 1.0, mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375], order: ''}}",
+            (
+                "{NormalizeImage: {scale: 1.0, mean: [123.675, 116.28, 103.53], std: [58.395,"
+                " 57.12, 57.375], order: ''}}"
+            ),
         ],
         [],
         (64, 64),
@@ -326,28 +403,60 @@ EXAMPLES = [
     ),
     (
         "BGR",
-        ["{DecodeImage: {to_rgb: False, channel_first: False}}", "{ResizeImage: {size: 64}}", NORMAL],
+        [
+            "{DecodeImage: {to_rgb: False, channel_first: False}}",
+            "{ResizeImage: {size: 64}}",
+            NORMAL,
+        ],
         [],
         (64, 64),
         3,
     ),
-    ("auto augment", [DECODE, "{RandCropImage: {size: 64}}", FLIP, "AutoAugment", NORMAL], [], (64, 64), 3),
+    (
+        "auto augment",
+        [DECODE, "{RandCropImage: {size: 64}}", FLIP, "AutoAugment", NORMAL],
+        [],
+        (64, 64),
+        3,
+    ),
     (
         "rand augment",
-        [DECODE, "{RandCropImage: {size: 64}}", "{RandAugment: {num_layers: 2, magnitude: 5}}", NORMAL],
+        [
+            DECODE,
+            "{RandCropImage: {size: 64}}",
+            "{RandAugment: {num_layers: 2, magnitude: 5}}",
+            NORMAL,
+        ],
         [],
         (64, 64),
         3,
     ),
-    ("cutout", [DECODE, "{RandCropImage: {size: 64}}", NORMAL, "{Cutout: {n_holes: 1, length: 20}}"], [], (64, 64), 3),
+    (
+        "cutout",
+        [DECODE, "{RandCropImage: {size: 64}}", NORMAL, "{Cutout: {n_holes: 1, length: 20}}"],
+        [],
+        (64, 64),
+        3,
+    ),
     (
         "grid mask",
-        [DECODE, "{RandCropImage: {size: 64}}", "{GridMask: {d1: 20, d2: 40, rotate: 1, ratio: 0.5, mode: 0}}", NORMAL],
+        [
+            DECODE,
+            "{RandCropImage: {size: 64}}",
+            "{GridMask: {d1: 20, d2: 40, rotate: 1, ratio: 0.5, mode: 0}}",
+            NORMAL,
+        ],
         [],
         (64, 64),
         3,
     ),
-    ("hide and seek", [DECODE, "{RandCropImage: {size: 64}}", NORMAL, "HideAndSeek"], [], (64, 64), 3),
+    (
+        "hide and seek",
+        [DECODE, "{RandCropImage: {size: 64}}", NORMAL, "HideAndSeek"],
+        [],
+        (64, 64),
+        3,
+    ),
     (
         "person attributes",
         [
@@ -379,13 +488,19 @@ EXAMPLES = [
     (
         "pedestrians",
         [
-            "{ResizeImage: {size: [32, 64], return_numpy: False, interpolation: bilinear, backend: pil}}",
+            (
+                "{ResizeImage: {size: [32, 64], return_numpy: False, interpolation: bilinear,"
+                " backend: pil}}"
+            ),
             FLIP,
             "{Pad: {padding: 5}}",
             "{RandCropImageV2: {size: [32, 64]}}",
             "ToTensor",
             TENSOR,
-            "{RandomErasing: {EPSILON: 0.5, sl: 0.02, sh: 0.4, r1: 0.3, mean: [0.485, 0.456, 0.406]}}",
+            (
+                "{RandomErasing: {EPSILON: 0.5, sl: 0.02, sh: 0.4, r1: 0.3, mean: [0.485, 0.456,"
+                " 0.406]}}"
+            ),
         ],
         [],
         (64, 32),
@@ -394,7 +509,10 @@ EXAMPLES = [
     (
         "pedestrians, color jitter",
         [
-            "{ResizeImage: {size: [32, 64], return_numpy: False, interpolation: bicubic, backend: pil}}",
+            (
+                "{ResizeImage: {size: [32, 64], return_numpy: False, interpolation: bicubic,"
+                " backend: pil}}"
+            ),
             "{ColorJitter: {brightness: 0.15, contrast: 0.15, saturation: 0.1, hue: 0.1}}",
             "ToTensor",
             TENSOR,
@@ -416,10 +534,22 @@ EXAMPLES = [
         (64, 64),
         3,
     ),
-    ("vehicles, query", ["{Resize: {size: 70}}", "{CenterCrop: {size: 64}}", "ToTensor", TENSOR], [], (64, 64), 3),
+    (
+        "vehicles, query",
+        ["{Resize: {size: 70}}", "{CenterCrop: {size: 64}}", "ToTensor", TENSOR],
+        [],
+        (64, 64),
+        3,
+    ),
     (
         "vehicles, AugMix",
-        ["{ResizeImage: {size: 64}}", FLIP, "{AugMix: {prob: 0.5}}", NORMAL, "{RandomErasing: {EPSILON: 0.5}}"],
+        [
+            "{ResizeImage: {size: 64}}",
+            FLIP,
+            "{AugMix: {prob: 0.5}}",
+            NORMAL,
+            "{RandomErasing: {EPSILON: 0.5}}",
+        ],
         [],
         (64, 64),
         3,
@@ -428,7 +558,10 @@ EXAMPLES = [
         "products",
         [
             PIL,
-            "{ResizeImage: {size: [64, 64], return_numpy: False, interpolation: bilinear, backend: cv2}}",
+            (
+                "{ResizeImage: {size: [64, 64], return_numpy: False, interpolation: bilinear,"
+                " backend: cv2}}"
+            ),
             FLIP,
             "{Pad: {padding: 10, backend: cv2}}",
             "{RandCropImageV2: {size: [64, 64]}}",
@@ -445,7 +578,10 @@ EXAMPLES = [
             "{RandFlipImage: {flip_code: 1}}",
             "{Pad_paddle_vision: {padding: 4, padding_mode: reflect}}",
             "{RandCropImageV2: {size: [32, 32]}}",
-            "{NormalizeImage: {scale: 1.0/255.0, mean: [0.49, 0.48, 0.45], std: [0.25, 0.24, 0.26], order: hwc}}",
+            (
+                "{NormalizeImage: {scale: 1.0/255.0, mean: [0.49, 0.48, 0.45], std: [0.25, 0.24,"
+                " 0.26], order: hwc}}"
+            ),
         ],
         [],
         (32, 32),
@@ -469,7 +605,10 @@ EXAMPLES = [
         "faces",
         [
             "{CropImage: {size: 48}}",
-            "{CropWithPadding: {prob: 0.2, padding_num: 0, size: [48, 48], scale: [0.2, 1.0], ratio: [0.75, 1.3333]}}",
+            (
+                "{CropWithPadding: {prob: 0.2, padding_num: 0, size: [48, 48], scale: [0.2, 1.0],"
+                " ratio: [0.75, 1.3333]}}"
+            ),
             "{RandomInterpolationAugment: {prob: 0.2}}",
             "{ColorJitter: {prob: 0.2, brightness: 0.5, contrast: 0.5, saturation: 0.5, hue: 0}}",
             "RandomHorizontalFlip",
@@ -507,7 +646,9 @@ def config_text(transforms, batch):
     lines += [f"        - {each}" for each in transforms]
     if batch:
         lines += ["      batch_transform_ops:", *(f"        - {each}" for each in batch)]
-    return "\n".join([*lines, "    sampler: {name: DistributedBatchSampler, batch_size: 4, drop_last: True}"])
+    return "\n".join(
+        [*lines, "    sampler: {name: DistributedBatchSampler, batch_size: 4, drop_last: True}"]
+    )
 
 
 @EVERY_EXAMPLE
@@ -538,7 +679,9 @@ def test_examples_give_batches(write, dataset, transforms, batch, size, channels
     import loaders
 
     path = write(config_text(transforms, batch))
-    with loaders.build(dataset, transforms=path, device="cpu", num_threads=2, dtype="float32") as loader:
+    with loaders.build(
+        dataset, transforms=path, device="cpu", num_threads=2, dtype="float32"
+    ) as loader:
         images, labels = next(iter(loader))
     assert images.shape == (4, channels, *size)
     assert np.isfinite(images.numpy()).all()
@@ -549,7 +692,9 @@ def test_examples_give_batches(write, dataset, transforms, batch, size, channels
         assert np.allclose(labels.numpy().sum(1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize(("split", "side"), [("train", 8), ("query", 16), ("val", 16), ("gallery", 24)])
+@pytest.mark.parametrize(
+    ("split", "side"), [("train", 8), ("query", 16), ("val", 16), ("gallery", 24)]
+)
 def test_each_split_uses_its_section(write, tmp_path, split, side):
     import loaders
 
@@ -563,6 +708,8 @@ def test_each_split_uses_its_section(write, tmp_path, split, side):
     pixels = np.zeros((30, 40, 3), np.uint8)
     samples = [("jpg", encode(pixels, "jpg"), 0)] * 4
     folder = handmade.make_dataset(tmp_path / "data", "tfrecord", samples, shards=1, split=split)
-    with loaders.build(folder, split=split, transforms=path, device="cpu", num_threads=1, dtype="uint8") as loader:
+    with loaders.build(
+        folder, split=split, transforms=path, device="cpu", num_threads=1, dtype="uint8"
+    ) as loader:
         images, _ = next(iter(loader))
     assert images.shape == (1 + side // 8, 3, side, side)

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 from helpers.examples import examples
-from helpers.parsing import named_parameters, recipe_error, required_parameters, valid_arguments, valid_value
+from helpers.parsing import (
+    named_parameters,
+    recipe_error,
+    required_parameters,
+    valid_arguments,
+    valid_value,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +40,8 @@ class Halved:
         return images / 2
 
 
-# Lists ---------------------------------------------------------------------------------------------------------------
+# Lists
+# --------------------------------------------------------------------------------------------------
 
 
 def test_list_with_every_kind_of_item():
@@ -47,7 +54,9 @@ def test_list_with_every_kind_of_item():
         Decode(), Resize((12, 12), antialias=False), Flip(0.25), Crop((9, 8), rounding="down"), Normalize(MEAN, STD)
     )  # fmt: skip
     assert recipe.mixing == (Mixup(0.3, None, "previous"),)
-    assert [each.location for each in recipe.items] == [f"transforms[{number}]" for number in range(10)]
+    assert [each.location for each in recipe.items] == [
+        f"transforms[{number}]" for number in range(10)
+    ]
     assert [each.description for each in recipe.items[-4:]] == [
         "MixUp(alpha=0.3)",
         "doubled(images)",
@@ -79,26 +88,34 @@ def test_presets_parse(name):
 def test_unknown_preset_suggests_the_nearest():
     with pytest.raises(CallError) as error:
         get_preset("imagenet-trian")
-    assert str(error.value) == (
-        "transforms='imagenet-trian' is neither a preset nor an existing YAML file. Hint: did you mean "
-        "'imagenet-train'?"
+    assert (
+        str(error.value)
+        == "transforms='imagenet-trian' is neither a preset nor an existing YAML file. Hint: did"
+        " you mean 'imagenet-train'?"
     )
 
 
 def test_errors_state_the_location():
     text = recipe_error([CROP, {"CropImage": {"size": "x"}}], source="a.yaml: transform_ops")
-    assert text == "a.yaml: transform_ops[1]: CropImage: size must be one integer or two integers, got 'x'"
+    assert (
+        text
+        == "a.yaml: transform_ops[1]: CropImage: size must be one integer or two integers, got 'x'"
+    )
     text = recipe_error([CROP], batch=["MixUp", {"CutMix": {"alpha": 0}}])
     assert text.startswith("batch_transforms[1]: CutMix: alpha")
     text = recipe_error([CROP], batch=[3], source="a.yaml: transform_ops")
     assert text.startswith("a.yaml: batch_transform_ops[0] is not a transform: 3")
     text = recipe_error([{"RandomResizedCrop": {"size": 8, "scale": [1, 0.5]}}])
-    assert text.startswith("transforms[0]: RandomResizedCrop: scale must be two numbers from 0 to 1 in ascending order")
+    assert text.startswith(
+        "transforms[0]: RandomResizedCrop: scale must be two numbers from 0 to 1 in ascending order"
+    )
     text = recipe_error([CROP, "NormalizeImage", "ToHSV"])
     assert text.startswith("transforms[2]: ConvertColor needs uint8 values from 0 to 255")
     assert text.endswith("Hint: move it before the normalization.")
     text = recipe_error([CROP, "ToHSV", "RandomGrayscale"])
-    assert text.startswith("transforms[2]: RandomGrayscale needs red, green and blue channels, but the images are HSV")
+    assert text.startswith(
+        "transforms[2]: RandomGrayscale needs red, green and blue channels, but the images are HSV"
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,20 +146,27 @@ def test_items_that_are_not_transforms(item):
 def test_flags_must_be_bools(name, argument):
     arguments = valid_arguments(name)
     for value in ("False", 0, None, []):
-        assert recipe_error([{name: arguments | {argument: value}}]) == (
-            f"transforms[0]: {name}: {argument} must be True or False, got {value!r}"
+        assert (
+            recipe_error([{name: arguments | {argument: value}}])
+            == f"transforms[0]: {name}: {argument} must be True or False, got {value!r}"
         )
 
 
 @pytest.mark.parametrize("order", ["chw", "hwc", ""])
 def test_channel_order_is_checked_and_changes_nothing(order):
-    assert parse_transform("NormalizeImage", {"order": order}) == parse_transform("NormalizeImage", {})
+    assert parse_transform("NormalizeImage", {"order": order}) == parse_transform(
+        "NormalizeImage", {}
+    )
     for wrong in ("nchw", "CHW", None, 3):
-        assert recipe_error([{"NormalizeImage": {"order": wrong}}]) == (
-            f"transforms[0]: NormalizeImage: order must be one of 'chw', 'hwc', '', got {wrong!r}"
+        assert (
+            recipe_error([{"NormalizeImage": {"order": wrong}}])
+            == "transforms[0]: NormalizeImage: order must be one of 'chw', 'hwc', '', got"
+            f" {wrong!r}"
         )
     given = {"mean": 0.5, "std": 0.5}
-    assert parse_transform("Normalize", given | {"data_format": "HWC"}) == parse_transform("Normalize", given)
+    assert parse_transform("Normalize", given | {"data_format": "HWC"}) == parse_transform(
+        "Normalize", given
+    )
     assert "data_format must be one of 'CHW', 'HWC', got 'NCHW'" in recipe_error(
         [{"Normalize": given | {"data_format": "NCHW"}}]
     )
@@ -156,17 +180,19 @@ def test_half_precision_gives_a_note():
 
 @pytest.mark.parametrize("arguments", [8, "8", [8], True, 0, ""])
 def test_arguments_must_be_named(arguments):
-    assert recipe_error([{"CropImage": arguments}]) == (
-        f"transforms[0]: CropImage takes named arguments, got {arguments!r}. "
+    assert (
+        recipe_error([{"CropImage": arguments}])
+        == f"transforms[0]: CropImage takes named arguments, got {arguments!r}. "
         "Hint: write {'CropImage': {argument: value}}."
     )
 
 
 def test_functions_come_last():
     text = recipe_error([CROP, doubled, "NormalizeImage"])
-    assert text == (
-        "transforms[1]: doubled(images) is a function, which is called with the finished batch, but transforms[2] "
-        "comes after it. Hint: move functions to the end of the list."
+    assert (
+        text
+        == "transforms[1]: doubled(images) is a function, which is called with the finished batch,"
+        " but transforms[2] comes after it. Hint: move functions to the end of the list."
     )
     assert recipe_error([Halved(), CROP]).startswith("transforms[0]: Halved(images) is a function")
     assert recipe_error([CROP, doubled], batch=["MixUp"]).endswith(
@@ -175,10 +201,14 @@ def test_functions_come_last():
 
 
 def test_decoding_comes_first_and_once():
-    for items in ([CROP, "DecodeImage"], ["DecodeImage", CROP, "DecodeImage"], ["DecodeImage", Decode()]):
+    for items in (
+        [CROP, "DecodeImage"],
+        ["DecodeImage", CROP, "DecodeImage"],
+        ["DecodeImage", Decode()],
+    ):
         text = recipe_error(items)
-        assert text == (
-            f"transforms[{len(items) - 1}]: images are already decoded at this point. "
+        assert (
+            text == f"transforms[{len(items) - 1}]: images are already decoded at this point. "
             "Hint: decode only once, as the first transform."
         )
 
@@ -187,26 +217,33 @@ def test_varying_sizes_at_the_end_are_an_error():
     for items, after in (
         ([], ""),
         (["DecodeImage"], " after DecodeImage()"),
-        ([{"ResizeImage": {"resize_short": 8}}, "NormalizeImage", "ToCHWImage"], " after NormalizeImage()"),
+        (
+            [{"ResizeImage": {"resize_short": 8}}, "NormalizeImage", "ToCHWImage"],
+            " after NormalizeImage()",
+        ),
         ([{"CropImage": {"size": [8, 9]}}, "RandomRot90"], " after RandomRot90()"),
     ):
         text = recipe_error(items)
-        assert text == (
-            f"transforms: images have different sizes{after}, but a batch needs one size. Hint: add a crop (CropImage, "
-            "RandCropImage) or a resize to a fixed size (ResizeImage with size)."
+        assert (
+            text
+            == f"transforms: images have different sizes{after}, but a batch needs one size. Hint:"
+            " add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage"
+            " with size)."
         )
     text = recipe_error([Flip()], batch=["MixUp"])
     assert text.startswith(
-        f"batch_transforms[0]: images have different sizes after {Flip()!r}, but MixUp() needs one size. Hint: add "
+        f"batch_transforms[0]: images have different sizes after {Flip()!r}, but MixUp() needs one"
+        " size. Hint: add "
     )
     assert text.endswith("(ResizeImage with size) before it.")
 
 
 def test_mixing_comes_last():
     text = recipe_error([CROP, {"MixUp": {"alpha": 0.2}}, "RandomHorizontalFlip"])
-    assert text == (
-        "transforms[2]: RandomHorizontalFlip() works on single images, but comes after transforms[1], which mixes the "
-        "images of a batch. Hint: move transforms that mix images to the end."
+    assert (
+        text == "transforms[2]: RandomHorizontalFlip() works on single images, but comes after"
+        " transforms[1], which mixes the images of a batch. Hint: move transforms that mix"
+        " images to the end."
     )
 
 
@@ -218,7 +255,8 @@ def test_number_of_classes_of_mixed_labels():
     assert read_recipe([CROP, "MixupCutmixHybrid"]).smoothing == 0.1
 
 
-# Any list ------------------------------------------------------------------------------------------------------------
+# Any list
+# --------------------------------------------------------------------------------------------------
 
 TEXTS = [
     "", "bilinear", "nearest", "random", "cv2", "pil", "batch", "elem", "const", "none", "1.0/255.0", "1/0", "1e999",

@@ -18,7 +18,14 @@ from loaders.transforms.base import Operation
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse import Parameter, known_transforms, read_recipe, transform_table
-from loaders.transforms.parse.registry import BatchFunction, Library, NeedsBytes, Note, parse_transform, register
+from loaders.transforms.parse.registry import (
+    BatchFunction,
+    Library,
+    NeedsBytes,
+    Note,
+    parse_transform,
+    register,
+)
 from manifests.errors import CallError
 
 CROP = {"CropImage": {"size": 8}}
@@ -34,7 +41,8 @@ WITHOUT_OPERATION = {
 EVERY_NAME = pytest.mark.parametrize("name", known_transforms())
 
 
-# The table -----------------------------------------------------------------------------------------------------------
+# The table
+# --------------------------------------------------------------------------------------------------
 
 
 def test_table_describes_every_name_in_order():
@@ -81,7 +89,8 @@ def test_a_name_is_registered_once():
     assert "ResizeImage" in known_transforms()
 
 
-# Every name ----------------------------------------------------------------------------------------------------------
+# Every name
+# --------------------------------------------------------------------------------------------------
 
 
 @EVERY_NAME
@@ -92,7 +101,9 @@ def test_name_parses_or_states_the_missing_argument(name):
         with pytest.raises(CallError, match=message):
             parse_transform(name, {})
     elif name in NEEDS_ONE_OF:
-        with pytest.raises(CallError, match=f"^{name}: {NEEDS_ONE_OF[name]}. Hint: write {{'{name}'"):
+        with pytest.raises(
+            CallError, match=f"^{name}: {NEEDS_ONE_OF[name]}. Hint: write {{'{name}'"
+        ):
             parse_transform(name, {})
         return
     parsed = parse_transform(name, valid_arguments(name))
@@ -131,9 +142,10 @@ def test_unknown_argument_is_named(name):
     with pytest.raises(CallError) as error:
         parse_transform(name, {"no such thing": 1})
     if name == "OpSampler":
-        assert str(error.value) == (
-            "OpSampler: 'no such thing' is not an operator that OpSampler can draw. Hint: valid names are "
-            "'MixupOperator', 'CutmixOperator', 'FmixOperator'."
+        assert (
+            str(error.value)
+            == "OpSampler: 'no such thing' is not an operator that OpSampler can draw. Hint: valid"
+            " names are 'MixupOperator', 'CutmixOperator', 'FmixOperator'."
         )
     else:
         assert f"{name} has no argument 'no such thing'. Hint: " in str(error.value)
@@ -148,7 +160,8 @@ def test_every_argument_is_checked(name):
             parse_transform(name, valid_arguments(name) | {parameter: object()})
 
 
-# Suggestions ---------------------------------------------------------------------------------------------------------
+# Suggestions
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -174,10 +187,16 @@ def test_name_unlike_any_other_lists_all():
 
 def test_unknown_argument_suggests_the_nearest():
     text = recipe_error([CROP, {"ResizeImage": {"resize_shrt": 8}}])
-    assert text == "transforms[1]: ResizeImage has no argument 'resize_shrt'. Hint: did you mean resize_short?"
+    assert (
+        text == "transforms[1]: ResizeImage has no argument 'resize_shrt'. Hint: did you mean"
+        " resize_short?"
+    )
     text = recipe_error([{"CropImage": {"size": 8, "xyz": 1}}])
     assert text == "transforms[0]: CropImage has no argument 'xyz'. Hint: valid names are size."
     text = recipe_error([{"ToTensor": {"scale": 1}}])
-    assert text == "transforms[0]: ToTensor has no argument 'scale'. Hint: ToTensor takes no arguments."
+    assert (
+        text
+        == "transforms[0]: ToTensor has no argument 'scale'. Hint: ToTensor takes no arguments."
+    )
     assert "has no argument 3" in recipe_error([{"CropImage": {3: 1, "size": 8}}])
     assert "has no argument 3" in recipe_error([CROP, {"OpSampler": {3: 1}}])

@@ -23,7 +23,10 @@ def test_arguments_decide(name, paddleclas, torchvision, both):
     assert "this is PaddleClas's" in parse_notes(name)
     assert "this is" not in parse_notes(name, **paddleclas) + parse_notes(name, **torchvision)
     text = recipe_error([{name: paddleclas | torchvision}])
-    assert f"{next(iter(paddleclas))} is an argument of PaddleClas, but {next(iter(torchvision))} is an" in text
+    assert (
+        f"{next(iter(paddleclas))} is an argument of PaddleClas, but {next(iter(torchvision))}"
+        " is an" in text
+    )
 
 
 def test_auto_augment():

@@ -80,19 +80,29 @@ def test_objects_are_the_words_of_their_class(t, make, item):
 
 @BOTH
 def test_random_erasing_erases_each_image_for_itself(t):
-    recipe = read_recipe([t.CenterCrop(8), t.ToTensor(), t.Normalize(MEAN, STD), t.RandomErasing(p=1.0)])
+    recipe = read_recipe(
+        [t.CenterCrop(8), t.ToTensor(), t.Normalize(MEAN, STD), t.RandomErasing(p=1.0)]
+    )
     assert not recipe.batch_functions
-    assert recipe.operations[-1] == RandomErasing(1.0, (0.02, 0.33), (0.3, 3.3), log_ratio=True, attempts=10)
+    assert recipe.operations[-1] == RandomErasing(
+        1.0, (0.02, 0.33), (0.3, 3.3), log_ratio=True, attempts=10
+    )
     noisy = read_recipe([t.CenterCrop(8), t.ToTensor(), t.RandomErasing(value="random")])
     assert noisy.operations[-1].mode == "pixels"
 
 
 @BOTH
 def test_compose_is_its_transforms_wherever_it_stands(t):
-    train = t.Compose([t.CenterCrop(8), t.Compose([t.RandomGrayscale()]), t.ToTensor(), t.Normalize(MEAN, STD)])
+    train = t.Compose(
+        [t.CenterCrop(8), t.Compose([t.RandomGrayscale()]), t.ToTensor(), t.Normalize(MEAN, STD)]
+    )
     recipe = read_recipe(["DecodeImage", train])
     assert recipe.operations[0] == Decode()
-    assert recipe.operations[2:] == (RandomGrayscale(), Rescale(), Normalize(tuple(MEAN), tuple(STD), scale=1.0))
+    assert recipe.operations[2:] == (
+        RandomGrayscale(),
+        Rescale(),
+        Normalize(tuple(MEAN), tuple(STD), scale=1.0),
+    )
     assert [item.location for item in recipe.items] == [
         "transforms[0]", "transforms[1][0]", "transforms[1][1][0]", "transforms[1][2]", "transforms[1][3]",
     ]  # fmt: skip
@@ -100,12 +110,27 @@ def test_compose_is_its_transforms_wherever_it_stands(t):
 
 
 def test_v2_conversions():
-    scaled = words(v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor(), v2.RGB(), v2.Identity())
+    scaled = words(
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.ToPureTensor(),
+        v2.RGB(),
+        v2.Identity(),
+    )
     assert scaled[1:-1] == (Rescale(),)
     assert words(v2.ToDtype(torch.uint8, scale=True))[1:-1] == ()
     assert "ToFloat" in repr(words(v2.ToDtype(torch.float32)))
-    back = recipe_error([v2.CenterCrop(8), v2.ToDtype(torch.float32, scale=True), v2.ToDtype(torch.uint8, scale=True)])
-    assert "transforms[2]: ToDtype(dtype='uint8', scale=True) would convert floating-point images back" in back
+    back = recipe_error(
+        [
+            v2.CenterCrop(8),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.ToDtype(torch.uint8, scale=True),
+        ]
+    )
+    assert (
+        "transforms[2]: ToDtype(dtype='uint8', scale=True) would convert floating-point images back"
+        in back
+    )
     text = recipe_error([v2.CenterCrop(8), v2.ToDtype(torch.float32), v2.Normalize(MEAN, STD)])
     assert "for values from 0 to 1, but the values are from 0 to 255" in text
 
@@ -128,10 +153,14 @@ def test_lambda_is_a_function_of_the_batch(t):
 
 def test_what_cannot_be_translated_is_named():
     text = recipe_error([v2.CenterCrop(8), v2.RandomPhotometricDistort()])
-    assert text.startswith("transforms[1]: torchvision's RandomPhotometricDistort cannot be translated")
+    assert text.startswith(
+        "transforms[1]: torchvision's RandomPhotometricDistort cannot be translated"
+    )
 
     text = recipe_error([v1.ToPILImage(), v2.CenterCrop(8)])
-    assert text.startswith("transforms[0]: torchvision's ToPILImage cannot be translated: images are arrays")
+    assert text.startswith(
+        "transforms[0]: torchvision's ToPILImage cannot be translated: images are arrays"
+    )
 
     class Mine(v2.Transform):
         pass
@@ -149,7 +178,9 @@ def test_every_class_has_a_name_or_a_reason():
     bases = {"Transform", "Compose"}
     for t in (v1, v2):
         classes = {
-            name for name in dir(t) if isinstance(getattr(t, name), type) and hasattr(getattr(t, name), "forward")
+            name
+            for name in dir(t)
+            if isinstance(getattr(t, name), type) and hasattr(getattr(t, name), "forward")
         }
         assert classes - bases <= {*known_transforms(), *REFUSED}
     assert not REFUSED.keys() & {*known_transforms()}

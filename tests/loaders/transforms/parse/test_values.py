@@ -35,9 +35,17 @@ def test_sizes_in_the_order_of_each_library():
         with pytest.raises(CallError, match="size must be one integer or two integers, got"):
             parse_height_width(wrong)
     # PaddleClas: width, height. torchvision: height, width.
-    for name, expected in (("ResizeImage", (9, 8)), ("CropImage", (9, 8)), ("RandCropImage", (9, 8))):
+    for name, expected in (
+        ("ResizeImage", (9, 8)),
+        ("CropImage", (9, 8)),
+        ("RandCropImage", (9, 8)),
+    ):
         assert read_recipe([{name: {"size": [8, 9]}}]).size == expected
-    for name, expected in (("Resize", (8, 9)), ("CenterCrop", (8, 9)), ("RandomResizedCrop", (8, 9))):
+    for name, expected in (
+        ("Resize", (8, 9)),
+        ("CenterCrop", (8, 9)),
+        ("RandomResizedCrop", (8, 9)),
+    ):
         assert read_recipe([{name: {"size": [8, 9]}}]).size == expected
 
 
@@ -75,8 +83,13 @@ def test_other_values_are_not_numbers(value):
 def test_fractions_are_never_evaluated(monkeypatch):
     monkeypatch.setattr(os, "system", lambda command: pytest.fail(f"ran {command}"))
     text = recipe_error([CROP, {"NormalizeImage": {"scale": "__import__('os').system('true')"}}])
-    assert "transforms[1]: NormalizeImage: scale must be a number or a fraction such as '1.0/255.0', got" in text
-    recipe = read_recipe([CROP, {"NormalizeImage": {"scale": "1.0/255.0", "mean": ["1/2", 0, 1], "std": "1/4"}}])
+    assert (
+        "transforms[1]: NormalizeImage: scale must be a number or a fraction such as"
+        " '1.0/255.0', got" in text
+    )
+    recipe = read_recipe(
+        [CROP, {"NormalizeImage": {"scale": "1.0/255.0", "mean": ["1/2", 0, 1], "std": "1/4"}}]
+    )
     assert recipe.operations[-1] == Normalize((0.5, 0.0, 1.0), (0.25, 0.25, 0.25), 1 / 255)
 
 

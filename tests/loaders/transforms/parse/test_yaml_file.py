@@ -42,7 +42,11 @@ def assert_load_error(path, message):
         ("- a\n- &own [*own]\n", "invalid YAML at column 9: no value has the anchor 'own'", 2),
         ("- a\n---\n- b\n", "invalid YAML at column 1: but found another document", 2),
         ("- a\n- \x07\n", "invalid YAML: special characters are not allowed", 2),
-        ("- a\n- !!python/object/apply:os.system [ls]\n", "column 3: could not determine a constructor", 2),
+        (
+            "- a\n- !!python/object/apply:os.system [ls]\n",
+            "column 3: could not determine a constructor",
+            2,
+        ),
         ("? [a, b]\n: 1\n? {c: d}\n: 2\n", "invalid YAML at column 3: found unhashable key", 1),
         ("- 2001-99-99\n", "invalid YAML: month must be in", None),
         (f"- {'9' * 5000}\n", "more than 4096 characters in one value", 1),
@@ -64,9 +68,13 @@ def test_aliases_cannot_exhaust_memory(write, monkeypatch):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
     assert assert_load_error(write("\n".join(lines)), f"more than {MAX_VALUES} values").line == 6
-    lines = ["a0: &a0 {k0: v}"] + [f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}], k{i}: v}}" for i in range(1, 40)]
+    lines = ["a0: &a0 {k0: v}"] + [
+        f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}], k{i}: v}}" for i in range(1, 40)
+    ]
     assert_load_error(write("\n".join(lines)), f"more than {MAX_VALUES} values")
     assert_load_error(write("- " * (MAX_VALUES + 1)), "more than 64 levels")
     assert_load_error(write("[" * 100000), "more than 64 levels")
-    monkeypatch.setattr(yaml_file, "MAX_VALUES", 5000)  # the parser takes a second for 100,000 lines
+    monkeypatch.setattr(
+        yaml_file, "MAX_VALUES", 5000
+    )  # the parser takes a second for 100,000 lines
     assert_load_error(write("- x\n" * 5001), "more than 5000 values")
