@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dataprep.labels.columns import count_numbers
 from dataprep.options import Options
 from dataprep.plan.assign import shard_number
 from dataprep.plan.stored_options import options_from_json
 from dataprep.sources.base import Source
-from dataprep.sources.label_lists import count_numbers
 from manifests.errors import CallError, ManifestError
 from manifests.json_members import MemberError, parse_json
 from manifests.revisions import manifest_digest, parts

@@ -15,10 +15,9 @@ from dataprep.containers import Location, locations_of
 from dataprep.datasets.label_texts import mask_text, placed_text
 from dataprep.images.base import Rejected
 from dataprep.images.validate import inspect
+from dataprep.labels.boxes import ANNOTATED, place_boxes
 from dataprep.options import Options
-from dataprep.shards.label_images import load_label_image
-from dataprep.shards.placed_labels import ANNOTATED, place_boxes
-from dataprep.shards.source_image import load_image
+from dataprep.shards.source_image import load_image, load_label_image
 from dataprep.sources import Source
 from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, PLACED_TYPES, LabelType
 from manifests.remote import absolute
@@ -218,7 +217,7 @@ def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
     Masks that are not stored as they are were encoded again, and libraries of another version give
     other bytes.
     """
-    from dataprep.images.label_image import label_values  # imports imaging libraries
+    from dataprep.labels.images import label_values  # imports imaging libraries
 
     shard = absolute(stored.shard)
     place = Location(shard, "range", stored.offset, stored.size, crc32c=stored.crc32c)

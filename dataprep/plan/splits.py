@@ -18,7 +18,7 @@ from dataprep.options import BY_DUPLICATES, Options
 from dataprep.plan.random_order import SPLIT_STREAM, permutation
 from dataprep.plan.strata import STRATA, labels_in, strata_of
 from dataprep.sources import Source
-from dataprep.sources.base import LABEL_COLUMNS
+from dataprep.sources.base import LABEL_COLUMN_NAMES
 from manifests.errors import CallError
 from manifests.labels import CLASS_COLUMNS
 from manifests.schema import SPLIT_NAMES
@@ -204,7 +204,7 @@ def _split_column(source: Source, name: str) -> pa.Array:
     """
     if name in source.extra.column_names:
         return source.extra[name].combine_chunks()
-    if name in LABEL_COLUMNS and source.label_type == "class":
+    if name in LABEL_COLUMN_NAMES and source.label_type == "class":
         return pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
     known = ", ".join(
         [*source.extra.column_names, *(["label"] if source.label_type == "class" else [])]

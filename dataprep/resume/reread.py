@@ -17,8 +17,7 @@ from dataprep.containers import Location
 from dataprep.images.base import Rejected
 from dataprep.options import Options
 from dataprep.progress import REPORTED_IMAGES, report_images
-from dataprep.shards.label_images import load_label_image
-from dataprep.shards.source_image import load_image
+from dataprep.shards.source_image import load_image, load_label_image
 from manifests.errors import TableError
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.schema import Conversion, File

@@ -19,11 +19,16 @@ from dataprep import storage
 from dataprep.containers import Location
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
+from dataprep.labels.boxes import BOX_COLUMNS, place_boxes
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.progress import report_images
-from dataprep.shards.label_images import load_label_image, start_reading_label_images
-from dataprep.shards.placed_labels import BOX_COLUMNS, place_boxes
-from dataprep.shards.source_image import LoadedImage, load_image, start_reading
+from dataprep.shards.source_image import (
+    LoadedImage,
+    load_image,
+    load_label_image,
+    start_reading,
+    start_reading_label_images,
+)
 from manifests.labels import CLASS_COLUMNS, MASK_TYPES, PLACED_TYPES, LabelType
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from dataprep.containers import Location
 from dataprep.engines.base import Pool
 from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
+from dataprep.labels.boxes import ANNOTATED
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.shards.divide import MAX_BATCH_BYTES, REMOTE_BATCH_BYTES, divide
-from dataprep.shards.placed_labels import ANNOTATED
 from dataprep.shards.segments import COLUMNS, Batch, Segment, write_segment
 from manifests.dali_index import format_index
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, PLACED_TYPES, LabelType, arrow_type

@@ -9,13 +9,11 @@ of images.
     which source       recognize: begin here; layouts and refusals name what is not one
     folders            folders, unlabelled, reid_folders, msmt17, kaggle_imagenet; labels in names: filenames, patterns
     lists and tables   lists, tables, delimited, jsonl, columns
-    annotations        coco, coco_json, json_stream, voc, voc_xml, box_labels; masks and depth maps: segmentation,
-                       segmentation_classes, image_pairs
+    annotations        coco, coco_json, json_stream, voc, voc_xml; masks and depth maps: segmentation, image_pairs
     containers         archives, archive_folders, imagenet_tars, matlab, hugging_face, parquet_images, recordio,
                        lmdb_images, lmdb_file
     datasets           prepared, hash_column
-    labels             label_types, table_labels, label_columns, label_lists, class_names, class_notices,
-                       relabel
+    labels             label_columns, class_names
     files in folders   scan, walk, entries, remote_stats
     whole sources      base, merge, joined, select
 """

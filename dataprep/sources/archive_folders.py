@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from dataprep.containers import location_table
+from dataprep.labels.columns import number_labels
 from dataprep.sources.archives import Listing, list_archive
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.columns import number_labels
 from dataprep.sources.layouts import refuse_other_archives
 from dataprep.sources.scan import map_splits, stray_notices
 from manifests.errors import SourceError

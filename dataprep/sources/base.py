@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep.labels.columns import LabelOptions
 from manifests.labels import LabelType
-from manifests.schema import DEFAULT_MAX_CLASSES, TABLE_COLUMNS
+from manifests.schema import TABLE_COLUMNS
 
 #: Default names of the label column. A column with one of these names is not also kept as an extra
 #: column.
-LABEL_COLUMNS = ("label", "class", "target")
+LABEL_COLUMN_NAMES = ("label", "class", "target")
 
 #: Names that sample tables and records already use, so extra columns cannot have them.
 RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
@@ -25,8 +26,8 @@ MAX_COLUMN_NAME = 100
 
 
 @dataclass(frozen=True)
-class SourceOptions:
-    """How to read a source that does not follow the defaults.
+class SourceOptions(LabelOptions):
+    """How to read a source that does not follow the defaults, and its labels: `LabelOptions`.
 
     Attributes:
         image_root: folder that the paths of a list or table are relative to; `None` is the folder
@@ -36,13 +37,7 @@ class SourceOptions:
             names.
         split_column: column of a table with the split; `None` is ``split`` if there is such a
             column.
-        classes: class names in label order; `None` takes them from the source.
         pattern: pattern of the file names, as in `dataprep.sources.patterns.parse_pattern`.
-        max_classes: integer labels in a list or table must be less than this, unless `classes` is
-            given.
-        label_type: what the labels are; `None` detects it. ``"none"`` leaves them out.
-        label_separator: text between the classes of an image with several, or between its numbers;
-            `None` is ``|`` for classes.
 
     """
 
@@ -50,11 +45,7 @@ class SourceOptions:
     path_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None
-    classes: tuple[str, ...] | None = None
     pattern: str | None = None
-    max_classes: int = DEFAULT_MAX_CLASSES
-    label_type: LabelType | None = None
-    label_separator: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
-from dataprep.shards.placed_labels import ANNOTATED
+from dataprep.labels.boxes import ANNOTATED, box_columns, reject_outside
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.box_labels import box_columns, reject_outside
 from dataprep.sources.coco_json import EXPORT, AnnotationReader, Annotations, is_coco
 from dataprep.sources.columns import check_paths, concat, file_stats
 from dataprep.sources.entries import is_folder, scan_folder
@@ -299,7 +298,7 @@ def _with_boxes(
     columns = box_columns(boxes, sizes)
     name = os.path.basename(file.path)
     rejected = reject_outside(
-        source, columns, sizes, lambda _, place: f"annotations[{place}].bbox of {name}"
+        source.path, columns, sizes, lambda _, place: f"annotations[{place}].bbox of {name}"
     )
     extra = source.extra.append_column("boxes", columns.boxes).append_column(
         "box_labels", columns.labels

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from dataprep.sources.box_labels import BoxList
+from dataprep.labels.boxes import BoxList
 from dataprep.sources.json_stream import read_arrays
 from manifests.errors import SourceError
 from manifests.json_members import MAX_INTEGER, is_unicode, shorten

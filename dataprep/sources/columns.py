@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, count
 from typing import Literal
@@ -16,89 +16,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep import storage
+from dataprep.labels.columns import Locate
 from dataprep.sources.base import Source
 from manifests.errors import CallError, SourceError
 from manifests.json_members import shorten
 from manifests.remote import is_url, join_path, normal_path
-from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, UNREADABLE
-from manifests.text import cut_middle, plural
-
-#: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
-Locate = Callable[[int], tuple[str, int | None]]
-
-
-def number_labels(
-    text: pa.Array,
-    classes: tuple[str, ...] | None,
-    locate: Locate,
-    *,
-    max_classes: int = DEFAULT_MAX_CLASSES,
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Convert labels from text to numbers.
-
-    If all labels are integers, they are class indices, unless all of them are in `classes`.
-    Otherwise they are class names, numbered by their position in `classes`, or in sorted order.
-
-    Args:
-        text: large_string [n].
-        classes: class names in label order; `None` takes them from `text`.
-        locate: returns the file and line of a row, for errors.
-        max_classes: class indices must be less than this if `classes` is `None`.
-
-    Returns:
-        The labels, int32 [n], and the class names.
-
-    Raises:
-        SourceError: a label is not in `classes`, or is out of range.
-
-    """
-    integers = bool(pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+$"), min_count=0).as_py())
-    are_names = classes is not None and bool(
-        pc.all(pc.is_in(text, pa.array(classes, text.type))).as_py()
-    )
-    if integers and not are_names:
-        return _integer_labels(text, classes, locate, max_classes)
-    names = classes or tuple(sorted(pc.unique(text).to_pylist()))
-    label = pc.index_in(text, pa.array(names, pa.large_string()))
-    if label.null_count:
-        row = pc.index(pc.is_null(label), True).as_py()
-        file, line = locate(row)
-        raise SourceError(
-            f"label {shorten(text[row].as_py(), 80)} is not in --classes",
-            file=file,
-            line=line,
-            hint="add it to the class names",
-        )
-    return np.asarray(label).astype(np.int32), names
-
-
-def _integer_labels(
-    text: pa.Array, classes: tuple[str, ...] | None, locate: Locate, max_classes: int
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    limit = len(classes) if classes is not None else max_classes
-    digits = pc.replace_substring_regex(text, r"^\+?0*([0-9]+)$", r"\1")
-    short = pc.less_equal(pc.utf8_length(digits), 9)
-    value = np.asarray(pc.if_else(short, digits, "-1").cast(pa.int64()))
-    wrong = np.flatnonzero((value < 0) | (value >= limit))
-    if len(wrong):
-        file, line = locate(int(wrong[0]))
-        limited_by = (
-            f", because there are {plural(limit, 'class name')}" if classes is not None else ""
-        )
-        raise SourceError(
-            f"label {cut_middle(text[int(wrong[0])].as_py(), 80)} is out of the range 0 to"
-            f" {limit - 1}{limited_by} ({len(wrong):,} in total)",
-            file=file,
-            line=line,
-            hint=(
-                "correct it, or give the names of all classes with --classes"
-                if classes is not None
-                else _label_hint(max_classes)
-            ),
-        )
-    names = classes or tuple(str(number) for number in range(int(value.max(initial=-1)) + 1))
-    return value.astype(np.int32), names
-
+from manifests.schema import UNREADABLE
 
 #: Parts of a path that `os.path.normpath` removes.
 _NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"
@@ -130,15 +53,6 @@ def normal_source_path(text: str, locate: Locate, row: int) -> str:
     except CallError as error:
         file, line = locate(row)
         raise SourceError(error.message, file=file, line=line, hint=error.hint) from None
-
-
-def _label_hint(max_classes: int) -> str:
-    raise_limit = (
-        f", or set --max-classes to a number up to {MAX_LABEL + 1:,}"
-        if max_classes <= MAX_LABEL
-        else ""
-    )
-    return f"number the classes from 0{raise_limit}"
 
 
 #: `file_stats` stops after this many files that cannot be read: most likely, --image-root is wrong.
@@ -269,8 +183,3 @@ def _missing_hint(root: str, name: str) -> str:
 def concat(arrays: Sequence[pa.Array]) -> pa.Array:
     """Concatenate columns of text. The result is empty if there are no columns."""
     return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())
-
-
-def is_text(column_type: pa.DataType) -> bool:
-    """Return whether the values of a column are text."""
-    return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))

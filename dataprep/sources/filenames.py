@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.sources.base import LABEL_COLUMNS, Source, SourceOptions
-from dataprep.sources.columns import number_labels
-from dataprep.sources.label_types import REGRESSION_COLUMNS
+from dataprep.labels.columns import REGRESSION_COLUMNS, number_labels
+from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, SourceOptions
+from dataprep.sources.label_columns import with_label_type
 from dataprep.sources.patterns import (
     Pattern,
     find_label,
@@ -24,7 +24,6 @@ from dataprep.sources.patterns import (
     sorted_values,
     to_integers,
 )
-from dataprep.sources.relabel import with_label_type
 from dataprep.sources.scan import Scan, has_folders, list_images, map_splits, stray_notices
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import plural, printable
@@ -124,7 +123,7 @@ def read_filenames(
         SourceError: a file name does not match the pattern, or a label is not in `options.classes`.
 
     """
-    label_name = find_label(pattern, options.label_column, (*LABEL_COLUMNS, "identity"))
+    label_name = find_label(pattern, options.label_column, (*LABEL_COLUMN_NAMES, "identity"))
     scan, order = Scan(src), split_order(set(splits))
     counts = [number for split in order for number in scan.add(splits[split])]
     path, size, stamp = scan.path, scan.size, scan.stamp
@@ -145,7 +144,7 @@ def read_filenames(
     # As in tables, a label column with a specific name, such as `identity`, is also kept as an
     # extra column.
     extra_names = [
-        name for name in pattern.names if name != label_name or name not in LABEL_COLUMNS
+        name for name in pattern.names if name != label_name or name not in LABEL_COLUMN_NAMES
     ]
     source = Source(
         root=src,

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.containers import location_table
-from dataprep.sources.base import LABEL_COLUMNS, Source, SourceOptions
+from dataprep.labels.columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
+from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, SourceOptions
 from dataprep.sources.columns import stats_of
-from dataprep.sources.label_types import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
+from dataprep.sources.label_columns import labels_of, not_kept, with_labels
 from dataprep.sources.parquet_images import column_of, image_columns, opened
-from dataprep.sources.relabel import with_labels
-from dataprep.sources.table_labels import labels_of, not_kept
 from dataprep.sources.tables import check_split_names, extra_columns, is_readable_type
 from manifests.errors import CallError, SourceError
 from manifests.json_members import Member, parse_json, shorten
@@ -43,7 +42,7 @@ _SHARD_NAME = re.compile(r"(?P<name>.+)-\d{5,}-of-\d{5,}(?:-[0-9a-f]+)?")
 #: Columns of images and of labels by the names that are common on Hugging Face, preferred if there
 #: are several.
 _IMAGE_COLUMNS = ("image", "img", "images", "picture", "photo", "jpg", "image.bytes")
-_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels", "fine_label")
+_LABEL_COLUMNS = (*LABEL_COLUMN_NAMES, "labels", "fine_label")
 _OTHER_LABEL_COLUMNS = (*OTHER_LABEL_COLUMNS, *CAPTION_COLUMNS)
 
 

@@ -1,309 +1,242 @@
-"""Convert the values of a column to labels of their type. Pure functions."""
+"""Labels of a source: find their columns in a table, read them, and replace them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from dataprep.sources.base import SourceOptions
-from dataprep.sources.columns import Locate, is_text, number_labels
-from dataprep.sources.label_lists import Lists, lists_of_column, parse_numbers, split_text
-from dataprep.sources.label_types import FLOAT, REGRESSION_COLUMNS, SEPARATOR, detect_label_type
+from dataprep.labels.columns import (
+    CAPTION_COLUMNS,
+    MULTI_LABEL_COLUMNS,
+    OTHER_LABEL_COLUMNS,
+    REGRESSION_COLUMNS,
+    Labels,
+    Lists,
+    Locate,
+    detect_label_type,
+    numbers_of,
+    origin_of,
+    parse_numbers,
+    read_labels,
+)
+from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, SourceOptions
 from manifests.errors import CallError, SourceError
-from manifests.label_values import find_wrong_value
-from manifests.labels import LabelType, arrow_type
+from manifests.labels import LABEL_COLUMNS, PLACED_TYPES, arrow_type
 from manifests.parquet_lists import is_list
-from manifests.parquet_values import shorten_type
-from manifests.text import cut_middle, plural, printable
+from manifests.schema import COLUMN_PREFIX
+from manifests.text import suggest
 
 
-@dataclass(frozen=True)
-class Labels:
-    """The labels of n samples.
+def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[str, ...]:
+    """Return the columns of labels: several if the option names several.
 
-    Attributes:
-        label_type: what they are.
-        label: int32 [n]: class indices; zeros if the labels are not classes.
-        classes: class names in label order. Empty if there are none.
-        origin: where they come from, to show to the user.
-        columns: the columns of `manifests.labels.LABEL_COLUMNS` for the label type, except
-            ``label``.
-        notices: messages for the user, one line each.
-
+    None if the images have no labels.
     """
+    if options.label_type == "none":
+        return ()
+    if options.label_type in PLACED_TYPES:
+        raise CallError(
+            f"--label-type {options.label_type} needs a source with such labels, but {file} is a"
+            " table",
+            hint=(
+                "leave out --label-type, or give COCO or Pascal VOC, or a folder of masks or depth"
+                " maps"
+            ),
+        )
+    given, columns = options.label_column, table.column_names
+    if given is not None:
+        names = (given,) if given in columns else tuple(name.strip() for name in given.split(","))
+        for name in names:
+            if name not in columns:
+                raise CallError(
+                    f"--label-column {given}: {file} has no such column",
+                    hint=suggest(name, columns),
+                )
+        return names
+    known = {
+        "caption": CAPTION_COLUMNS,
+        "regression": REGRESSION_COLUMNS,
+        "multi-label": MULTI_LABEL_COLUMNS,
+    }
+    others = OTHER_LABEL_COLUMNS if options.label_type is None else ()
+    searched = (*known.get(options.label_type or "", ()), *LABEL_COLUMN_NAMES, *others)
+    found = next((name for name in searched if name in columns), None)
+    if found is None:
+        raise CallError(
+            f"{file} has none of the columns {', '.join(searched)}",
+            hint=f"set --label-column or --unlabelled; its columns are {', '.join(columns)}",
+        )
+    return (found,)
 
-    label_type: LabelType
-    label: NDArray[np.int32]
-    classes: tuple[str, ...] = ()
-    origin: str = ""
-    columns: dict[str, pa.Array] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
 
-
-def read_labels(
-    column: pa.Array,
-    name: str,
+def labels_of(
+    table: pa.Table,
+    names: Sequence[str],
     options: SourceOptions,
     locate: Locate,
-    names: tuple[str, ...] | None = None,
+    classes: tuple[str, ...] | None = None,
 ) -> Labels:
-    """Read the labels of a source from one column.
+    """Return the labels in columns of a table.
 
     Args:
-        column: text, numbers, or lists of them, [n].
-        name: name of the column.
-        options: `label_type`, `label_separator`, `classes` and `max_classes` apply.
+        table: the table.
+        names: its columns of labels: one; several with a number each; or none.
+        options: the label type and the classes apply.
         locate: returns the file and line of a row, for errors.
-        names: class names in label order that the source states; `options.classes` replaces them.
+        classes: class names that the source states.
 
     Raises:
-        SourceError: a value cannot be a label of this type.
+        SourceError: a value is missing, or cannot be a label.
 
     """
-    label_type = detect_label_type(column, name, options, names)
-    classes = options.classes or names or None
-    if label_type == "class":
-        return _classes(column, name, options, locate, classes)
-    zeros = np.zeros(len(column), np.int32)
-    if label_type == "none":
-        return Labels("none", zeros)
-    if label_type == "caption":
-        return Labels(
-            "caption",
-            zeros,
-            origin=origin_of(name),
-            columns={"caption": _captions(column, name, locate)},
-        )
-    if label_type == "multi-label":
-        return _multi_label(column, name, options, locate, classes, are_indices=names is not None)
-    if label_type == "regression":
-        lists = _lists(column, name, options.label_separator, locate)
-        labels = numbers_of(lists, name, locate)
-        doubtful = (
-            options.label_type is None
-            and name.lower() not in REGRESSION_COLUMNS
-            and _are_integers(labels)
-        )
-        notice = (
-            f"the numbers in column {printable(name)} are integers; if they are classes, set"
-            " --label-type class"
-        )
-        return replace(labels, notices=(*labels.notices, notice)) if doubtful else labels
-    raise CallError(
-        f"--label-type {label_type} needs a source with such labels, but column {name!r} has"
-        " others",
-        hint="leave out --label-type, or give a folder of this layout",
-    )
+    if not names:
+        return Labels("none", np.zeros(len(table), np.int32))
+    columns = [one_array(table[name]) for name in names]
+    if len(names) > 1:
+        return _labels_of_columns(columns, names, options, locate)
+    (column,), (name,) = columns, names
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if detect_label_type(column, name, options, classes) != "multi-label":
+        check_filled(column, name, locate)
+    return read_labels(column, name, options, locate, classes)
 
 
-def _are_integers(labels: Labels) -> bool:
-    values = pc.list_flatten(labels.columns["values"])
-    return bool(pc.all(pc.equal(values, pc.round(values))).as_py())
-
-
-def numbers_of(lists: Lists, name: str, locate: Locate) -> Labels:
-    """Return lists of numbers as labels.
-
-    Raises:
-        SourceError: a value is not a finite number, or a row has another number of them.
-
-    """
-    exact = parse_numbers(lists, name, locate)
-    values = exact.values.cast(pa.float32(), safe=False)
-    column = Lists(values, exact.counts).as_array(arrow_type("floats"))
-    if wrong := find_wrong_value(column, "floats"):
-        file, line = locate(wrong.row)
-        hint = "give every image the same number of finite numbers"
-        raise SourceError(f"column {name!r} {wrong.message}", file=file, line=line, hint=hint)
-    notices = []
-    if (
-        pa.types.is_integer(lists.values.type)
-        and pc.any(pc.not_equal(values.cast(pa.float64()), exact.values), min_count=0).as_py()
-    ):
-        notices.append(
-            f"column {printable(name)}: numbers of more than 7 digits are rounded to float32"
-        )
-    count = int(exact.counts[0]) if len(exact.counts) else 0
-    low, high = pc.min_max(values).as_py().values()
-    origin = (
-        f"{origin_of(name)}, {low:g} to {high:g}"
-        if count == 1
-        else f"{origin_of(name)}, {count} numbers each"
-    )
-    zeros = np.zeros(len(column), np.int32)
-    return Labels(
-        "regression", zeros, origin=origin, columns={"values": column}, notices=tuple(notices)
-    )
-
-
-# --- one label type -----------------------------------------------------------------------------
-
-
-def _classes(
-    column: pa.Array,
-    name: str,
-    options: SourceOptions,
-    locate: Locate,
-    classes: tuple[str, ...] | None,
+def _labels_of_columns(
+    columns: Sequence[pa.Array], names: Sequence[str], options: SourceOptions, locate: Locate
 ) -> Labels:
-    if not (
-        pa.types.is_integer(column.type)
-        or is_text(column.type)
-        or pa.types.is_dictionary(column.type)
-    ):
-        raise SourceError(
-            f"column {name!r} has the type {shorten_type(column.type)}, but labels are integers or"
-            " names",
-            file=locate(0)[0] if len(column) else "",
-            hint="convert it, or set --label-column or --label-type",
-        )
-    text = column.cast(pa.large_string())
-    label, found = number_labels(text, classes, locate, max_classes=options.max_classes)
-    integers = pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+$"), min_count=0).as_py()
-    notices = []
-    if integers and classes is None and 10 <= len(np.unique(label)) < len(found):
-        notices.append(
-            f"the integers in column {printable(name)} are taken as classes; if they are numbers"
-            " such as ages, set --label-type regression"
-        )
-    numeric = np.asarray(pc.match_substring_regex(text, FLOAT))
-    if not integers and len(text) > numeric.sum() >= max(1, len(text) / 2):
-        row = int(np.argmin(numeric))
-        mixed = (
-            f"column {printable(name)}: {int(numeric.sum()):,} of {plural(len(text), 'label')} are"
-            f" numbers, but {cut_middle(printable(text[row].as_py()), 80)} is not"
-        )
-        if options.label_type is None and classes is None:
+    """Return the labels in several columns of numbers: 0 or 1 for each class, or else the values of a regression."""
+    for column, name in zip(columns, names, strict=True):
+        check_filled(column, name, locate)
+    numbers = [parse_numbers(Lists(column, np.ones(len(column), np.int64)), name, locate).values
+               for column, name in zip(columns, names, strict=True)]  # fmt: skip
+    values = np.stack([np.asarray(each) for each in numbers], axis=1)
+    shown = f"{names[0]} to {names[-1]}"
+    is_hot = bool(np.isin(values, (-1, 0, 1)).all())
+    if options.label_type == "multi-label" or (options.label_type is None and is_hot):
+        if not is_hot:
+            row = int(np.flatnonzero(~np.isin(values, (-1, 0, 1)).all(1))[0])
             file, line = locate(row)
-            hint = "correct it, or set --label-type class to take all labels as names of classes"
-            raise SourceError(mixed, file=file, line=line, hint=hint)
-        notices.append(f"{mixed}, so all are taken as names of classes")
-    for separator in (";", ","):
-        if not integers and classes is None and _recombines(text, separator):
-            notices.append(
-                f"labels contain {separator!r}; if each has several classes, set --label-separator"
-                f" {separator!r}"
+            message = f"one of the columns {shown} is neither 0 nor 1, but each column is a class"
+            raise SourceError(
+                message, file=file, line=line, hint="set --label-type regression for numbers"
             )
-    return Labels("class", label, found, origin_of(name), notices=tuple(notices))
+        hot = values == 1
+        lists = Lists(pa.array(np.nonzero(hot)[1], pa.int64()), hot.sum(1).astype(np.int64))
+        column = lists.as_array(arrow_type("integers"))
+        labels = read_labels(
+            column,
+            shown,
+            replace(options, label_type="multi-label", classes=options.classes or tuple(names)),
+            locate,
+        )
+        return replace(labels, origin=f"columns {shown}, 0 or 1 each")
+    flat = Lists(pa.array(values.reshape(-1)), np.full(len(values), len(names), np.int64))
+    return replace(numbers_of(flat, shown, locate), origin=f"columns {shown}")
 
 
-def _recombines(text: pa.Array, separator: str) -> bool:
-    """Return whether labels look like lists of classes: split, they have fewer different parts than before."""
-    unique = pc.unique(text)
-    if not pc.any(pc.match_substring(unique, separator), min_count=0).as_py():
-        return False
-    parts = {part.strip() for value in unique.to_pylist() for part in value.split(separator)}
-    return len(parts) < len(unique)
+def not_kept(table: pa.Table, names: Sequence[str], labels: Labels) -> set[str]:
+    """Return the columns of labels that are not also kept as extra columns.
+
+    Lists and captions are not, and neither is a column with a general name. A specific one, such as
+    `identity`, is.
+    """
+    general: tuple[str, ...] = LABEL_COLUMN_NAMES
+    if labels.label_type != "class":
+        general = (*general, *OTHER_LABEL_COLUMNS, *CAPTION_COLUMNS)
+    return {name for name in names if name in general or is_list(table.schema.field(name).type)}
 
 
-def _multi_label(
-    column: pa.Array,
-    name: str,
-    options: SourceOptions,
-    locate: Locate,
-    classes: tuple[str, ...] | None,
-    *,
-    are_indices: bool,
-) -> Labels:
-    separator = options.label_separator or SEPARATOR
-    lists = _lists(column, name, separator, locate)
-    origin = (
-        f"{origin_of(name)}, separated by {separator!r}"
-        if is_text(column.type)
-        else origin_of(name)
-    )
-    if not are_indices and (hot := lists.multi_hot()):
-        origin += ", 0 or 1 for each class"
-        length = int(lists.counts[0])
-        if classes is not None and len(classes) != length:
-            file, line = locate(0)
-            message = (
-                f"column {name!r} has {length} numbers for each image, but there are"
-                f" {plural(len(classes), 'class')}"
-            )
-            raise SourceError(message, file=file, line=line, hint="check --classes")
-        classes = classes or tuple(map(str, range(length)))
-        lists = hot
-    values = lists.values
-    if pa.types.is_floating(values.type):
+def check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
+    """Check that a column has a value in every row.
+
+    Raises:
+        SourceError: it is null, empty or blank in a row.
+
+    """
+    empty = pc.is_null(column)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        empty = pc.or_kleene(empty, pc.equal(pc.utf8_trim_whitespace(column), ""))
+    row = pc.index(empty, True).as_py()
+    if row >= 0:
+        file, line = locate(row)
         raise SourceError(
-            f"column {name!r} has numbers with fractions, not classes", file=locate(0)[0]
+            f"column {name!r} is empty",
+            file=file,
+            line=line,
+            hint="fill in a value, or remove the row",
         )
-    rows = lists.rows()
-    label, found = number_labels(
-        values.cast(pa.large_string()),
-        classes,
-        lambda item: locate(int(rows[item])),
-        max_classes=options.max_classes,
+
+
+def one_array(column: Any) -> pa.Array:
+    """Return a column of a table as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+# --- replace the labels of a source ---------------------------------------------------------------
+
+
+def without_labels(source: Source) -> Source:
+    """Return a source without its labels."""
+    used = [name for name in LABEL_COLUMNS[source.label_type] if name in source.extra.column_names]
+    return replace(
+        source,
+        label=np.zeros(len(source), np.int32),
+        classes=(),
+        extra=source.extra.drop_columns(used),
+        label_type="none",
+        label_origin="",
     )
-    labels = lists.sorted_unique(label)
-    empty = int(np.count_nonzero(labels.counts == 0))
-    notices = [f"{plural(empty, 'image')} without a class"] if empty else []
-    return Labels(
-        "multi-label",
-        np.zeros(len(column), np.int32),
-        found,
-        origin,
-        {"labels": labels.as_array(arrow_type("integers"))},
-        tuple(notices),
+
+
+def with_label_type(source: Source, options: SourceOptions) -> Source:
+    """Return a source with the label type that the options name: the names of its classes are the values.
+
+    Raises:
+        CallError: the source has labels of another type.
+        SourceError: the name of a class is not such a value.
+
+    """
+    if options.label_type == "none":
+        return without_labels(source)
+    if options.label_type is None or options.label_type == source.label_type:
+        return source
+    if source.label_type != "class" or source.prepared:
+        raise CallError(
+            f"--label-type {options.label_type}: the labels of the source are of the type"
+            f" {source.label_type}",
+            hint="leave out --label-type",
+        )
+    text = pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
+    labels = read_labels(
+        text, "label", options, lambda row: (f"{source.root}/{source.path[row]}", None)
+    )
+    return with_labels(
+        source, replace(labels, origin=labels.origin.replace(origin_of("label"), "the class names"))
     )
 
 
-def _captions(column: pa.Array, name: str, locate: Locate) -> pa.Array:
-    if not is_text(column.type):
-        raise SourceError(
-            f"column {name!r} has the type {shorten_type(column.type)}, but captions are text",
-            file=locate(0)[0],
-            hint="write one caption for each image, or choose another --label-column",
-        )
-    return column.cast(pa.string())
-
-
-def _lists(column: pa.Array, name: str, separator: str | None, locate: Locate) -> Lists:
-    if is_list(column.type):
-        return _checked_lists(column, name, locate)
-    if is_text(column.type) and separator is not None:
-        return split_text(column, separator, name, locate)
-    if not (
-        is_text(column.type)
-        or pa.types.is_integer(column.type)
-        or pa.types.is_floating(column.type)
-    ):
-        raise SourceError(
-            f"column {name!r} has the type {shorten_type(column.type)}, which is neither text nor"
-            " numbers",
-            file=locate(0)[0],
-            hint="choose another --label-column",
-        )
-    return Lists(column.drop_null(), np.asarray(pc.is_valid(column)).astype(np.int64))
-
-
-def _checked_lists(column: pa.Array, name: str, locate: Locate) -> Lists:
-    """Return a column of lists of text or numbers, without missing items."""
-    lists, types = lists_of_column(column), pa.types
-    item = (
-        lists.values.type.value_type
-        if types.is_dictionary(lists.values.type)
-        else lists.values.type
+def with_labels(source: Source, labels: Labels) -> Source:
+    """Return a source with other labels."""
+    extra = pa.table(
+        {**{name: source.extra[name] for name in source.extra.column_names}, **labels.columns}
     )
-    if not (
-        is_text(item) or types.is_integer(item) or types.is_floating(item) or types.is_null(item)
-    ):
-        message = (
-            f"column {name!r} has lists of {shorten_type(item)}, which are neither text nor numbers"
-        )
-        raise SourceError(message, file=locate(0)[0], hint="write lists of class names or numbers")
-    if (at := pc.index(pc.is_null(lists.values), True).as_py()) >= 0:
-        file, line = locate(int(lists.rows()[at]))
-        message = f"column {name!r} has a list with an item without a value (null)"
-        raise SourceError(message, file=file, line=line, hint="write a value, or remove the item")
-    return lists
+    return replace(
+        source,
+        label=labels.label,
+        classes=labels.classes,
+        extra=extra,
+        label_type=labels.label_type,
+        label_origin=labels.origin,
+        notices=(*source.notices, *labels.notices),
+    )
 
 
-def origin_of(name: str) -> str:
-    """Return what is shown to the user about a column of labels."""
-    return f"column {printable(name)}"
+def free_name(name: str, taken: Sequence[str]) -> str:
+    """Return the name under which sample tables keep a column of the source: ``column:NAME`` if they use its name."""
+    return f"{COLUMN_PREFIX}{name}" if name in taken else name

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep.labels.columns import Locate, read_labels
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.columns import Locate, check_paths, concat, file_stats, normal_source_path
-from dataprep.sources.label_columns import read_labels
-from dataprep.sources.relabel import with_labels
+from dataprep.sources.columns import check_paths, concat, file_stats, normal_source_path
+from dataprep.sources.label_columns import with_labels
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.schema import SPLIT_ALIASES

@@ -20,8 +20,9 @@ from dataprep.containers import location_table
 from dataprep.containers.files import ContainerFile, open_listed_file
 from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
+from dataprep.labels.columns import number_labels
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.columns import number_labels, stats_of
+from dataprep.sources.columns import stats_of
 from dataprep.sources.lmdb_file import Entry, LmdbError, entries
 from manifests.errors import SourceError
 from manifests.schema import SPLIT_ALIASES, split_order

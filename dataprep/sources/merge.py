@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dataprep.containers import location_table
 from dataprep.containers.base import location_schema
+from dataprep.labels.columns import count_numbers
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN
 from dataprep.sources.base import NamedSource, Source
 from dataprep.sources.class_names import extended_classes, relabel, used_classes
 from dataprep.sources.columns import concat
-from dataprep.sources.label_lists import count_numbers
 from manifests.errors import CallError, SourceError
 from manifests.labels import MASK_SOURCE
 from manifests.remote import absolute, is_url

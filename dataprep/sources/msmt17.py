@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
+from dataprep.labels.columns import number_labels
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.columns import check_paths, concat, file_stats, number_labels
+from dataprep.sources.columns import check_paths, concat, file_stats
 from dataprep.sources.lists import parse_lists
 from dataprep.sources.patterns import INTEGER, parse_pattern, read_names, sorted_values
 from manifests.errors import SourceError

@@ -13,7 +13,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.sources.base import LABEL_COLUMNS, MAX_COLUMN_NAME, RESERVED_COLUMNS
+from dataprep.sources.base import LABEL_COLUMN_NAMES, MAX_COLUMN_NAME, RESERVED_COLUMNS
 from dataprep.sources.entries import is_utf8
 from manifests.errors import CallError, SourceError
 from manifests.text import agree, plural, printable, suggest
@@ -123,7 +123,7 @@ def find_label(pattern: Pattern, given: str | None, known: tuple[str, ...]) -> s
 
 def has_label(pattern: Pattern) -> bool:
     """Return whether a part of the pattern has one of the names of labels."""
-    return bool({*LABEL_COLUMNS, "identity"} & {*pattern.names})
+    return bool({*LABEL_COLUMN_NAMES, "identity"} & {*pattern.names})
 
 
 def refuse_reserved(pattern: Pattern, label: str | None = None) -> None:

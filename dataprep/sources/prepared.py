@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.containers import location_table
+from dataprep.labels.columns import number_labels
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.class_names import relabel_lists
-from dataprep.sources.columns import concat, number_labels, stats_of
+from dataprep.sources.columns import concat, stats_of
 from dataprep.sources.hash_column import without_foreign_hashes
 from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import DamagedError, SourceError

@@ -14,8 +14,13 @@ from dataprep.containers import forget_readers
 from dataprep.sources.archive_folders import read_archive
 from dataprep.sources.archives import is_archive
 from dataprep.sources.base import NamedSource, Source, SourceOptions
-from dataprep.sources.class_names import read_renames, relabel, rename_classes, used_classes
-from dataprep.sources.class_notices import class_notices
+from dataprep.sources.class_names import (
+    class_notices,
+    read_renames,
+    relabel,
+    rename_classes,
+    used_classes,
+)
 from dataprep.sources.coco import read_coco, read_coco_file
 from dataprep.sources.filenames import add_columns, has_class_folders, read_by_pattern
 from dataprep.sources.folders import read_image_folders
@@ -23,6 +28,7 @@ from dataprep.sources.hugging_face import read_hugging_face
 from dataprep.sources.imagenet_tars import VAL as IMAGENET_VAL
 from dataprep.sources.imagenet_tars import find_imagenet_tars, read_imagenet_tars, read_val
 from dataprep.sources.kaggle_imagenet import find_kaggle_imagenet, read_kaggle_imagenet
+from dataprep.sources.label_columns import with_label_type
 from dataprep.sources.layouts import refuse_other_layouts
 from dataprep.sources.lists import read_lists
 from dataprep.sources.lmdb_images import find_databases, read_lmdb
@@ -33,7 +39,6 @@ from dataprep.sources.prepared import is_prepared, read_prepared
 from dataprep.sources.recordio import SUFFIX, find_recordio, read_recordio
 from dataprep.sources.refusals import missing_source, refuse_other_files
 from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
-from dataprep.sources.relabel import with_label_type
 from dataprep.sources.scan import has_folders, list_folders
 from dataprep.sources.segmentation import read_segmentation
 from dataprep.sources.tables import TABLE_SUFFIXES, read_table

@@ -16,8 +16,9 @@ from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.containers.files import open_listed_file
 from dataprep.containers.recordio import IMAGE_HEADER, Part, RecordIOError, walk
+from dataprep.labels.columns import number_labels
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.columns import number_labels, stats_of
+from dataprep.sources.columns import stats_of
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.schema import SPLIT_ALIASES, split_order

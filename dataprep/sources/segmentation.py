@@ -1,4 +1,4 @@
-"""Folders of images with a mask or a depth map of each: Cityscapes, ADE20K, Pascal VOC, and plain folders."""
+"""Folders of images with a mask or a depth map of each: Cityscapes, ADE20K, and plain folders."""
 
 from __future__ import annotations
 
@@ -11,32 +11,45 @@ from dataprep import storage
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.image_pairs import PairedFolders, read_pairs
 from dataprep.sources.scan import list_folders, list_images, map_splits, stray_notices
-from dataprep.sources.segmentation_classes import CITYSCAPES_IDS, CITYSCAPES_TRAIN_IDS
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.labels import LabelType
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import printable
 
+#: Cityscapes, ``*_labelIds.png`` (``cityscapesscripts/helpers/labels.py``).
+_CITYSCAPES_IDS = (
+    "unlabeled, ego vehicle, rectification border, out of roi, static, dynamic, ground, road, "
+    "sidewalk, parking, rail track, building, wall, fence, guard rail, bridge, tunnel, pole, "
+    "polegroup, traffic light, traffic sign, vegetation, terrain, sky, person, rider, car, truck, "
+    "bus, caravan, trailer, train, motorcycle, bicycle"
+)
+CITYSCAPES_IDS = tuple(_CITYSCAPES_IDS.split(", "))
+
+#: Cityscapes, ``*_labelTrainIds.png``. The value 255 means none of them.
+_CITYSCAPES_TRAIN_IDS = (
+    "road, sidewalk, building, wall, fence, pole, traffic light, traffic sign, vegetation, "
+    "terrain, sky, person, rider, car, truck, bus, train, motorcycle, bicycle"
+)
+CITYSCAPES_TRAIN_IDS = tuple(_CITYSCAPES_TRAIN_IDS.split(", "))
+
+#: Pascal VOC, ``SegmentationClass/``. The value 255 means the border of an object.
+_VOC = (
+    "background, aeroplane, bicycle, bird, boat, bottle, bus, car, cat, chair, cow, diningtable, "
+    "dog, horse, motorbike, person, pottedplant, sheep, sofa, train, tvmonitor"
+)
+VOC = tuple(_VOC.split(", "))
+
+
 #: Folders of images, of masks, and of depth maps, in plain layouts.
 IMAGE_FOLDERS = frozenset(
     ("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg")
 )
-MASK_FOLDERS = frozenset(
-    (
-        *(
-            "masks",
-            "mask",
-            "labels",
-            "annotations",
-            "annotation",
-            "gt",
-            "ground_truth",
-            "groundtruth",
-        ),
-        *("segmentations", "segmentation", "segmentationclass", "trimaps"),
-    )
+_MASK_FOLDERS = (
+    "masks, mask, labels, annotations, annotation, gt, ground_truth, groundtruth, segmentations, "
+    "segmentation, segmentationclass, trimaps"
 )
+MASK_FOLDERS = frozenset(_MASK_FOLDERS.split(", "))
 DEPTH_FOLDERS = frozenset(("depth", "depths", "disparity"))
 
 #: Masks are stored as PNG, and other files of these folders are annotations of another kind.

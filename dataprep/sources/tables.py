@@ -14,23 +14,24 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.formats.label_features import CLASS_MEMBERS
+from dataprep.labels.columns import Labels, Locate, is_text
 from dataprep.sources.base import (
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
     Source,
     SourceOptions,
 )
-from dataprep.sources.columns import Locate, check_paths, file_stats, is_text, normalize_paths
+from dataprep.sources.columns import check_paths, file_stats, normalize_paths
 from dataprep.sources.delimited import load_csv
 from dataprep.sources.jsonl import load_jsonl
-from dataprep.sources.label_columns import Labels
-from dataprep.sources.relabel import free_name, with_labels
-from dataprep.sources.table_labels import (
+from dataprep.sources.label_columns import (
     check_filled,
+    free_name,
     label_columns,
     labels_of,
     not_kept,
     one_array,
+    with_labels,
 )
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file

@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from dataprep import storage
-from dataprep.shards.placed_labels import ANNOTATED
+from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns, reject_outside
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.box_labels import BoxList, box_columns, reject_outside
 from dataprep.sources.columns import NO_STATS, stats_of
 from dataprep.sources.entries import scan_folder
 from dataprep.sources.image_pairs import with_label_images
 from dataprep.sources.scan import Scan, list_folders
-from dataprep.sources.segmentation_classes import VOC as VOC_CLASSES
+from dataprep.sources.segmentation import VOC as VOC_CLASSES
 from dataprep.sources.select import take_rows
 from dataprep.sources.voc_xml import read_voc_xml
 from manifests.errors import CallError, SourceError
@@ -218,7 +217,7 @@ def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source
     sizes = np.array([(file.width, file.height) for file in files], np.int64).reshape(-1, 2)
     columns = box_columns(boxes, sizes)
     rejected = reject_outside(
-        source,
+        source.path,
         columns,
         sizes,
         lambda image, place: f"the box of object {place} in {_BOXES}/{stems[image]}.xml",

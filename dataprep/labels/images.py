@@ -7,16 +7,15 @@ bits. Such masks are stored with their class numbers instead.
 from __future__ import annotations
 
 import io
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
+from typing import TYPE_CHECKING, Any
 
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.placement import Placement
 from dataprep.images.validate import open_with_pillow
 from manifests.labels import LabelType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Value of pixels that a padded image adds: the class that losses ignore, and no measurement.
 FILLS: dict[LabelType, int] = {"mask": 255, "depth": 0}
@@ -53,6 +52,9 @@ def store_label_image(
             "mask-size",
             f"{info.width}x{info.height} pixels, but the upright image has {width}x{height}",
         )
+    import numpy as np
+    from PIL import Image
+
     bits, colors = data[_BITS], data[_COLORS]
     if label_type == "depth" and (bits, colors) != (16, _GRAY):
         raise Rejected(
@@ -82,6 +84,8 @@ def _kind(bits: int, colors: int) -> str:
 
 def label_values(data: bytes, info: ImageInfo) -> NDArray[Any]:
     """Return the class numbers or distances: uint8 or uint16 [H, W]."""
+    import numpy as np
+
     bits, colors = data[_BITS], data[_COLORS]
     image = open_with_pillow(data, info)
     if colors == _PALETTE:
@@ -103,6 +107,8 @@ def label_values(data: bytes, info: ImageInfo) -> NDArray[Any]:
 
 def _placed(values: NDArray[Any], placement: Placement, fill: int) -> NDArray[Any]:
     """Return the values at the centers of the stored pixels."""
+    import numpy as np
+
     out = np.full(placement.stored[::-1], fill, values.dtype)
     columns, rows = (
         np.floor(
