@@ -18,8 +18,8 @@ from importlib.metadata import version
 
 from dataprep.options import Downscale, Options, Raw
 from manifests.errors import StoppedError
-from manifests.release import release
-from manifests.text import printable
+from manifests.process.program import release
+from manifests.process.text import printable
 
 _log = logging.getLogger(__name__)
 

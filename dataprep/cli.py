@@ -5,7 +5,7 @@ Its commands are in `commands`, which is imported after Ctrl-C is handled.
 
 from __future__ import annotations
 
-from manifests.interrupts import handle_interrupts
+from manifests.process.interrupts import handle_interrupts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing `typing` takes time
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # importing `typing` takes time
 def run() -> NoReturn:
     """Run the program and end the process."""
     handle_interrupts("dataprep")
-    from manifests.program import run_program
+    from manifests.process.program import run_program
 
     run_program("dataprep", "dataprep.commands.group")
 

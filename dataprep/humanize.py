@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from manifests.text import format_bytes, plural
+from manifests.process.text import format_bytes, plural
 
 __all__ = ["format_bytes", "format_duration", "format_totals"]
 

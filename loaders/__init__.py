@@ -19,10 +19,10 @@ from __future__ import annotations
 import sys
 
 if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] in {"loaders", "-mloaders"}:
-    from manifests.interrupts import handle_interrupts
+    from manifests.process.interrupts import handle_interrupts
 
     handle_interrupts("loaders")  # `python -m loaders` imports this file before `__main__`
-    from manifests.program import prepare_process
+    from manifests.process.program import prepare_process
 
     prepare_process("loaders")
 

@@ -11,7 +11,7 @@ from typing import Any
 from loaders.integers import require_int
 from loaders.options import BuildRequest
 from manifests.errors import CallError
-from manifests.text import parse_bytes, suggest
+from manifests.process.text import parse_bytes, suggest
 
 #: Other names of dtypes. torch's are compared without ``torch.``.
 _DTYPES = {

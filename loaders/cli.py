@@ -13,9 +13,9 @@ from loaders.measure_options import (
     cache_option,
     require_cache,
 )
-from manifests.option_types import Number
-from manifests.program import end_of, run_program
-from manifests.text import one_line
+from manifests.process.options import Number
+from manifests.process.program import end_of, run_program
+from manifests.process.text import one_line
 
 if TYPE_CHECKING:
     from loaders.dataset.split import OpenSplit
@@ -87,8 +87,8 @@ def memory(dataset: str, *, split: str | None, batch_size: int, as_json: bool) -
     """
     from loaders.dataset.split import open_splits
     from manifests.errors import CallError
+    from manifests.process.text import printable
     from manifests.remote import is_url
-    from manifests.text import printable
 
     if is_url(dataset):
         raise CallError(
@@ -261,7 +261,7 @@ def bench(
     from loaders.bench.rates import Method
     from loaders.bench.rows import as_json
     from loaders.bench.text import as_text, print_status
-    from manifests.outputs import check_output_file, write_output_file
+    from manifests.process.options import check_output_file, write_output_file
 
     if not options["torchvision"]:  # which refuses every URL
         require_cache(dataset, options["cache"])
@@ -327,7 +327,7 @@ def tune(
     from loaders.tune.command import as_json, as_text, kept_entries
     from loaders.tune.command import tune as measure
     from loaders.tune.file import MARK, with_entry
-    from manifests.outputs import check_output_file, write_output_file
+    from manifests.process.options import check_output_file, write_output_file
 
     require_cache(dataset, options["cache"])
     check_output_file(out, "file of `loaders tune`", [f'"{MARK}"'.encode()], overwrite=overwrite)

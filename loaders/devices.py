@@ -13,7 +13,7 @@ from typing import Any
 
 from loaders.ranks import Ranks, imported, local_rank
 from manifests.errors import CallError
-from manifests.text import plural
+from manifests.process.text import plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from loaders.cuda_queues import queues_note
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import ImageSpec, short_repr
-from manifests.text import plural
+from manifests.process.text import plural
 
 if TYPE_CHECKING:
     from loaders.spec import LoaderSpec

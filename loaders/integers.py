@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 #: Largest integer of an argument, if nothing else limits it.
 MAX_INT = 2**31 - 1

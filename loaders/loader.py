@@ -23,8 +23,8 @@ from loaders.memory_limit import RESERVATIONS
 from loaders.options import BatchT_co
 from loaders.progress import Phase, Progress
 from loaders.transforms.base import Size
-from manifests.delayed_interrupts import delayed_interrupts
 from manifests.errors import CallError, DatasetError
+from manifests.process.interrupts import delayed_interrupts
 
 if TYPE_CHECKING:
     from loaders.preview import Preview

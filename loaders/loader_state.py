@@ -27,8 +27,8 @@ from loaders.ranks import check_group
 from loaders.samplers.order import StoredOrder
 from loaders.spec import Images, LoaderSpec, adjusted_spec
 from loaders.transforms.adjust import Adjustment
-from manifests.delayed_interrupts import delayed_interrupts
 from manifests.errors import CallError
+from manifests.process.interrupts import delayed_interrupts
 
 _log = logging.getLogger(__name__)
 

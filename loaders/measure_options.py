@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from manifests.option_types import Number
+from manifests.process.options import Number
 
 cache_option = click.option(
     "--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."
@@ -21,8 +21,8 @@ def require_cache(dataset: str, cache: str | None) -> None:
 
     """
     from manifests.errors import CallError
+    from manifests.process.text import printable
     from manifests.remote import is_url
-    from manifests.text import printable
 
     if cache is None and is_url(dataset):
         raise CallError(

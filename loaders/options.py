@@ -14,7 +14,7 @@ from loaders.integers import MAX_INT, require_int, require_int_field
 from loaders.ranks import Ranks
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER
-from manifests.text import plural
+from manifests.process.text import plural
 
 if TYPE_CHECKING:
     import torch

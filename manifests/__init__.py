@@ -5,11 +5,10 @@ Never imports `dataprep` or `loaders`.
 ::
 
     the format       schema, labels, label_values, dali_index; docs/format.md specifies it
-    its manifest     store, serialization, json_members, shard_list, revisions, history, checksummed_json
+    its manifest     store, serialization, json_members, shard_list, revisions
     its tables       tables; parquet, parquet_footer, parquet_pages, parquet_values, parquet_lists, parquet_errors
-    errors           errors, unexpected_errors
-    untrusted files  files, varint
+    errors           errors
+    untrusted files  files, varint, filters
     object stores    package remote
-    the programs     program, option_types, interrupts, delayed_interrupts, streams, outputs, release
-    text             text, filters, split_names
+    the programs     package process; program
 """

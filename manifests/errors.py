@@ -27,7 +27,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from manifests.text import one_line
+from manifests.process.text import one_line
 
 
 class ExitStatus(IntEnum):

@@ -25,8 +25,8 @@ from manifests.errors import (
     SourceError,
     TableError,
 )
+from manifests.process.text import plural
 from manifests.remote.url import is_url
-from manifests.text import plural
 
 
 @dataclass(frozen=True, slots=True)

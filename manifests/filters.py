@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from manifests.errors import CallError
-from manifests.text import printable, suggest
+from manifests.process.text import printable, suggest
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from manifests.process.text import plural
 from manifests.schema import MAX_LABEL
-from manifests.text import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from manifests.parquet_footer import GroupSize, binary_leaves, column_range, cou
 from manifests.parquet_lists import BYTES_PER_VALUE, list_leaves
 from manifests.parquet_pages import DICTIONARY_PAGE, Page, read_pages
 from manifests.parquet_values import as_type, text_bytes
-from manifests.text import plural
+from manifests.process.text import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa

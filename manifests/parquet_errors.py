@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from manifests.text import printable
-from manifests.unexpected_errors import is_machine_fault
+from manifests.process.text import printable
+from manifests.process.unexpected_errors import is_machine_fault
 
 
 class ParquetError(ValueError):

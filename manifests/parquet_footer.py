@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from manifests.parquet_errors import ParquetError, translated_errors
-from manifests.text import plural
+from manifests.process.text import plural
 
 
 class GroupSize(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from manifests.parquet_lists import coded_values, with_values
-from manifests.text import printable
+from manifests.process.text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Frozen records of a prepared dataset. No I/O."""
+"""Frozen records of a prepared dataset, and which names its splits may have. No I/O."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from manifests.json_members import is_unicode
 from manifests.labels import LabelType
 
 SCHEMA_VERSION = 1
@@ -303,3 +304,21 @@ def split_order(names: set[str]) -> tuple[str, ...]:
     """Sort split names: train, val, test, then the others by name."""
     known = [name for name in SPLIT_NAMES if name in names]
     return (*known, *sorted(names - set(known)))
+
+
+# --- names of splits ------------------------------------------------------------------------------
+
+#: Longest name of a split, in bytes. File systems allow 255 for the temporary name of a shard,
+#: which contains it.
+MAX_SPLIT_NAME = 100
+
+
+def is_split_name(name: str) -> bool:
+    """Return whether shards can be named after a split of this name, and stay in the folder of the dataset."""
+    length = len(name.encode("utf-8", "surrogateescape"))
+    return (
+        0 < length <= MAX_SPLIT_NAME
+        and is_unicode(name)
+        and not {"/", "\0"} & {*name}
+        and not name.startswith(".")
+    )

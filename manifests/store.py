@@ -1,4 +1,4 @@
-"""Read and write ``manifest.json``, with the list of shards, and ``rejected.jsonl``.
+"""Read and write ``manifest.json`` of all revisions, with the list of shards, and ``rejected.jsonl``.
 
 Reading is strict.
 """
@@ -15,17 +15,21 @@ from itertools import islice
 
 from awscrt.checksums import crc32c
 
-from manifests.checksummed_json import is_sealed, matches_seal, parse_sealed, seal
 from manifests.errors import CallError, ManifestError
 from manifests.files import MANIFEST, SHARD_LIST, open_file, read_file
 from manifests.json_members import MemberError
+from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import is_url
-from manifests.revisions import numbered
+from manifests.revisions import manifest_digest, numbered, old_manifest_name
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
 from manifests.serialization import (
     checksum_text,
+    is_sealed,
     manifest_from_json,
     manifest_to_json,
+    matches_seal,
+    parse_sealed,
+    seal,
 )
 from manifests.shard_list import (
     MAX_SHARDS_IN_JSON,
@@ -34,7 +38,6 @@ from manifests.shard_list import (
     parse_shard_list,
     shard_list_bytes,
 )
-from manifests.unexpected_errors import raise_machine_fault
 
 __all__ = [
     "MANIFEST_NAME",
@@ -43,7 +46,6 @@ __all__ = [
     "REJECTED_NAME",
     "SHARD_LIST_NAME",
     "check_manifest_size",
-    "checksum_text",
     "has_shard_list",
     "manifest_bytes",
     "manifest_files",
@@ -51,6 +53,9 @@ __all__ = [
     "parse_manifest",
     "read_manifest",
     "read_manifest_bytes",
+    "read_old_manifest",
+    "read_older",
+    "read_revision",
     "rejected_bytes",
 ]
 
@@ -295,3 +300,65 @@ def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
     return "".join(
         json.dumps({name: row[name] for name in names}, ensure_ascii=False) + "\n" for row in rows
     ).encode()
+
+
+# --- older revisions, which ``dataprep convert --append`` keeps -----------------------------------
+
+
+def read_revision(folder: str | os.PathLike[str], revision: int | None) -> Manifest:
+    """Read the manifest of a revision; `None` means the newest one.
+
+    Raises:
+        CallError: the folder does not exist, or the dataset has no such revision.
+        ManifestError: the manifest is missing or damaged.
+
+    """
+    newest = read_manifest(folder)
+    return (
+        newest if revision in (None, newest.revision) else read_older(folder, newest, revision)[0]
+    )
+
+
+def read_older(
+    folder: str | os.PathLike[str], newest: Manifest, revision: int
+) -> tuple[Manifest, bytes]:
+    """Read the manifest of a revision that is not the newest one, parsed and as it is stored.
+
+    Raises:
+        CallError: the dataset has no such revision.
+        ManifestError: the manifest is missing or damaged.
+
+    """
+    if not 0 <= revision < newest.revision:
+        hint = (
+            f"choose a revision from 0 to {newest.revision}"
+            if newest.revision
+            else "leave out revision"
+        )
+        raise CallError(f"{os.fspath(folder)} has no revision {revision}", hint=hint)
+    data = read_old_manifest(folder, newest, revision)
+    return parse_manifest(data, os.path.join(folder, old_manifest_name(revision))), data
+
+
+def read_old_manifest(folder: str | os.PathLike[str], newest: Manifest, revision: int) -> bytes:
+    """Read the manifest of an older revision without parsing it, and compare it with its digest in the newest one.
+
+    Raises:
+        ManifestError: it is missing, or has another digest.
+
+    """
+    path = os.path.join(folder, old_manifest_name(revision))
+    hint = "restore it from a copy; the newest revision does not need it"
+    try:
+        data = read_file(path, MANIFEST)
+    except OSError as error:
+        raise_machine_fault(error)
+        message = f"the manifest of revision {revision} cannot be read ({error.strerror})"
+        raise ManifestError(message, file=path, hint=hint) from None
+    if manifest_digest(data) != newest.revisions[revision].parent:
+        message = (
+            f"this is not the manifest of revision {revision}: revision {revision + 1} states"
+            " another digest"
+        )
+        raise ManifestError(message, file=path, hint=hint)
+    return data

@@ -20,9 +20,9 @@ from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.parquet_lists import is_list
 from manifests.parquet_values import shorten_type
+from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.schema import MAX_LABEL, TABLE_COLUMNS, Sample, TableMetadata
 from manifests.serialization import metadata_from_json, metadata_to_json
-from manifests.unexpected_errors import raise_machine_fault
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,11 +15,11 @@ from dataprep.plan.stored_options import options_from_json
 from dataprep.sources.base import Source
 from manifests.errors import CallError, ManifestError
 from manifests.json_members import MemberError, parse_json
+from manifests.process.text import plural, printable
 from manifests.revisions import manifest_digest, parts
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, parse_manifest, read_manifest_bytes
 from manifests.tables import read_table
-from manifests.text import plural, printable
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
 from manifests.labels import LABEL_COLUMNS
+from manifests.process.text import printable
 from manifests.revisions import parts
 from manifests.tables import read_table
-from manifests.text import printable
 
 
 def check_columns(base: Base, source: Source, options: Options) -> None:

@@ -22,13 +22,8 @@ from manifests.errors import StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.revisions import numbered, old_manifest_name, part_of
 from manifests.schema import Added, File, Manifest, Revision, Shard, Split, split_order
-from manifests.store import (
-    MANIFEST_NAME,
-    REJECTED_NAME,
-    checksum_text,
-    manifest_files,
-    rejected_bytes,
-)
+from manifests.serialization import checksum_text
+from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_files, rejected_bytes
 
 
 def finish_append(

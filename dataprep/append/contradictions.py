@@ -15,7 +15,7 @@ from dataprep.options import Options
 from dataprep.sources import Source
 from manifests.errors import SourceError
 from manifests.labels import MASK_SOURCE, MASK_TYPES, LabelType
-from manifests.text import agree, cut_middle, plural, printable
+from manifests.process.text import agree, cut_middle, plural, printable
 
 _NOUNS: Mapping[LabelType, str] = {"mask": "mask", "depth": "depth map"}
 

@@ -33,10 +33,10 @@ from dataprep.sources import Source
 from manifests.errors import CallError
 from manifests.json_members import MemberError
 from manifests.labels import LABEL_COLUMNS, MASK_TYPES, PLACED_TYPES
+from manifests.process.text import plural, printable
 from manifests.revisions import parts
 from manifests.schema import UNREADABLE, Manifest
 from manifests.tables import read_table
-from manifests.text import plural, printable
 
 
 def revision_with(base: Base, source: Source) -> int | None:

@@ -25,10 +25,10 @@ from dataprep.sources.class_names import extended_classes, relabel
 from dataprep.sources.select import take_rows
 from manifests.errors import CallError
 from manifests.labels import MASK_TYPES
+from manifests.process.text import printable
 from manifests.revisions import numbered, old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
-from manifests.text import printable
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from dataprep.storage import completion
 from manifests.errors import CallError
+from manifests.process.text import printable
 from manifests.remote import is_url
 from manifests.revisions import APPEND_MARK_NAME
-from manifests.text import printable
 
 
 @contextmanager

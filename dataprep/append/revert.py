@@ -19,11 +19,10 @@ from dataprep.append.mark import (
 )
 from dataprep.plan.files import has_append_plan, remove_empty_plan_folder, remove_plan
 from manifests.errors import CallError, StoppedError
-from manifests.history import read_old_manifest
+from manifests.process.text import printable
 from manifests.revisions import old_manifest_name
 from manifests.schema import Manifest
-from manifests.store import MANIFEST_NAME, parse_manifest
-from manifests.text import printable
+from manifests.store import MANIFEST_NAME, parse_manifest, read_old_manifest
 
 
 @dataclass(frozen=True)

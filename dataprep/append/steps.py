@@ -31,7 +31,7 @@ from dataprep.progress import Progress
 from dataprep.sources import Source
 from dataprep.sources.select import take_rows
 from manifests.errors import CallError, StorageError
-from manifests.text import printable
+from manifests.process.text import printable
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import print_result
 from dataprep.humanize import format_bytes
 from manifests.errors import CallError, ExitStatus
-from manifests.interrupts import cleanup_on_interrupt
-from manifests.text import agree, plural, printable
+from manifests.process.interrupts import cleanup_on_interrupt
+from manifests.process.text import agree, plural, printable
 
 append_option = click.option(
     "--append",

@@ -15,9 +15,9 @@ from dataprep.images.base import FAILED_HINT
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.json_members import shorten
-from manifests.program import end_of
+from manifests.process.program import end_of
+from manifests.process.text import one_line, plural
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
-from manifests.text import one_line, plural
 
 Callback = TypeVar("Callback", bound=Callable[..., Any] | click.Command)
 

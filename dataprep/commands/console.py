@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from manifests.errors import DatasetError
-from manifests.interrupts import on_interrupt
-from manifests.text import one_line
+from manifests.process.interrupts import on_interrupt
+from manifests.process.text import one_line
 
 #: Loggers of the packages that commands use.
 _LOGGERS = ("dataprep", "manifests")

@@ -19,7 +19,7 @@ from dataprep.commands.engine_options import EngineName, add_engine_options, mak
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import max_rejected_option, print_result
 from manifests.errors import ExitStatus
-from manifests.interrupts import cleanup_on_interrupt
+from manifests.process.interrupts import cleanup_on_interrupt
 
 
 @click.command(cls=Command)

@@ -11,7 +11,7 @@ import click
 from dataprep.commands.base import Command, print_line
 from dataprep.commands.param_types import path_or_url
 from manifests.errors import ExitStatus
-from manifests.text import MAX_SHOWN, one_line, plural
+from manifests.process.text import MAX_SHOWN, one_line, plural
 
 if TYPE_CHECKING:
     from dataprep.datasets.diff import DatasetDiff, Difference, Kind, Place

@@ -15,7 +15,7 @@ from dataprep.plan.assign import ShardPlan, make_plan
 from dataprep.resume.leftovers import find_resumable
 from dataprep.resume.output import check_writable
 from dataprep.sources import Source
-from manifests.text import plural
+from manifests.process.text import plural
 
 #: A note is printed if the free space is less than the estimated size of the shards times this
 #: factor.

@@ -10,7 +10,7 @@ import click
 from dataprep.commands.console import console
 from dataprep.engines import Engine, LocalEngine
 from manifests.errors import CallError
-from manifests.text import plural
+from manifests.process.text import plural
 
 EngineName = Literal["local", "ray"]
 

@@ -12,7 +12,7 @@ from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import max_rejected_option, print_result
 from manifests.errors import ExitStatus
-from manifests.interrupts import cleanup_on_interrupt
+from manifests.process.interrupts import cleanup_on_interrupt
 
 
 @click.command(cls=Command)

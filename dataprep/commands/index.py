@@ -23,9 +23,9 @@ from dataprep.humanize import format_totals
 from dataprep.images.base import Validation
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, ExitStatus
-from manifests.interrupts import cleanup_on_interrupt
 from manifests.labels import LabelType
-from manifests.text import plural
+from manifests.process.interrupts import cleanup_on_interrupt
+from manifests.process.text import plural
 
 
 @click.command(cls=Command)

@@ -14,7 +14,7 @@ from dataprep.commands.param_types import path_or_url
 from dataprep.humanize import format_bytes, format_totals
 from manifests.errors import ExitStatus
 from manifests.labels import LabelType, has_classes
-from manifests.text import cut_middle, plural, printable
+from manifests.process.text import cut_middle, plural, printable
 
 if TYPE_CHECKING:
     from dataprep.datasets.summary import DatasetSummary, SplitSummary

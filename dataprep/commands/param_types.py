@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from manifests.errors import CallError
-from manifests.option_types import Number
+from manifests.process.options import Number
+from manifests.process.text import parse_bytes
 from manifests.remote import normal_path
-from manifests.text import parse_bytes
 
 _MAX_BYTES = 1 << 60
 

@@ -19,8 +19,8 @@ from dataprep.commands.conversion_options import (
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.humanize import format_bytes
 from manifests.errors import ExitStatus
-from manifests.interrupts import cleanup_on_interrupt
-from manifests.text import plural
+from manifests.process.interrupts import cleanup_on_interrupt
+from manifests.process.text import plural
 
 if TYPE_CHECKING:
     from dataprep.sources import Source

@@ -13,7 +13,7 @@ from dataprep.humanize import format_bytes
 from dataprep.plan.files import plan_folder, read_plan
 from dataprep.plan.stored import StoredPlan, plan_to_json
 from manifests.errors import CallError
-from manifests.text import plural
+from manifests.process.text import plural
 
 
 def print_plan(folder: str, *, as_json: bool) -> None:

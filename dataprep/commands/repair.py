@@ -9,8 +9,8 @@ from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.source_options import SourceArguments, add_source_options
 from manifests.errors import CallError, DatasetError, ExitStatus
-from manifests.interrupts import cleanup_on_interrupt
-from manifests.text import plural
+from manifests.process.interrupts import cleanup_on_interrupt
+from manifests.process.text import plural
 
 
 @click.command(cls=Command)

@@ -9,7 +9,7 @@ from dataprep.commands.param_types import byte_size, path_or_url
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.sections import RenamedOption
 from manifests.errors import CallError, ExitStatus
-from manifests.text import plural
+from manifests.process.text import plural
 
 #: Findings that the command prints; the page has all.
 _PRINTED = 12

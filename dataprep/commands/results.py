@@ -12,7 +12,7 @@ from dataprep.commands.param_types import Fraction
 from dataprep.humanize import format_bytes, format_totals
 from dataprep.options import NORMALIZATIONS
 from manifests.errors import ExitStatus
-from manifests.text import plural
+from manifests.process.text import plural
 
 if TYPE_CHECKING:
     from dataprep.convert.dataset import ConvertResult

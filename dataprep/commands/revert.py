@@ -7,8 +7,8 @@ import click
 from dataprep.commands.base import Command, print_line
 from dataprep.commands.param_types import path_or_url
 from manifests.errors import ExitStatus
-from manifests.interrupts import cleanup_on_interrupt
-from manifests.text import agree, plural
+from manifests.process.interrupts import cleanup_on_interrupt
+from manifests.process.text import agree, plural
 
 
 @click.command(cls=Command)

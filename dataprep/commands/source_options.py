@@ -14,8 +14,8 @@ from dataprep.commands.param_types import path_or_url
 from dataprep.commands.sections import option, pass_record, section
 from manifests.errors import CallError
 from manifests.labels import LABEL_TYPES, LabelType
+from manifests.process.text import plural
 from manifests.schema import DEFAULT_MAX_CLASSES
-from manifests.text import plural
 
 if TYPE_CHECKING:
     from dataprep.convert.source import OpenSource

@@ -11,7 +11,7 @@ from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.images.base import MAX_PIXELS
 from manifests.errors import CallError, ExitStatus
-from manifests.text import plural
+from manifests.process.text import plural
 
 
 @click.command(cls=Command)

@@ -12,10 +12,10 @@ from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.sections import RenamedOption
 from dataprep.images.base import FAILED
 from manifests.errors import CallError, ExitStatus
-from manifests.interrupts import cleanup_on_interrupt
-from manifests.option_types import Number
+from manifests.process.interrupts import cleanup_on_interrupt
+from manifests.process.options import Number
+from manifests.process.text import agree, plural
 from manifests.remote import is_url
-from manifests.text import agree, plural
 
 
 @click.command(cls=Command, short_help="Write the shards of a plan, or a share of them.")

@@ -15,7 +15,7 @@ from dataprep.images.base import MAX_BYTES, Rejected
 from manifests.errors import SourceVanishedError
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
-from manifests.text import printable
+from manifests.process.text import printable
 
 #: A file may have this many rows for each of its bytes, and some more.
 ROWS_PER_BYTE = 2.0

@@ -18,7 +18,8 @@ from dataprep.resume.finished import has_checksum, read_rejected
 from dataprep.shards.write import ShardResult
 from dataprep.storage.completion import mark_complete, remove_mark
 from manifests.schema import Components, File, Manifest, Split
-from manifests.store import REJECTED_NAME, checksum_text, read_manifest, rejected_bytes
+from manifests.serialization import checksum_text
+from manifests.store import REJECTED_NAME, read_manifest, rejected_bytes
 
 _log = logging.getLogger(__name__)
 

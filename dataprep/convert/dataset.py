@@ -29,7 +29,7 @@ from dataprep.shards.write import ShardResult, log_shard, useful_workers, write_
 from dataprep.sources import Source
 from dataprep.storage.completion import mark_incomplete
 from manifests.errors import CallError
-from manifests.text import printable
+from manifests.process.text import printable
 
 __all__ = ["ConvertResult", "Prepared", "convert_dataset", "prepared"]
 

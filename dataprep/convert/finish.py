@@ -27,9 +27,9 @@ from dataprep.resume.output import refuse_appended
 from dataprep.shards.write import ShardResult
 from dataprep.storage.completion import mark_complete
 from manifests.errors import StoppedError, StorageError
+from manifests.process.text import agree, plural, printable
 from manifests.remote.url import is_url
 from manifests.schema import File
-from manifests.text import agree, plural, printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from dataprep.datasets.label_texts import label_columns, label_texts, numbered
 from manifests.errors import ShardError, TableError
 from manifests.labels import CLASS_COLUMNS
 from manifests.schema import Manifest, Shard
-from manifests.store import checksum_text, read_manifest
+from manifests.serialization import checksum_text
+from manifests.store import read_manifest
 from manifests.tables import TableFile
 
 _HINT = (

@@ -22,7 +22,7 @@ from dataprep.duplicates.search import Pairs, join_pairs
 from dataprep.duplicates.small import SMALL, doubt, search_small
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress, divide
-from manifests.interrupts import cleanup_on_interrupt
+from manifests.process.interrupts import cleanup_on_interrupt
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataprep.options import BY_DUPLICATES, Options
 from dataprep.progress import Progress
 from dataprep.sources import Source
 from dataprep.sources.select import take_rows
-from manifests.text import agree, plural
+from manifests.process.text import agree, plural
 
 
 def resolve_duplicates(

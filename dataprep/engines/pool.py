@@ -17,7 +17,7 @@ from typing import Any, Generic
 from dataprep.engines.base import Pool, Result, Task
 from dataprep.engines.steps import abandon, begin, proceed
 from dataprep.engines.worker import WorkerProcess
-from manifests.delayed_interrupts import delayed_interrupts
+from manifests.process.interrupts import delayed_interrupts
 
 #: Parts that a process has taken and not finished: the one it works on, the next one, and two that
 #: wait for a reply.

@@ -23,8 +23,8 @@ from dataprep.engines.base import Pool, Result, Task
 from dataprep.engines.local import LocalEngine
 from dataprep.engines.ray_connection import AGAIN, check_connection, connect, translate_errors
 from manifests.errors import DatasetError, StoppedError, WorkerDiedError
-from manifests.text import one_line
-from manifests.unexpected_errors import machine_fault
+from manifests.process.text import one_line
+from manifests.process.unexpected_errors import machine_fault
 
 #: Seconds in which every machine must have answered a check.
 _CHECK_SECONDS = 120.0

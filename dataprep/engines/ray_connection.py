@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from manifests.errors import CallError, StoppedError, WorkerDiedError
-from manifests.program import debugs
-from manifests.text import one_line, printable
+from manifests.process.program import debugs
+from manifests.process.text import one_line, printable
 
 #: Seconds to wait for an answer from the address of a cluster.
 _CONNECT_SECONDS = 10.0

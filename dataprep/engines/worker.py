@@ -23,9 +23,8 @@ from dataprep.engines.base import Result, Task
 from dataprep.images import pixel_memory
 from dataprep.progress import PartOfShard, listen, report_images
 from manifests.errors import WorkerDiedError
-from manifests.program import debugs
-from manifests.streams import open_streams
-from manifests.unexpected_errors import HINTS
+from manifests.process.program import debugs, open_streams
+from manifests.process.unexpected_errors import HINTS
 
 # --- in the parent process ----------------------------------------------------------------------
 

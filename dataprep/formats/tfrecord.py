@@ -39,8 +39,8 @@ from dataprep.images.base import Rejected
 from manifests.dali_index import tfrecord_line
 from manifests.errors import CallError, ShardError
 from manifests.labels import LabelType
+from manifests.process.text import printable
 from manifests.schema import Components
-from manifests.text import printable
 
 SUFFIX = ".tfrecord"
 SUFFIXES: tuple[str, ...] = (".tfrecord", ".tfrecords", ".tfrec", ".record")

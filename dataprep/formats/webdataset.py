@@ -29,8 +29,8 @@ from dataprep.images.base import EXTENSIONS
 from manifests.dali_index import webdataset_line
 from manifests.errors import CallError, ShardError
 from manifests.labels import LabelType
+from manifests.process.text import one_line, shown
 from manifests.schema import Components
-from manifests.text import one_line, shown
 
 SUFFIX = ".tar"
 SUFFIXES: tuple[str, ...] = (".tar",)

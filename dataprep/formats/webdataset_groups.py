@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dataprep.formats import tar
 from dataprep.formats.base import ScanOptions, View
 from manifests.errors import ShardError
-from manifests.text import one_line, shown
+from manifests.process.text import one_line, shown
 
 #: A file name without whitespace and without surrogates, which stand for bytes that are not UTF-8.
 _VALID_NAME = re.compile(r"[^\s\ud800-\udfff]+")

@@ -30,6 +30,7 @@ from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import CallError, DamagedError
+from manifests.process.text import printable
 from manifests.remote import is_url, parent_folder
 from manifests.revisions import APPEND_MARK_NAME
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
@@ -41,7 +42,6 @@ from manifests.store import (
     may_replace_manifest,
     rejected_bytes,
 )
-from manifests.text import printable
 
 _log = logging.getLogger(__name__)
 

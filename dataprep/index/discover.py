@@ -18,11 +18,17 @@ from dataprep.formats import FORMATS, ScanOptions
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, ShardError, TableError
 from manifests.json_members import is_unicode
+from manifests.process.text import shown
 from manifests.remote import absolute, is_url, open_store, parent_folder
-from manifests.schema import MAX_LABEL_OFFSET, SPLIT_ALIASES, Components, Format, TableMetadata
-from manifests.split_names import is_split_name
+from manifests.schema import (
+    MAX_LABEL_OFFSET,
+    SPLIT_ALIASES,
+    Components,
+    Format,
+    TableMetadata,
+    is_split_name,
+)
 from manifests.tables import read_table_metadata
-from manifests.text import shown
 
 #: TensorFlow Datasets and many scripts write TFRecord shards without an extension:
 #: ``train-00012-of-01024``.

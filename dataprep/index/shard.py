@@ -25,7 +25,7 @@ from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.files import INDEX, file_length, read_file
 from manifests.schema import MAX_LABEL, File, Format, Shard, TableMetadata
-from manifests.store import checksum_text
+from manifests.serialization import checksum_text
 from manifests.tables import build_table, write_table
 
 #: Shards that one process indexes at the same time if they are not in the page cache: while one

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep.images.base import Rejected
 from manifests.labels import LABEL_COLUMNS, arrow_type
-from manifests.text import plural
+from manifests.process.text import plural
 
 if TYPE_CHECKING:
     import numpy as np

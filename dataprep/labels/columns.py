@@ -16,8 +16,8 @@ from manifests.label_values import find_wrong_value
 from manifests.labels import LabelType, arrow_type
 from manifests.parquet_lists import is_list
 from manifests.parquet_values import shorten_type
+from manifests.process.text import cut_middle, plural, printable
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
-from manifests.text import cut_middle, plural, printable
 
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
 Locate = Callable[[int], tuple[str, int | None]]

@@ -24,9 +24,9 @@ from dataprep.plan.random_order import ORDER_STREAM, permutation
 from dataprep.plan.splits import assign_splits
 from dataprep.sources import Source
 from manifests.errors import CallError
-from manifests.split_names import MAX_SPLIT_NAME, is_split_name
+from manifests.process.text import shown
+from manifests.schema import MAX_SPLIT_NAME, is_split_name
 from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
-from manifests.text import shown
 
 __all__ = [
     "PLAN_FOLDER",

@@ -42,12 +42,12 @@ from dataprep.plan.table import (
 )
 from dataprep.shards.write import ShardTask, divides
 from dataprep.sources import Source
-from manifests.checksummed_json import seal, unseal
 from manifests.errors import CallError, PlanError, SourceVanishedError
 from manifests.files import PLAN, read_file
+from manifests.process.text import printable
+from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote import absolute, is_url
-from manifests.text import printable
-from manifests.unexpected_errors import raise_machine_fault
+from manifests.serialization import seal, unseal
 
 PLAN_NAME = "plan.json"
 

@@ -17,8 +17,8 @@ from dataprep.sources.base import Source
 from dataprep.sources.select import take_rows
 from manifests.errors import CallError
 from manifests.filters import EXAMPLE, filter_columns, matching_rows
+from manifests.process.text import plural, shown, suggest
 from manifests.schema import COLUMN_PREFIX
-from manifests.text import plural, shown, suggest
 
 Result = TypeVar("Result")
 

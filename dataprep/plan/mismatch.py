@@ -10,7 +10,7 @@ from typing import Any
 from dataprep.options import Options, library_versions
 from manifests.errors import CallError, DamagedError
 from manifests.files import MANIFEST, read_file
-from manifests.text import printable
+from manifests.process.text import printable
 
 #: The command line option of each member of `Options.as_json`.
 _OPTION_OF = {

@@ -21,8 +21,8 @@ from dataprep.sources import Source
 from dataprep.sources.base import LABEL_COLUMN_NAMES
 from manifests.errors import CallError
 from manifests.labels import CLASS_COLUMNS
+from manifests.process.text import plural, printable
 from manifests.schema import SPLIT_NAMES
-from manifests.text import plural, printable
 
 #: Third number of the seed of the order of the classes. The order of the samples has no third
 #: number.

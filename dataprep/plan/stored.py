@@ -22,9 +22,8 @@ from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import LabelType
 from manifests.remote import is_url, parse_url
 from manifests.revisions import MAX_REVISION, digest_of
-from manifests.schema import MAX_LABEL
+from manifests.schema import MAX_LABEL, is_split_name
 from manifests.serialization import label_type_of
-from manifests.split_names import is_split_name
 
 #: Versions of plans: of a new dataset, and of an append. Releases that cannot append refuse the
 #: second one.

@@ -30,8 +30,8 @@ from manifests.label_values import find_wrong_value
 from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, arrow_type
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
+from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import is_url
-from manifests.unexpected_errors import raise_machine_fault
 
 #: Row groups of a file, at most.
 SHARDS_PER_FILE = 1000

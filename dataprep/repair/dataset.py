@@ -21,10 +21,10 @@ from dataprep.resume.finished import read_conversion
 from dataprep.sources import Source
 from dataprep.verify.shard import manifest_of
 from manifests.errors import DamagedError
-from manifests.history import read_older
 from manifests.revisions import old_manifest_name, parts, revisions_of_shards
 from manifests.schema import File, Manifest
-from manifests.store import checksum_text, read_manifest, rejected_bytes
+from manifests.serialization import checksum_text
+from manifests.store import read_manifest, read_older, rejected_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from manifests.errors import TableError
 from manifests.json_members import parse_json
 from manifests.labels import LABEL_COLUMNS, arrow_type
 from manifests.schema import TABLE_COLUMNS, Conversion, Manifest, Shard, TableMetadata
-from manifests.store import checksum_text
+from manifests.serialization import checksum_text
 from manifests.tables import build_table, read_table, table_bytes
 
 #: Bytes of a TFRecord record before and after its payload.

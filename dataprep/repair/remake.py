@@ -21,11 +21,11 @@ from dataprep.repair.check import DamagedFile
 from dataprep.shards.write import ShardTask, write_files
 from dataprep.sources import Source
 from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError
-from manifests.history import read_older
 from manifests.json_members import MemberError
+from manifests.process.text import printable
 from manifests.revisions import part_of, parts, revisions_of_shards
 from manifests.schema import Manifest, Shard
-from manifests.text import printable
+from manifests.store import read_older
 
 _SAME_SOURCE = (
     "set --src, and the options that say how to read it, as for the `dataprep convert` that made{}"

@@ -8,8 +8,8 @@ from dataprep import storage
 from dataprep.report.make import MadeReport
 from dataprep.report.record import MADE_BY
 from manifests.errors import CallError
-from manifests.outputs import check_output_file
-from manifests.text import printable
+from manifests.process.options import check_output_file
+from manifests.process.text import printable
 
 #: What a page, and its JSON file, have at their beginning.
 _MARKS = (b'<meta name="generator" content="dataprep report">', f'"made_by": "{MADE_BY}"'.encode())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dataprep.report.facts import ClassFacts, Finding
 from dataprep.report.record import Report
-from manifests.text import agree, cut_middle, plural
+from manifests.process.text import agree, cut_middle, plural
 
 #: A class with fewer training samples is named as rare; a split whose classes differ more in size
 #: as unbalanced.

@@ -19,8 +19,8 @@ from dataprep.report.copy_facts import CopyGroup, NearCopies
 from dataprep.sources.base import SourceOptions
 from dataprep.sources.prepared import read_prepared
 from manifests.errors import DatasetError
+from manifests.process.text import plural
 from manifests.schema import Manifest
-from manifests.text import plural
 
 #: Pairs that are listed.
 _MAX_PAIRS = 12

@@ -19,8 +19,8 @@ from dataprep.verify.problems import Problem
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.json_members import parse_json
+from manifests.process.text import cut_middle, printable
 from manifests.schema import Manifest
-from manifests.text import cut_middle, printable
 
 #: Images that are shown, of each reason and in total; folders that are listed.
 _PER_REASON, _TOTAL = 12, 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from manifests.text import cut_middle, printable
+from manifests.process.text import cut_middle, printable
 
 #: Characters of a name on the page.
 _NAME = 120

@@ -22,7 +22,7 @@ from dataprep.report.rejected import RejectedImage
 from dataprep.report.sprites import QUALITIES, Sprite, Tile, make_sprite
 from dataprep.report.texts import show_name
 from dataprep.report.thumbnails import SIDE
-from manifests.text import plural
+from manifests.process.text import plural
 
 #: With at most this many contact sheets, all are open.
 _OPEN_SHEETS = 8

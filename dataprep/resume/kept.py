@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from dataprep import storage
 from manifests.errors import DatasetError
-from manifests.text import agree, plural
+from manifests.process.text import agree, plural
 
 
 @contextmanager

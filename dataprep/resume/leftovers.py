@@ -36,12 +36,12 @@ from dataprep.sources import Source
 from dataprep.storage.completion import INCOMPLETE_NAME, owns_names, read_mark
 from manifests.errors import CallError
 from manifests.labels import MASK_TYPES
+from manifests.process.text import printable
 from manifests.remote import is_url
 from manifests.schema import File
 from manifests.store import (
     MANIFEST_NAME,
 )
-from manifests.text import printable
 
 _log = logging.getLogger(__name__)
 

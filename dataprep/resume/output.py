@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataprep import storage
 from dataprep.sources import Source
 from manifests.errors import CallError, ManifestError
+from manifests.process.text import printable
 from manifests.remote import is_url, parse_url
 from manifests.revisions import old_manifest_name
 from manifests.store import read_manifest
-from manifests.text import printable
 
 #: Longest path of an output folder, in bytes: Linux allows 4,096 for the path of a file in it.
 MAX_PATH = 3800

@@ -19,9 +19,9 @@ from dataprep.images.validate import inspect
 from dataprep.options import HASH_COLUMN, Options, Raw
 from manifests.errors import DatasetError, SourceError, SourceVanishedError
 from manifests.labels import MASK_SOURCE, LabelType
+from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote import ObjectInfo, is_url, join_path, parse_url
 from manifests.schema import UNREADABLE
-from manifests.unexpected_errors import raise_machine_fault
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

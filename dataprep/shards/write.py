@@ -28,7 +28,7 @@ from manifests.dali_index import format_index
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, PLACED_TYPES, LabelType, arrow_type
 from manifests.remote.url import is_url
 from manifests.schema import Conversion, File, Shard, TableMetadata
-from manifests.store import checksum_text
+from manifests.serialization import checksum_text
 from manifests.tables import build_table, write_table
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.layouts import refuse_other_archives
 from dataprep.sources.scan import map_splits, stray_notices
 from manifests.errors import SourceError
+from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import printable
 
 #: Files beside an image that make it a sample of a WebDataset shard.
 _SHARD_SUFFIXES = (".cls", ".json", ".txt")

@@ -22,7 +22,7 @@ from dataprep.sources.columns import stats_of
 from dataprep.sources.entries import IMAGE_SUFFIXES, is_utf8, suffix_of
 from manifests.errors import ShardError, SourceError, StorageError
 from manifests.json_members import shorten
-from manifests.text import printable
+from manifests.process.text import printable
 
 #: A zip archive with a longer directory is refused, before it is read into memory. An entry takes
 #: at least 46 bytes.

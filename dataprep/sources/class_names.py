@@ -17,7 +17,7 @@ from dataprep.sources.base import Source
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.labels import CLASS_COLUMNS, LabelType, arrow_type
-from manifests.text import agree, plural, printable, suggest
+from manifests.process.text import agree, plural, printable, suggest
 
 _NUMBER = re.compile(r"[0-9]+")
 

@@ -22,9 +22,9 @@ from dataprep.sources.tables import check_split_names
 from manifests.errors import CallError, SourceError
 from manifests.json_members import shorten
 from manifests.labels import LabelType
+from manifests.process.text import plural, printable
 from manifests.remote import parent_folder
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import plural, printable
 
 #: Names of annotation files, as far as they say what is in them.
 _NAME = re.compile(

@@ -16,7 +16,7 @@ from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, read_lines
 from manifests.json_members import shorten
 from manifests.parquet import MAX_COLUMNS
-from manifests.text import plural
+from manifests.process.text import plural
 
 
 def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:

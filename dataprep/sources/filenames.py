@@ -25,8 +25,8 @@ from dataprep.sources.patterns import (
     to_integers,
 )
 from dataprep.sources.scan import Scan, has_folders, list_images, map_splits, stray_notices
+from manifests.process.text import plural, printable
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import plural, printable
 
 #: Folders that are splits: those of ImageFolders, and those of re-identification datasets.
 SPLIT_FOLDERS = {

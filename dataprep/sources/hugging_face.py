@@ -32,8 +32,8 @@ from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.parquet_footer import GroupSize
 from manifests.parquet_lists import is_list
+from manifests.process.text import printable, suggest
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import printable, suggest
 
 #: ``train-00000-of-00005.parquet``, perhaps with the name of a configuration before it and a
 #: fingerprint behind it.

@@ -15,7 +15,7 @@ from dataprep.sources.columns import concat
 from dataprep.sources.scan import Scan
 from manifests.errors import SourceError
 from manifests.labels import MASK_SOURCE, LabelType
-from manifests.text import agree, plural, printable
+from manifests.process.text import agree, plural, printable
 
 #: Odd, so that numbers that differ still differ when they are multiplied by it, modulo 2**64.
 _FACTOR = 0x2545F4914F6CDD1D

@@ -25,8 +25,8 @@ from dataprep.sources.joined import join_sources
 from dataprep.sources.matlab import MAX_BYTES, Value, read_structs
 from manifests.errors import SourceError
 from manifests.files import SOURCE_ARCHIVE, open_file
+from manifests.process.text import plural
 from manifests.remote import parent_folder
-from manifests.text import plural
 
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 DEVKIT = "ILSVRC2012_devkit_t12"

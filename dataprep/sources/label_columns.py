@@ -28,8 +28,8 @@ from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, SourceOptions
 from manifests.errors import CallError, SourceError
 from manifests.labels import LABEL_COLUMNS, PLACED_TYPES, arrow_type
 from manifests.parquet_lists import is_list
+from manifests.process.text import suggest
 from manifests.schema import COLUMN_PREFIX
-from manifests.text import suggest
 
 
 def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[str, ...]:

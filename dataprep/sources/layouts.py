@@ -15,9 +15,9 @@ from itertools import islice
 from dataprep.sources.entries import IMAGE_SUFFIXES, scan_folder
 from dataprep.sources.scan import list_folders
 from manifests.errors import ManifestError, SourceError
+from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES
 from manifests.store import MANIFEST_NAME, read_manifest
-from manifests.text import printable
 
 #: Folders of images, and folders of what belongs to them: neither is a class.
 _IMAGES = frozenset(

@@ -25,8 +25,8 @@ from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.columns import stats_of
 from dataprep.sources.lmdb_file import Entry, LmdbError, entries
 from manifests.errors import SourceError
+from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import printable
 
 DATA_NAME = "data.mdb"
 

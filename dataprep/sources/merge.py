@@ -20,9 +20,9 @@ from dataprep.sources.class_names import extended_classes, relabel, used_classes
 from dataprep.sources.columns import concat
 from manifests.errors import CallError, SourceError
 from manifests.labels import MASK_SOURCE
+from manifests.process.text import plural, printable
 from manifests.remote import absolute, is_url
 from manifests.schema import split_order
-from manifests.text import plural, printable
 
 
 def merge_sources(parts: Sequence[NamedSource]) -> Source:

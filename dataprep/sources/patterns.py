@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dataprep.sources.base import LABEL_COLUMN_NAMES, MAX_COLUMN_NAME, RESERVED_COLUMNS
 from dataprep.sources.entries import is_utf8
 from manifests.errors import CallError, SourceError
-from manifests.text import agree, plural, printable, suggest
+from manifests.process.text import agree, plural, printable, suggest
 
 #: What a ``{name}`` matches, as a regular expression: any text, or an integer.
 ANY_TEXT = ".+?"

@@ -28,11 +28,12 @@ from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
 from manifests.labels import CLASS_COLUMNS, LabelType
+from manifests.process.text import cut_middle, printable
 from manifests.remote import is_url
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
-from manifests.store import MANIFEST_NAME, checksum_text, read_manifest
+from manifests.serialization import checksum_text
+from manifests.store import MANIFEST_NAME, read_manifest
 from manifests.tables import TableFile
-from manifests.text import cut_middle, printable
 
 _VERIFY = "run `dataprep verify` on it, then `dataprep repair`, or restore a copy"
 

@@ -45,9 +45,9 @@ from dataprep.sources.tables import TABLE_SUFFIXES, read_table
 from dataprep.sources.unlabelled import read_unlabelled, read_unlabelled_archive
 from dataprep.sources.voc import read_voc
 from manifests.errors import CallError, SourceError
+from manifests.process.text import printable
+from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote import parent_folder
-from manifests.text import printable
-from manifests.unexpected_errors import raise_machine_fault
 
 _log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.columns import stats_of
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
+from manifests.process.text import plural
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import plural
 
 SUFFIX = ".rec"
 

@@ -8,8 +8,8 @@ import re
 from dataprep.sources.entries import IMAGE_SUFFIXES
 from manifests.errors import CallError
 from manifests.files import SOURCE_LIST, open_file
+from manifests.process.text import printable
 from manifests.remote import is_url, parse_url
-from manifests.text import printable
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")

@@ -15,7 +15,7 @@ from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.filenames import read_filenames, skipped_folders
 from dataprep.sources.patterns import INTEGER, Pattern, match_names, parse_pattern
 from dataprep.sources.scan import list_images
-from manifests.text import plural
+from manifests.process.text import plural
 
 
 @dataclass(frozen=True, slots=True)

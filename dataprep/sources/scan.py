@@ -15,7 +15,7 @@ from dataprep.sources.columns import concat
 from dataprep.sources.entries import IMAGE_SUFFIXES, is_folder, scan_folder
 from dataprep.sources.walk import FolderId, Skip, Visit, identify
 from manifests.errors import SourceError
-from manifests.text import plural, printable
+from manifests.process.text import plural, printable
 
 #: How many skipped links, and other folders, to name, each in a message of its own.
 MAX_FOLDER_NOTICES = 5

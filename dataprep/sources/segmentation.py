@@ -14,8 +14,8 @@ from dataprep.sources.scan import list_folders, list_images, map_splits, stray_n
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.labels import LabelType
+from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import printable
 
 #: Cityscapes, ``*_labelIds.png`` (``cityscapesscripts/helpers/labels.py``).
 _CITYSCAPES_IDS = (

@@ -40,10 +40,9 @@ from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.parquet_lists import is_list
 from manifests.parquet_values import shorten_type
+from manifests.process.text import printable, suggest
 from manifests.remote import parent_folder
-from manifests.schema import COLUMN_PREFIX, SPLIT_ALIASES, split_order
-from manifests.split_names import MAX_SPLIT_NAME
-from manifests.text import printable, suggest
+from manifests.schema import COLUMN_PREFIX, MAX_SPLIT_NAME, SPLIT_ALIASES, split_order
 
 #: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed
 #: by Zstandard, need about half a byte each.

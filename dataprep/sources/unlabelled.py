@@ -15,8 +15,8 @@ from dataprep.sources.base import Source
 from dataprep.sources.layouts import images_and_labels
 from dataprep.sources.scan import Scan, hidden_notices, list_folders, list_images, map_splits
 from dataprep.sources.walk import skipped_notices
+from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import printable
 
 
 def read_unlabelled(src: str, folders: Sequence[str]) -> Source:

@@ -23,8 +23,8 @@ from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.json_members import shorten
 from manifests.labels import MASK_SOURCE
+from manifests.process.text import plural, printable
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import plural, printable
 
 _IMAGES, _BOXES, _MASKS, _SETS = "JPEGImages", "Annotations", "SegmentationClass", "ImageSets"
 

@@ -17,8 +17,8 @@ from dataprep.sources.entries import (
     scan_folder,
     suffix_of,
 )
+from manifests.process.text import printable
 from manifests.remote import is_url
-from manifests.text import printable
 
 #: Device and inode of a folder.
 FolderId = tuple[int, int]

@@ -11,10 +11,10 @@ from dataprep import storage
 from dataprep.options import Options
 from manifests.errors import CallError, DamagedError, StorageError
 from manifests.files import MANIFEST, read_file
+from manifests.process.text import printable
 from manifests.remote import is_url
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, manifest_files
-from manifests.text import printable
 
 #: Marks an incomplete dataset: JSON whose member ``options`` contains the fingerprint of the plan.
 INCOMPLETE_NAME = "manifest.incomplete.json"

@@ -21,7 +21,7 @@ from manifests.errors import CallError, DatasetError
 from manifests.files import FileKind, kind_of
 from manifests.remote.url import is_url
 from manifests.schema import File
-from manifests.store import checksum_text
+from manifests.serialization import checksum_text
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

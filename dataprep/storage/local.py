@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from manifests.errors import StorageError
-from manifests.unexpected_errors import HINTS, is_machine_fault
+from manifests.process.unexpected_errors import HINTS, is_machine_fault
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from dataprep.storage.files import files_of
 from dataprep.storage.local import locked, translate_errors
 from dataprep.storage.owners import OWNER, is_dead, this_owner
 from manifests.errors import CallError, StorageError
+from manifests.process.text import printable
 from manifests.remote.url import is_url
-from manifests.text import printable
 
 #: The folder of temporary files in each output folder. It exists only during a run, or after a run
 #: was killed.

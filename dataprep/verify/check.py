@@ -9,8 +9,8 @@ from dataprep.formats import FORMATS, RecordFormat
 from dataprep.images.base import MAX_PIXELS
 from dataprep.verify.problems import Problem
 from manifests.errors import ManifestError
+from manifests.process.text import shown
 from manifests.schema import Manifest, Shard
-from manifests.text import shown
 
 
 @dataclass(frozen=True, slots=True)

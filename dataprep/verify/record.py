@@ -15,8 +15,8 @@ from dataprep.verify.check import ShardCheck
 from dataprep.verify.problems import Problem
 from manifests.errors import ShardError
 from manifests.labels import CLASS_COLUMNS, MASK_TYPES
+from manifests.process.text import plural, shown
 from manifests.schema import Manifest, Sample
-from manifests.text import plural, shown
 
 
 def check_record(

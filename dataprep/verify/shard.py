@@ -14,10 +14,11 @@ from dataprep.verify.records import check_records, read_index
 from manifests.dali_index import format_index
 from manifests.errors import DatasetError, TableError, UnreachableError
 from manifests.files import INDEX, TABLE, FileKind
+from manifests.process.text import plural
 from manifests.schema import File, Manifest, Sample, Shard
-from manifests.store import checksum_text, read_manifest
+from manifests.serialization import checksum_text
+from manifests.store import read_manifest
 from manifests.tables import read_table, samples
-from manifests.text import plural
 
 
 class VerifyTask(NamedTuple):

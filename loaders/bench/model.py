@@ -13,7 +13,7 @@ from typing import Any
 
 from loaders.spec import LoaderSpec
 from manifests.errors import CallError
-from manifests.text import printable, suggest
+from manifests.process.text import printable, suggest
 
 #: Number of classes of the model if the dataset does not name its classes.
 _CLASSES = 1000

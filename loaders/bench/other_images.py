@@ -30,7 +30,7 @@ from loaders.spec import LoaderSpec
 from loaders.transforms.base import Size
 from loaders.transforms.cost import computes_on_cpu
 from loaders.transforms.fuse import Fusion, fuse_recipe
-from manifests.text import printable
+from manifests.process.text import printable
 
 #: Images that stand for all of a split, and the most bytes that they may take; at least one image
 #: is used.

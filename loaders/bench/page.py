@@ -11,7 +11,7 @@ from loaders.bench.results import Results
 from loaders.bench.rows import Row, all_rows, how_measured
 from loaders.bench.verdict import sentence
 from loaders.html import generator, make_page
-from manifests.text import cut_middle
+from manifests.process.text import cut_middle
 
 #: By this element, the command recognizes a file that it may replace.
 GENERATOR = generator("loaders bench")

@@ -16,7 +16,7 @@ from loaders.transforms.base import BatchOperation, ImageSpec
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.fuse import fuse_recipe
 from loaders.transforms.parse import Recipe
-from manifests.text import cut_middle, printable
+from manifests.process.text import cut_middle, printable
 
 #: Maximum number of transforms to leave out one by one.
 _MAX_LEFT_OUT = 6

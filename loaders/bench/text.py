@@ -9,7 +9,7 @@ import sys
 from loaders.bench.results import Results
 from loaders.bench.rows import Row, all_rows, how_measured
 from loaders.bench.verdict import sentence
-from manifests.text import one_line
+from manifests.process.text import one_line
 
 _logger = logging.getLogger(__name__)
 

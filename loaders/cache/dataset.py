@@ -17,10 +17,10 @@ from loaders.cache.folder import REMOTE_NAME, open_cache
 from loaders.cache.locks import MAPPED, Lock, share_use
 from manifests.errors import CallError
 from manifests.files import MANIFEST, FileKind, kind_of
-from manifests.history import read_older
 from manifests.remote import ObjectInfo, Store
 from manifests.schema import File, Manifest
-from manifests.store import MANIFEST_NAME, checksum_text, parse_manifest
+from manifests.serialization import checksum_text
+from manifests.store import MANIFEST_NAME, parse_manifest, read_older
 
 _FILES = "files"
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from loaders.cache.disk import named, write_once
 from loaders.cache.locks import IN_USE, lock_unused
 from manifests.errors import CallError
-from manifests.text import printable
+from manifests.process.text import printable
 
 CACHE_MARK = "dataprep-cache.json"
 _MARK_BYTES = b'{"cache_version": 1}\n'

@@ -21,7 +21,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.samplers.order import Upcoming
 from manifests.errors import CallError
-from manifests.text import format_bytes
+from manifests.process.text import format_bytes
 
 #: With a limit, at most this part of it is fetched before it is needed.
 _LOOKAHEAD = 1 / 4

@@ -15,7 +15,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.samplers.order import Upcoming
 from manifests.errors import CallError
-from manifests.text import format_bytes
+from manifests.process.text import format_bytes
 
 #: The images of one split: never a `JoinedImages`, although a function that opens any split is
 #: typed so.

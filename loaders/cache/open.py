@@ -13,8 +13,8 @@ from loaders.cache.shards import CachedSplit
 from loaders.cache.sparse import can_punch_holes
 from loaders.dataset.split import OpenSplit, select_split
 from manifests.errors import CallError
+from manifests.process.text import printable
 from manifests.remote import is_url, local_path, open_store, parse_url
-from manifests.text import printable
 
 
 def open_cached(

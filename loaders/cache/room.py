@@ -16,7 +16,7 @@ from loaders.cache.disk import disk_usage
 from loaders.cache.folder import remove_unused, unused_datasets
 from loaders.cache.next_use import choose_victims
 from manifests.errors import StorageError
-from manifests.text import format_bytes
+from manifests.process.text import format_bytes
 
 #: How long to wait for other loaders that share a cache which is just large enough, in seconds.
 PATIENCE = 30.0

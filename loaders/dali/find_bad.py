@@ -24,7 +24,7 @@ from loaders.progress import Position
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.fuse import DecodeCrop
 from loaders.transforms.limits import MAX_PIXELS
-from manifests.delayed_interrupts import delayed_interrupts
+from manifests.process.interrupts import delayed_interrupts
 
 if TYPE_CHECKING:
     from loaders.spec import Images, LoaderSpec

@@ -10,8 +10,8 @@ import numpy as np
 
 from loaders.dataset.split import OpenSplit
 from manifests.errors import DamagedError
+from manifests.process.text import plural, printable
 from manifests.tables import TableFile
-from manifests.text import plural, printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from loaders.dataset.split import RESTORE, OpenSplit
 from manifests.dali_index import MAX_DIGITS, TAR_BLOCK, iter_index
 from manifests.errors import IndexFileError
 from manifests.files import INDEX, read_file
+from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.schema import Format, Shard
-from manifests.store import checksum_text
-from manifests.unexpected_errors import raise_machine_fault
+from manifests.serialization import checksum_text
 
 
 def check_indexes(split: OpenSplit) -> None:

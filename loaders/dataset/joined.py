@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from loaders.dataset.split import OpenSplit
 from manifests.errors import CallError, TableError
 from manifests.labels import has_classes
+from manifests.process.text import printable
 from manifests.schema import File, Shard
-from manifests.text import printable
 
 
 @dataclass(frozen=True, slots=True)

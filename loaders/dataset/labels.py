@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manifests.errors import TableError
-from manifests.text import plural
+from manifests.process.text import plural
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables, outside_error
 from manifests.errors import ShardError
-from manifests.unexpected_errors import raise_machine_fault
+from manifests.process.unexpected_errors import raise_machine_fault
 
 if TYPE_CHECKING:
     from loaders.cache.images import CachedImages, CachedLabelImages

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from manifests.errors import CallError, DamagedError
 from manifests.files import INDEX, SHARD, FileKind, file_length
-from manifests.history import read_revision
+from manifests.process.text import suggest
+from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.schema import File, Manifest, Shard
-from manifests.text import suggest
-from manifests.unexpected_errors import raise_machine_fault
+from manifests.store import read_revision
 
 if TYPE_CHECKING:
     from loaders.cache.shards import CachedSplit

@@ -9,7 +9,7 @@ from loaders.transforms.argument import ParsedTransforms
 from loaders.transforms.base import BatchOperation
 from loaders.transforms.parse import Recipe
 from manifests.errors import CallError
-from manifests.text import printable, shown
+from manifests.process.text import printable, shown
 
 #: Samplers of PaddleClas configs that read every sample once.
 _PLAIN_SAMPLERS = (None, "BatchSampler", "DistributedBatchSampler")

@@ -21,9 +21,9 @@ from loaders.spec import LoaderSpec
 from loaders.transforms.argument import parse_transforms
 from loaders.transforms.base import Size
 from manifests.errors import CallError
-from manifests.release import release
+from manifests.process.program import release
+from manifests.process.text import plural, printable
 from manifests.remote import is_url
-from manifests.text import plural, printable
 
 #: What an export is for.
 Target: TypeAlias = Literal["triton", "onnx"]

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 
 from manifests.errors import CallError, StorageError
-from manifests.text import printable
+from manifests.process.text import printable
 
 #: The file of each export that says what made it.
 RECORD = "export.json"

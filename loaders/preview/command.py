@@ -10,8 +10,8 @@ from loaders.preview.page import GENERATOR
 from loaders.preview.preview import Preview, encoder
 from loaders.preview.sheet import SOFTWARE
 from manifests.errors import CallError
-from manifests.outputs import check_output_file
-from manifests.text import printable
+from manifests.process.options import check_output_file
+from manifests.process.text import printable
 
 _PK = re.compile(r"(\d{1,6})x(\d{1,6})", re.ASCII)
 

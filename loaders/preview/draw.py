@@ -24,7 +24,7 @@ from loaders.preview.preview import Draw, Group, Item, Preview
 from loaders.samplers.order import PlannedOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import short_repr
-from manifests.text import cut_middle, plural, printable
+from manifests.process.text import cut_middle, plural, printable
 
 #: Samples and draws of a preview, so that it stays a picture.
 _MAX_SAMPLES, _MAX_DRAWS = 256, 64

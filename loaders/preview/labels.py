@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from loaders.dataset.tables import SampleTables
 from manifests.labels import CLASS_COLUMNS
-from manifests.text import cut_middle, printable
+from manifests.process.text import cut_middle, printable
 
 
 def label_texts(

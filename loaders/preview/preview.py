@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manifests.errors import CallError
-from manifests.outputs import write_output_file
+from manifests.process.options import write_output_file
 
 #: Pixels of a picture, uint8 [H, W, 3].
 Pixels = NDArray[np.uint8]

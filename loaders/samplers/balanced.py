@@ -27,7 +27,7 @@ from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round
 from loaders.samplers.repeat_factors import RepeatFactorPlan, has_lists, repeat_factors
 from loaders.samplers.shuffle import random_words, shuffled, shuffled_within, uniform
 from manifests.errors import CallError
-from manifests.text import agree, plural
+from manifests.process.text import agree, plural
 
 # What each draw is for: the last number of its key.
 _ORDER, _ROUNDING, _MEMBERS, _DRAW = 0, 1, 2, 3

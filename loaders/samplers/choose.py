@@ -29,7 +29,7 @@ from loaders.samplers.weighted import WeightedSampler
 from loaders.transforms.argument import ParsedTransforms
 from loaders.transforms.base import short_repr
 from manifests.errors import CallError
-from manifests.text import agree, plural
+from manifests.process.text import agree, plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from loaders.samplers.base import Sampler
 from loaders.samplers.pk import PKSampler
 from loaders.transforms.limits import MAX_BATCH_SIZE, MAX_EPOCH_SAMPLES
 from manifests.errors import CallError
-from manifests.text import printable, shown
+from manifests.process.text import printable, shown
 
 #: PaddleClas samplers that read every sample once per epoch, as loaders without a sampler do.
 _PLAIN = [None, "BatchSampler", "DistributedBatchSampler"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loaders.samplers.base import Indices, Rows, index_dtype
 from manifests.errors import CallError
-from manifests.text import agree, plural
+from manifests.process.text import agree, plural
 
 
 @dataclass(frozen=True, slots=True, eq=False)

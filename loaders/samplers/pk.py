@@ -15,7 +15,7 @@ from loaders.samplers.groups import Groups, group, group_within, read_codes, val
 from loaders.samplers.order import EpochPlan
 from loaders.samplers.pk_epoch import draw_across, draw_samples, draw_turns, round_sizes
 from manifests.errors import CallError
-from manifests.text import agree, plural
+from manifests.process.text import agree, plural
 
 
 @dataclass(frozen=True, slots=True)

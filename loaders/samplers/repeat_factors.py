@@ -12,7 +12,7 @@ from loaders.samplers.base import Rows
 from loaders.samplers.quotas import QUOTA_BITS
 from loaders.samplers.weighted import WeightedPlan
 from manifests.errors import CallError
-from manifests.text import plural
+from manifests.process.text import plural
 
 
 def has_lists(column: NDArray[Any]) -> bool:

@@ -13,7 +13,7 @@ from loaders.transforms.parse.paddleclas import read_config
 from loaders.transforms.parse.torchvision_objects import composed
 from loaders.transforms.presets import PRESETS, get_preset
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 
 @dataclass(frozen=True, slots=True)

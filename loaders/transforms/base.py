@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE, MAX_VALUES
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 #: Height and width in pixels.
 Size: TypeAlias = tuple[int, int]

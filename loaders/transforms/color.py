@@ -20,7 +20,7 @@ from loaders.transforms.base import (
 )
 from loaders.transforms.limits import MAX_GAUSSIAN, MAX_MOTION, MAX_MOTION_ANGLE
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 #: Color spaces that `ConvertColor` converts to.
 SPACES = ("RGB", "BGR", "GRAY", "LAB", "HSV", "YCbCr")

@@ -20,7 +20,7 @@ from loaders.transforms.base import (
     check_size,
 )
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 
 @dataclass(frozen=True, slots=True)

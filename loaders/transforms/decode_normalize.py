@@ -16,7 +16,7 @@ from loaders.transforms.base import (
     require_uint8,
 )
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from loaders.transforms.base import (
 )
 from loaders.transforms.limits import MAX_ANGLES, MAX_ATTEMPTS, MAX_HOLES, MAX_SIDE
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 
 @dataclass(frozen=True, slots=True)

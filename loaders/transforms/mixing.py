@@ -21,7 +21,7 @@ from loaders.transforms.base import (
 )
 from loaders.transforms.limits import MAX_CLASSES
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 #: Which image of the batch is the partner of image i: ``"shuffled"`` takes a random permutation,
 #: ``"previous"`` image i - 1 (the last one for the first), ``"reversed"`` image B - 1 - i of a

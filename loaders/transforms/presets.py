@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from manifests.errors import CallError
-from manifests.text import shown, suggest
+from manifests.process.text import shown, suggest
 
 #: Transforms as users write them.
 Items: TypeAlias = tuple[Any, ...]

@@ -12,8 +12,8 @@ from typing import Any
 from manifests.errors import CallError
 from manifests.files import TUNING, read_file
 from manifests.json_members import Member, MemberError, parse_json
-from manifests.text import plural, printable
-from manifests.unexpected_errors import raise_machine_fault
+from manifests.process.text import plural, printable
+from manifests.process.unexpected_errors import raise_machine_fault
 
 #: Version of the file.
 _VERSION = 1

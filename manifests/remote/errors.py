@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from manifests.errors import CallError, DatasetError, RefusedError, ReplacedError, UnreachableError
+from manifests.process.unexpected_errors import is_machine_fault
 from manifests.remote.connect import RETRY_SECONDS, credential_source
 from manifests.remote.url import Url
-from manifests.unexpected_errors import is_machine_fault
 
 _STATUS = re.compile(r"status code: ([1-5][0-9]{2})\b")
 _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from manifests.errors import CallError
-from manifests.text import printable
+from manifests.process.text import printable
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 

@@ -17,7 +17,8 @@ from dataprep.convert.dataset import convert_dataset
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, Options
 from dataprep.sources import read_source
 from manifests.schema import File, Shard, Split
-from manifests.store import checksum_text, manifest_files, read_manifest
+from manifests.serialization import checksum_text
+from manifests.store import manifest_files, read_manifest
 from manifests.tables import build_table, write_table
 
 _SAMPLES_PER_SHARD = 10_000

@@ -21,7 +21,7 @@ from dataprep.commands.param_types import byte_size
 from dataprep.resume.stamps import STAMPS_NAME
 from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
-from manifests.unexpected_errors import HINTS
+from manifests.process.unexpected_errors import HINTS
 
 COMMANDS = (
     *("convert", "plan", "work", "finish", "index", "verify", "info", "report"),
@@ -194,7 +194,7 @@ def test_a_bug_is_one_line_that_says_what_to_report(monkeypatch):
     (line,) = done.stderr.splitlines()
     assert line.startswith("dataprep: a bug in dataprep stopped it: TypeError: ")
     assert re.search(
-        r"\(manifests/text\.py, line \d+\)\. Finished shards are kept\. Hint: please report this"
+        r"\(manifests/process/text\.py, line \d+\)\. Finished shards are kept\. Hint: please report this"
         r" line",
         line,
     )

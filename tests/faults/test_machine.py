@@ -305,7 +305,7 @@ def check_little_memory(case: Case, done: subprocess.CompletedProcess[str], fold
 #: How `-c` starts a program.
 START = {
     "dataprep": "from dataprep.cli import run; sys.argv[0] = 'dataprep'",
-    "loaders": "from manifests.program import run_loaders as run; sys.argv[0] = 'loaders'",
+    "loaders": "from manifests.process.program import run_loaders as run; sys.argv[0] = 'loaders'",
 }
 
 #: Starts a program in which memory runs out at the import of a module with this name.

@@ -14,8 +14,8 @@ import pytest
 from dataprep.canary import canary
 from dataprep.plan.files import StoredTasks, read_plan
 from dataprep.plan.tasks import Share, parse_task
-from manifests.checksummed_json import seal
 from manifests.errors import CallError, PlanError
+from manifests.serialization import seal
 
 ONE = ("--workers", "1")
 

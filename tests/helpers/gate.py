@@ -113,7 +113,7 @@ def hold(folder: str, point: str, most: int) -> None:
 
 
 def _wait_until_open(folder: str) -> None:
-    from manifests.interrupts import was_interrupted
+    from manifests.process.interrupts import was_interrupted
 
     while not os.path.exists(f"{folder}/open"):
         if threading.current_thread() is not threading.main_thread() and was_interrupted():

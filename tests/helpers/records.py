@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from awscrt.checksums import crc32c
 
 from manifests.schema import Components, Conversion, File, Manifest, Shard, Split, TableMetadata
-from manifests.store import checksum_text
+from manifests.serialization import checksum_text
 from manifests.tables import build_table
 
 FILE = File("train-00000.tar", 1024, "crc32c:0123abcd")

@@ -15,7 +15,8 @@ from manifests.errors import (
     TableError,
 )
 from manifests.schema import Manifest
-from manifests.store import MANIFEST_NAME, checksum_text, manifest_bytes, read_manifest
+from manifests.serialization import checksum_text
+from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from manifests.errors import CallError, ManifestError, TableError
 from manifests.schema import MAX_LABEL, TABLE_COLUMNS
+from manifests.serialization import checksum_text
 from manifests.store import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
-    checksum_text,
     manifest_bytes,
     may_replace_manifest,
     parse_manifest,

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from manifests.checksummed_json import seal
 from manifests.errors import CallError, ManifestError
-from manifests.history import read_revision
 from manifests.revisions import (
     check_revisions,
     manifest_digest,
@@ -19,7 +17,8 @@ from manifests.revisions import (
     revisions_of_shards,
 )
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split
-from manifests.store import manifest_bytes, parse_manifest
+from manifests.serialization import seal
+from manifests.store import manifest_bytes, parse_manifest, read_revision
 
 
 def shard(split: str, number: int) -> Shard:

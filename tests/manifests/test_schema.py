@@ -47,6 +47,7 @@ def test_public_names_are_frozen():
         "Shard",
         "Split",
         "TableMetadata",
+        "is_split_name",
         "split_order",
     ]
     assert store.__all__ == [
@@ -56,7 +57,6 @@ def test_public_names_are_frozen():
         "REJECTED_NAME",
         "SHARD_LIST_NAME",
         "check_manifest_size",
-        "checksum_text",
         "has_shard_list",
         "manifest_bytes",
         "manifest_files",
@@ -64,6 +64,9 @@ def test_public_names_are_frozen():
         "parse_manifest",
         "read_manifest",
         "read_manifest_bytes",
+        "read_old_manifest",
+        "read_older",
+        "read_revision",
         "rejected_bytes",
     ]
     assert tables.__all__ == [

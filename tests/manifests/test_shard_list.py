@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from manifests import store
 from manifests.errors import ManifestError
 from manifests.schema import File, Shard, Split
+from manifests.serialization import checksum_text
 from manifests.shard_list import ShardListError, parse_shard_list, shard_list_bytes
 from manifests.store import (
     MANIFEST_NAME,
     MAX_SHARDS_IN_JSON,
     SHARD_LIST_NAME,
-    checksum_text,
     has_shard_list,
     manifest_files,
     read_manifest,

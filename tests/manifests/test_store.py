@@ -29,9 +29,9 @@ from manifests.schema import (
     Split,
     TableMetadata,
 )
+from manifests.serialization import checksum_text
 from manifests.store import (
     MANIFEST_NAME,
-    checksum_text,
     manifest_bytes,
     parse_manifest,
     read_manifest,

@@ -17,7 +17,7 @@ from loaders.transforms.limits import MAX_GAUSSIAN, MAX_MOTION, MAX_MOTION_ANGLE
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import parse_number, parse_pair, parse_width_height
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 
 def _factor_range(value: Any, name: str) -> Range:

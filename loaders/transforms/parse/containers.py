@@ -13,7 +13,7 @@ from loaders.transforms.parse.items import parse_item, written_items
 from loaders.transforms.parse.registry import BatchFunction, Note, Parsed, register
 from loaders.transforms.parse.values import parse_numbers
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 #: How many lists are around the one that is being parsed.
 _DEPTH: ContextVar[int] = ContextVar("depth", default=0)

@@ -8,7 +8,7 @@ from loaders.transforms.base import check_bool
 from loaders.transforms.decode_normalize import Rescale, ToFloat
 from loaders.transforms.parse.registry import NeedsBytes, Note, Parsed, register
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 _NOTHING = "Does nothing: images are already what it converts to."
 _FLOATS = ("float32", "float16", "bfloat16", "float64", "float", "half", "double")

@@ -10,7 +10,7 @@ from loaders.transforms.parse.interpolation import parse_backend
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import parse_channels, parse_number
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 
 @register(

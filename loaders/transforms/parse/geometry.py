@@ -18,7 +18,7 @@ from loaders.transforms.parse.values import (
     parse_width_height,
 )
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 
 @register("RandFlipImage", "PaddleClas")

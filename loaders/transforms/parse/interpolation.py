@@ -8,7 +8,7 @@ from typing import Any
 from loaders.transforms.base import Filter, check_choice
 from loaders.transforms.parse.registry import Note
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 _FILTERS: dict[str, dict[str, Filter]] = {
     "cv2": {

@@ -10,7 +10,7 @@ from loaders.transforms.base import Operation
 from loaders.transforms.parse.registry import BatchFunction, NeedsBytes, Note, parse_transform
 from loaders.transforms.parse.torchvision_objects import flatten
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 
 @dataclass(frozen=True, slots=True)

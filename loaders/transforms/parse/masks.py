@@ -16,7 +16,7 @@ from loaders.transforms.parse.values import (
     parse_pair,
 )
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 _PADDLECLAS_ERASING = ("EPSILON", "sl", "sh", "r1", "mean", "attempt", "use_log_aspect", "mode")
 _TORCHVISION_ERASING = ("p", "scale", "ratio", "value", "inplace")

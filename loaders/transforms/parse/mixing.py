@@ -11,7 +11,7 @@ from loaders.transforms.mixing import Cutmix, Fmix, Mixing, MixOneOf, Mixup, Mix
 from loaders.transforms.parse.registry import Note, Parsed, parse_transform, register
 from loaders.transforms.parse.values import parse_number, parse_pair
 from manifests.errors import CallError
-from manifests.text import shown, suggest
+from manifests.process.text import shown, suggest
 
 
 @register("MixupOperator", "PaddleClas")

@@ -11,7 +11,7 @@ from typing import Any
 from loaders.transforms.limits import MAX_BATCH_SIZE, MAX_CLASSES
 from loaders.transforms.parse.yaml_file import load_yaml
 from manifests.errors import CallError
-from manifests.text import printable, shown, suggest
+from manifests.process.text import printable, shown, suggest
 
 #: Side in pixels of PaddleClas datasets that contain only square images of one size. Their configs
 #: do not set it.

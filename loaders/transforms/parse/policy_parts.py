@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from loaders.transforms.parse.registry import Note
 from loaders.transforms.policies import Amount
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 BilinearFilter: TypeAlias = Literal["nearest", "linear"]
 

@@ -19,7 +19,7 @@ from loaders.transforms.parse.sequence import (
 )
 from loaders.transforms.parse.torchvision_objects import composed
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 
 @dataclass(frozen=True, slots=True)

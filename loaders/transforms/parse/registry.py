@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from loaders.transforms.base import Operation
 from manifests.errors import CallError
-from manifests.text import shown, suggest
+from manifests.process.text import shown, suggest
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from loaders.transforms.policies import (
     SubPolicies,
 )
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 _POLICIES = {"imagenet": IMAGENET, "cifar10": CIFAR10, "svhn": SVHN}
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from loaders.transforms.base import Size
 from loaders.transforms.limits import MAX_NUMBER_LENGTH
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 _NUMBER = r"[0-9.]+(?:e[-+]?[0-9]+)?"
 _FRACTION = re.compile(rf"([-+]?{_NUMBER})(?:\s*/\s*({_NUMBER}))?", re.IGNORECASE)

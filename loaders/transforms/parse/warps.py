@@ -19,7 +19,7 @@ from loaders.transforms.parse.values import (
 from loaders.transforms.resize import ScaleJitter
 from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.process.text import shown
 
 _BICUBIC = "The bicubic filter is bilinear."
 

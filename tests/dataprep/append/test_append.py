@@ -10,9 +10,8 @@ import pytest
 from helpers.pictures import encode, photo
 
 from dataprep.verify.dataset import verify_dataset
-from manifests.history import read_revision
 from manifests.revisions import manifest_digest
-from manifests.store import read_manifest
+from manifests.store import read_manifest, read_revision
 from manifests.tables import read_table
 
 FORMATS = ("tfrecord", "webdataset")

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from dataprep.commands.param_types import Count, Fraction
-from manifests.option_types import Number
+from manifests.process.options import Number
 
 
 @pytest.mark.parametrize(

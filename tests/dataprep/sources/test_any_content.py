@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dataprep.commands.base import read_classes
 from dataprep.sources import Source, SourceOptions, read_source
 from manifests.errors import CallError, SourceError
-from manifests.text import one_line
+from manifests.process.text import one_line
 
 #: Pieces of which all kinds of lines consist, damaged and intact.
 PIECES = st.one_of(

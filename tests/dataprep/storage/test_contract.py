@@ -23,7 +23,7 @@ from dataprep.storage.files import files_of
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, SHARD, read_file
 from manifests.remote import normal_path
-from manifests.store import checksum_text
+from manifests.serialization import checksum_text
 
 UNICODE = "Ünïcode 日本語 😀 a+b&c=d%20f'(1).jpg"
 

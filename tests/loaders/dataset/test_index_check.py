@@ -22,7 +22,8 @@ from manifests.dali_index import (
 )
 from manifests.errors import IndexFileError
 from manifests.schema import FORMAT_NAMES
-from manifests.store import checksum_text, manifest_bytes, read_manifest
+from manifests.serialization import checksum_text
+from manifests.store import manifest_bytes, read_manifest
 
 RESIZE = [{"ResizeImage": {"size": [16, 16]}}]
 

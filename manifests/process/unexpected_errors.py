@@ -8,7 +8,7 @@ import re
 import traceback
 
 from manifests.errors import CallError, DatasetError, StoppedError, StorageError
-from manifests.text import one_line
+from manifests.process.text import one_line
 
 #: How to fix what an error number of the operating system means.
 HINTS = {

@@ -1,12 +1,32 @@
-"""Check the file that a command is going to write, such as a page or an image, before its work begins."""
+"""Options that both programs have: numbers, and files that a command is going to write."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
+from typing import Any
+
+import click
 
 from manifests.errors import CallError, StorageError
-from manifests.text import printable
+from manifests.process.text import printable
+
+
+class Number(click.FloatRange):
+    """A number in a range. Unlike `click.FloatRange`, it rejects NaN."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Convert text to a float."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
+# --- output files ---------------------------------------------------------------------------------
 
 #: Bytes at the beginning of a file in which it says what it is.
 _HEAD = 1024

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.text import (
+from manifests.process.text import (
     MAX_LINE,
     agree,
     cut_middle,

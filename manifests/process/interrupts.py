@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing `typing` takes time
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 #: Exit status of an interrupted program: 128 + SIGINT.
 INTERRUPTED = 130
@@ -117,3 +117,36 @@ def how_interrupted(kept: str = "") -> tuple[str, int]:
     if _interrupts.arrived == signal.SIGTERM:
         return f"stopped by SIGTERM. {again}", STOPPED
     return f"interrupted. {again}", INTERRUPTED
+
+
+# --- delayed signals ------------------------------------------------------------------------------
+
+
+@contextmanager
+def delayed_interrupts() -> Iterator[Sequence[object]]:
+    """Delay SIGINT and SIGTERM until the block ends.
+
+    Python ignores an exception that is raised in a destructor. One that is raised while
+    `threading.Condition` locks its lock leaves it locked forever.
+
+    Does nothing outside the main thread, where signals raise no exceptions.
+
+    Yields:
+        What arrived: not empty as soon as a signal is delayed. A block that waits should look at
+        it.
+
+    """
+    import threading  # takes time to import
+
+    received: list[tuple[int, Any]] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}
+    with ExitStack() as stack:
+        for number, handler in handlers.items():
+            if callable(handler):
+                stack.callback(signal.signal, number, handler)
+                signal.signal(number, lambda number, frame: received.append((number, frame)))
+        yield received
+    if received and callable(handler := handlers[signal.Signals(received[0][0])]):
+        handler(*received[0])
