@@ -21,8 +21,8 @@ from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shar
 from dataprep.plan.job import Job, job_of
 from dataprep.progress import Progress
 from dataprep.sources import Source
-from dataprep.sources.class_names import extended_classes, relabel
-from dataprep.sources.select import take_rows
+from dataprep.sources.base import take_rows
+from dataprep.sources.merge import extended_classes, relabel
 from manifests.errors import CallError
 from manifests.labels import MASK_TYPES
 from manifests.process.text import printable

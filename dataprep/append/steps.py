@@ -29,7 +29,7 @@ from dataprep.plan.files import read_plan, write_plan
 from dataprep.plan.stored import PlannedAppend, StoredPlan
 from dataprep.progress import Progress
 from dataprep.sources import Source
-from dataprep.sources.select import take_rows
+from dataprep.sources.base import take_rows
 from manifests.errors import CallError, StorageError
 from manifests.process.text import printable
 

@@ -93,7 +93,7 @@ def select_samples(
 
     """
     from dataprep.plan.filter import filter_source
-    from dataprep.sources.hash_column import without_hashes
+    from dataprep.sources.prepared import without_hashes
 
     if options.where is not None:
         source = filter_source(source, options.where)

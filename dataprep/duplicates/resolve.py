@@ -15,7 +15,7 @@ from dataprep.images.base import DUPLICATE
 from dataprep.options import BY_DUPLICATES, Options
 from dataprep.progress import Progress
 from dataprep.sources import Source
-from dataprep.sources.select import take_rows
+from dataprep.sources.base import take_rows
 from manifests.process.text import agree, plural
 
 

@@ -13,8 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from dataprep.sources.base import Source
-from dataprep.sources.select import take_rows
+from dataprep.sources.base import Source, take_rows
 from manifests.errors import CallError
 from manifests.filters import EXAMPLE, filter_columns, matching_rows
 from manifests.process.text import plural, shown, suggest

@@ -1,21 +1,18 @@
-"""Datasets to convert: folders, lists and tables of images, read as columns of samples.
+"""Datasets to convert: folders, lists and tables of images, read as one table of samples.
 
 No image is opened: names and sizes come from `os.scandir` and `os.stat`, labels from folders,
-lists, tables or file names. The samples are stored as a few arrays, which stay small for millions
-of images.
+lists, tables or file names.
 
 ::
 
-    which source       recognize: begin here; layouts and refusals name what is not one
-    folders            folders, unlabelled, reid_folders, msmt17, kaggle_imagenet; labels in names: filenames, patterns
-    lists and tables   lists, tables, delimited, jsonl, columns
-    annotations        coco, coco_json, json_stream, voc, voc_xml; masks and depth maps: segmentation, image_pairs
-    containers         archives, archive_folders, imagenet_tars, matlab, hugging_face, parquet_images, recordio,
-                       lmdb_images, lmdb_file
-    datasets           prepared, hash_column
-    labels             label_columns, class_names
-    files in folders   scan, walk, entries, remote_stats
-    whole sources      base, merge, joined, select
+    which source       recognize: begin here
+    folders            folders, imagenet, patterns (labels in file names, re-identification)
+    lists and tables   tables, text_tables
+    annotations        coco, voc; masks and depth maps: segmentation
+    containers         archives, imagenet, parquet, databases (LMDB, RecordIO)
+    datasets           prepared
+    files in folders   scan
+    whole sources      base, merge
 """
 
 from __future__ import annotations

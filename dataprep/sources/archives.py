@@ -1,6 +1,6 @@
-"""List the images in a tar or zip archive without unpacking it.
+"""Tar and zip archives of images, read in place: class folders, or images without labels.
 
-A tar may contain tars, as ImageNet's does.
+Of each file, only the header is read. A tar may contain tars, as ImageNet's does.
 """
 
 from __future__ import annotations
@@ -8,21 +8,35 @@ from __future__ import annotations
 import os
 import zipfile
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, NamedTuple, cast
 
-from dataprep.containers import ReaderName
+import numpy as np
+import pyarrow as pa
+
+from dataprep.containers import ReaderName, location_table
 from dataprep.containers.files import ContainerFile, open_container_file, open_listed_file
 from dataprep.containers.zip import DEFLATED, MIN_HEADER_BYTES, STORED, max_deflated_bytes
 from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES
-from dataprep.sources.columns import stats_of
-from dataprep.sources.entries import IMAGE_SUFFIXES, is_utf8, suffix_of
+from dataprep.labels.columns import number_labels
+from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.folders import label_folders, refuse_other_archives
+from dataprep.sources.scan import (
+    IMAGE_SUFFIXES,
+    is_utf8,
+    map_splits,
+    skipped_notices,
+    stats_of,
+    stray_notices,
+    suffix_of,
+)
 from manifests.errors import ShardError, SourceError, StorageError
 from manifests.json_members import shorten
 from manifests.process.text import printable
+from manifests.schema import SPLIT_ALIASES, split_order
 
 #: A zip archive with a longer directory is refused, before it is read into memory. An entry takes
 #: at least 46 bytes.
@@ -213,7 +227,7 @@ def _normal(name: str) -> str:
     return name.removeprefix("./") if not name.startswith("/") else name
 
 
-# --- tar ----------------------------------------------------------------------------------------
+# --- tar ------------------------------------------------------------------------------------------
 
 
 def _tar_members(file: ContainerFile) -> Iterator[Member]:
@@ -255,7 +269,7 @@ def _walk(file: ContainerFile, start: int, size: int, place: str) -> Iterator[ta
         raise SourceError(error.message, file=place, byte=error.byte, hint=error.hint) from None
 
 
-# --- zip ----------------------------------------------------------------------------------------
+# --- zip ------------------------------------------------------------------------------------------
 
 
 def _zip_members(file: ContainerFile) -> Iterator[Member]:
@@ -348,3 +362,231 @@ class _BoundedReads:
         data = self._file.read(self._at, min(left, length if length >= 0 else MAX_DIRECTORY_BYTES))
         self._at += len(data)
         return data
+
+
+# --- class folders --------------------------------------------------------------------------------
+
+
+#: Files beside an image that make it a sample of a WebDataset shard.
+_SHARD_SUFFIXES = (".cls", ".json", ".txt")
+
+
+def read_archive(path: str, options: SourceOptions) -> Source:
+    """Read an archive of class folders. Nothing is unpacked; of each file, only the header is read.
+
+    Raises:
+        SourceError: the archive is damaged, or does not contain class folders.
+
+    """
+    listing = list_images_of(path)
+    top = top_folder(listing.names)
+    parts = [name[len(top) :].split("/") for name in listing.names]
+    refuse_other_archives(path, sorted({each[0] for each in parts if len(each) > 1}))
+    depth = np.array([len(each) for each in parts], np.int64)
+    splits = _split_folders(path, parts)
+    notices = list(listing.notices)
+    if splits:
+        skipped = sorted({each[0] for each in parts if len(each) > 1} - {*splits.values()})
+        notices += [f"skipped {printable(name)}/: it is not train, val or test" for name in skipped]
+        keep = (depth > 2) & np.array([each[0] not in skipped for each in parts], bool)
+        layout = f"archive of class folders with {' and '.join(split_order(set(splits)))}"
+    else:
+        keep, layout = depth > 1, "archive of class folders"
+    rows = np.flatnonzero(keep)
+    stray = [
+        listing.names[row]
+        for row in np.flatnonzero(~keep & (depth <= (2 if splits else 1))).tolist()
+    ]
+    notices += stray_notices(stray, "outside of class folders")
+    if not len(rows):
+        raise SourceError(
+            "the archive has no class folders",
+            file=path,
+            hint=(
+                "pack the images as CLASS/IMAGE, or set --unlabelled; to use the shards of another"
+                " tool as they are, run `dataprep index`"
+            ),
+        )
+    order = split_order(set(splits)) if splits else ("train",)
+    split_of = {folder: order.index(split) for split, folder in splits.items()}
+    names = pa.array([parts[row][1 if splits else 0] for row in rows.tolist()], pa.large_string())
+    classes = options.classes or tuple(sorted(set(names.to_pylist())))
+    label, _ = number_labels(
+        names, classes, lambda row: (f"{path}/{listing.names[int(rows[row])]}", None)
+    )
+    split = np.array([split_of[parts[row][0]] if splits else 0 for row in rows.tolist()], np.int8)
+    in_order = np.lexsort((np.arange(len(rows)), label, split))
+    return archive_source(
+        listing, rows[in_order], layout=layout, classes=classes, splits=order, label=label[in_order],
+        split=split[in_order], notices=notices,
+    )  # fmt: skip
+
+
+def list_images_of(path: str) -> Listing:
+    """List the images in an archive.
+
+    Raises:
+        SourceError: it is damaged, is a shard of a WebDataset, or no image of it can be read.
+
+    """
+    listing = list_archive(path)
+    _refuse_shard(listing)
+    if listing.rejected and not listing.names:
+        first = listing.rejected[0]
+        message = (
+            f"no image of the archive can be read; the first is {printable(first['source'])}:"
+            f" {first['detail']}"
+        )
+        raise SourceError(message, file=path, hint="copy the archive again, or make it again")
+    return listing
+
+
+def archive_source(
+    listing: Listing,
+    rows: np.ndarray,
+    *,
+    layout: str,
+    classes: tuple[str, ...],
+    splits: tuple[str, ...],
+    label: np.ndarray,
+    split: np.ndarray,
+    notices: Sequence[str],
+) -> Source:
+    """Return a source of some images of an archive.
+
+    Args:
+        listing: the archive.
+        rows: the images, int64 [n].
+        layout: as in `Source`.
+        classes: as in `Source`.
+        splits: as in `Source`.
+        label: int32 [n].
+        split: int8 [n].
+        notices: as in `Source`.
+
+    """
+    root, name = os.path.split(listing.path)
+    stamp = np.tile(np.array(listing.stamp, np.int64), (len(rows), 1))
+    take = pa.array(rows)
+    names = pa.array([f"{name}/{member}" for member in listing.names], pa.large_string())
+    return Source(
+        root=root or ".",
+        layout=layout,
+        classes=classes,
+        splits=splits,
+        path=names.take(take),
+        label=label,
+        split=split,
+        size=np.array(listing.size, np.int64)[rows],
+        extra=pa.table({}),
+        notices=tuple(notices),
+        rejected=tuple(listing.rejected),
+        stamp=stamp,
+        location=location_table(
+            pa.repeat(pa.scalar(name, pa.large_string()), len(rows)),
+            listing.reader,
+            position=np.array(listing.position, np.int64)[rows],
+            length=np.array(listing.length, np.int64)[rows],
+            key=pa.array(listing.crc, pa.binary()).take(take),
+        ),
+    )
+
+
+def top_folder(names: Sequence[str]) -> str:
+    """Return the folders that contain everything and are neither a class nor a split, with a slash at the end."""
+    top = ""
+    while True:
+        parts = [name[len(top) :].split("/", 2) for name in names]
+        first = {each[0] for each in parts}
+        if len(first) != 1 or min(map(len, parts)) < 3 or parts[0][0].lower() in SPLIT_ALIASES:
+            return top
+        top += f"{parts[0][0]}/"
+
+
+def _split_folders(path: str, parts: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Return the folder of each split, by the rules for folders on disk."""
+    folders = sorted({each[0] for each in parts if len(each) > 1})
+    named = [name for name in folders if name.lower() in SPLIT_ALIASES]
+    deep = {each[0] for each in parts if len(each) > 2}
+    if not any(name in deep for name in named):
+        return {}
+    return map_splits(path, [name for name in named if name in deep], SPLIT_ALIASES)
+
+
+def _refuse_shard(listing: Listing) -> None:
+    stems = {
+        os.path.splitext(name)[0]
+        for name in listing.others
+        if name.lower().endswith(_SHARD_SUFFIXES)
+    }
+    if listing.names and any(os.path.splitext(name)[0] in stems for name in listing.names[:1000]):
+        raise SourceError(
+            "the archive is a shard of a WebDataset: files with labels or captions are beside the"
+            " images",
+            file=listing.path,
+            hint="run `dataprep index` on the folder of the shards, and give that folder",
+        )
+
+
+def read_unlabelled_archive(path: str) -> Source:
+    """Read all images in an archive, by the rules for a folder.
+
+    Raises:
+        SourceError: the archive is damaged, or two folders are the same split.
+
+    """
+    listing = list_images_of(path)
+    left_out = _label_folders_of(listing.names)
+    kept = [
+        number
+        for number, name in enumerate(listing.names)
+        if not any(map(left_out.get, _folders_above(name)))
+    ]
+    names = [listing.names[number] for number in kept]
+    top = top_folder(names)
+    first = [
+        folder if inside else ""
+        for folder, inside, _ in (name[len(top) :].partition("/") for name in names)
+    ]
+    splits = {}
+    if names and all(folder.lower() in SPLIT_ALIASES for folder in first):
+        splits = map_splits(path, sorted({*first}), SPLIT_ALIASES)
+    order = split_order(set(splits)) if splits else ("train",)
+    number_of = {folder: order.index(split) for split, folder in splits.items()}
+    split = np.array([number_of.get(folder, 0) for folder in first], np.int8)
+    in_order = np.argsort(split, kind="stable")
+    source = archive_source(
+        listing,
+        np.array(kept, np.int64)[in_order],
+        layout="archive of images",
+        classes=(),
+        splits=order,
+        label=np.zeros(len(kept), np.int32),
+        split=split[in_order],
+        notices=(*listing.notices, *skipped_notices(left_out)),
+    )
+    return replace(source, label_type="none")
+
+
+def _label_folders_of(names: Sequence[str]) -> dict[str, str]:
+    """Return the folders of masks, depth maps or annotations among those of images, and why each is left out."""
+    folders = {
+        folder
+        for place in {os.path.dirname(name) for name in names}
+        for folder in _folders_above(f"{place}/")
+    }
+    inside: defaultdict[str, list[str]] = defaultdict(list)
+    for folder in sorted(folders):
+        above, _, name = folder.rpartition("/")
+        inside[above].append(name)
+    return {
+        os.path.join(above, name): why
+        for above, beside in inside.items()
+        for name, why in label_folders(beside).items()
+    }
+
+
+def _folders_above(name: str) -> list[str]:
+    """Return the folders that contain a file of an archive: of ``a/b/1.jpg``, ``a`` and ``a/b``."""
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]

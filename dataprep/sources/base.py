@@ -1,8 +1,9 @@
-"""The dataclasses of this package: `Source`, the samples to convert as columns, and `SourceOptions`."""
+"""The records of this package, `Source` and `SourceOptions`, and the selection of samples."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -136,3 +137,73 @@ class NamedSource(NamedTuple):
 
     src: str
     source: Source
+
+
+# --- select samples of a source -------------------------------------------------------------------
+
+
+def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
+    """Return a source with some samples, in this order.
+
+    Splits without samples are removed, classes are not.
+
+    Args:
+        source: the samples.
+        rows: rows to keep, int64 [N].
+
+    """
+    split = source.split[rows]
+    kept = np.unique(split)
+    return replace(
+        source,
+        splits=tuple(source.splits[number] for number in kept.tolist()),
+        path=source.path.take(rows),
+        label=source.label[rows],
+        split=np.searchsorted(kept, split).astype(np.int8),
+        size=source.size[rows],
+        extra=source.extra.take(rows) if source.extra.num_columns else source.extra,
+        stamp=None if source.stamp is None else source.stamp[rows],
+        location=None if source.location is None else source.location.take(rows),
+        group=None if source.group is None else source.group[rows],
+        measured=None if source.measured is None else source.measured.take(rows),
+        copies=None if source.copies is None else source.copies[rows],
+    )
+
+
+def concat(arrays: Sequence[pa.Array]) -> pa.Array:
+    """Concatenate columns of text. The result is empty if there are no columns."""
+    return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())
+
+
+# --- join sources of one dataset, such as archives of train and val -------------------------------
+
+
+def join_sources(parts: Sequence[Source]) -> Source:
+    """Return one source with the samples of all parts, in order.
+
+    The parts have the same root, the same classes and no extra columns, and all of them or none
+    have locations.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    splits = tuple(dict.fromkeys(split for part in parts for split in part.splits))
+    numbers = [
+        np.array([splits.index(name) for name in part.splits], np.int8)[part.split]
+        for part in parts
+    ]
+    locations = [part.location for part in parts if part.location is not None]
+    stamps = [part.stamp for part in parts if part.stamp is not None]
+    return replace(
+        parts[0],
+        splits=splits,
+        path=concat([part.path for part in parts]),
+        label=np.concatenate([part.label for part in parts]),
+        split=np.concatenate(numbers),
+        size=np.concatenate([part.size for part in parts]),
+        stamp=np.concatenate(stamps) if len(stamps) == len(parts) else None,
+        notices=tuple(notice for part in parts for notice in part.notices),
+        rejected=tuple(row for part in parts for row in part.rejected),
+        location=(
+            pa.concat_tables(locations).unify_dictionaries().combine_chunks() if locations else None
+        ),
+    )

@@ -1,27 +1,337 @@
-"""ImageFolders: CLASS/IMAGE, or SPLIT/CLASS/IMAGE."""
+"""Folders of images: class folders, folders without labels, and the layouts that are refused.
+
+Folders of detection, segmentation and captions would become classes such as ``annotations`` and
+``train2017``, so these layouts are refused by name.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.entries import is_utf8
 from dataprep.sources.scan import (
+    IMAGE_SUFFIXES,
     Scan,
     has_folders,
     hidden_notices,
+    is_utf8,
     list_folders,
     list_images,
     map_splits,
+    scan_folder,
+    skipped_notices,
     stray_notices,
 )
-from manifests.errors import SourceError
+from manifests.errors import ManifestError, SourceError
+from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.store import MANIFEST_NAME, read_manifest
+
+#: Folders of images, and folders of what belongs to them: neither is a class.
+_IMAGES = frozenset(
+    (
+        "images",
+        "image",
+        "imgs",
+        "img",
+        "rgb",
+        "jpegimages",
+        "jpg",
+        "jpgs",
+        "jpeg",
+        "png",
+        "pngs",
+        "leftimg8bit",
+    )
+)
+_TARGETS = frozenset(
+    (
+        *(
+            "masks",
+            "mask",
+            "labels",
+            "annotations",
+            "annotation",
+            "ann",
+            "gt",
+            "ground_truth",
+            "groundtruth",
+        ),
+        *("segmentations", "segmentation", "segmentationclass", "segmentationobject", "trimaps"),
+        *("depth", "depths", "disparity", "gtfine", "gtcoarse"),
+    )
+)
+
+_LISTS = (
+    "give a list of images with their classes instead (`path label` lines, CSV, JSON Lines or"
+    " Parquet), or the folder that contains the class folders"
+)
+
+_PANOPTIC = (
+    "add instances_*.json to convert boxes; for masks, write the class of each pixel into gray"
+    " PNGs, and put them into masks/ beside images/"
+)
+
+#: Folders of COCO's images, of the years with images.
+_COCO_IMAGES = re.compile(r"(train|val|test|unlabeled)20(07|12|14|15|17)")
+_COCO_HINT = (
+    "put COCO's annotations into annotations/ beside it, or set --unlabelled to convert the images"
+    " alone"
+)
+
+#: Files of a folder to look at.
+_MAX_LISTED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A layout that is recognized and not converted.
+
+    Attributes:
+        name: what it is.
+        evidence: the folders or files it was recognized by.
+        hint: what to do instead.
+
+    """
+
+    name: str
+    evidence: str
+    hint: str = _LISTS
+
+
+def refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
+    """Check that a folder is not of a layout whose folders are no classes.
+
+    Args:
+        src: the folder.
+        folders: names of the folders in it.
+
+    Raises:
+        SourceError: it is. The message names the layout.
+
+    """
+    for where, names in _places(src, folders):
+        layout = next((found for find in _FINDERS if (found := find(where, names))), None)
+        if layout:
+            raise _refusal(where, layout)
+
+
+def images_and_labels(folders: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the folders that have the names of folders of images, and of those of their masks or other annotations."""
+    return [name for name in folders if name.lower() in _IMAGES], [
+        name for name in folders if name.lower() in _TARGETS
+    ]
+
+
+def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
+    """Do the same for the folders in an archive, by their names alone.
+
+    Raises:
+        SourceError: their names are those of such a layout.
+
+    """
+    flat = [name for name in folders if _COCO_IMAGES.fullmatch(name)]
+    coco = Layout("images of COCO", f"{flat[0]}/") if flat else None
+    voc = Layout("Pascal VOC", "JPEGImages/") if "JPEGImages" in folders else None
+    layout = (
+        coco
+        or voc
+        or _cityscapes(path, folders)
+        or _segmentation(path, folders)
+        or _only_images(path, folders)
+    )
+    if layout:
+        raise _refusal(path, layout)
+
+
+def _refusal(place: str, layout: Layout) -> SourceError:
+    return SourceError(
+        f"this looks like {layout.name} ({layout.evidence}), which is not converted: its folders"
+        " are not classes",
+        file=place,
+        hint=layout.hint,
+    )
+
+
+def _places(src: str, folders: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+    """Return the folder and the folders of its splits, with the names of the folders in each."""
+    splits = [name for name in folders if name.lower() in SPLIT_ALIASES]
+    return [(src, folders), *((f"{src}/{name}", list_folders(f"{src}/{name}")) for name in splits)]
+
+
+def _named(folders: Sequence[str], *names: str) -> list[str]:
+    return [name for name in folders if name.lower() in names]
+
+
+def _files(*parts: str) -> list[str]:
+    """Return the names of some files in a folder; empty if it is not a folder."""
+    try:
+        with scan_folder(os.path.join(*parts)) as entries:
+            return sorted(entry.name for entry in islice(entries, _MAX_LISTED))
+    except OSError:
+        return []
+
+
+def _with_suffix(names: Sequence[str], *suffixes: str) -> list[str]:
+    return [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
+
+
+def _coco(src: str, folders: Sequence[str]) -> Layout | None:
+    for folder in _named(folders, "annotations"):
+        if files := _with_suffix(_files(src, folder), ".json"):
+            if all(name.startswith("panoptic_") for name in files):
+                return Layout("COCO's panoptic annotations", f"{folder}/{files[0]}", _PANOPTIC)
+            return Layout("COCO annotations", f"{folder}/{files[0]}")
+    if folders and all(map(_COCO_IMAGES.fullmatch, folders)):
+        return Layout("images of COCO", f"{folders[0]}/", _COCO_HINT)
+    for folder in ["", *folders[:10]]:
+        if "_annotations.coco.json" in _files(src, folder):
+            return Layout("COCO annotations", os.path.join(folder, "_annotations.coco.json"))
+    return None
+
+
+def _voc(src: str, folders: Sequence[str]) -> Layout | None:
+    if "JPEGImages" in folders and {"Annotations", "ImageSets", "SegmentationClass"} & {*folders}:
+        return Layout("Pascal VOC", "JPEGImages/ and Annotations/")
+    for folder in folders:
+        if re.fullmatch(r"VOC\d{4}|VOCdevkit", folder) and {"JPEGImages", "VOC2007", "VOC2012"} & {
+            *list_folders(f"{src}/{folder}")
+        }:
+            return Layout("Pascal VOC", f"{folder}/")
+    return None
+
+
+def _yolo(src: str, folders: Sequence[str]) -> Layout | None:
+    for images in _named(folders, "images"):
+        for labels in _named(folders, "labels"):
+            names = _files(src, labels)
+            inside = [name for folder in names[:10] for name in _files(src, labels, folder)]
+            if _with_suffix([*names, *inside], ".txt"):
+                return Layout("YOLO boxes", f"{images}/ and {labels}/*.txt")
+    return None
+
+
+def _cityscapes(_: str, folders: Sequence[str]) -> Layout | None:
+    found = _named(
+        folders,
+        "leftimg8bit",
+        "leftimg8bit_trainvaltest",
+        "gtfine",
+        "gtcoarse",
+        "gtfine_trainvaltest",
+    )
+    return Layout("Cityscapes", " and ".join(f"{name}/" for name in found)) if found else None
+
+
+def _ade20k(src: str, folders: Sequence[str]) -> Layout | None:
+    for folder in folders:
+        if folder.startswith(("ADEChallengeData", "ADE20K")):
+            return Layout("ADE20K", f"{folder}/")
+    if _named(folders, "images") and _named(folders, "annotations"):
+        inside = {
+            name.lower() for name in list_folders(f"{src}/{_named(folders, 'annotations')[0]}")
+        }
+        if inside & {"training", "validation"}:
+            return Layout("ADE20K", "images/ and annotations/training/")
+    return None
+
+
+def _segmentation(_: str, folders: Sequence[str]) -> Layout | None:
+    images, targets = images_and_labels(folders)
+    if images and targets:
+        evidence = f"{printable(images[0])}/ and {printable(targets[0])}/"
+        hint = f"{_LISTS}. If {images[0]}/ contains class folders, give that folder"
+        return Layout("images with masks, boxes or other annotations", evidence, hint)
+    return None
+
+
+def _tiny_imagenet(src: str, folders: Sequence[str]) -> Layout | None:
+    if list(folders) == ["images"] and (
+        files := [name for name in _files(src) if name.endswith("_annotations.txt")]
+    ):
+        hint = f"write a list file with a line `path label` for each line of {files[0]}"
+        return Layout("the flat val/ of Tiny ImageNet", f"images/ and {files[0]}", hint)
+    return None
+
+
+def _img2dataset(src: str, folders: Sequence[str]) -> Layout | None:
+    """Recognize the outputs of img2dataset: numbered shards, and numbered folders of images with metadata."""
+    files = _files(src)
+    if statistics := [name for name in files if re.fullmatch(r"\d{5,}_stats\.json", name)]:
+        is_shards = bool(_with_suffix(files, ".tar", ".tfrecord"))
+        if is_shards or not folders:
+            hint = "make them a dataset in place with `dataprep index`"
+            return Layout("the shards of img2dataset (LAION)", statistics[0], hint)
+    for folder in [name for name in folders if re.fullmatch(r"\d{5,}", name)][:3]:
+        names = {*_files(src, folder)}
+        stems = {os.path.splitext(name)[0] for name in _with_suffix([*names], *IMAGE_SUFFIXES)}
+        if any(
+            f"{stem}.json" in names and (f"{stem}.txt" in names or statistics) for stem in stems
+        ):
+            return Layout("the files of img2dataset (LAION)", f"{folder}/*.json beside the images")
+    return None
+
+
+def _shards(src: str, folders: Sequence[str]) -> Layout | None:
+    shards = [] if folders else _with_suffix(_files(src), ".tar", ".tfrecord", ".tfrecords")
+    if shards and MANIFEST_NAME in _files(src):
+        _check_manifest(src)
+    hint = "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source"
+    return Layout("shards without a manifest", shards[0], hint) if shards else None
+
+
+def _check_manifest(src: str) -> None:
+    """Refuse a dataset whose manifest is damaged: `prepared.is_prepared` does not recognize it."""
+    try:
+        read_manifest(src)
+    except ManifestError as error:
+        raise SourceError(error.message, file=error.file, hint=error.hint) from None
+
+
+def _only_images(src: str, folders: Sequence[str]) -> Layout | None:
+    if len(folders) == 1 and folders[0].lower() in _IMAGES:
+        hint = f"give {src}/{folders[0]} if it contains class folders. Otherwise, {_LISTS}"
+        return Layout("one folder of images", f"{folders[0]}/", hint)
+    return None
+
+
+def _saved_to_disk(src: str, _: Sequence[str]) -> Layout | None:
+    names = {*_files(src)}
+    if "dataset_dict.json" in names or {"dataset_info.json", "state.json"} <= names:
+        hint = (
+            "export it: `datasets.load_from_disk(...)[split].to_parquet(f'{split}-00000.parquet')`"
+        )
+        return Layout(
+            "a dataset that Hugging Face `save_to_disk` wrote",
+            "state.json or dataset_dict.json",
+            hint,
+        )
+    return None
+
+
+_FINDERS: tuple[Callable[[str, Sequence[str]], Layout | None], ...] = (
+    _coco,
+    _voc,
+    _cityscapes,
+    _ade20k,
+    _yolo,
+    _segmentation,
+    _tiny_imagenet,
+    _img2dataset,
+    _saved_to_disk,
+    _shards,
+    _only_images,
+)
+
+
+# --- ImageFolders: CLASS/IMAGE, or SPLIT/CLASS/IMAGE ----------------------------------------------
 
 
 def read_image_folders(src: str, folders: Sequence[str], options: SourceOptions) -> Source:
@@ -150,3 +460,62 @@ def read_class_folders(
         stamp=scan.stamp,
         folders=frozenset(scan.folders),
     )
+
+
+# --- images without labels ------------------------------------------------------------------------
+
+
+def read_unlabelled(src: str, folders: Sequence[str]) -> Source:
+    """Read all images in a folder and its subfolders. No image has a label.
+
+    If all folders in it have the names of splits, and no image is next to them, each is a split.
+    Folders of masks, depth maps or annotations, beside one of images, are left out; then that one
+    may contain the splits.
+
+    Raises:
+        SourceError: two folders are the same split.
+
+    """
+    above, splits = _find_splits(src, folders)
+    scan, order = Scan(src, skip=label_folders), split_order(set(splits))
+    counts = [number for split in order for number in scan.add(splits[split])]
+    left_out = label_folders(folders) if above else {}
+    return Source(
+        root=src,
+        layout="folder of images",
+        classes=(),
+        splits=order,
+        path=scan.path,
+        label=np.zeros(len(scan.path), np.int32),
+        split=np.repeat(np.arange(len(order), dtype=np.int8), counts),
+        size=scan.size,
+        extra=pa.table({}),
+        notices=(*skipped_notices(left_out), *hidden_notices(src, {"", above}), *scan.notices),
+        rejected=tuple(scan.rejected),
+        scanned=True,
+        stamp=scan.stamp,
+        folders=frozenset(scan.folders),
+        label_type="none",
+    )
+
+
+def label_folders(folders: Sequence[str]) -> dict[str, str]:
+    """Return which of these folders have masks, depth maps or annotations of the images in another one, and why."""
+    images, labels = images_and_labels(folders)
+    return (
+        {name: f"which belongs to the images in {printable(images[0])}/" for name in labels}
+        if images
+        else {}
+    )
+
+
+def _find_splits(src: str, folders: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return the folder that contains those of the splits, and the folder of each split, both relative to `src`."""
+    images, labels = images_and_labels(folders)
+    above = images[0] if labels and len(images) == 1 and len(labels) == len(folders) - 1 else ""
+    inside = list_folders(os.path.join(src, above)) if above else folders
+    are_splits = bool(inside) and all(name.lower() in SPLIT_ALIASES for name in inside)
+    if not are_splits or any(list_images(src, place) for place in {"", above}):
+        return "", {"train": ""}
+    splits = map_splits(os.path.join(src, above), inside, SPLIT_ALIASES)
+    return above, {split: os.path.join(above, name) for split, name in splits.items()}

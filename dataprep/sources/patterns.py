@@ -1,4 +1,4 @@
-"""Patterns of file names, such as ``{identity}_c{camera}s*``, which turn file names into columns.
+"""Labels in file names: patterns such as ``{identity}_c{camera}s*``, and re-identification datasets.
 
 A pattern is translated to a regular expression of RE2 (https://github.com/google/re2/wiki/Syntax),
 which matches in time linear in the length of the name for every pattern.
@@ -6,17 +6,40 @@ which matches in time linear in the length of the name for every pattern.
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.sources.base import LABEL_COLUMN_NAMES, MAX_COLUMN_NAME, RESERVED_COLUMNS
-from dataprep.sources.entries import is_utf8
+from dataprep import storage
+from dataprep.labels.columns import REGRESSION_COLUMNS, number_labels
+from dataprep.sources.base import (
+    LABEL_COLUMN_NAMES,
+    MAX_COLUMN_NAME,
+    RESERVED_COLUMNS,
+    Source,
+    SourceOptions,
+    concat,
+)
+from dataprep.sources.scan import (
+    Scan,
+    check_paths,
+    file_stats,
+    has_folders,
+    is_utf8,
+    list_images,
+    map_splits,
+    stray_notices,
+)
+from dataprep.sources.tables import parse_lists, with_label_type
 from manifests.errors import CallError, SourceError
 from manifests.process.text import agree, plural, printable, suggest
+from manifests.schema import SPLIT_ALIASES, split_order
 
 #: What a ``{name}`` matches, as a regular expression: any text, or an integer.
 ANY_TEXT = ".+?"
@@ -203,3 +226,314 @@ def sorted_values(column: pa.Array) -> tuple[str, ...]:
     return tuple(
         sorted(names, key=int) if pa.types.is_integer(to_integers(column).type) else sorted(names)
     )
+
+
+# --- folders of images whose file names give the labels -------------------------------------------
+
+
+#: Folders that are splits: those of ImageFolders, and those of re-identification datasets.
+SPLIT_FOLDERS = {
+    **SPLIT_ALIASES,
+    "query": "query",
+    "gallery": "gallery",
+    "bounding_box_train": "train",
+    "bounding_box_test": "gallery",
+    "image_train": "train",
+    "image_query": "query",
+    "image_test": "gallery",
+}
+
+
+def read_by_pattern(src: str, folders: Sequence[str], text: str, options: SourceOptions) -> Source:
+    """Read all images in `src` and its subfolders by a pattern of their file names.
+
+    Folders with the name of a split are splits if there are at least two of them, or no other
+    folders. Otherwise, all images are in ``train``.
+
+    Raises:
+        CallError: the pattern is not valid, or has no part for the label.
+        SourceError: a file name does not match the pattern.
+
+    """
+    pattern = parse_pattern(text)
+    named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
+    splits = (
+        map_splits(src, named, SPLIT_FOLDERS)
+        if len(named) > 1 or len(named) == len(folders)
+        else {}
+    )
+    layout = f"file names like {printable(text)}"
+    source = read_filenames(src, splits or {"train": ""}, pattern, options, layout=layout)
+    stray = stray_notices(list_images(src), "outside of the splits") if splits else []
+    return replace(source, notices=(*skipped_folders(folders, splits), *stray, *source.notices))
+
+
+def has_class_folders(src: str, folders: Sequence[str]) -> bool:
+    """Return whether folders are classes, or splits that contain classes."""
+    others = [name for name in folders if name.lower() not in SPLIT_FOLDERS]
+    splits = [name for name in folders if name.lower() in SPLIT_ALIASES]
+    return bool(others) or any(has_folders(f"{src}/{name}") for name in splits)
+
+
+def add_columns(source: Source, pattern: Pattern) -> Source:
+    """Add a column for each part of a pattern of the file names to a source with labels from its class folders.
+
+    Raises:
+        CallError: a part has a name that sample tables already use.
+        SourceError: a file name does not match the pattern.
+
+    """
+    refuse_reserved(pattern)
+    columns = read_names(source.path, pattern, source.root)
+    return replace(
+        source, extra=pa.table({name: to_integers(column) for name, column in columns.items()})
+    )
+
+
+def skipped_folders(folders: Sequence[str], splits: Mapping[str, str]) -> list[str]:
+    """Return a message about folders that are not in `splits` (split -> folder).
+
+    Empty if there are no splits.
+    """
+    others = (
+        [f"{printable(name)}/" for name in folders if name not in splits.values()] if splits else []
+    )
+    return [f"skipped folders that are not splits: {', '.join(others)}"] if others else []
+
+
+def read_filenames(
+    src: str,
+    splits: Mapping[str, str],
+    pattern: Pattern,
+    options: SourceOptions,
+    *,
+    layout: str,
+    junk: str | None = None,
+) -> Source:
+    """Scan the folder of each split, and read the labels and extra columns from the file names.
+
+    Args:
+        src: the folder that paths are relative to.
+        splits: the folder of each split (split -> folder).
+        pattern: pattern of the file names.
+        options: `label_column` and `classes` apply. By default, the classes are the labels of all
+            splits in sorted order.
+        layout: value of `Source.layout`.
+        junk: label of the images to skip.
+
+    Raises:
+        CallError: the pattern has no part for the label.
+        SourceError: a file name does not match the pattern, or a label is not in `options.classes`.
+
+    """
+    label_name = find_label(pattern, options.label_column, (*LABEL_COLUMN_NAMES, "identity"))
+    scan, order = Scan(src), split_order(set(splits))
+    counts = [number for split in order for number in scan.add(splits[split])]
+    path, size, stamp = scan.path, scan.size, scan.stamp
+    split = np.repeat(np.arange(len(order), dtype=np.int8), counts)
+    columns = read_names(path, pattern, src)
+    notices = scan.notices
+    if junk is not None:
+        keep = pc.not_equal(columns[label_name], junk)
+        rows = np.flatnonzero(keep)
+        if skipped := len(path) - len(rows):
+            notices = [*notices, f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"]
+        path, size, stamp, split = path.filter(keep), size[rows], stamp[rows], split[rows]
+        columns = {name: column.filter(keep) for name, column in columns.items()}
+    text = columns[label_name]
+    label, classes = number_labels(
+        text, options.classes or sorted_values(text), lambda row: (f"{src}/{path[row]}", None)
+    )
+    # As in tables, a label column with a specific name, such as `identity`, is also kept as an
+    # extra column.
+    extra_names = [
+        name for name in pattern.names if name != label_name or name not in LABEL_COLUMN_NAMES
+    ]
+    source = Source(
+        root=src,
+        layout=layout,
+        classes=classes,
+        splits=order,
+        path=path,
+        label=label,
+        split=split,
+        size=size,
+        extra=pa.table({name: to_integers(columns[name]) for name in extra_names}),
+        notices=tuple(notices),
+        rejected=tuple(scan.rejected),
+        scanned=True,
+        stamp=stamp,
+        folders=frozenset(scan.folders),
+    )
+    if options.label_type is None and label_name.lower() in REGRESSION_COLUMNS:
+        return with_label_type(source, replace(options, label_type="regression"))
+    return source
+
+
+# --- Market-1501, DukeMTMC-reID, VeRi-776 ---------------------------------------------------------
+# Identity and camera are the numbers in the file names (cameras count from 1). Labels number the
+# identities of all splits.
+
+
+@dataclass(frozen=True, slots=True)
+class ReidLayout:
+    """The layout of a published dataset.
+
+    Attributes:
+        name: name of the dataset.
+        splits: the folder of each split (split -> folder).
+        pattern: pattern of the file names.
+
+    """
+
+    name: str
+    splits: Mapping[str, str]
+    pattern: Pattern
+
+
+_PEOPLE = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
+_VEHICLES = {"train": "image_train", "query": "image_query", "gallery": "image_test"}
+
+#: Market-1501: Zheng et al., ICCV 2015; DukeMTMC-reID: Zheng et al., ICCV 2017; VeRi-776: Liu et
+#: al., ECCV 2016.
+LAYOUTS = (
+    ReidLayout("Market-1501", _PEOPLE, parse_pattern("{identity}_c{camera}s*", INTEGER)),
+    ReidLayout("DukeMTMC-reID", _PEOPLE, parse_pattern("{identity}_c{camera}_*", INTEGER)),
+    ReidLayout("VeRi-776", _VEHICLES, parse_pattern("{identity}_c{camera}_*", INTEGER)),
+)
+
+#: Identity of Market-1501's junk images: detections that overlap a person only partly. The
+#: evaluation ignores them, so skipping them does not change any score.
+JUNK = "-1"
+#: Identity of Market-1501's distractors: detections that show no person. In the gallery, retrieving
+#: one is an error.
+DISTRACTORS = "0000"
+
+
+def find_reid_layout(src: str, folders: Sequence[str]) -> ReidLayout | None:
+    """Recognize a layout by at least two of its folders, and among layouts with the same folders by an image's name."""
+    candidates = [layout for layout in LAYOUTS if len({*layout.splits.values()} & {*folders}) > 1]
+    return next(
+        (layout for layout in candidates if _names_match(src, folders, layout)),
+        candidates[0] if candidates else None,
+    )
+
+
+def _names_match(src: str, folders: Sequence[str], layout: ReidLayout) -> bool:
+    listed = (list_images(src, folder) for folder in layout.splits.values() if folder in folders)
+    first = next((names[0] for names in listed if names), "")
+    return bool(match_names(pa.array([first], pa.large_string()), layout.pattern)[0].is_valid)
+
+
+def read_reid_folders(
+    src: str, folders: Sequence[str], layout: ReidLayout, options: SourceOptions
+) -> Source:
+    """Read the images of each split, with `identity` and `camera` from their file names.
+
+    Raises:
+        SourceError: a file name does not match the layout's pattern.
+
+    """
+    splits = {split: folder for split, folder in layout.splits.items() if folder in folders}
+    source = read_filenames(src, splits, layout.pattern, options, layout=layout.name, junk=JUNK)
+    missing = [split for split in layout.splits if split not in splits]
+    notices = [
+        f"no split {split}: the folder {layout.splits[split]}/ does not exist" for split in missing
+    ]
+    notices += skipped_folders(folders, splits)
+    notices += [*source.notices, *_distractor_notice(source)]
+    # c1 and c01 are the same camera, so these columns are always numbers.
+    columns = {name: source.extra[name].cast(pa.int64()) for name in layout.pattern.names}
+    return replace(source, extra=pa.table(columns), notices=tuple(notices))
+
+
+def _distractor_notice(source: Source) -> list[str]:
+    if DISTRACTORS not in source.classes or "gallery" not in source.splits:
+        return []
+    rows = source.label == source.classes.index(DISTRACTORS)
+    if (source.split[rows] != source.splits.index("gallery")).any():
+        return []
+    return [
+        f"kept {plural(int(rows.sum()), 'distractor image')} (identity {DISTRACTORS}) in gallery"
+    ]
+
+
+# --- MSMT17 ---------------------------------------------------------------------------------------
+
+
+#: The folder of the images of each split, as an index into a pair of `FOLDERS`: 0 is training, 1 is
+#: test.
+SPLITS = {"train": 0, "val": 0, "query": 1, "gallery": 1}
+#: Names of the training and test folders: the first release, and the one with blurred faces.
+FOLDERS = (("train", "test"), ("mask_train_v2", "mask_test_v2"))
+#: ``0000_000_01_0303morning_0008_0``: identity, image number, camera, day and time of day.
+FILE_NAMES = parse_pattern("*_*_{camera}_*", INTEGER)
+
+
+def find_msmt17(src: str, folders: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names of the training and test folders, if all four lists are next to them."""
+    if not all(storage.is_file(os.path.join(src, f"list_{split}.txt")) for split in SPLITS):
+        return None
+    return next((pair for pair in FOLDERS if {*pair} <= {*folders}), None)
+
+
+def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOptions) -> Source:
+    """Read the images of all four lists.
+
+    The test lists contain other people than the training lists, and number them from 0 again. Their
+    identities are renumbered to follow those of training.
+
+    Raises:
+        SourceError: a line, an identity or a file name is not valid, or an image is missing or
+            listed twice.
+
+    """
+    order = split_order({*SPLITS})
+    paths, text, locate = parse_lists([os.path.join(src, f"list_{split}.txt") for split in order])
+    wrong = pc.index(pc.match_substring_regex(text, r"^[0-9]{1,9}$"), False).as_py()
+    if wrong >= 0:
+        file, line = locate(wrong)
+        raise SourceError(
+            f"identity {text[wrong].as_py()!r} is not a number of 1 to 9 digits",
+            file=file,
+            line=line,
+            hint="write each line as `path identity`",
+        )
+    split = np.repeat(np.arange(len(order), dtype=np.int8), [len(part) for part in paths])
+    path = concat(
+        [
+            pa.array(
+                [f"{train_and_test[SPLITS[split_name]]}/{name}" for name in part.to_pylist()],
+                pa.large_string(),
+            )
+            for split_name, part in zip(order, paths, strict=True)
+        ]
+    )
+    identity = np.array(text.cast(pa.int64()))
+    in_test = np.array([SPLITS[name] for name in order], bool)[split]
+    first = int(identity[~in_test].max(initial=-1)) + 1
+    identity[in_test] += first
+    names = pa.array([f"{number:04d}" for number in identity.tolist()], pa.large_string())
+    label, classes = number_labels(names, options.classes or sorted_values(names), locate)
+    camera = read_names(path, FILE_NAMES, src)["camera"].cast(pa.int64())
+    stats = file_stats(src, path)
+    source = Source(
+        root=src,
+        layout="MSMT17",
+        classes=classes,
+        splits=order,
+        path=path,
+        label=label,
+        split=split,
+        size=stats[:, 0],
+        stamp=stats[:, 1:],
+        extra=pa.table({"identity": pa.array(identity), "camera": camera}),
+        notices=(
+            (
+                f"identities in {train_and_test[1]}/ are renumbered from {first}, after"
+                f" {train_and_test[0]}/"
+            ),
+        ),
+    )
+    check_paths(source, locate)
+    return source

@@ -1,15 +1,14 @@
 """Prepared datasets as sources: to change shards, format, splits or sizes.
 
-Images and checksums are carried over.
-
-Datasets of ``dataprep convert`` and of ``dataprep index`` have the same manifest and tables, so
-both are read here.
+Images and checksums are carried over. Datasets of ``dataprep convert`` and of ``dataprep index``
+have the same manifest and tables, so both are read here.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.labels.columns import number_labels
-from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.class_names import relabel_lists
-from dataprep.sources.columns import concat, stats_of
-from dataprep.sources.hash_column import without_foreign_hashes
+from dataprep.options import HASH_COLUMN, HASH_RECIPE
+from dataprep.sources.base import Source, SourceOptions, concat
+from dataprep.sources.merge import relabel_lists
+from dataprep.sources.scan import stats_of
 from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
@@ -252,3 +251,37 @@ def _paths(table: pa.Table, container: pa.Array) -> pa.Array:
     slash = pa.scalar("/", pa.large_string())
     path = pc.binary_join_element_wise(container.cast(pa.large_string()), key, slash)
     return path if isinstance(path, pa.Array) else concat(path.chunks)
+
+
+# --- perceptual hashes ----------------------------------------------------------------------------
+
+
+#: What a hash looks like.
+_HASH = "^[0-9a-f]{64}$"
+
+
+def without_foreign_hashes(extra: pa.Table, manifest: Manifest) -> pa.Table:
+    """Return the extra columns of a dataset without a column of hashes that this release cannot use.
+
+    Args:
+        extra: the extra columns.
+        manifest: the manifest, which states the recipe of the hashes.
+
+    """
+    if HASH_COLUMN not in extra.column_names:
+        return extra
+    text = extra[HASH_COLUMN]
+    if (
+        manifest.options.get("hash") == HASH_RECIPE
+        and pa.types.is_string(text.type)
+        and pc.all(pc.match_substring_regex(text, _HASH)).as_py() is not False
+    ):
+        return extra
+    return extra.drop_columns([HASH_COLUMN])
+
+
+def without_hashes(source: Source) -> Source:
+    """Return a source without the hashes of a prepared dataset, for a conversion that does not record their recipe."""
+    if not source.prepared or HASH_COLUMN not in source.extra.column_names:
+        return source
+    return replace(source, extra=source.extra.drop_columns([HASH_COLUMN]))

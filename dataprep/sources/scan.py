@@ -1,21 +1,486 @@
-"""Find images in folders, of a file system or an object store. No image is opened."""
+"""Files and folders of images, of a file system or an object store. No image is opened."""
 
 from __future__ import annotations
 
+import heapq
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import stat
+import unicodedata
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import chain, count
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.sources.columns import concat
-from dataprep.sources.entries import IMAGE_SUFFIXES, is_folder, scan_folder
-from dataprep.sources.walk import FolderId, Skip, Visit, identify
-from manifests.errors import SourceError
+from dataprep.labels.columns import Locate
+from dataprep.sources.base import Source, concat
+from dataprep.storage.remote import stat_of
+from manifests.errors import CallError, SourceError
+from manifests.json_members import shorten
 from manifests.process.text import plural, printable
+from manifests.remote import ObjectInfo, is_url, join_path, normal_path, open_store, parse_url
+from manifests.remote.url import Url
+from manifests.schema import UNREADABLE
+
+#: Files with other suffixes are skipped, and reported in a notice. The content of a file decides
+#: its actual format.
+IMAGE_SUFFIXES = frozenset(
+    (
+        *(
+            ".jpg",
+            ".jpeg",
+            ".jpe",
+            ".jfif",
+            ".png",
+            ".webp",
+            ".bmp",
+            ".dib",
+            ".tif",
+            ".tiff",
+            ".gif",
+            ".avif",
+        ),
+        *(".heic", ".heif", ".jp2", ".j2k", ".jxl", ".ppm", ".pgm"),
+    )
+)
+
+
+@contextmanager
+def scan_folder(path: str) -> Iterator[Iterable[storage.Entry]]:
+    """Iterate over the files and folders in a folder, as `os.scandir` does."""
+    if is_url(path):
+        yield storage.list_folder(path)
+    else:
+        with os.scandir(path) as entries:  # large folders are never in memory as a whole
+            yield entries
+
+
+def prefetch_folders(paths: Iterable[str]) -> None:
+    """Begin to list the folders of an object store that are about to be scanned."""
+    urls = [path for path in paths if is_url(path)]
+    if urls:
+        from dataprep.storage.remote import REMOTE
+
+        REMOTE.prefetch(urls)
+
+
+def is_folder(entry: storage.Entry) -> bool:
+    """Return whether an entry is a folder or a link to one; a link to itself is not."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def is_utf8(name: str) -> bool:
+    """Return whether a file name is valid UTF-8, so that it can be stored as text."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def suffix_of(name: str) -> str:
+    """Return the extension of a file name in lower case, with its dot."""
+    # The same as `os.path.splitext` for names that do not start with a dot, at a third of the cost.
+    return name[name.rfind(".") :].lower() if "." in name else ""
+
+
+# --- files that a list or table names -------------------------------------------------------------
+
+
+#: Parts of a path that `os.path.normpath` removes.
+_NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"
+
+
+def normalize_paths(path: pa.Array, locate: Locate) -> pa.Array:
+    """Return paths as `os.path.normpath` does, large_string [n]."""
+    if not pc.any(pc.match_substring_regex(path, _NOT_NORMAL)).as_py():
+        return path
+    rows = count()
+    parts = [
+        pa.array((normal_source_path(text, locate, next(rows)) for text in part), pa.large_string())
+        for part in _slices(path)
+    ]
+    return concat(parts)
+
+
+def normal_source_path(text: str, locate: Locate, row: int) -> str:
+    """Return a path as `os.path.normpath` does, and a URL in its normal form.
+
+    Raises:
+        SourceError: the URL cannot be read, or may contain a credential.
+
+    """
+    if not is_url(text):
+        return os.path.normpath(text)
+    try:
+        return normal_path(text)
+    except CallError as error:
+        file, line = locate(row)
+        raise SourceError(error.message, file=file, line=line, hint=error.hint) from None
+
+
+#: `file_stats` stops after this many files that cannot be read: most likely, --image-root is wrong.
+MAX_MISSING = 100_000
+
+#: `stats_of` a file that cannot be read.
+NO_STATS = (UNREADABLE, -1, -1)
+
+
+def stats_of(status: os.stat_result) -> tuple[int, int, int]:
+    """Return size, modification time in ns, and inode.
+
+    The inode without its highest bit, to fit into int64.
+    """
+    return status.st_size, status.st_mtime_ns, status.st_ino & 0x7FFFFFFFFFFFFFFF
+
+
+def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
+    """Return size, modification time in ns, and inode of each file, int64 [n, 3].
+
+    `UNREADABLE` and -1 if not a file.
+    """
+    stats = np.full((len(path), 3), NO_STATS, np.int64)
+    rows: Iterable[tuple[int, str]] = enumerate(_iterate(path))
+    if is_url(root) or pc.any(pc.match_substring(path, "://")).as_py():
+        names = path.to_pylist()
+        folders, local = split_urls(root, names)
+        for row, status in find_objects(folders):
+            stats[row] = stats_of(status)
+        rows = ((row, names[row]) for row in local)
+    missing = 0
+    for row, name in rows:
+        try:
+            status = os.stat(os.path.join(root, name))
+        except (OSError, ValueError):
+            missing += 1
+            if missing > MAX_MISSING:
+                break
+            continue
+        if stat.S_ISREG(status.st_mode):
+            stats[row] = stats_of(status)
+    return stats
+
+
+def _iterate(column: pa.Array) -> Iterator[str]:
+    return chain.from_iterable(_slices(column))
+
+
+def _slices(column: pa.Array) -> Iterator[list[str]]:
+    return (column.slice(at, 1 << 16).to_pylist() for at in range(0, len(column), 1 << 16))
+
+
+def check_paths(source: Source, locate: Locate) -> None:
+    """Check that every image exists and that no path occurs twice.
+
+    Raises:
+        SourceError: an image is missing, or a path occurs twice.
+
+    """
+    missing = np.flatnonzero(source.size == UNREADABLE)
+    if len(missing):
+        row = int(missing[0])
+        file, line = locate(row)
+        name = source.path[row].as_py()
+        total = f"{len(missing):,}" if len(missing) <= MAX_MISSING else f"more than {MAX_MISSING:,}"
+        raise SourceError(
+            f"image {shorten(name, 300)} does not exist in folder {shorten(source.root, 300)}"
+            f" ({total} in total)",
+            file=file,
+            line=line,
+            hint=_missing_hint(source.root, name),
+        )
+    path = _absolute_twins(source)
+    counts = pc.value_counts(path)
+    if len(counts) < len(path):
+        repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+        rows = np.flatnonzero(np.asarray(pc.equal(path, repeated[0])))
+        (file, line), (first, first_line) = locate(int(rows[1])), locate(int(rows[0]))
+        raise SourceError(
+            f"image {shorten(repeated[0].as_py(), 300)} is listed twice ({len(repeated):,} in"
+            " total)",
+            file=file,
+            line=line,
+            hint=f"remove this one or {os.path.basename(first)}"
+            + (f", line {first_line}" if first_line else ""),
+        )
+
+
+def _absolute_twins(source: Source) -> pa.Array:
+    """Return the paths.
+
+    If any is absolute, all as absolute paths in their real folders, so that twins are equal.
+    """
+    if not pc.any(pc.match_substring_regex(source.path, "^/|://")).as_py():
+        return source.path
+    real = lru_cache(1 << 16)(os.path.realpath)
+    parts = []
+    for at in range(0, len(source.path), 1 << 16):
+        names = source.path.slice(at, 1 << 16).to_pylist()
+        paths = (join_path(source.root, name) for name in names)
+        full = [
+            (
+                path
+                if is_url(path)
+                else os.path.join(real(os.path.dirname(path)), os.path.basename(path))
+            )
+            for path in paths
+        ]
+        parts.append(pa.array(full, pa.large_string()))
+    return concat(parts)
+
+
+def _missing_hint(root: str, name: str) -> str:
+    forms: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
+    for form in forms:
+        if unicodedata.normalize(form, name) != name and storage.is_file(
+            join_path(root, unicodedata.normalize(form, name))
+        ):
+            return (
+                f"a file of this name exists in the Unicode form {form}; write the list in that"
+                " form"
+            )
+    return "set --image-root to the folder that paths are relative to, or remove the line"
+
+
+# --- images of a list or table in object stores ---------------------------------------------------
+
+
+#: In a folder with more images than this, one listing takes fewer requests than looking up each of
+#: them.
+_MAX_LOOKUPS = 3
+
+#: Requests that are under way at a time; the connections limit how many of them run.
+_WINDOW = 256
+
+
+def split_urls(
+    root: str, names: Sequence[str]
+) -> tuple[dict[Url, dict[str, list[int]]], list[int]]:
+    """Return the rows of each image in an object store, by folder and name, and the rows of all local files."""
+    folders: dict[Url, dict[str, list[int]]] = defaultdict(dict)
+    parsed: dict[str, Url] = {}
+    local: list[int] = []
+    for row, name in enumerate(names):
+        path = join_path(root, name)
+        if not is_url(path):
+            local.append(row)
+            continue
+        text, _, last = path.rpartition("/")
+        if text not in parsed:
+            parsed[text] = parse_url(text)
+        folders[parsed[text]].setdefault(last, []).append(row)
+    return folders, local
+
+
+def find_objects(folders: dict[Url, dict[str, list[int]]]) -> Iterator[tuple[int, Any]]:
+    """Yield the row and the `os.stat_result` of each image that exists.
+
+    Args:
+        folders: the rows of each image, by folder and name.
+
+    Raises:
+        CallError, StorageError: a folder cannot be listed.
+
+    """
+    pending: deque[tuple[Future[Any], dict[str, list[int]]]] = deque()
+    for request in _requests(folders):
+        pending.append(request)
+        if len(pending) >= _WINDOW:
+            yield from _found(*pending.popleft())
+    while pending:
+        yield from _found(*pending.popleft())
+
+
+def _requests(
+    folders: dict[Url, dict[str, list[int]]],
+) -> Iterator[tuple[Future[Any], dict[str, list[int]]]]:
+    for folder, rows in folders.items():
+        store = open_store(folder)
+        if len(rows) > _MAX_LOOKUPS and not folder.is_read_only:
+            yield store.start_listing(), rows
+        else:
+            yield from ((store.start_stat(name), {name: numbers}) for name, numbers in rows.items())
+
+
+def _found(future: Future[Any], rows: dict[str, list[int]]) -> Iterator[tuple[int, Any]]:
+    try:
+        result = future.result()
+    except FileNotFoundError:
+        return
+    objects: list[ObjectInfo] = [result] if isinstance(result, ObjectInfo) else result[1]
+    for info in objects:
+        for row in rows.get(info.name, ()):
+            yield row, stat_of(info)
+
+
+# --- walks: each real folder once, however many links lead to it ----------------------------------
+
+
+#: Device and inode of a folder.
+FolderId = tuple[int, int]
+
+#: Which of the folders in a folder not to visit: name -> the reason.
+Skip = Callable[[Sequence[str]], dict[str, str]]
+
+#: An image: path, size in bytes, modification time in ns, inode.
+Image = tuple[str, int, int, int]
+
+
+class Visit:
+    """One walk through the folders of a split.
+
+    Real folders come first, then links to folders, in sorted order.
+
+    Attributes:
+        images: for each of the folders, its images.
+        rejected: as in `Scan`.
+        skipped: number of skipped files by suffix.
+        notices: messages about skipped links.
+        left_out: messages about the folders that `skip` named.
+
+    """
+
+    def __init__(self, root: str, folders: Sequence[str], skip: Skip | None = None) -> None:
+        self.images: list[list[Image]] = [[] for _ in folders]
+        self.rejected: list[dict[str, str]] = []
+        self.skipped: Counter[str] = Counter()
+        self.notices: list[str] = []
+        self.left_out: list[str] = []
+        self._root, self._is_remote = root, is_url(root)
+        self._folders = folders
+        self._skip = skip
+        self._seen: dict[FolderId, str] = {}
+        self._above: set[FolderId] = set()
+        self._links: list[tuple[str, int]] = []
+
+    def run(self) -> set[FolderId]:
+        """Walk; return the folders that were visited, and those above them."""
+        self._above = {
+            identify(os.path.join(self._root, parent)) for parent in _parents(self._folders)
+        }
+        prefetch_folders(os.path.join(self._root, folder) for folder in self._folders)
+        for number, folder in enumerate(self._folders):
+            if os.path.islink(os.path.join(self._root, folder)):
+                heapq.heappush(self._links, (folder, number))
+            else:
+                self._walk(folder, number)
+        while self._links:
+            self._walk(*heapq.heappop(self._links))
+        return {*self._seen, *self._above}
+
+    def _walk(self, folder: str, number: int) -> None:
+        """Visit a folder and its real subfolders, without recursion: folders may be nested thousands deep."""
+        pending = [folder]
+        while pending:
+            folder = pending.pop()
+            identity = identify(os.path.join(self._root, folder))
+            if other := self._reason_to_skip(folder, identity):
+                self.notices.append(f"skipped {printable(folder)}: it is {other}")
+                continue
+            self._seen[identity] = folder
+            subfolders = self._list(folder, self.images[number], number)
+            pending += sorted(subfolders, reverse=True)
+
+    def _reason_to_skip(self, folder: str, identity: FolderId) -> str:
+        first = self._seen.get(identity)
+        if identity in self._above or first == "" or (first and folder.startswith(f"{first}/")):
+            return "a link to a folder above it"
+        return f"the same folder as {printable(first)}" if first else ""
+
+    def _list(self, folder: str, images: list[Image], number: int) -> list[str]:
+        """Append the images of one folder; return its subfolders to visit now.
+
+        Links to folders are visited later.
+        """
+        is_link: dict[str, bool] = {}
+        with scan_folder(os.path.join(self._root, folder)) as entries:
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.name.startswith("."):
+                    self.skipped["hidden folders" if is_folder(entry) else "hidden files"] += 1
+                elif not is_utf8(path):
+                    self._reject(
+                        path, "bad-name", "the file name is not valid UTF-8; rename the file"
+                    )
+                elif self._is_remote and {"?", "#"} & {*entry.name}:
+                    self._reject(
+                        path,
+                        "bad-name",
+                        "the name contains ? or #, which end the path of a URL; rename it",
+                    )
+                elif is_folder(entry):
+                    is_link[entry.name] = entry.is_symlink()
+                elif (suffix := suffix_of(entry.name)) not in IMAGE_SUFFIXES:
+                    self.skipped[suffix or "no extension"] += 1
+                else:
+                    images.append((path, *_stats_of(entry)))
+        return self._subfolders(folder, is_link, number)
+
+    def _subfolders(self, folder: str, is_link: Mapping[str, bool], number: int) -> list[str]:
+        """Return the paths of the real folders in a folder that are not to be skipped, and note the links."""
+        reasons = self._skip(sorted(is_link)) if self._skip else {}
+        self.left_out += skipped_notices(
+            {os.path.join(folder, name): why for name, why in reasons.items()}
+        )
+        subfolders = []
+        for name in is_link.keys() - reasons.keys():
+            path = os.path.join(folder, name)
+            if is_link[name]:
+                heapq.heappush(self._links, (path, number))
+            else:
+                subfolders.append(path)
+        return subfolders
+
+    def _reject(self, path: str, reason: str, detail: str) -> None:
+        escaped = os.fsencode(path).decode("utf-8", "backslashreplace")
+        self.rejected.append({"source": escaped, "reason": reason, "detail": detail})
+
+
+def skipped_notices(reasons: Mapping[str, str]) -> list[str]:
+    """Return a message about each folder that was skipped for a reason."""
+    return [f"skipped {printable(folder)}/, {why}" for folder, why in reasons.items()]
+
+
+def identify(folder: str) -> FolderId:
+    """Return what is the same for all paths of a folder."""
+    if is_url(folder):  # it has no links, so its name identifies it
+        return -1, hash(folder.rstrip("/"))
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _parents(folders: Sequence[str]) -> set[str]:
+    """Return the paths above all folders, with the empty path for the root."""
+    above: set[str] = set()
+    pending = [os.path.dirname(folder) for folder in folders if folder]
+    while pending:
+        parent = pending.pop()
+        if parent not in above:
+            above.add(parent)
+            pending += [os.path.dirname(parent)] if parent else []
+    return above
+
+
+def _stats_of(entry: storage.Entry) -> tuple[int, int, int]:
+    try:
+        return stats_of(entry.stat())
+    except OSError:
+        return NO_STATS
+
+
+# --- scans ----------------------------------------------------------------------------------------
+
 
 #: How many skipped links, and other folders, to name, each in a message of its own.
 MAX_FOLDER_NOTICES = 5

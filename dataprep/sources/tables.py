@@ -1,12 +1,16 @@
-"""Tables: CSV, TSV, JSON Lines, Parquet.
+"""Tables (CSV, TSV, JSON Lines, Parquet) and list files: a path and a label for each image.
 
-Columns other than path, label and split are kept as extra columns.
+Columns other than path, label and split are kept as extra columns. A line of a list file, as
+PaddleClas uses them, is ``path label``, split at the last space or tab.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,28 +18,40 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.formats.label_features import CLASS_MEMBERS
-from dataprep.labels.columns import Labels, Locate, is_text
+from dataprep.labels.columns import (
+    CAPTION_COLUMNS,
+    MULTI_LABEL_COLUMNS,
+    OTHER_LABEL_COLUMNS,
+    REGRESSION_COLUMNS,
+    Labels,
+    Lists,
+    Locate,
+    detect_label_type,
+    is_text,
+    numbers_of,
+    origin_of,
+    parse_numbers,
+    read_labels,
+)
 from dataprep.sources.base import (
+    LABEL_COLUMN_NAMES,
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
     Source,
     SourceOptions,
+    concat,
 )
-from dataprep.sources.columns import check_paths, file_stats, normalize_paths
-from dataprep.sources.delimited import load_csv
-from dataprep.sources.jsonl import load_jsonl
-from dataprep.sources.label_columns import (
-    check_filled,
-    free_name,
-    label_columns,
-    labels_of,
-    not_kept,
-    one_array,
-    with_labels,
+from dataprep.sources.scan import (
+    check_paths,
+    file_stats,
+    normal_source_path,
+    normalize_paths,
 )
+from dataprep.sources.text_tables import load_csv, load_jsonl
 from manifests.errors import CallError, SourceError
-from manifests.files import SOURCE_TABLE, open_file
+from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file, read_lines
 from manifests.json_members import shorten
+from manifests.labels import LABEL_COLUMNS, PLACED_TYPES, arrow_type
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.parquet_lists import is_list
@@ -103,7 +119,7 @@ def read_table(file: str, options: SourceOptions) -> Source:
     return with_labels(source, labels)
 
 
-# --- reading ------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def _load(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
@@ -178,7 +194,7 @@ def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
         )
 
 
-# --- columns ------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
 def _find_column(
@@ -327,3 +343,324 @@ def _infer_type(column: pa.Array) -> pa.Array:
             finite = column_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()
             return number if same and finite else column
     return column
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[str, ...]:
+    """Return the columns of labels: several if the option names several.
+
+    None if the images have no labels.
+    """
+    if options.label_type == "none":
+        return ()
+    if options.label_type in PLACED_TYPES:
+        raise CallError(
+            f"--label-type {options.label_type} needs a source with such labels, but {file} is a"
+            " table",
+            hint=(
+                "leave out --label-type, or give COCO or Pascal VOC, or a folder of masks or depth"
+                " maps"
+            ),
+        )
+    given, columns = options.label_column, table.column_names
+    if given is not None:
+        names = (given,) if given in columns else tuple(name.strip() for name in given.split(","))
+        for name in names:
+            if name not in columns:
+                raise CallError(
+                    f"--label-column {given}: {file} has no such column",
+                    hint=suggest(name, columns),
+                )
+        return names
+    known = {
+        "caption": CAPTION_COLUMNS,
+        "regression": REGRESSION_COLUMNS,
+        "multi-label": MULTI_LABEL_COLUMNS,
+    }
+    others = OTHER_LABEL_COLUMNS if options.label_type is None else ()
+    searched = (*known.get(options.label_type or "", ()), *LABEL_COLUMN_NAMES, *others)
+    found = next((name for name in searched if name in columns), None)
+    if found is None:
+        raise CallError(
+            f"{file} has none of the columns {', '.join(searched)}",
+            hint=f"set --label-column or --unlabelled; its columns are {', '.join(columns)}",
+        )
+    return (found,)
+
+
+def labels_of(
+    table: pa.Table,
+    names: Sequence[str],
+    options: SourceOptions,
+    locate: Locate,
+    classes: tuple[str, ...] | None = None,
+) -> Labels:
+    """Return the labels in columns of a table.
+
+    Args:
+        table: the table.
+        names: its columns of labels: one; several with a number each; or none.
+        options: the label type and the classes apply.
+        locate: returns the file and line of a row, for errors.
+        classes: class names that the source states.
+
+    Raises:
+        SourceError: a value is missing, or cannot be a label.
+
+    """
+    if not names:
+        return Labels("none", np.zeros(len(table), np.int32))
+    columns = [one_array(table[name]) for name in names]
+    if len(names) > 1:
+        return _labels_of_columns(columns, names, options, locate)
+    (column,), (name,) = columns, names
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if detect_label_type(column, name, options, classes) != "multi-label":
+        check_filled(column, name, locate)
+    return read_labels(column, name, options, locate, classes)
+
+
+def _labels_of_columns(
+    columns: Sequence[pa.Array], names: Sequence[str], options: SourceOptions, locate: Locate
+) -> Labels:
+    """Return the labels in several columns of numbers: 0 or 1 for each class, or else the values of a regression."""
+    for column, name in zip(columns, names, strict=True):
+        check_filled(column, name, locate)
+    numbers = [parse_numbers(Lists(column, np.ones(len(column), np.int64)), name, locate).values
+               for column, name in zip(columns, names, strict=True)]  # fmt: skip
+    values = np.stack([np.asarray(each) for each in numbers], axis=1)
+    shown = f"{names[0]} to {names[-1]}"
+    is_hot = bool(np.isin(values, (-1, 0, 1)).all())
+    if options.label_type == "multi-label" or (options.label_type is None and is_hot):
+        if not is_hot:
+            row = int(np.flatnonzero(~np.isin(values, (-1, 0, 1)).all(1))[0])
+            file, line = locate(row)
+            message = f"one of the columns {shown} is neither 0 nor 1, but each column is a class"
+            raise SourceError(
+                message, file=file, line=line, hint="set --label-type regression for numbers"
+            )
+        hot = values == 1
+        lists = Lists(pa.array(np.nonzero(hot)[1], pa.int64()), hot.sum(1).astype(np.int64))
+        column = lists.as_array(arrow_type("integers"))
+        labels = read_labels(
+            column,
+            shown,
+            replace(options, label_type="multi-label", classes=options.classes or tuple(names)),
+            locate,
+        )
+        return replace(labels, origin=f"columns {shown}, 0 or 1 each")
+    flat = Lists(pa.array(values.reshape(-1)), np.full(len(values), len(names), np.int64))
+    return replace(numbers_of(flat, shown, locate), origin=f"columns {shown}")
+
+
+def not_kept(table: pa.Table, names: Sequence[str], labels: Labels) -> set[str]:
+    """Return the columns of labels that are not also kept as extra columns.
+
+    Lists and captions are not, and neither is a column with a general name. A specific one, such as
+    `identity`, is.
+    """
+    general: tuple[str, ...] = LABEL_COLUMN_NAMES
+    if labels.label_type != "class":
+        general = (*general, *OTHER_LABEL_COLUMNS, *CAPTION_COLUMNS)
+    return {name for name in names if name in general or is_list(table.schema.field(name).type)}
+
+
+def check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
+    """Check that a column has a value in every row.
+
+    Raises:
+        SourceError: it is null, empty or blank in a row.
+
+    """
+    empty = pc.is_null(column)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        empty = pc.or_kleene(empty, pc.equal(pc.utf8_trim_whitespace(column), ""))
+    row = pc.index(empty, True).as_py()
+    if row >= 0:
+        file, line = locate(row)
+        raise SourceError(
+            f"column {name!r} is empty",
+            file=file,
+            line=line,
+            hint="fill in a value, or remove the row",
+        )
+
+
+def one_array(column: Any) -> pa.Array:
+    """Return a column of a table as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+# --- replace the labels of a source ---------------------------------------------------------------
+
+
+def without_labels(source: Source) -> Source:
+    """Return a source without its labels."""
+    used = [name for name in LABEL_COLUMNS[source.label_type] if name in source.extra.column_names]
+    return replace(
+        source,
+        label=np.zeros(len(source), np.int32),
+        classes=(),
+        extra=source.extra.drop_columns(used),
+        label_type="none",
+        label_origin="",
+    )
+
+
+def with_label_type(source: Source, options: SourceOptions) -> Source:
+    """Return a source with the label type that the options name: the names of its classes are the values.
+
+    Raises:
+        CallError: the source has labels of another type.
+        SourceError: the name of a class is not such a value.
+
+    """
+    if options.label_type == "none":
+        return without_labels(source)
+    if options.label_type is None or options.label_type == source.label_type:
+        return source
+    if source.label_type != "class" or source.prepared:
+        raise CallError(
+            f"--label-type {options.label_type}: the labels of the source are of the type"
+            f" {source.label_type}",
+            hint="leave out --label-type",
+        )
+    text = pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
+    labels = read_labels(
+        text, "label", options, lambda row: (f"{source.root}/{source.path[row]}", None)
+    )
+    return with_labels(
+        source, replace(labels, origin=labels.origin.replace(origin_of("label"), "the class names"))
+    )
+
+
+def with_labels(source: Source, labels: Labels) -> Source:
+    """Return a source with other labels."""
+    extra = pa.table(
+        {**{name: source.extra[name] for name in source.extra.column_names}, **labels.columns}
+    )
+    return replace(
+        source,
+        label=labels.label,
+        classes=labels.classes,
+        extra=extra,
+        label_type=labels.label_type,
+        label_origin=labels.origin,
+        notices=(*source.notices, *labels.notices),
+    )
+
+
+def free_name(name: str, taken: Sequence[str]) -> str:
+    """Return the name under which sample tables keep a column of the source: ``column:NAME`` if they use its name."""
+    return f"{COLUMN_PREFIX}{name}" if name in taken else name
+
+
+# --- list files -----------------------------------------------------------------------------------
+
+
+def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Source:
+    """Read list files. Each is a split, named by the first word of its file name.
+
+    Args:
+        files: the list files.
+        root: the folder that paths are relative to.
+        options: `classes` and the label type apply.
+
+    Raises:
+        SourceError: a line or a label is not valid, or an image is missing or listed twice.
+
+    """
+    paths, labels, locate = parse_lists(files, has_labels=options.label_type != "none")
+    path = concat(paths)
+    read = read_labels(labels, "label", options, locate)
+    stats = file_stats(root, path)
+    source = Source(
+        root=root,
+        layout="PaddleClas lists" if len(files) > 1 else "list file",
+        classes=(),
+        splits=tuple(_split_of_list(file) for file in files),
+        path=path,
+        label=np.zeros(len(path), np.int32),
+        split=np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths]),
+        size=stats[:, 0],
+        stamp=stats[:, 1:],
+        extra=pa.table({}),
+    )
+    check_paths(source, locate)
+    return with_labels(
+        source, replace(read, origin=read.origin.replace("column label", "the end of each line"))
+    )
+
+
+def parse_lists(
+    files: Sequence[str], *, has_labels: bool = True
+) -> tuple[list[pa.Array], pa.Array, Locate]:
+    """Read list files. Without labels, a line is a path.
+
+    Returns:
+        The paths of each list (large_string), the labels of all lists as text, and a function that
+        locates a row.
+
+    Raises:
+        SourceError: a line is not valid.
+
+    """
+    columns = [_parse_list(file, has_labels=has_labels) for file in files]
+    ends = np.cumsum([len(lines) for _, _, lines in columns])
+    lines = np.concatenate([lines for _, _, lines in columns])
+
+    def locate(row: int) -> tuple[str, int]:
+        return files[int(np.searchsorted(ends, row, side="right"))], int(lines[row])
+
+    return [paths for paths, _, _ in columns], concat([labels for _, labels, _ in columns]), locate
+
+
+def _split_of_list(file: str) -> str:
+    first = os.path.basename(file).split(".")[0].split("_")[0].lower()
+    return SPLIT_ALIASES.get(first, "train")
+
+
+def _parse_list(file: str, *, has_labels: bool) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
+    """Return the paths, the labels as text, and the line numbers of a list file."""
+    paths: list[pa.Array] = []
+    labels: list[pa.Array] = []
+    numbers: list[NDArray[np.int64]] = []
+    lines = _list_lines(file, has_labels=has_labels)
+    while batch := list(islice(lines, 1 << 16)):
+        paths.append(pa.array([path for _, path, _ in batch], pa.large_string()))
+        labels.append(pa.array([label for _, _, label in batch], pa.large_string()))
+        numbers.append(np.array([number for number, _, _ in batch], np.int64))
+    return concat(paths), concat(labels), np.concatenate([*numbers, np.empty(0, np.int64)])
+
+
+def _list_lines(file: str, *, has_labels: bool) -> Iterator[tuple[int, str, str]]:
+    def locate(number: int) -> tuple[str, int | None]:
+        return file, number
+
+    for number, raw in enumerate(read_lines(file, SOURCE_LIST), 1):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"the line is not valid UTF-8 ({error.reason} at byte {error.start} of the line)",
+                file=file,
+                line=number,
+                hint="save the list as UTF-8",
+            ) from None
+        parts = (
+            line.strip().rsplit(maxsplit=1)
+            if has_labels
+            else [line.strip(), ""] * bool(line.strip())
+        )
+        if len(parts) == 1 or "\0" in line:
+            raise SourceError(
+                f"the line {line.strip()[:80]!r} does not have the form `path label`",
+                file=file,
+                line=number,
+                hint="write a path, a space and a label",
+            )
+        if parts:
+            yield number, normal_source_path(parts[0].rstrip(), locate, number), parts[1]

@@ -14,7 +14,7 @@ from dataprep.duplicates import collection
 from dataprep.images import perceptual_hash
 from dataprep.images.perceptual_hash import hash_image
 from dataprep.images.validate import inspect
-from dataprep.sources.hash_column import without_foreign_hashes
+from dataprep.sources.prepared import without_foreign_hashes
 from manifests.store import read_manifest
 
 

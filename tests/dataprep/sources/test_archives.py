@@ -20,7 +20,8 @@ from helpers.sources import has_notice, read, rows
 
 from dataprep.containers import locations_of, read_location
 from dataprep.images.base import Rejected
-from dataprep.sources import matlab, read_source
+from dataprep.sources import imagenet as matlab
+from dataprep.sources import read_source
 from manifests.errors import CallError, SourceError
 
 JPEG = encode(photo(0, 16, 16))

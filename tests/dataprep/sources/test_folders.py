@@ -9,7 +9,7 @@ import pytest
 from helpers.sources import has_notice, read, rows
 
 from dataprep.sources import UNREADABLE
-from dataprep.sources.entries import IMAGE_SUFFIXES
+from dataprep.sources.scan import IMAGE_SUFFIXES
 from manifests.errors import SourceError
 
 

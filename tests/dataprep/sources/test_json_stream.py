@@ -9,7 +9,7 @@ from helpers.examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dataprep.sources import json_stream
+from dataprep.sources import text_tables as json_stream
 from manifests.errors import SourceError
 
 VALUES = st.recursive(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from helpers.sources import read, rows
 
-from dataprep.sources import jsonl
+from dataprep.sources import text_tables as jsonl
 from manifests.errors import SourceError
 
 

@@ -19,7 +19,7 @@ from nvidia.dali import fn
 
 from dataprep.containers import locations_of, read_location
 from dataprep.containers.files import open_container_file
-from dataprep.sources.lmdb_file import LmdbError, entries
+from dataprep.sources.databases import LmdbError, entries
 from manifests.errors import SourceError
 
 JPEG = encode(photo(0, 16, 16))

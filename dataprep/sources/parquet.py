@@ -1,9 +1,7 @@
 """Parquet files with the images in them, as Hugging Face distributes datasets.
 
-Only columns without images are read.
-
-The column of images has the type ``struct<bytes: binary, path: string>``, or is binary. Class names
-are in the metadata of the schema.
+The column of images has the type ``struct<bytes: binary, path: string>``, or is binary, and is not
+read. Class names are in the metadata of the schema.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +19,21 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.containers import location_table
+from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.labels.columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, SourceOptions
-from dataprep.sources.columns import stats_of
-from dataprep.sources.label_columns import labels_of, not_kept, with_labels
-from dataprep.sources.parquet_images import column_of, image_columns, opened
-from dataprep.sources.tables import check_split_names, extra_columns, is_readable_type
+from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, scan_folder, stats_of, suffix_of
+from dataprep.sources.tables import (
+    PATH_COLUMNS,
+    check_split_names,
+    extra_columns,
+    is_readable_type,
+    labels_of,
+    not_kept,
+    with_labels,
+)
 from manifests.errors import CallError, SourceError
+from manifests.files import SOURCE_TABLE, open_file
 from manifests.json_members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
@@ -142,7 +149,7 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     return with_labels(source, labels)
 
 
-# --- files --------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def _check_configurations(root: str, files: Sequence[str]) -> None:
@@ -242,7 +249,7 @@ def _number_groups(files: Sequence[_File]) -> NDArray[np.int64]:
     return np.repeat(np.arange(len(rows), dtype=np.int64), rows)
 
 
-# --- columns ------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
 def _image_column(file: str, given: str | None) -> str:
@@ -349,3 +356,115 @@ def _has_labels(column: pa.ChunkedArray) -> bool:
     if column.null_count == len(column):
         return False
     return not pa.types.is_integer(column.type) or pc.max(column).as_py() >= 0
+
+
+# --- columns of images ----------------------------------------------------------------------------
+
+
+def find_parquet_files(src: str, folders: Sequence[str]) -> list[str]:
+    """Return the Parquet files with images in a folder, relative to it and sorted.
+
+    Empty if there are other images.
+
+    They are in the folder itself, in its folders, or in the folders of these.
+
+    Raises:
+        SourceError: a Parquet file is damaged.
+
+    """
+    files = _parquet_files(src, "")
+    if not files and len(folders) <= _MAX_FOLDERS:
+        inner = [
+            f"{folder}/{name}" for folder in folders for name in _peek(src, folder, folders=True)
+        ]
+        places = [*folders, *inner[:_MAX_FOLDERS]]
+        peeked = {place: _peek(src, place) for place in places}
+        if not any(
+            suffix_of(name) in IMAGE_SUFFIXES for names in peeked.values() for name in names
+        ):
+            found = (
+                place
+                for place, names in peeked.items()
+                if any(suffix_of(name) == ".parquet" for name in names)
+            )
+            files = sorted(name for place in found for name in _parquet_files(src, place))
+    return files if files and image_columns(f"{src}/{files[0]}") else []
+
+
+#: Folders and entries of a folder to look at: class folders can have millions of images.
+_MAX_FOLDERS, _MAX_PEEKED = 100, 50
+
+
+_SHARDS = (".tar", ".tfrecord", ".tfrecords")
+
+
+def _peek(src: str, folder: str, *, folders: bool = False) -> list[str]:
+    with scan_folder(os.path.join(src, folder)) as entries:
+        return [entry.name for entry in islice(entries, _MAX_PEEKED) if is_folder(entry) == folders]
+
+
+def _parquet_files(src: str, folder: str) -> list[str]:
+    with scan_folder(os.path.join(src, folder)) as entries:
+        names = [entry.name for entry in entries if not entry.name.startswith(".")]
+    if any(suffix_of(name) in _SHARDS for name in names):  # these are their tables
+        return []
+    return sorted(os.path.join(folder, name) for name in names if suffix_of(name) == ".parquet")
+
+
+def image_columns(file: str) -> list[str]:
+    """Return the columns of a Parquet file that contain images: structs with the member ``bytes``, or binary.
+
+    In a table with a column of paths, binary columns are not images.
+
+    Raises:
+        SourceError: the file is damaged.
+
+    """
+    with opened(file) as parquet:
+        leaves = [leaf for leaf in parquet.binary_leaves() if _is_image(parquet.schema, leaf)]
+        texts = {field.name for field in parquet.schema if pa.types.is_string(field.type)}
+    has_paths = bool(texts & {*PATH_COLUMNS})
+    return [column_of(leaf) for leaf in leaves if not has_paths or leaf.endswith(".bytes")]
+
+
+def column_of(leaf: str) -> str:
+    """Return the column that the bytes at a path such as ``image.bytes`` are in."""
+    return leaf.removesuffix(".bytes")
+
+
+def _is_image(schema: pa.Schema, leaf: str) -> bool:
+    name, dot, member = leaf.partition(".")
+    arrow_type = schema.field(name).type if name in schema.names else None
+    if arrow_type is None or (dot and member != "bytes"):
+        return False
+    if dot and pa.types.is_struct(arrow_type):
+        arrow_type = (
+            arrow_type.field("bytes").type
+            if arrow_type.get_field_index("bytes") >= 0
+            else pa.null()
+        )
+    return bool(pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type))
+
+
+class opened:  # noqa: N801  (a context manager, named like a function)
+    """Open a Parquet file, and raise what is wrong with it as a `SourceError`."""
+
+    def __init__(self, file: str) -> None:
+        self._path = file
+
+    def __enter__(self) -> BoundedParquet:
+        self._file = open_file(self._path, SOURCE_TABLE)
+        try:
+            return BoundedParquet(self._file, rows_per_byte=ROWS_PER_BYTE)
+        except ParquetError as error:
+            self._file.close()
+            raise self._error(error) from None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._file.close()
+        if isinstance(error, ParquetError):
+            raise self._error(error) from None
+
+    def _error(self, error: ParquetError) -> SourceError:
+        message = f"the file is not a valid Parquet table ({error})"
+        return SourceError(message, file=self._path, hint="download or write the file again")
