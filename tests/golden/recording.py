@@ -1,0 +1,222 @@
+"""Run commands in a folder, and keep what they print and the digests of the files that they write.
+
+A recording is a text: commands with their output, and lists of files with their SHA-256. Lines of
+stdout begin with ``| ``, lines of stderr with ``! ``. A list of files has the options of the
+manifest apart, and the digest of the manifest without them, so that a changed option shows as such.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import socket
+import zipfile
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from helpers.make_sources import Image
+
+from manifests.remote import Store
+
+#: Libraries that decide the bytes of files.
+LIBRARIES = ("Pillow", "cykooz-resizer", "numpy", "pyarrow", "simplejpeg")
+
+#: Bookkeeping, which is no part of a dataset: names of files, and beginnings of paths.
+_BOOKKEEPING = ("manifest.incomplete.json", "manifest.append.json", "source-stamps.json")
+_BOOKKEEPING_FOLDERS = (".dataprep/", "plan/", ".partial-dataprep/")
+
+#: What differs between two runs: durations, speeds, dates, free space, process IDs.
+_CHANGING = (
+    (r"\b\d[\d,.]* (?:images|samples|shards|files)/s\b", "SPEED"),
+    (r"\b\d[\d,.]* [KMG]?i?B/s\b", "SPEED"),
+    (r"\b\d+(?:\.\d+)? (?:ms|s|min|h|seconds|minutes|hours)\b", "TIME"),
+    (r'"(seconds|seconds_left|images_per_second)": [\d.e-]+', r'"\1": TIME'),
+    (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?", "DATE"),
+    (r"\b[\d,.]+ [KMGT]?B free\b", "SPACE free"),
+    (r"\bprocess \d+\b", "process PID"),
+)
+_DIGEST = re.compile(r"^  [0-9a-f]{64}  ")
+_SIZE = re.compile(r"\b\d[\d,.]* ([KMG]i?)?B\b")
+
+
+def library_versions() -> dict[str, str]:
+    """Return the installed versions of `LIBRARIES`."""
+    return {name: version(name) for name in LIBRARIES}
+
+
+def without_digests(text: str) -> str:
+    """Return a recording without what depends on versions of libraries."""
+    lines = [_SIZE.sub("SIZE", line) for line in text.splitlines() if not _DIGEST.match(line)]
+    return "\n".join(lines) + "\n"
+
+
+def images(prefix: str) -> dict[str, bytes]:
+    """Return the committed images below a folder of `images.zip`, by path."""
+    with zipfile.ZipFile(Path(__file__).with_name("images.zip")) as archive:
+        names = [name for name in archive.namelist() if name.startswith(f"{prefix}/")]
+        return {name.removeprefix(f"{prefix}/"): archive.read(name) for name in names}
+
+
+#: Class names of the images in ``splits/``, in label order.
+CLASSES = ("cat", "dog", "eel")
+
+
+def split_images(*, broken: bool = True) -> list[Image]:
+    """Return the images of ``splits/`` as `helpers.make_sources` takes them."""
+    made = []
+    for path, data in images("splits").items():
+        split, name, file = path.split("/")
+        if broken or file != "broken.jpg":
+            made.append(Image(split, file, CLASSES.index(name), data))
+    return made
+
+
+class Recorder:
+    """Records the commands of one scenario.
+
+    Args:
+        folder: an empty working directory. Commands run in it, so paths in outputs are relative.
+        run: runs `dataprep` in a warm process and returns a `subprocess.CompletedProcess`.
+        bucket: a function that starts the object store and returns an empty folder in it.
+
+    """
+
+    def __init__(self, folder: Path, run: Callable[..., object], bucket: Callable[[], Store]):
+        self.folder = folder
+        self.lines: list[str] = []
+        self._run, self._make_bucket = run, bucket
+        self._bucket: Store | None = None
+        self._listed: dict[str, dict[str, str]] = {}
+
+    @property
+    def bucket(self) -> Store:
+        if self._bucket is None:
+            self._bucket = self._make_bucket()
+        return self._bucket
+
+    def url(self, name: str) -> str:
+        return f"{self.bucket}/{name}"
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    # --- making sources -----------------------------------------------------------------------
+
+    def put(self, prefix: str, folder: str, choose: Callable[[str], bool] = lambda _: True) -> str:
+        """Write images of `images.zip` below a folder. Return the folder."""
+        for path, data in images(prefix).items():
+            if choose(path):
+                self.write(f"{folder}/{path}", data)
+        return folder
+
+    def write(self, name: str, content: str | bytes) -> str:
+        """Write a file and return its name."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return name
+
+    # --- recording ----------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        self.lines += ["", f"# {text}"]
+
+    def run(self, *arguments: object, files: bool = False) -> None:
+        """Run a command, and record its output and exit status.
+
+        Args:
+            arguments: the arguments of `dataprep`.
+            files: whether to record the files of the last argument or of ``--out`` too.
+
+        """
+        words = [str(argument) for argument in arguments]
+        done = self._run(*words, cwd=self.folder)
+        self.lines += ["", f"$ dataprep {self._clean(shlex.join(words))}"]
+        for mark, output in (("|", done.stdout), ("!", done.stderr)):
+            for line in self._clean(output).splitlines():
+                self.lines.append(f"{mark} {line}".rstrip())
+        self.lines.append(f"exit status {done.returncode}")
+        if files:
+            self.files(words[words.index("--out") + 1] if "--out" in words else words[-1])
+
+    def files(self, out: str) -> None:
+        """Record the files of a dataset that are new, changed or gone since they were last recorded."""
+        content = self._content(out)
+        lines = {name: _digest(name, data) for name, data in content.items()}
+        if "manifest.json" in content:
+            lines |= _manifest_lines(json.loads(content["manifest.json"]))
+        before = self._listed.get(out, {})
+        self._listed[out] = lines
+        self.lines.append(f"files of {self._clean(out)}:" if before != lines else "the same files")
+        for name, line in sorted(lines.items()):
+            if before.get(name) != line:
+                self.lines.append(line)
+        for name in sorted(before.keys() - lines):
+            self.lines.append(f"  gone: {name}")
+
+    def digest(self, name: str, data: bytes) -> None:
+        """Record the digest of some bytes that are no file of a dataset."""
+        self.lines.append(_digest(name, data))
+
+    def _content(self, out: str) -> dict[str, bytes]:
+        if "://" in out:
+            store = Store(self.bucket.url.join(out.removeprefix(f"{self.bucket}/")))
+            found = {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
+        else:
+            root = self.folder / out
+            paths = [path for path in root.rglob("*") if path.is_file()]
+            found = {str(path.relative_to(root)): path.read_bytes() for path in paths}
+        return {name: data for name, data in found.items() if not _is_bookkeeping(name)}
+
+    def _clean(self, text: str) -> str:
+        """Replace paths, names of this machine and times."""
+        places = {str(self.folder): "DIR", os.path.realpath(self.folder): "DIR"}
+        if self._bucket is not None:
+            places[str(self._bucket)] = "URL"
+        for place, name in places.items():
+            text = text.replace(place, name)
+        text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "HOST", text)
+        for pattern, name in _CHANGING:
+            text = re.sub(pattern, name, text)
+        return text
+
+
+def _is_bookkeeping(name: str) -> bool:
+    return name in _BOOKKEEPING or name.startswith(_BOOKKEEPING_FOLDERS)
+
+
+def _digest(name: str, data: bytes) -> str:
+    return f"  {hashlib.sha256(data).hexdigest()}  {name}"
+
+
+def _manifest_lines(manifest: dict[str, Any]) -> dict[str, str]:
+    """Return lines for the options in a manifest, and for all the rest of it."""
+    options = manifest.pop("options", {})
+    # These digests follow from all of the content.
+    manifest.pop("checksum", None)
+    for revision in manifest.get("revisions", ()):
+        revision.pop("parent")
+    plan = options.pop("plan", "none")
+    options.pop("made_by", None)
+    rest = json.dumps(manifest).encode()
+    lines = {
+        "~": _digest("manifest.json without options", rest),
+        "~ plan": _digest("fingerprint of the plan", plan.encode()),
+    }
+    for name, value in options.items():
+        lines[f"~{name}"] = f"  {name} = {json.dumps(value, ensure_ascii=False)}"
+    return lines
+
+
+def page_text(page: bytes) -> bytes:
+    """Return an HTML page without its images."""
+    return re.sub(rb"data:image/[a-z]+;base64,[A-Za-z0-9+/=]+", b"", page)
+
+
+def jsonl(rows: Sequence[dict[str, object]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -1,0 +1,64 @@
+"""Datasets of every kind keep their bytes, and commands keep their output.
+
+`scripts/golden` records them anew and shows the difference.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from golden.recording import Recorder, library_versions, without_digests
+from golden.scenarios import SCENARIOS
+from helpers import object_stores
+from helpers.servers import BUCKET
+
+from manifests.remote import open_store
+
+RECORDS = Path(__file__).with_name("records")
+VERSIONS = RECORDS / "versions.json"
+
+#: `scripts/golden` sets it: write the records instead of comparing with them.
+UPDATE = "UPDATE_GOLDEN" in os.environ
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_is_as_recorded(name, tmp_path, dataprep, server_environment, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # a report estimates the memory of a GPU
+
+    with ExitStack() as stack:
+
+        def bucket():
+            stack.enter_context(object_stores.environment(server_environment("moto")))
+            return open_store(f"s3://{BUCKET}/golden {name}")
+
+        (tmp_path / "w").mkdir()
+        recorder = Recorder(tmp_path / "w", dataprep, bucket)
+        SCENARIOS[name](recorder)
+    path = RECORDS / f"{name}.txt"
+    if UPDATE:
+        path.write_text(recorder.text(), "utf-8")
+        return
+    recorded, found = path.read_text("utf-8"), recorder.text()
+    if json.loads(VERSIONS.read_text()) != library_versions():
+        recorded, found = without_digests(recorded), without_digests(found)
+    lines = difflib.unified_diff(
+        recorded.splitlines(), found.splitlines(), f"records/{path.name}", "now", lineterm=""
+    )
+    difference = "\n".join(lines)
+    if difference:
+        pytest.fail(f"{difference}\n\nIf this is right: scripts/golden -k {name}", pytrace=False)
+
+
+def test_each_record_has_its_scenario():
+    if UPDATE:
+        VERSIONS.write_text(json.dumps(library_versions(), indent=1) + "\n")
+        for path in RECORDS.glob("*.txt"):
+            if path.stem not in SCENARIOS:
+                path.unlink()
+    assert {path.stem for path in RECORDS.glob("*.txt")} <= {*SCENARIOS}
