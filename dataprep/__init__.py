@@ -4,11 +4,11 @@
 
     the program      cli; packages commands (one file a command), report (one HTML page)
     what to convert  packages sources (folders, lists, tables, datasets), containers (images inside larger files)
-    a conversion     options, canary, progress; packages convert (begin here), plan (split, order, shard and its
-                     name), engines (processes, Ray), resume (what earlier runs left; after a kill)
+    a conversion     options, canary, progress; packages run (begin here), plan (split, order, shard and its name),
+                     ledger (what the output folder contains; after a kill), engines (processes, Ray)
     one shard        packages shards (write one), images (check, decode, resize), formats (TFRecord, WebDataset)
     files            package storage (a file system or an object store)
-    a dataset        packages append, index (shards of other tools), verify, repair, duplicates, datasets (summary,
+    a dataset        packages index (shards of other tools), verify, repair, duplicates, datasets (summary,
                      differences)
     text             humanize
 """

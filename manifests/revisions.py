@@ -28,7 +28,7 @@ REVISION_FILE = re.compile(
 )
 
 #: Exists while an append, or its removal, is in progress or was interrupted. See
-#: `dataprep.append.mark`.
+#: `dataprep.ledger.mark`.
 APPEND_MARK_NAME = "manifest.append.json"
 
 

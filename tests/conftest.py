@@ -116,16 +116,15 @@ def warm() -> Iterator[WarmPython]:
         "one_worker",
         "no_progress",
         "dataprep.commands.group",
-        "dataprep.convert.dataset",
+        "dataprep.run.convert",
         "dataprep.verify.dataset",
         "dataprep.index.dataset",
         "pyarrow.parquet",
     )
     # What the commands import when they need it takes longer than their work.
     parts = (
-        "append.dataset", "convert.finish", "convert.planning", "convert.source", "convert.work", "datasets.diff",
-        "datasets.summary", "images.downscale", "plan.filter", "repair.dataset", "storage.local_files",
-        "storage.remote",
+        "run.append", "run.finish", "run.source", "run.work", "datasets.diff", "datasets.summary", "images.downscale",
+        "plan.filter", "repair.dataset", "storage.local_files", "storage.remote",
     )  # fmt: skip
     plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))
     libraries = (

@@ -27,8 +27,8 @@ append_option = click.option(
 )
 
 if TYPE_CHECKING:
-    from dataprep.append.planning import AppendPlan, AppendResult
     from dataprep.engines import Engine
+    from dataprep.run.append import AppendPlan, AppendResult
     from dataprep.sources import Source
 
 
@@ -47,9 +47,8 @@ def append_source(
     source: Source, request: Request, engine: Engine, max_rejected: float, *, dry_run: bool
 ) -> ExitStatus:
     """Append a source to the dataset in the output folder, and print what was added."""
-    from dataprep.append.base import read_base
-    from dataprep.append.dataset import append_dataset
-    from dataprep.append.planning import plan_append
+    from dataprep.run.append import append_dataset, plan_append
+    from dataprep.run.base import read_base
 
     options, out, name = request.options, request.out, request.name
     if dry_run:
@@ -125,7 +124,7 @@ def _print_nothing(result: AppendResult, out: str) -> None:
 
 def print_append_plan(planned: AppendPlan | AppendResult, out: str) -> None:
     """Print what will be appended."""
-    from dataprep.append.planning import AppendResult
+    from dataprep.run.append import AppendResult
 
     _print_notices(planned.notices)
     if isinstance(planned, AppendResult):

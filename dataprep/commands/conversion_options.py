@@ -213,7 +213,7 @@ def read_samples(conversion: Conversion, request: Request, workers: int | None =
         DatasetError: the source is wrong, or an option does not fit it.
 
     """
-    from dataprep.convert.source import open_source
+    from dataprep.run.source import open_source
 
     reading = conversion.reading
     with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
@@ -237,7 +237,7 @@ def _appended_options(out: str | None, options: Options) -> Options:
     if out is None:
         raise CallError("--append requires --out", hint="set --out to the dataset to append to")
 
-    from dataprep.append.base import inherited_options, read_base
+    from dataprep.run.base import inherited_options, read_base
 
     base = read_base(out)
     made = base.manifest.options

@@ -69,8 +69,8 @@ def convert(
         if append:
             return append_source(source, request, runner, max_rejected, dry_run=dry_run)
 
-        from dataprep.convert.dataset import convert_dataset
-        from dataprep.resume.output import check_output
+        from dataprep.run.convert import convert_dataset
+        from dataprep.run.source import check_output
 
         options, out = request.options, request.out
         check_output(source, out)

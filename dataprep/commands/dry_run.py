@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dataprep.commands.base import print_line, print_note
-from dataprep.convert.trial import Trial, run_trial
 from dataprep.humanize import format_bytes, format_duration
 from dataprep.options import Downscale, Options, Raw
 from dataprep.plan.assign import ShardPlan, make_plan
-from dataprep.resume.leftovers import find_resumable
-from dataprep.resume.output import check_writable
+from dataprep.run.prepare import find_resumable
+from dataprep.run.source import Trial, check_writable, run_trial
 from dataprep.sources import Source
 from manifests.process.text import plural
 

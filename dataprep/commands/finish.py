@@ -26,11 +26,11 @@ def finish(out: str, *, max_rejected: float, workers: int | None) -> ExitStatus:
     shards are missing, it says which tasks to run again. It can be run any number of times, on any
     machine.
     """
-    from dataprep.convert.finish import finish as finish_dataset
     from dataprep.plan.files import read_plan
+    from dataprep.run.finish import finish as finish_dataset
 
     if read_plan(out).append:
-        from dataprep.append.steps import finish_planned_append
+        from dataprep.run.append import finish_planned_append
 
         with ProgressBar("checking") as bar, cleanup_on_interrupt():
             return print_append(

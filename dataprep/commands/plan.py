@@ -44,7 +44,7 @@ def plan(*, conversion: Conversion, overwrite: bool, append: bool) -> ExitStatus
     if append:
         return _plan_append(source, request)
 
-    from dataprep.convert.planning import plan_dataset
+    from dataprep.run.convert import plan_dataset
 
     with cleanup_on_interrupt():
         result = plan_dataset(source, request.out, request.options, overwrite=overwrite)
@@ -58,7 +58,7 @@ def plan(*, conversion: Conversion, overwrite: bool, append: bool) -> ExitStatus
 
 
 def _plan_append(source: Source, request: Request) -> ExitStatus:
-    from dataprep.append.steps import write_append_plan
+    from dataprep.run.append import write_append_plan
 
     with ProgressBar("comparing") as bar, cleanup_on_interrupt():
         result = write_append_plan(

@@ -10,8 +10,7 @@ import click
 from dataprep.commands.base import print_line
 from dataprep.commands.info import labels_line
 from dataprep.humanize import format_bytes
-from dataprep.plan.files import plan_folder, read_plan
-from dataprep.plan.stored import StoredPlan, plan_to_json
+from dataprep.plan.files import StoredPlan, plan_folder, plan_to_json, read_plan
 from manifests.errors import CallError
 from manifests.process.text import plural
 

@@ -15,7 +15,7 @@ from manifests.errors import ExitStatus
 from manifests.process.text import plural
 
 if TYPE_CHECKING:
-    from dataprep.convert.dataset import ConvertResult
+    from dataprep.run.convert import ConvertResult
 
 max_rejected_option = click.option(
     "--max-rejected",

@@ -21,7 +21,7 @@ def revert(dataset: str) -> ExitStatus:
     newest one added. If the command is interrupted or killed, run it again. Close loaders that read
     the newest revision first.
     """
-    from dataprep.append.revert import revert_dataset
+    from dataprep.run.revert import revert_dataset
 
     with cleanup_on_interrupt():
         result = revert_dataset(dataset)

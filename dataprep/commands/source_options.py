@@ -18,7 +18,7 @@ from manifests.process.text import plural
 from manifests.schema import DEFAULT_MAX_CLASSES
 
 if TYPE_CHECKING:
-    from dataprep.convert.source import OpenSource
+    from dataprep.run.source import OpenSource
     from dataprep.sources import Source, SourceOptions
 
 _FILES = section(

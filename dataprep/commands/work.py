@@ -55,8 +55,8 @@ def work(
     and the source. Finished shards are kept. If the command is interrupted or killed, run it again
     to resume.
     """
-    from dataprep.convert.work import work as work_on
-    from dataprep.plan.tasks import Share, parse_task
+    from dataprep.run.work import Share, parse_task
+    from dataprep.run.work import work as work_on
 
     if claim and task is not None:
         raise CallError("--claim and --task exclude each other", hint="leave one of them out")

@@ -26,9 +26,9 @@ from dataprep.index.discover import (
     table_metadata,
 )
 from dataprep.index.shard import THREADS, FailedShard, IndexedShard, IndexTask, index_batch
+from dataprep.ledger.journal import INCOMPLETE_NAME
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
-from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import CallError, DamagedError
 from manifests.process.text import printable
 from manifests.remote import is_url, parent_folder

@@ -2,7 +2,7 @@
 
 Pure functions: no I/O.
 
-A seed gives the same plan with every release of NumPy: see `dataprep.plan.random_order`.
+A seed gives the same plan with every release of NumPy: see `dataprep.plan.splits`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep.options import HASH_COLUMN, Options
-from dataprep.plan.random_order import ORDER_STREAM, permutation
-from dataprep.plan.splits import assign_splits
+from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
 from manifests.errors import CallError
 from manifests.process.text import shown
@@ -182,7 +181,7 @@ def key_of(row: int, revision: int = 0) -> str:
 
     Args:
         row: the row.
-        revision: number of the revision that the sample is new in; see `dataprep.append`.
+        revision: number of the revision that the sample is new in; see `dataprep.run.append`.
 
     """
     return f"{revision}-{row:08d}" if revision else f"{row:08d}"

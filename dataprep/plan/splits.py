@@ -1,6 +1,7 @@
-"""Take val and test out of train: stratified by label, or in whole groups.
+"""Take val and test out of train: stratified by label, or in whole groups. Pure functions.
 
-Pure functions: no I/O.
+Random orders stay the same with every release of NumPy: all random numbers come from the raw 64-bit
+output of PCG64, which NumPy guarantees not to change.
 """
 
 from __future__ import annotations
@@ -15,14 +16,81 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.options import BY_DUPLICATES, Options
-from dataprep.plan.random_order import SPLIT_STREAM, permutation
-from dataprep.plan.strata import STRATA, labels_in, strata_of
 from dataprep.sources import Source
 from dataprep.sources.base import LABEL_COLUMN_NAMES
 from manifests.errors import CallError
-from manifests.labels import CLASS_COLUMNS
+from manifests.labels import CLASS_COLUMNS, LabelType
 from manifests.process.text import plural, printable
 from manifests.schema import SPLIT_NAMES
+
+# Second number of the seed of each kind of order, so they use separate random streams.
+SPLIT_STREAM, ORDER_STREAM = 1, 2
+
+
+def permutation(count: int, *stream: int) -> NDArray[np.int64]:
+    """Return a random order of `count` elements, int64 [count].
+
+    The seed and the stream determine it.
+    """
+    draws = np.random.PCG64(np.random.SeedSequence(stream)).random_raw(count)
+    return np.argsort(np.asarray(draws, np.uint64).reshape(-1), kind="stable")
+
+
+# --- strata ---------------------------------------------------------------------------------------
+
+
+#: How splits of labels that are not classes are made, to show to the user.
+STRATA: Mapping[LabelType, str] = {
+    "multi-label": "stratified by the rarest class of each image",
+    "boxes": "stratified by the rarest class of each image",
+    "regression": "stratified by the tenths of the first number",
+    "none": "random: images without labels cannot be stratified",
+    "caption": "random: captions cannot be stratified",
+    "mask": "random: masks cannot be stratified",
+    "depth": "random: depth maps cannot be stratified",
+}
+
+#: Groups of numbers of about equal size.
+_QUANTILES = 10
+
+
+def strata_of(source: Source) -> NDArray[np.int32]:
+    """Return a number for each sample, int32 [n]: every split gets its share of the samples with the same number."""
+    if source.label_type == "regression":
+        values = np.asarray(pc.list_element(source.extra["values"], 0)).astype(np.float64)
+        edges = np.quantile(values, np.linspace(0, 1, _QUANTILES + 1)[1:-1], method="nearest")
+        return np.searchsorted(edges, values, side="right").astype(np.int32)
+    if source.label_type not in CLASS_COLUMNS:
+        return source.label
+    rows, labels = _pairs(source)
+    sizes = np.bincount(labels, minlength=len(source.classes))
+    # Of the classes of a sample, the rarest is written last. A sample without classes is in a
+    # stratum of its own.
+    order = np.lexsort((labels, -sizes[labels]))
+    strata = np.full(len(source), len(source.classes), np.int32)
+    strata[rows[order]] = labels[order]
+    return strata
+
+
+def labels_in(source: Source, rows: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+    """Return the classes of some samples, one after the other."""
+    if source.label_type not in CLASS_COLUMNS:
+        return source.label[rows]
+    of_row, labels = _pairs(source)
+    chosen = np.zeros(len(source), np.bool_)
+    chosen[rows] = True
+    return labels[chosen[of_row]]
+
+
+def _pairs(source: Source) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row and the class of each label of samples that can have several."""
+    column = source.extra[CLASS_COLUMNS[source.label_type]].combine_chunks()
+    rows = np.asarray(pc.list_parent_indices(column)).astype(np.int64)
+    return rows, np.asarray(pc.list_flatten(column)).astype(np.int64)
+
+
+# --- val and test ---------------------------------------------------------------------------------
+
 
 #: Third number of the seed of the order of the classes. The order of the samples has no third
 #: number.

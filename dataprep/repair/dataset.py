@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from awscrt.checksums import crc32c
 
 from dataprep import engines, storage
+from dataprep.ledger.finished import read_conversion
 from dataprep.progress import Progress
 from dataprep.repair.check import CheckTask, DamagedFile, check_shard, damage_of
 from dataprep.repair.remake import listed_rejected, remake_all
-from dataprep.resume.finished import read_conversion
 from dataprep.sources import Source
 from dataprep.verify.shard import manifest_of
 from manifests.errors import DamagedError

@@ -26,7 +26,7 @@ from dataprep.images.perceptual_hash import hash_or_none
 from dataprep.index.shard import IndexTask, ShardReader
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, IndexOptions
 from dataprep.plan.assign import key_of
-from dataprep.plan.random_order import ORDER_STREAM, permutation
+from dataprep.plan.splits import ORDER_STREAM, permutation
 from manifests.dali_index import format_index
 from manifests.errors import TableError
 from manifests.json_members import parse_json

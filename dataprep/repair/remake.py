@@ -8,9 +8,6 @@ from contextlib import closing
 from typing import NamedTuple
 
 from dataprep import engines, storage
-from dataprep.append.base import Base, options_of
-from dataprep.append.planning import AppendResult, plan_append
-from dataprep.convert.source import select_samples
 from dataprep.engines import LocalEngine
 from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS
@@ -18,6 +15,9 @@ from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, key_of, make_plan
 from dataprep.plan.job import Job, job_of, shard_task
 from dataprep.repair.check import DamagedFile
+from dataprep.run.append import AppendResult, plan_append
+from dataprep.run.base import Base, options_of
+from dataprep.run.source import select_samples
 from dataprep.shards.write import ShardTask, write_files
 from dataprep.sources import Source
 from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError

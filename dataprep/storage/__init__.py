@@ -4,8 +4,7 @@
 
     files                   the interface of both; local_files and remote implement it
     commit                  writes files under temporary names, and renames them when they are complete
-    completion              marks an output folder as incomplete before the first shard, as complete after the last one
-    partials, owners        the folders of temporary files, and which process writes each of them
+    partials                the folders of temporary files, and which process writes each of them
     views, remote_view      read files by position
     local                   what local files need: locks, flushes, reasons of errors
     temporary               temporary files in ``TMPDIR``

@@ -16,7 +16,7 @@ from awscrt.checksums import crc32c
 
 from dataprep.storage.files import Entry, View
 from dataprep.storage.local import translate_errors
-from dataprep.storage.owners import this_owner
+from dataprep.storage.partials import this_owner
 from dataprep.storage.remote_view import RemoteView
 from manifests.errors import CallError, StorageError
 from manifests.files import FileKind, check_length, kind_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dataprep import engines, storage
-from dataprep.append.mark import own_files, read_mark, unlisted_files
+from dataprep.ledger.mark import own_files, read_mark, unlisted_files
 from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress

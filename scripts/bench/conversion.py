@@ -24,9 +24,9 @@ def convert_here(
     src: Path | str, out: Path | str, fmt: str, *, shard_bytes: int, workers: int
 ) -> None:
     """Convert with workers of this process, which start while the source is scanned, as those of the command do."""
-    from dataprep.convert.dataset import convert_dataset
     from dataprep.engines import LocalEngine
     from dataprep.options import Options
+    from dataprep.run.convert import convert_dataset
     from dataprep.sources import read_source
 
     engine = LocalEngine(workers)

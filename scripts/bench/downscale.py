@@ -29,12 +29,12 @@ from PIL import Image
 from report import Report, make_parser, time_in_turn
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine, default_workers
 from dataprep.images.downscale import prepare, resize_image, target_size
 from dataprep.images.orientation import orientation_of
 from dataprep.images.validate import inspect
 from dataprep.options import Downscale, Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 
 TO = Downscale(shorter=256)

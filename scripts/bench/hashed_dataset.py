@@ -13,8 +13,8 @@ import pyarrow as pa
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from manifests.schema import File, Shard, Split
 from manifests.serialization import checksum_text

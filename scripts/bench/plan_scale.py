@@ -25,11 +25,11 @@ from typing import Any
 from report import Report, make_parser, process_memory
 from scale_data import make_dataset, make_source, small_source
 
-from dataprep.convert.finish import finish
-from dataprep.convert.planning import plan_dataset
-from dataprep.convert.work import work
 from dataprep.options import Options
 from dataprep.plan.files import StoredTasks, read_plan
+from dataprep.run.convert import plan_dataset
+from dataprep.run.finish import finish
+from dataprep.run.work import work
 from dataprep.verify.dataset import verify_manifest
 from manifests.store import read_manifest
 

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import Source
 from manifests.schema import Shard, Split
 from manifests.store import MANIFEST_NAME, manifest_files, read_manifest

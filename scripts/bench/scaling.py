@@ -33,9 +33,9 @@ from pathlib import Path
 from images import as_jpeg, enlarged, photographs, powers_of_two
 from report import Report, cpu_seconds, make_parser
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine, default_workers
 from dataprep.options import Downscale, Options, Raw
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 
 CLASSES = 100

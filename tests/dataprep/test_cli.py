@@ -18,8 +18,7 @@ from click.testing import CliRunner
 from dataprep import storage
 from dataprep.commands.base import Command
 from dataprep.commands.param_types import byte_size
-from dataprep.resume.stamps import STAMPS_NAME
-from dataprep.storage.completion import INCOMPLETE_NAME
+from dataprep.ledger.journal import INCOMPLETE_NAME, STAMPS_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 from manifests.process.unexpected_errors import HINTS
 
@@ -687,7 +686,7 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
     call = in_one_process("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
     lost = sorted(source.glob("*/*"))[3]
     data = lost.read_bytes()
-    from dataprep.convert import dataset as convert_module
+    from dataprep.run import convert as convert_module
 
     make_plan = convert_module.make_plan
 
@@ -708,7 +707,7 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
 
 
 def test_an_interrupt_prints_one_line(image_folder, out, invoke, monkeypatch):
-    from dataprep.convert import dataset as convert_module
+    from dataprep.run import convert as convert_module
 
     def interrupted(*_):
         raise KeyboardInterrupt

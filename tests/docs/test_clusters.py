@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dataprep.cli import main
-from dataprep.plan.tasks import parse_task
+from dataprep.run.work import parse_task
 
 PAGE = Path(__file__).parents[2] / "docs" / "clusters.md"
 

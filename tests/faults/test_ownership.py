@@ -12,9 +12,9 @@ from helpers.gate import Gate
 from helpers.processes import pause, signal_group
 
 from dataprep import storage
-from dataprep.convert.dataset import convert_dataset
 from dataprep.index.dataset import index_shards
 from dataprep.plan.assign import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, ShardError, StorageError

@@ -13,7 +13,7 @@ import pytest
 
 from dataprep.canary import canary
 from dataprep.plan.files import StoredTasks, read_plan
-from dataprep.plan.tasks import Share, parse_task
+from dataprep.run.work import Share, parse_task
 from manifests.errors import CallError, PlanError
 from manifests.serialization import seal
 

@@ -10,13 +10,12 @@ from unittest.mock import Mock
 import pytest
 from helpers.pictures import encode, photo
 
-from dataprep.convert.dataset import convert_dataset
+from dataprep.ledger.journal import INCOMPLETE_NAME, STAMPS_NAME
 from dataprep.options import Downscale, Options, Raw
-from dataprep.resume import reread
-from dataprep.resume.stamps import STAMPS_NAME
+from dataprep.run import prepare as reread
+from dataprep.run.convert import convert_dataset
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
-from dataprep.storage.completion import INCOMPLETE_NAME
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 from manifests.tables import read_table
@@ -148,7 +147,7 @@ def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeyp
         return shards.write_shard(task, pool)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.convert.dataset.write_shard", stop)
+        patch.setattr("dataprep.run.convert.write_shard", stop)
         with pytest.raises(KeyboardInterrupt):
             run(folder, out, overwrite=True)
     assert not (out / "manifest.json").exists()

@@ -485,8 +485,8 @@ def test_output_inside_the_source_is_never_read_as_a_class(few, dataprep, snapsh
 @pytest.mark.parametrize("with_manifest", [True, False])
 def test_damaged_table_is_rewritten_or_refused(with_manifest, few, dataprep, snapshot, tmp_path):
     """If a table of an earlier run has a flipped bit, the run rewrites its shard or refuses to start."""
-    from dataprep.convert.dataset import convert_dataset
     from dataprep.plan.assign import Options
+    from dataprep.run.convert import convert_dataset
     from dataprep.sources import read_source
 
     out, source = tmp_path / "out", read_source(str(few))

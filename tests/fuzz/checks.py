@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 # Commands import these when they need them. Importing them here saves every child process the time.
 import dataprep.cli
 import dataprep.commands.dry_run
-import dataprep.convert.dataset
 import dataprep.datasets.summary
 import dataprep.index.dataset
 import dataprep.report.make
 import dataprep.report.salvage
+import dataprep.run.convert
 import dataprep.verify.dataset
 import loaders.loader
 import loaders.resolve

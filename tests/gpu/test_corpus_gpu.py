@@ -5,8 +5,8 @@ import pytest
 from helpers.bad_images import write_cases
 
 import loaders
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 
 STORED_AS = {

@@ -10,8 +10,8 @@ from helpers.handmade import make_dataset
 from helpers.pictures import encode, photo
 
 import loaders
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options, Raw
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from manifests.errors import CallError
 

@@ -10,8 +10,8 @@ import test_targets
 from helpers import annotated
 
 import loaders
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from loaders.transforms import Flip, Normalize, RandomResizedCrop
 

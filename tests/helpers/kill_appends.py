@@ -15,14 +15,12 @@ from pathlib import Path
 
 from kill_at_calls import KillSwitch, files, in_child, install
 
-from dataprep.append.dataset import append_dataset
-from dataprep.append.revert import revert_dataset
-from dataprep.append.steps import finish_planned_append, write_append_plan
-from dataprep.convert.dataset import convert_dataset
-from dataprep.convert.work import work
 from dataprep.options import Options
 from dataprep.plan.files import plan_folder, remove_plan
-from dataprep.plan.tasks import Share
+from dataprep.run.append import append_dataset, finish_planned_append, write_append_plan
+from dataprep.run.convert import convert_dataset
+from dataprep.run.revert import revert_dataset
+from dataprep.run.work import Share, work
 from dataprep.sources import read_source
 from manifests.store import read_manifest
 

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from dataprep import storage
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
+from dataprep.run.convert import convert_dataset
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
 

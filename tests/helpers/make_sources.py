@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.io
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.formats import FORMATS
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from helpers.pictures import encode, photo
 from manifests.schema import Format

@@ -63,8 +63,8 @@ class SlowRayEngine(RayEngine):
 
 def main(address, markers, source, out):
     """Convert a source, until somebody kills this process."""
-    from dataprep.convert.dataset import convert_dataset
     from dataprep.options import Options
+    from dataprep.run.convert import convert_dataset
     from dataprep.sources import SourceOptions, read_source
 
     engine = SlowRayEngine(markers, address)

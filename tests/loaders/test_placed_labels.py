@@ -10,8 +10,8 @@ import torch
 from helpers import annotated
 
 import loaders
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from loaders.dataset.split import open_split
 from loaders.transforms import Flip, Normalize, RandomResizedCrop

@@ -9,8 +9,8 @@ from helpers import annotated
 from helpers.pictures import encode, photo
 
 import loaders
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from manifests.errors import CallError
 

@@ -22,8 +22,8 @@ BENCH = ROOT / "scripts" / "bench"
 #: --workers is given.
 COMMANDS = (
     "dataprep.commands.group",
-    "dataprep.convert.dataset",
-    "dataprep.convert.finish",
+    "dataprep.run.convert",
+    "dataprep.run.finish",
     "dataprep.shards.write",
     "dataprep.verify.dataset",
     "pyarrow.compute",

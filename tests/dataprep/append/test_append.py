@@ -232,7 +232,7 @@ def test_an_interrupted_append_can_be_removed(dataset, sources, invoke, snapshot
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.append.dataset.finish_append", stop)
+        patch.setattr("dataprep.run.append.finish_append", stop)
         invoke(*append, status=3)
     assert "manifest.append.json" in snapshot(dataset)
     problems = verify_dataset(str(dataset), workers=1).problems
@@ -415,7 +415,7 @@ def test_images_are_known_whatever_else_was_given_as_source(options, sources, in
 
 def test_frames_of_many_videos(invoke, monkeypatch, tmp_path):
     """Files of the same name in folders of the same name are compared by their whole paths."""
-    monkeypatch.setattr("dataprep.append.known._MOST_PAIRS", 1)
+    monkeypatch.setattr("dataprep.run.known._MOST_PAIRS", 1)
     lines = ["path,label"]
     for number in range(8):
         path = f"video {number}/frames/1.bmp"

@@ -12,11 +12,11 @@ import pytest
 from helpers.pictures import encode, photo
 
 from dataprep import storage
-from dataprep.append import complete
-from dataprep.append.base import read_base
-from dataprep.append.complete import finish_append
-from dataprep.append.revert import revert_dataset
-from dataprep.append.steps import finish_planned_append
+from dataprep.run import commit as complete
+from dataprep.run.append import finish_planned_append
+from dataprep.run.base import read_base
+from dataprep.run.commit import finish_append
+from dataprep.run.revert import revert_dataset
 from dataprep.verify.dataset import verify_dataset
 from manifests.store import read_manifest
 from manifests.tables import read_table
@@ -124,7 +124,7 @@ def test_convert_and_the_steps_continue_each_other(sources, before, invoke, snap
     assert "nothing to append: all 32 images" in run_steps(invoke, out, "1/3", "2/3")
     once, other = without_plan(snapshot(out)), copy(before, "other")
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.append.dataset.finish_append", lambda *_: 1 / 0)
+        patch.setattr("dataprep.run.append.finish_append", lambda *_: 1 / 0)
         invoke("convert", "--src", sources[1], "--append", "--out", other, status=3)
     invoke("plan", "--src", sources[1], "--append", "--out", other)
     run_steps(invoke, other, "0/1")
@@ -368,7 +368,7 @@ def test_another_process_finishes_first(sources, before, invoke, snapshot, monke
         finish_planned_append(str(out), workers=1)  # removes the folder of the temporary files
         return finish_append(*args)
 
-    monkeypatch.setattr("dataprep.append.steps.finish_append", finish_late)
+    monkeypatch.setattr("dataprep.run.append.finish_append", finish_late)
     assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)
     assert snapshot(out) == snapshot(other)
 
@@ -384,7 +384,7 @@ def test_another_process_finishes_between_two_looks(sources, before, invoke, mon
         finish_planned_append(str(out), workers=1)
         return base
 
-    monkeypatch.setattr("dataprep.append.steps.read_base", look_and_wait)
+    monkeypatch.setattr("dataprep.run.append.read_base", look_and_wait)
     assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)
 
 

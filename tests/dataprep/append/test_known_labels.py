@@ -13,8 +13,9 @@ from helpers.annotated import with_text
 from helpers.pictures import encode, photo
 from PIL import Image
 
-from dataprep.append import known, reading
 from dataprep.images import validate
+from dataprep.run import known
+from dataprep.run import known as reading
 from manifests.store import read_manifest
 
 pytestmark = pytest.mark.usefixtures("quick_programs")

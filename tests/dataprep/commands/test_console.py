@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep.convert import dataset as convert_module
+from dataprep.run import convert as convert_module
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ def test_verbose_says_what_became_of_each_shard(image_folder, out, invoke):
     assert "written" not in invoke(*call).stderr
     (out / "train-00000.idx").unlink()
     lines = invoke(*call, "--verbose").stderr.splitlines()
-    shards = [line for line in lines if line.startswith("dataprep.convert.dataset: train-")]
+    shards = [line for line in lines if line.startswith("dataprep.run.convert: train-")]
     assert ["written" in line for line in sorted(shards)] == [True, False]
     assert (
-        "dataprep.resume.leftovers: train-00000: written again, because its files are missing or"
+        "dataprep.run.prepare: train-00000: written again, because its files are missing or"
         " damaged" in lines
     )
     (line,) = [
@@ -86,9 +86,7 @@ def test_the_log_is_an_event_with_its_logger(image_folder, out, invoke):
     call = ("convert", "--src", image_folder, "--out", out, "--workers", 1, "--log-json")
     assert "log" not in {event["event"] for event in events(invoke(*call))}
     found = events(invoke(*call, "--overwrite", "--verbose"))
-    assert "dataprep.convert.dataset" in {
-        event["logger"] for event in found if event["event"] == "log"
-    }
+    assert "dataprep.run.convert" in {event["logger"] for event in found if event["event"] == "log"}
 
 
 def test_an_interrupted_conversion_says_how_many_shards_are_kept(

@@ -2,10 +2,9 @@
 
 import gc
 
-from dataprep.convert.dataset import convert_dataset
-from dataprep.convert.planning import plan_dataset
 from dataprep.options import Options
 from dataprep.plan.files import StoredTasks, read_plan
+from dataprep.run.convert import convert_dataset, plan_dataset
 from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests import store

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep import storage
-from dataprep.convert.complete import write_dataset
-from dataprep.convert.finish import finish
+from dataprep.run.commit import write_dataset
+from dataprep.run.finish import finish
 from dataprep.verify.dataset import verify_dataset
 from manifests.store import read_manifest
 
@@ -232,7 +232,7 @@ def test_another_process_finishes_first(source, invoke, snapshot, tmp_path, monk
         finish(str(out), workers=1)  # removes the folder of the temporary files
         return write_dataset(job, results)
 
-    monkeypatch.setattr("dataprep.convert.finish.write_dataset", write_late)
+    monkeypatch.setattr("dataprep.run.finish.write_dataset", write_late)
     late = finish(str(out), workers=1)
     assert late.manifest == read_manifest(out)
     assert late.rejected == 15

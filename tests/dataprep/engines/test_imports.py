@@ -13,7 +13,7 @@ UNUSED = ("dataprep.sources.recognize", "dataprep.commands", "click", "torch", "
 @pytest.mark.parametrize(
     "module",
     [
-        "dataprep.shards.write", "dataprep.resume.reread", "dataprep.convert.finish", "dataprep.index.shard",
+        "dataprep.shards.write", "dataprep.run.prepare", "dataprep.run.finish", "dataprep.index.shard",
         "dataprep.verify.shard", "dataprep.repair.check", "dataprep.duplicates.content", "dataprep.duplicates.near",
         "dataprep.report.pictures",
     ],

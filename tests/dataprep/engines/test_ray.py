@@ -20,9 +20,9 @@ from helpers.eventually import eventually
 from helpers.ray_cluster import NODE
 from helpers.slow_shards import ONE, OPEN
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.engines.ray_connection import connect
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from manifests.errors import CallError
 

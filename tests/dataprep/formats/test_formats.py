@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
-from dataprep.resume.stamps import STAMPS_NAME
+from dataprep.ledger.journal import STAMPS_NAME
 from dataprep.verify.dataset import verify_dataset
 from manifests.dali_index import format_index
 from manifests.errors import ShardError

@@ -12,8 +12,8 @@ from helpers.pictures import encode, photo
 from helpers.shards import stored_samples
 from helpers.similarity import open_image
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError

@@ -8,8 +8,8 @@ import pytest
 from helpers.bad_images import KEPT, cases, write_cases
 from helpers.shards import decode_with_dali, stored_samples
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 

@@ -12,11 +12,11 @@ from helpers.bad_images import KEPT, Case
 from helpers.bombs import bombs, flat_png
 from helpers.pictures import encode, photo
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.images import base
 from dataprep.images.base import MAX_PIXELS, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 
 ROOT = Path(__file__).parents[3]

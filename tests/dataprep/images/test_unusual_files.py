@@ -14,8 +14,8 @@ from helpers.pictures import encode, photo
 from helpers.shards import decode_with_dali, stored_samples
 
 from dataprep.cli import main
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import SourceError

@@ -15,13 +15,13 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from dataprep.cli import main
-from dataprep.convert.dataset import ConvertResult, convert_dataset
 from dataprep.images import validate
 from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare
 from dataprep.images.pixels import decode
 from dataprep.images.validate import inspect, parse_header
 from dataprep.options import Downscale, Options, Raw
+from dataprep.run.convert import ConvertResult, convert_dataset
 from dataprep.sources import read_source
 
 CASES = list(cases())

@@ -712,7 +712,7 @@ def test_index_imports_only_what_it_needs(folder, jpegs):
     assert "dataprep.index.dataset" in modules
     unwanted = {
         "dataprep.sources",
-        "dataprep.convert.dataset",
+        "dataprep.run.convert",
         "pyarrow.compute",
         "PIL",
         "torch",

@@ -8,10 +8,9 @@ import tempfile
 import pytest
 
 from dataprep import storage
-from dataprep.convert.dataset import convert_dataset
-from dataprep.convert.planning import plan_dataset
 from dataprep.options import Options
 from dataprep.plan.files import has_plan, plan_folder
+from dataprep.run.convert import convert_dataset, plan_dataset
 from dataprep.sources import read_source
 
 

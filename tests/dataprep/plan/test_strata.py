@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dataprep.options import Options
-from dataprep.plan.splits import assign_splits
-from dataprep.plan.strata import strata_of
+from dataprep.plan.splits import assign_splits, strata_of
 from dataprep.sources import Source
 from manifests.errors import CallError
 from manifests.labels import LabelType, arrow_type

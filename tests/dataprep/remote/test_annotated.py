@@ -13,8 +13,8 @@ from helpers.object_stores import environment
 from helpers.servers import BUCKET, find_weed
 
 import loaders
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError

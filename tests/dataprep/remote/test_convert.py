@@ -13,14 +13,13 @@ from helpers.object_stores import environment
 from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from dataprep import storage
-from dataprep.convert.dataset import convert_dataset
-from dataprep.convert.finish import finish
-from dataprep.convert.planning import plan_dataset
-from dataprep.convert.work import work
+from dataprep.ledger.journal import INCOMPLETE_NAME
 from dataprep.options import Downscale, Options
+from dataprep.run.convert import convert_dataset, plan_dataset
+from dataprep.run.finish import finish
+from dataprep.run.work import work
 from dataprep.shards.write import write_shard
 from dataprep.sources import read_source
-from dataprep.storage.completion import INCOMPLETE_NAME
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, StorageError
 from manifests.remote import Store, open_store
@@ -206,7 +205,7 @@ def test_a_worker_that_writes_late_changes_nothing(source, expected, store, monk
         tasks.append(task)
         return write_shard(task, pool)
 
-    monkeypatch.setattr("dataprep.convert.dataset.write_shard", record)
+    monkeypatch.setattr("dataprep.run.convert.write_shard", record)
     convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
     assert len(tasks) == 4
     before = {info.name: (info.etag, info.modified_ns) for info in store.list_objects()}
@@ -225,7 +224,7 @@ def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(
         tasks.append(task)
         return write_shard(task, pool)
 
-    monkeypatch.setattr("dataprep.convert.dataset.write_shard", record)
+    monkeypatch.setattr("dataprep.run.convert.write_shard", record)
     convert_dataset(read_source(source), str(store), Options(shard_samples=12), workers=1)
     convert_dataset(read_source(source), str(store), OPTIONS, workers=1, overwrite=True)
     before = download(store)
@@ -247,11 +246,11 @@ def test_an_interrupted_run_leaves_no_manifest_and_is_resumed(
             raise StorageError("stopped")
         return write_shard(task, pool)
 
-    monkeypatch.setattr("dataprep.convert.dataset.write_shard", stop_at_third)
+    monkeypatch.setattr("dataprep.run.convert.write_shard", stop_at_third)
     with pytest.raises(StorageError, match="stopped"):
         convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
     assert "manifest.json" not in download(store)
-    monkeypatch.setattr("dataprep.convert.dataset.write_shard", write_shard)
+    monkeypatch.setattr("dataprep.run.convert.write_shard", write_shard)
     result = convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
     assert result.resumed == 2
     assert without_stamps(download(store)) == expected

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from helpers.http_files import serve_folder
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.datasets.summary import summarize
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from helpers.pictures import encode, photo
 
-from dataprep.append import complete, prepare
-from dataprep.append.dataset import append_dataset
-from dataprep.append.revert import revert_dataset
-from dataprep.append.steps import finish_planned_append, write_append_plan
-from dataprep.convert.dataset import convert_dataset
-from dataprep.convert.work import work
 from dataprep.options import Options
-from dataprep.plan.tasks import Share
+from dataprep.run import append as prepare
+from dataprep.run import commit as complete
+from dataprep.run.append import append_dataset, finish_planned_append, write_append_plan
+from dataprep.run.convert import convert_dataset
+from dataprep.run.revert import revert_dataset
+from dataprep.run.work import Share, work
 from dataprep.sources import SourceOptions, read_source
 from dataprep.sources.merge import merge_sources
 from dataprep.sources.recognize import read_sources
@@ -84,7 +83,7 @@ def test_only_one_of_two_appends_goes_on(bucket, sources, tmp_path, monkeypatch)
     convert_dataset(read_source(sources[0]), str(bucket), OPTIONS, workers=1)
     before = download(bucket)
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.append.dataset.finish_append", lambda *_: 1 / 0)
+        patch.setattr("dataprep.run.append.finish_append", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             append(sources[1], str(bucket))
     (tmp_path / "third" / "cat").mkdir(parents=True)
@@ -303,10 +302,10 @@ def test_an_equal_append_ends_after_another_one_has_looked(memory, sources, else
     def wait(function, *args):
         patch.undo()
         elsewhere(append, sources[1], str(memory))
-        patch.setattr("dataprep.append.dataset._write", kill)
+        patch.setattr("dataprep.run.append._write", kill)
         function(*args)
 
-    patch.setattr("dataprep.append.dataset._write", partial(wait, kill))
+    patch.setattr("dataprep.run.append._write", partial(wait, kill))
     delete = Store.delete
     patch.setattr(Store, "delete", lambda *args: wait(delete, *args))
     with pytest.raises(KeyboardInterrupt):

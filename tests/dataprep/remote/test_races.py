@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from dataprep.append import prepare
-from dataprep.append.dataset import append_dataset
-from dataprep.convert import dataset, work
-from dataprep.convert.dataset import convert_dataset
-from dataprep.convert.finish import finish
-from dataprep.convert.planning import plan_dataset
-from dataprep.convert.work import Share
 from dataprep.images.base import Rejected
+from dataprep.ledger.finished import files_in_manifest
 from dataprep.options import Options
-from dataprep.resume import leftovers
-from dataprep.resume.finished import files_in_manifest
+from dataprep.run import append as prepare
+from dataprep.run import convert as dataset
+from dataprep.run import prepare as leftovers
+from dataprep.run import work
+from dataprep.run.append import append_dataset
+from dataprep.run.convert import convert_dataset, plan_dataset
+from dataprep.run.finish import finish
+from dataprep.run.work import Share
 from dataprep.shards import segments
 from dataprep.sources import read_source
 from dataprep.storage.remote import REMOTE

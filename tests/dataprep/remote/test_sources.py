@@ -13,8 +13,8 @@ from helpers.http_files import serve_folder
 from helpers.make_sources import MAKERS, tar_of
 
 from dataprep.containers import finish_reading, locations_of, start_reading
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import Source, SourceOptions, read_source
 from manifests.errors import CallError, SourceError, SourceVanishedError
 from manifests.remote import Store

@@ -24,7 +24,7 @@ from PIL import Image
 from dataprep.report.cost import MemoryEstimate
 from dataprep.report.files import write_report
 from dataprep.report.rejected import RejectedImage, RejectedTask, show_rejected
-from dataprep.storage.owners import this_owner
+from dataprep.storage.partials import this_owner
 from manifests.schema import File
 from manifests.store import (
     MANIFEST_NAME,

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from dataprep import storage
-from dataprep.convert.dataset import convert_dataset
+from dataprep.ledger.journal import INCOMPLETE_NAME, mark_incomplete
 from dataprep.plan.assign import Options, make_plan
-from dataprep.resume.leftovers import find_resumable
+from dataprep.run.convert import convert_dataset
+from dataprep.run.prepare import find_resumable
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
-from dataprep.storage.completion import INCOMPLETE_NAME, mark_incomplete
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 
@@ -46,7 +46,7 @@ def test_stopped_run_leaves_the_mark_and_the_next_run_removes_it(
         return shards.write_shard(task, pool)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.convert.dataset.write_shard", fail_on_last)
+        patch.setattr("dataprep.run.convert.write_shard", fail_on_last)
         with pytest.raises(KeyboardInterrupt):
             convert_dataset(source, str(out), OPTIONS, workers=1)
     mark = json.loads((out / INCOMPLETE_NAME).read_text())
@@ -159,7 +159,7 @@ def test_an_interrupted_overwrite_keeps_no_damaged_shard(source, tmp_path, monke
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.convert.dataset.remove_outdated", killed)
+        patch.setattr("dataprep.run.convert.remove_outdated", killed)
         with pytest.raises(ZeroDivisionError):
             convert_dataset(source, str(out), OPTIONS, workers=1, overwrite=True)
     assert convert_dataset(source, str(out), OPTIONS, workers=1, overwrite=True).resumed == 0

@@ -10,8 +10,8 @@ import pytest
 from helpers import annotated
 from PIL import Image
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from manifests.errors import CallError
 

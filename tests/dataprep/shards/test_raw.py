@@ -10,9 +10,9 @@ from helpers import oracles
 from helpers.pictures import encode, photo
 from PIL import Image, ImageOps
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.images.downscale import prepare
 from dataprep.options import CHANGE_COLUMNS, Options, Raw
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError

@@ -10,9 +10,9 @@ from helpers.pictures import encode, photo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine
 from dataprep.options import Downscale, Options, Raw
+from dataprep.run.convert import convert_dataset
 from dataprep.shards import divide as divide_module
 from dataprep.shards.divide import divide
 from dataprep.shards.write import divides, useful_workers

@@ -9,8 +9,8 @@ import pytest
 from helpers import annotated
 from helpers.sources import has_notice, read
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from manifests.errors import CallError, SourceError
 
 

@@ -12,9 +12,9 @@ from helpers import HELPERS
 from helpers.make_sources import BROKEN, IMAGES, MAKERS
 from helpers.sources import read, rows
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import UNREADABLE
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import SourceVanishedError

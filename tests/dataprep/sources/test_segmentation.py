@@ -17,8 +17,8 @@ from helpers.pictures import encode
 from helpers.sources import has_notice, read
 from PIL import Image
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options
+from dataprep.run.convert import convert_dataset
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, SourceError
 from manifests.store import read_manifest

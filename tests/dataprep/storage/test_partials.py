@@ -11,8 +11,7 @@ import pytest
 from dataprep import storage
 from dataprep.storage import remote
 from dataprep.storage.files import files_of
-from dataprep.storage.owners import this_owner
-from dataprep.storage.partials import PARTIALS_NAME, remove_leftovers
+from dataprep.storage.partials import PARTIALS_NAME, remove_leftovers, this_owner
 from manifests.errors import StorageError
 from manifests.remote import store
 from manifests.remote.url import parse_url

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from helpers.bombs import flat_png
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.images.base import MAX_PIXELS
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verify import dataset as verify
 from dataprep.verify.problems import MAX_PER_FILE

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verify import dataset as verify
 from dataprep.verify.dataset import verify_manifest

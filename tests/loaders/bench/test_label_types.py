@@ -9,8 +9,8 @@ import pytest
 from helpers import annotated
 from helpers.pictures import encode, photo
 
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from loaders.bench.command import bench
 from loaders.bench.model import load_model

@@ -13,8 +13,8 @@ from helpers import annotated
 from helpers.pictures import photo
 
 import loaders
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from loaders.cache.disk import disk_usage
 from manifests.errors import ShardError

@@ -8,8 +8,8 @@ from helpers import annotated, handmade
 from helpers.pictures import encode, photo
 
 import loaders
-from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from loaders.cache.disk import disk_usage
 from loaders.cache.fetcher import Fetcher

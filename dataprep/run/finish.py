@@ -1,4 +1,4 @@
-"""Finish a dataset whose shards `work` has written: check that all are there, and write the manifest."""
+"""Finish a dataset whose shards `work` has written: check all of them, write the manifest."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ from dataclasses import dataclass
 
 from dataprep import storage
 from dataprep.canary import check_canary
-from dataprep.convert.complete import ConvertResult, clean_up, read_result, write_dataset
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
-from dataprep.plan.files import read_plan
-from dataprep.plan.job import Job
-from dataprep.plan.tasks import recorded_tasks
-from dataprep.progress import Progress
-from dataprep.resume.finished import (
+from dataprep.ledger.finished import (
     files_in_manifest,
     files_of_plan,
     has_all_of,
@@ -23,9 +18,14 @@ from dataprep.resume.finished import (
     manifest_in_mark,
     read_finished,
 )
-from dataprep.resume.output import refuse_appended
+from dataprep.ledger.journal import mark_complete
+from dataprep.plan.files import read_plan
+from dataprep.plan.job import Job
+from dataprep.progress import Progress
+from dataprep.run.commit import ConvertResult, clean_up, read_result, write_dataset
+from dataprep.run.source import refuse_appended
+from dataprep.run.work import recorded_tasks
 from dataprep.shards.write import ShardResult
-from dataprep.storage.completion import mark_complete
 from manifests.errors import StoppedError, StorageError
 from manifests.process.text import agree, plural, printable
 from manifests.remote.url import is_url
@@ -72,7 +72,7 @@ def finish(
     """Check that every shard of a plan is there, then write ``rejected.jsonl`` and the manifest.
 
     It can be called any number of times, also by several processes at once. See
-    `dataprep.append.steps` for the plan of an append.
+    `dataprep.run.append` for the plan of an append.
 
     Args:
         out: output folder with a plan.

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Self
 
 from dataprep import storage
-from dataprep.storage.owners import is_dead, this_owner
+from dataprep.storage.partials import is_dead, this_owner
 
 #: Seconds between two beats.
 BEAT_SECONDS = 5.0

@@ -48,7 +48,7 @@ class Mark:
             removes.
         files: the files that are not part of the dataset unless its manifest lists them.
         stamps: digest of the times of the source images of each shard, by its name; see
-            `dataprep.resume.stamps`.
+            `dataprep.ledger.journal`.
 
     """
 

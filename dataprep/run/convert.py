@@ -1,8 +1,7 @@
-"""Convert a source into a dataset: make the plan, prepare the folder, write shards in parallel, then the manifest.
+"""Convert a source into a dataset: plan, prepare the folder, write the shards, then the manifest.
 
 Every step can be interrupted and resumed. A shard is done when its sample table has its final name,
-and the dataset is complete when ``manifest.json`` exists. `planning`, `work` and `finish` are the
-same steps in separate processes.
+and the dataset is complete when ``manifest.json`` exists.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from dataprep import storage
-from dataprep.convert.complete import ConvertResult, clean_up, read_result, write_dataset
 from dataprep.engines import Engine, LocalEngine
+from dataprep.ledger.journal import mark_incomplete, write_stamps
 from dataprep.options import Options
 from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, make_plan
+from dataprep.plan.files import StoredPlan, write_plan
 from dataprep.plan.job import Job, SourceTasks, job_of
 from dataprep.progress import Progress
-from dataprep.resume.kept import says_what_is_kept
-from dataprep.resume.leftovers import Rereading, Resumable, find_resumable, remove_outdated
-from dataprep.resume.output import check_output
-from dataprep.resume.stamps import write_stamps
+from dataprep.run.commit import ConvertResult, clean_up, read_result, write_dataset
+from dataprep.run.prepare import Rereading, Resumable, find_resumable, remove_outdated
+from dataprep.run.source import check_output
+from dataprep.run.work import says_what_is_kept
 from dataprep.shards.write import ShardResult, log_shard, useful_workers, write_shard
 from dataprep.sources import Source
-from dataprep.storage.completion import mark_incomplete
 from manifests.errors import CallError
 from manifests.process.text import printable
 
@@ -88,9 +87,9 @@ def convert_dataset(
         if progress:
             progress.start(len(source), len(run.plan.shards))
         if not run.is_complete and not engine.is_local:
-            from dataprep.convert.machines import (
-                check_machines,
-            )  # takes time, and a local engine needs no check
+            from dataprep.run.machines import (
+                check_machines,  # takes time, and a local engine needs no check
+            )
 
             check_machines(engine, source, out)
         left = [
@@ -169,11 +168,11 @@ def prepared(
         storage.check_partials([out])
         has_other_plan = has_ended_append = False
         if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
-            from dataprep.append.rejected_only import (
+            from dataprep.plan.files import check_plan, remove_empty_plan_folder, remove_plan
+            from dataprep.run.commit import (  # take time, and most runs have no plan
                 has_ended,
                 remove_ended,
-            )  # take time, and most runs have no plan
-            from dataprep.plan.files import check_plan, remove_empty_plan_folder, remove_plan
+            )
 
             has_ended_append = overwrite and has_ended(out)
             has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
@@ -243,3 +242,38 @@ def _prepare_folder(
         write_stamps(out, plan, resumable.stamps)
     # Last, because a table among the temporary files can prove which run wrote an outdated shard.
     storage.sweep(out, is_locked=is_locked)
+
+
+# --- the first of three steps ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """The plan in an output folder.
+
+    Attributes:
+        plan: the plan.
+        resumed: number of shards of this plan that are finished.
+        notices: messages about the new splits, one line each.
+
+    """
+
+    plan: StoredPlan
+    resumed: int
+    notices: tuple[str, ...]
+
+
+def plan_dataset(
+    source: Source, out: str, options: Options, *, overwrite: bool = False
+) -> PlanResult:
+    """Write a plan into ``out/plan``; see `convert_dataset` for the arguments.
+
+    Raises:
+        CallError: the options do not fit the source, or `out` cannot be used, or contains another
+            dataset or plan.
+        StoppedError: a problem outside of the program stopped the run; the same call resumes it.
+
+    """
+    with prepared(source, out, options, overwrite=overwrite, always_writes=True) as run:
+        stored = write_plan(source, run.plan, out, options)
+        return PlanResult(stored, len(run.finished), run.plan.notices)

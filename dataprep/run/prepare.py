@@ -1,7 +1,7 @@
-"""What a run finds in the output folder: which files to keep, to replace, and to leave alone (`foreign`).
+"""What earlier runs left in the output folder: what to keep, to replace, and to leave alone.
 
-A run first writes ``manifest.incomplete.json``, with the fingerprint of its plan. The last step
-replaces it by ``manifest.json``.
+If the times of source images changed, or if the user asks for it, finished shards and their source
+images (the images of the samples, and their masks or depth maps) are read again.
 """
 
 from __future__ import annotations
@@ -9,39 +9,197 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.containers import locations_of
+from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.formats import FORMATS
-from dataprep.options import Options
-from dataprep.plan.assign import ConversionPlan, ShardPlan
-from dataprep.plan.mismatch import foreign_file_error
-from dataprep.progress import Progress
-from dataprep.resume.finished import (
+from dataprep.images.base import Rejected
+from dataprep.ledger.finished import (
+    dataset_files,
     files_in_manifest,
+    foreign_files,
     has_all_of,
     is_final,
     is_intact,
+    listed_files,
     lists_everything,
     read_finished,
 )
-from dataprep.resume.foreign import dataset_files, foreign_files, listed_files
-from dataprep.resume.output import refuse_appended, refuse_folders
-from dataprep.resume.reread import Reread, RereadTask, SourceImages, reread
-from dataprep.resume.stamps import STAMPS_NAME, read_stamps, stamps_of
+from dataprep.ledger.journal import (
+    INCOMPLETE_NAME,
+    STAMPS_NAME,
+    owns_names,
+    read_incomplete,
+    read_stamps,
+    stamps_of,
+)
+from dataprep.options import Options
+from dataprep.plan.assign import ConversionPlan, ShardPlan
+from dataprep.plan.mismatch import foreign_file_error
+from dataprep.progress import REPORTED_IMAGES, Progress, report_images
+from dataprep.run.source import refuse_appended, refuse_folders
+from dataprep.shards.source_image import load_image, load_label_image
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
-from dataprep.storage.completion import INCOMPLETE_NAME, owns_names, read_mark
-from manifests.errors import CallError
-from manifests.labels import MASK_TYPES
+from manifests.errors import CallError, TableError
+from manifests.labels import MASK_SOURCE, MASK_TYPES, LabelType
 from manifests.process.text import printable
 from manifests.remote import is_url
-from manifests.schema import File
+from manifests.schema import Conversion, File
 from manifests.store import (
     MANIFEST_NAME,
 )
+from manifests.tables import read_table
+
+
+@dataclass(frozen=True, slots=True)
+class SourceImages:
+    """The source images of a shard, in the order of the plan.
+
+    Attributes:
+        root: folder that relative `paths` start from.
+        paths: their paths.
+        sizes: their sizes in bytes, when the source was scanned.
+        locations: where they are inside containers; `None` if every image is a file of its own.
+        label_type: what the labels are.
+        label_images: the columns that say where the masks or depth maps are, if the samples have
+            some.
+
+    """
+
+    root: str
+    paths: list[str]
+    sizes: list[int]
+    locations: list[Location | None] | None = None
+    label_type: LabelType = "class"
+    label_images: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RereadTask:
+    """A finished shard to read again.
+
+    Attributes:
+        out: the output folder.
+        name: the shard's file name without extension.
+        file: the shard, if its checksum is to be compared.
+        images: the source images, if they are to be compared.
+        conversion: the metadata in the shard's sample table.
+        options: options of the conversion.
+
+    """
+
+    out: str
+    name: str
+    file: File | None
+    images: SourceImages | None
+    conversion: Conversion
+    options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What was found.
+
+    Attributes:
+        name: the shard's file name without extension.
+        is_damaged: whether the shard has another checksum.
+        replaced: a source image, mask or depth map that is not the one in the shard; `None` if all
+            are.
+
+    """
+
+    name: str
+    is_damaged: bool = False
+    replaced: str | None = None
+
+
+def reread(task: RereadTask) -> Reread:
+    """Compare a shard with its checksum, and the source images with theirs.
+
+    Raises:
+        SourceVanishedError: an image is gone.
+
+    """
+    if task.file is not None and storage.describe(task.out, task.file.name) != task.file:
+        return Reread(task.name, is_damaged=True)
+    return Reread(task.name, replaced=_find_replaced(task, task.images) if task.images else None)
+
+
+def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
+    """Return the path of the first image, mask or depth map that is not the one in the shard.
+
+    `None` if all are.
+
+    If the options change images, return the first path: the checksums in the table are then not
+    those of the source.
+    """
+    if task.options.changes_images:
+        return images.paths[0]
+    try:
+        stored = _stored(task, images)
+    except TableError:
+        return images.paths[0]
+    reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
+    unchecked = replace(
+        task.options, validate="none"
+    )  # only the bytes matter of an image that was valid
+    locations = images.locations or [None] * len(images.paths)
+    nothing: list[dict[str, Any] | None] = [None] * len(images.paths)
+    label_images: Sequence[dict[str, Any] | None] = images.label_images or nothing
+    samples = zip(images.paths, images.sizes, locations, label_images, strict=True)
+    for number, (path, size, location, label_image) in enumerate(samples):
+        if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
+            report_images(task.name, REPORTED_IMAGES)
+        options = unchecked if path in stored else task.options
+        try:
+            found = _checksums(images, path, size, options, location, label_image)
+        except Rejected as error:
+            is_same = path not in stored and error.reason == reasons.get(path)
+        else:
+            is_same = stored.get(path) == found
+            if label_image is not None and not is_same and stored.get(path, ())[:1] == found[:1]:
+                return str(label_image[MASK_SOURCE])
+        if not is_same:
+            return path
+    return None
+
+
+def _stored(task: RereadTask, images: SourceImages) -> dict[str, tuple[int, ...]]:
+    """Return the checksum of each image in the shard, and of its mask or depth map, by the path of the image."""
+    columns = ["crc32c", *(["mask_crc32c"] if images.label_images else [])]
+    path = os.path.join(task.out, f"{task.name}.parquet")
+    table = read_table(path, ["source", *columns], label_type=images.label_type)
+    values = zip(*(table[name].to_pylist() for name in columns), strict=True)
+    return dict(zip(table["source"].to_pylist(), values, strict=True))
+
+
+def _checksums(  # noqa: PLR0917
+    images: SourceImages,
+    path: str,
+    size: int,
+    options: Options,
+    location: Location | None,
+    label_image: Mapping[str, Any] | None,
+) -> tuple[int, ...]:
+    data, *_, placement = load_image(
+        images.root, path, size, options, location, placed=label_image is not None
+    )
+    if label_image is None or placement is None:
+        return (crc32c(data),)
+    mask = load_label_image(
+        images.root, label_image, placement, options, location, label_type=images.label_type
+    )
+    return crc32c(data), crc32c(mask)
+
+
+# --- what earlier runs left -----------------------------------------------------------------------
+
 
 _log = logging.getLogger(__name__)
 
@@ -180,7 +338,7 @@ def _intact_shards(
     foreign = next(foreign_files(plan, out, options, listed, owned=owned), None)
     if foreign and not overwrite:
         raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
-    starts_over = overwrite and read_mark(out) != (plan.fingerprint, True)
+    starts_over = overwrite and read_incomplete(out) != (plan.fingerprint, True)
     found = [] if foreign or starts_over else [result for result in tables if result]
     final = [result for result in found if is_final(result)]
     intact = storage.map_files(out, lambda result: is_intact(out, result), final)

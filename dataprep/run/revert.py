@@ -6,9 +6,7 @@ import os
 from dataclasses import dataclass
 
 from dataprep import storage
-from dataprep.append.base import Base, read_base
-from dataprep.append.complete import end_committed
-from dataprep.append.mark import (
+from dataprep.ledger.mark import (
     Mark,
     create_mark,
     is_committed,
@@ -18,6 +16,8 @@ from dataprep.append.mark import (
     unlisted_files,
 )
 from dataprep.plan.files import has_append_plan, remove_empty_plan_folder, remove_plan
+from dataprep.run.base import Base, read_base
+from dataprep.run.commit import end_committed
 from manifests.errors import CallError, StoppedError
 from manifests.process.text import printable
 from manifests.revisions import old_manifest_name

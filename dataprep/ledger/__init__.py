@@ -1,4 +1,4 @@
-"""What earlier runs left in an output folder, and whether it may be kept.
+"""What an output folder contains, and who owns it.
 
 After a kill, these files tell the next run where to continue::
 
@@ -10,8 +10,7 @@ After a kill, these files tell the next run where to continue::
 
 Where the code is::
 
-    after a kill      leftovers: which files the next run keeps, replaces and leaves alone; begin here
-    its evidence      finished (shards with an intact table), foreign (files of others), stamps (times of the source
-                      images), reread (shards and images that are read again), output (whose folder it is)
-    its messages      kept
+    journal, mark    what runs record: a conversion that has not ended, an append or its removal, the source images
+    finished         which shards are finished, and whose files are in the folder
+    claims           which of several processes writes a shard
 """

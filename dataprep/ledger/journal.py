@@ -1,14 +1,24 @@
-"""Mark an output folder as incomplete before the first shard, and as complete after the last one."""
+"""Mark an output folder as incomplete before the first shard, and as complete after the last one.
+
+A plan's fingerprint contains the sizes of the source images but no times, so a copy of the source
+gives the same dataset. Times and inodes are recorded apart, in `STAMPS_NAME`: one digest for each
+shard. Where a digest differs, the checksums in the sample table tell whether the images differ.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
+
+import numpy as np
 
 from dataprep import storage
 from dataprep.options import Options
+from dataprep.plan.assign import ConversionPlan
+from dataprep.sources import Source
 from manifests.errors import CallError, DamagedError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
@@ -47,7 +57,7 @@ def mark_incomplete(
     )
 
 
-def read_mark(out: str) -> tuple[str, bool] | None:
+def read_incomplete(out: str) -> tuple[str, bool] | None:
     """Return the fingerprint in `INCOMPLETE_NAME`, and whether its run overwrites.
 
     `None` if there is no such file.
@@ -65,7 +75,7 @@ def owns_names(out: str, fingerprint: str) -> bool:
     In an object store, the table of a killed run may be on another machine. But before a run writes
     its mark, it checks that all files of these names are its own, or is about to replace them.
     """
-    mark = read_mark(out) if is_url(out) else None
+    mark = read_incomplete(out) if is_url(out) else None
     return mark is not None and mark[0] == fingerprint
 
 
@@ -75,7 +85,7 @@ def mark_complete(out: str, manifest: Manifest, obsolete: Iterable[str] = ()) ->
     On a file system, the manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own
     name. So a kill never leaves a complete dataset with `INCOMPLETE_NAME` or obsolete files, or an
     incomplete dataset without the mark. In an object store, a kill may leave all of them; see
-    `remove_mark`.
+    `remove_incomplete`.
     """
     path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
     *others, (_, data) = manifest_files(manifest).items()
@@ -104,7 +114,7 @@ def mark_complete(out: str, manifest: Manifest, obsolete: Iterable[str] = ()) ->
             raise
 
 
-def remove_mark(out: str) -> None:
+def remove_incomplete(out: str) -> None:
     """Remove `INCOMPLETE_NAME` of a complete dataset: a run was killed before it did."""
     marker = os.path.join(out, INCOMPLETE_NAME)
     if storage.is_file(marker):
@@ -120,3 +130,46 @@ def _read_existing(path: str) -> bytes | None:
         raise CallError(
             f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away"
         ) from None
+
+
+# --- the source images ----------------------------------------------------------------------------
+
+
+#: Its content depends on the machine; that of no other file does. Without it, a rerun compares
+#: checksums.
+STAMPS_NAME = "source-stamps.json"
+
+
+def stamps_of(source: Source, plan: ConversionPlan) -> dict[str, str]:
+    """Return a digest for each shard: of size, modification time and inode of its images.
+
+    Empty if not known.
+    """
+    if source.stamp is None:
+        return {}
+    stats = np.column_stack([source.size, source.stamp]).astype("<i8")
+    return {
+        shard.name: hashlib.blake2b(stats[shard.rows].tobytes(), digest_size=16).hexdigest()
+        for shard in plan.shards
+    }
+
+
+def read_stamps(out: str, plan: ConversionPlan) -> dict[str, str]:
+    """Return the digests that an earlier run of this plan recorded; empty if there are none."""
+    try:
+        members = json.loads(read_file(os.path.join(out, STAMPS_NAME), MANIFEST))
+        return dict(members["shards"]) if members["plan"] == plan.fingerprint else {}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
+        return {}
+
+
+def write_stamps(out: str, plan: ConversionPlan, stamps: Mapping[str, str]) -> None:
+    """Record the digests of all shards, those to write and those that are kept."""
+    note = (
+        "Digests of the sizes, times and inodes of the source images. dataprep convert compares"
+        " them when it resumes."
+    )
+    members = {"note": note, "plan": plan.fingerprint, "shards": dict(stamps)}
+    storage.replace_file(
+        os.path.join(out, STAMPS_NAME), (json.dumps(members, indent=1) + "\n").encode()
+    )

@@ -1,0 +1,599 @@
+"""Append a source to a dataset: plan its new samples, write their shards, then the next manifest.
+
+Until the new ``manifest.json`` replaces the old one, in one step, the dataset is the old revision.
+An append that is killed leaves its shards and its mark; the same call resumes it and writes the
+same bytes. ``plan --append``, ``work`` and ``finish`` do the same in separate processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+
+from dataprep import storage
+from dataprep.canary import check_canary
+from dataprep.engines import Engine, LocalEngine
+from dataprep.formats import FORMATS
+from dataprep.ledger.finished import is_final, is_intact, read_finished
+from dataprep.ledger.journal import remove_incomplete, stamps_of
+from dataprep.ledger.mark import Mark, create_mark, is_committed, read_mark
+from dataprep.options import Options
+from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name
+from dataprep.plan.files import PlannedAppend, StoredPlan, read_plan, write_plan
+from dataprep.plan.job import Job, SourceTasks, job_of
+from dataprep.progress import Progress
+from dataprep.run.base import Base, check_columns, check_label_type, check_options, read_base
+from dataprep.run.commit import (
+    ConvertResult,
+    changed_error,
+    describe_ended,
+    end_committed,
+    finish_append,
+    has_ended,
+    remove_empty_shards,
+    remove_ended,
+)
+from dataprep.run.finish import check_shards, missing_error
+from dataprep.run.known import find_known, revision_with
+from dataprep.run.source import check_output, refuse_folders
+from dataprep.run.work import says_what_is_kept
+from dataprep.shards.write import ShardResult, useful_workers, write_shard
+from dataprep.sources import Source
+from dataprep.sources.base import take_rows
+from dataprep.sources.merge import extended_classes, relabel
+from manifests.errors import CallError, StorageError
+from manifests.labels import MASK_TYPES
+from manifests.process.text import printable
+from manifests.remote import is_url
+from manifests.revisions import APPEND_MARK_NAME, numbered, old_manifest_name
+from manifests.schema import Manifest
+from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
+
+
+@dataclass(frozen=True)
+class AppendResult:
+    """What an append did.
+
+    Attributes:
+        manifest: manifest of the newest revision.
+        known: number of images of the source that were in the dataset before.
+        revision: the revision that the whole source made or was appended in before; `None` if there
+            is none.
+        converted: what was written, with a manifest of only the new shards. `None` if there was
+            nothing to append.
+        new_classes: names of the classes that were added.
+        notices: messages about the images that were in the dataset before, one line each.
+
+    """
+
+    manifest: Manifest
+    known: int
+    revision: int | None
+    converted: ConvertResult | None
+    new_classes: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AppendPlan:
+    """What an append writes.
+
+    Attributes:
+        base: the dataset.
+        source: the new samples, with labels of the dataset.
+        plan: their plan.
+        job: the job of the plan.
+        name: name of the source, for the manifest.
+        source_digest: fingerprint of the whole source.
+        known: number of samples that are in the dataset.
+        notices: messages about them, one line each.
+
+    """
+
+    base: Base
+    source: Source
+    plan: ConversionPlan
+    job: Job
+    name: str
+    source_digest: str
+    known: int
+    notices: tuple[str, ...] = ()
+
+    @property
+    def new_classes(self) -> tuple[str, ...]:
+        """Names of the classes that the dataset does not have yet."""
+        return self.job.classes[len(self.base.manifest.classes) :]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files that the append may write, except ``manifest.json``."""
+        suffixes = (FORMATS[self.job.options.fmt].SUFFIX, ".idx", ".parquet")
+        number = self.job.revision
+        lists = [numbered(name, number) for name in (REJECTED_NAME, SHARD_LIST_NAME)]
+        shards = [shard.name + suffix for shard in self.plan.shards for suffix in suffixes]
+        return (*shards, *lists, old_manifest_name(number - 1))
+
+
+def plan_append(
+    source: Source,
+    base: Base,
+    options: Options,
+    *,
+    name: str,
+    reader: Engine,
+    progress: Progress | None = None,
+) -> AppendPlan | AppendResult:
+    """Plan the samples that are not in the dataset; return an `AppendResult` if there are none.
+
+    Writes nothing.
+
+    Raises:
+        CallError, SourceError: as `append_dataset`.
+
+    """
+    check_options(base, options)
+    check_label_type(base, source)
+    number = revision_with(base, source)
+    if (
+        number is not None and source.label_type not in MASK_TYPES
+    ):  # it does not say what masks contain
+        return AppendResult(base.manifest, len(source), number, None)
+    check_columns(base, source, options)
+    source_digest = fingerprint_of(source, options.as_json())
+    classes = extended_classes(base.manifest.classes, source, printable(base.out))
+    labelled = relabel(source, classes)
+    try:
+        found = find_known(base, labelled, reader, progress)
+    except CallError as error:
+        if number is None:
+            raise
+        notice = (
+            "the masks of these images were not compared with those of the dataset:"
+            f" {error.message}"
+        )
+        return AppendResult(base.manifest, len(source), number, None, notices=(notice,))
+    known = found.rows
+    if known.all() or number is not None:
+        return AppendResult(base.manifest, len(source), number, None, notices=found.notices)
+    new = take_rows(labelled, np.flatnonzero(~known)) if known.any() else labelled
+    made = make_plan(new, options)
+    first = {split: base.next_number(split) for split in made.splits}
+    seen: dict[str, int] = {}
+    shards = []
+    for shard in made.shards:
+        count = seen[shard.split] = seen.get(shard.split, -1) + 1
+        shards.append(replace(shard, name=shard_name(shard.split, first[shard.split] + count)))
+    # The same samples make another plan in another revision: names, keys and labels depend on it.
+    fingerprint = hashlib.sha256(f"{made.fingerprint} {base.digest}".encode()).hexdigest()[:32]
+    plan = replace(made, shards=tuple(shards), fingerprint=fingerprint)
+    job = replace(job_of(new, plan, base.out, options), revision=base.manifest.revision + 1)
+    return AppendPlan(
+        base, new, plan, job, name, source_digest, int(np.count_nonzero(known)), found.notices
+    )
+
+
+# --- prepare the folder ---------------------------------------------------------------------------
+
+
+@contextmanager
+def prepared_append(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    name: str,
+    reader: Engine,
+    progress: Progress | None = None,
+) -> Iterator[tuple[AppendPlan | AppendResult, dict[str, ShardResult]]]:
+    """Plan an append, lock the dataset, and write the mark.
+
+    Args:
+        source: the samples.
+        out: folder or URL of a dataset that ``dataprep convert`` made.
+        options: options of the conversion.
+        name: name of the source, for the manifest.
+        reader: reads images to compare them with those of the dataset.
+        progress: receives these images.
+
+    Yields:
+        The plan, or an `AppendResult` if there is nothing to append; and the shards of the plan
+        that are finished.
+
+    Raises:
+        CallError, SourceError, StoppedError: as `append_dataset`.
+
+    """
+    with ExitStack() as stack:
+        check_output(source, out)
+        read_base(out)  # there may be no folder to lock
+        is_locked = stack.enter_context(storage.locked(out))
+        storage.check_partials([out])
+        base = read_base(out)
+        remove_incomplete(out)  # of a conversion that was killed right after it wrote the manifest
+        mark = _checked_mark(base)
+        planned = plan_append(source, base, options, name=name, reader=reader, progress=progress)
+        finished: dict[str, ShardResult] = {}
+        if isinstance(planned, AppendPlan):
+            stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=False))
+            finished = _begin(planned, mark)
+            remove_ended(out)
+        elif mark or storage.has_partials(out):  # an append was killed after it wrote the manifest
+            with storage.partials([out], is_locked=is_locked):
+                if mark and is_committed(mark, base.manifest):
+                    end_committed(base, mark)
+        yield planned, finished
+
+
+def _checked_mark(base: Base) -> Mark | None:
+    """Return the mark of an append that has not ended.
+
+    Raises:
+        CallError: a removal has not ended.
+
+    """
+    mark = read_mark(base.out)
+    if mark and mark.action == "revert":
+        message = f"--append: `dataprep revert` of {printable(base.out)} was interrupted"
+        raise CallError(message, hint=f"run `dataprep revert {base.out}` again first")
+    return mark
+
+
+def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
+    """Write the mark, or resume its append: return the finished shards and remove what is not finished.
+
+    Raises:
+        CallError: there is the mark of another append, or a file that is not of this append has one
+            of its names.
+
+    """
+    out, base = planned.base.out, planned.base
+    new = Mark(
+        "append", planned.plan.fingerprint, planned.files, stamps_of(planned.source, planned.plan)
+    )
+    refuse_folders(out, (APPEND_MARK_NAME, *new.files))
+    if mark and is_committed(mark, base.manifest):
+        end_committed(base, mark)
+        mark = None
+    if mark is None:
+        _refuse_files(base, new)
+        if create_mark(out, new):
+            return {}
+        mark = read_mark(out)
+    if mark is None or mark.plan != new.plan:
+        raise CallError(
+            f"--append: another append to {printable(out)} was interrupted, or is running",
+            hint=(
+                "run that command again to finish it (after `dataprep plan`: `dataprep work"
+                f" {out}`, `dataprep finish {out}`), or `dataprep revert {out}` to remove what it"
+                " wrote"
+            ),
+        )
+    there = {entry.name for entry in storage.list_folder(out)}
+    kept = _find_finished(planned, mark.stamps, new.stamps)
+    names = [
+        name
+        for name in new.files
+        if os.path.splitext(name)[0] not in kept and not name.startswith("manifest.")
+    ]
+    if is_url(out):
+        # There is no lock: an equal append on another machine may write these files, and may have
+        # ended meanwhile. Only a table that is not valid has to go, because tables are not replaced
+        # as other files are.
+        names = [name for name in names if name in there and name.endswith(".parquet")]
+        if read_mark(out) != mark or read_base(out).digest != base.digest:
+            raise changed_error(out)
+    for name in sorted(names, key=lambda name: name.endswith(".parquet")):
+        storage.remove(os.path.join(out, name))
+    return kept
+
+
+def _refuse_files(base: Base, mark: Mark) -> None:
+    out = base.out
+    if _present(out, mark.files):
+        # A late `work` of an earlier append may have written tables of shards without images after
+        # its end.
+        for revision in base.manifest.revisions:
+            remove_empty_shards(base, str(revision.options.get("plan")), _present(out, mark.files))
+        for name in _present(out, mark.files):
+            if read_mark(out) is not None:  # another machine has begun meanwhile
+                return
+            if read_base(out).digest != base.digest:
+                raise changed_error(out)
+            raise CallError(
+                f"--append: {printable(out)} contains {name!r}, which is not in its manifest",
+                hint="move it away; an append needs this name",
+            )
+
+
+def _present(out: str, names: Iterable[str]) -> list[str]:
+    there = {entry.name for entry in storage.list_folder(out)}
+    return [name for name in names if name in there]
+
+
+def _find_finished(
+    planned: AppendPlan, before: Mapping[str, str], now: Mapping[str, str]
+) -> dict[str, ShardResult]:
+    out, fingerprint = planned.base.out, planned.plan.fingerprint
+    names = [
+        shard.name for shard in planned.plan.shards if before.get(shard.name) == now.get(shard.name)
+    ]
+    found = storage.map_files(out, lambda name: read_finished(fingerprint, out, name, {}), names)
+    return {
+        result.name: result
+        for result in found
+        if result and is_final(result) and is_intact(out, result)
+    }
+
+
+# --- one command ----------------------------------------------------------------------------------
+
+
+def append_dataset(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    name: str,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    check_progress: Progress | None = None,
+) -> AppendResult:
+    """Append the samples of a source that are not in a dataset yet, as its next revision.
+
+    Args:
+        source: the samples.
+        out: folder or URL of a dataset that ``dataprep convert`` made.
+        options: options of the conversion, see `dataprep.run.base.inherited_options`.
+        name: name of the source, for the manifest.
+        workers: number of processes; `None` means one per CPU.
+        engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.
+        progress: receives the finished shards.
+        check_progress: receives the images that are compared with those of the dataset.
+
+    Raises:
+        CallError: `out` is not a complete dataset, or the source or the options do not fit it.
+        SourceError: a class does not fit those of the dataset, or an image is in it in another
+            class.
+        StoppedError: a problem outside of the program stopped the run; the same call resumes it.
+
+    """
+    engine = engine or LocalEngine(workers)
+    reader = engine if engine.is_local else LocalEngine(workers)
+    with (
+        closing(engine),
+        closing(reader),
+        prepared_append(
+            source, out, options, name=name, reader=reader, progress=check_progress
+        ) as (planned, finished),
+    ):
+        if isinstance(planned, AppendResult):
+            return planned
+        with says_what_is_kept(out, [shard.name for shard in planned.plan.shards]):
+            results = _write(planned, finished, engine, progress)
+            manifest, converted = finish_append(
+                planned.base, planned.job, results, planned.name, planned.source_digest
+            )
+    converted = replace(converted, notices=planned.plan.notices)
+    return AppendResult(
+        manifest, planned.known, None, converted, planned.new_classes, planned.notices
+    )
+
+
+def _write(
+    planned: AppendPlan,
+    finished: Mapping[str, ShardResult],
+    engine: Engine,
+    progress: Progress | None,
+) -> list[ShardResult]:
+    """Write the shards that are not finished; return all of them in the order of the plan."""
+    shards = planned.plan.shards
+    if progress:
+        progress.start(len(planned.source), len(shards))
+    if not engine.is_local:
+        from dataprep.run.machines import (
+            check_machines,  # takes time, and a local engine needs no check
+        )
+
+        check_machines(engine, planned.source, planned.base.out)
+    left = [number for number, shard in enumerate(shards) if shard.name not in finished]
+    tasks = SourceTasks(planned.source, planned.plan, planned.job, left, engine.workers)
+    images = sum(len(shards[number].rows) for number in left)
+    results: dict[str, ShardResult] = {}
+    with closing(
+        engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
+    ) as written:
+        for result in chain(finished.values(), written):
+            results[result.name] = result
+            if progress:
+                progress.advance(result.name, result.conversion.images, resumed=result.resumed)
+    return [results[shard.name] for shard in shards]
+
+
+# --- three steps ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlannedSteps:
+    """The plan of an append in an output folder.
+
+    Attributes:
+        planned: what it appends; an `AppendResult` if there is nothing to append.
+        resumed: number of shards of this plan that are finished.
+
+    """
+
+    planned: AppendPlan | AppendResult
+    resumed: int
+
+
+def write_append_plan(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    name: str,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> PlannedSteps:
+    """Write the plan of an append into ``out/plan``.
+
+    The arguments and the errors are those of `dataprep.run.append.append_dataset`. If there is
+    nothing to append, the plan has no shards, so `work` and `finish` have nothing to do.
+    """
+    with (
+        closing(LocalEngine(workers)) as reader,
+        prepared_append(source, out, options, name=name, reader=reader, progress=progress) as (
+            planned,
+            finished,
+        ),
+    ):
+        if isinstance(planned, AppendPlan):
+            appended = _planned_append(planned.base, name, planned.source_digest, planned.known)
+            write_plan(planned.source, planned.plan, out, planned.job.options, appended)
+        elif (
+            read_mark(out) is None
+        ):  # else the folder has the plan of an append that is in progress
+            _write_empty_plan(source, read_base(out), options, name)
+        return PlannedSteps(planned, len(finished))
+
+
+def _planned_append(base: Base, name: str, source_digest: str, known: int) -> PlannedAppend:
+    return PlannedAppend(base.digest, base.manifest.revision + 1, name, source_digest, known)
+
+
+def _write_empty_plan(source: Source, base: Base, options: Options, name: str) -> None:
+    digest = hashlib.sha256(base.digest.encode()).hexdigest()[:32]
+    nothing = replace(
+        take_rows(source, np.zeros(0, np.int64)), rejected=(), classes=base.manifest.classes
+    )
+    with storage.partials([base.out], is_locked=True):
+        plan = ConversionPlan((), digest)
+        write_plan(
+            nothing, plan, base.out, options, _planned_append(base, name, digest, len(source))
+        )
+
+
+def is_appended(plan: StoredPlan, out: str) -> bool:
+    """Return whether everything in the plan of an append is in the dataset, or was rejected.
+
+    Raises:
+        CallError: it is not, and the append is not in progress any more, or the dataset has changed
+            since.
+
+    """
+    mark = read_mark(
+        out
+    )  # before the manifest: another process may finish meanwhile, and removes the mark last
+    base = read_base(out, option="")
+    if not plan.shards or any(
+        each.options.get("plan") == plan.fingerprint for each in base.manifest.revisions
+    ):
+        return True
+    if has_ended(out):
+        return True
+    is_planned = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
+    if not is_planned or plan.append is None or plan.append.parent != base.digest:
+        raise CallError(
+            f"the plan in {printable(out)} is of an append that was reverted, or that ended without"
+            " a new image",
+            hint="run `dataprep plan --append` again",
+        )
+    return False
+
+
+def finish_planned_append(
+    out: str,
+    *,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> AppendResult:
+    """Check that every shard of the plan of an append is there, then write the manifest of the next revision.
+
+    It can be called any number of times, also by several processes at once.
+
+    Args:
+        out: folder or URL of the dataset.
+        workers: number of processes; `None` means one per CPU.
+        engine: checks the shards instead of a new `LocalEngine`. It is closed at the end.
+        progress: receives the shards; those that are missing have no images.
+
+    Raises:
+        CallError: there is no such plan, or its append is not in progress any more.
+        PlanError: the plan is damaged or was changed.
+        StoppedError: shards are missing, or another problem outside of the program.
+
+    """
+    plan = read_plan(out)
+    if plan.append is None:
+        raise CallError(
+            f"the plan in {printable(out)} appends nothing", hint=f"run `dataprep finish {out}`"
+        )
+    check_canary(plan.canary)
+    job = plan.job(out)
+    with storage.locked(out, shared=True):
+        storage.check_partials([out])
+        if not is_appended(plan, out):
+            results = check_shards(job, {}, engine or LocalEngine(workers), progress)
+            missing = [
+                number for number, shard in enumerate(job.shards) if results[shard.name] is None
+            ]
+            if missing and not is_appended(
+                plan, out
+            ):  # else another process has finished it meanwhile
+                storage.sweep_dead(out)
+                raise missing_error(job, missing)
+            base = read_base(out, option="")
+            if base.digest == plan.append.parent:
+                found = [result for shard in job.shards if (result := results[shard.name])]
+                try:
+                    with storage.partials(
+                        [out], is_locked=True
+                    ):  # all shards are there: nobody needs another
+                        appended = finish_append(
+                            base, job, found, plan.append.source, plan.append.source_digest
+                        )
+                except (
+                    StorageError
+                ):  # another process that finished the append removes the files of all
+                    if not is_appended(plan, out):
+                        raise
+                    return _describe_finished(plan, out)
+                manifest, converted = appended
+                new = job.classes[len(base.manifest.classes) :]
+                return AppendResult(
+                    manifest, plan.append.known, None, replace(converted, resumed=0), new
+                )
+        return _describe_finished(plan, out)
+
+
+def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
+    """Describe an append that has ended.
+
+    If it was killed before it removed its last files, remove them.
+    """
+    base, mark = read_base(out, option=""), read_mark(out)
+    plans = [None, *(revision.options.get("plan") for revision in base.manifest.revisions)]
+    revision = plans.index(plan.fingerprint) if plan.fingerprint in plans else None
+    is_rejected = revision is None and has_ended(out)
+    if mark is not None and mark.plan == plan.fingerprint and (is_rejected or revision is not None):
+        end_committed(base, mark)
+        mark = None
+    if mark is None:  # else the temporary files belong to the append of the mark
+        storage.remove_partials(out)
+    if is_rejected:
+        converted = describe_ended(plan, out, replace(base.manifest, splits=()))
+        return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)
+    images = (
+        sum(split.images for split in plan.splits)
+        + len(plan.rejected)
+        + (plan.append.known if plan.append else 0)
+    )
+    return AppendResult(base.manifest, images, revision, None)

@@ -1,0 +1,423 @@
+"""Write what makes a revision complete, after its last shard: rejected images and the manifest."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from awscrt.checksums import crc32c
+
+from dataprep import storage
+from dataprep.formats import FORMATS, components
+from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
+from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected
+from dataprep.ledger.journal import mark_complete, remove_incomplete
+from dataprep.ledger.mark import Mark, remove_mark, unlisted_files
+from dataprep.options import Options
+from dataprep.plan.files import (
+    ENDED_NAME,
+    StoredPlan,
+    has_append_plan,
+    plan_folder,
+    read_plan,
+    remove_plan,
+)
+from dataprep.plan.job import Job
+from dataprep.run.base import Base
+from dataprep.shards.write import ShardResult
+from manifests.errors import StorageError
+from manifests.files import MANIFEST, read_file
+from manifests.revisions import numbered, old_manifest_name, part_of
+from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split, split_order
+from manifests.serialization import checksum_text
+from manifests.store import (
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    manifest_files,
+    read_manifest,
+    rejected_bytes,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ConvertResult:
+    """The dataset in the output folder, and totals that include the shards of earlier runs.
+
+    Attributes:
+        manifest: manifest of the dataset.
+        images: number of images in the source, including rejected ones.
+        bytes: total size of the images that were read, in bytes.
+        resumed: number of shards that earlier runs wrote.
+        rejected: number of images that were not written, without `duplicates`.
+        duplicates: number of images that were left out because they are copies.
+        changes: for each value of the column ``change``: number of samples, their total size in
+            bytes in the source, and as stored. Empty if the options store every image unchanged.
+        notices: messages about the new splits, one line each.
+        failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed
+            on these images.
+
+    """
+
+    manifest: Manifest
+    images: int
+    bytes: int
+    resumed: int
+    rejected: int
+    duplicates: int
+    changes: Mapping[str, tuple[int, int, int]]
+    failed: tuple[Mapping[str, str], ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
+    """Write ``rejected.jsonl`` and the manifest, the manifest last.
+
+    Args:
+        job: what was converted.
+        results: all shards of the job, in its order.
+
+    """
+    file = _write_rejected(job.out, rejected_rows(job, results))
+    mark_complete(job.out, _build_manifest(job, results, file), empty_tables(results))
+    _log.info("%s: the manifest is written", job.out)
+    return read_result(job, results)
+
+
+def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
+    """Describe a complete dataset; `results` are its shards."""
+    manifest = read_manifest(job.out)
+    rejected = [*read_rejected(job.out)] if manifest.rejected else []
+    return describe_result(job, results, manifest, rejected)
+
+
+def describe_result(
+    job: Job,
+    results: Sequence[ShardResult],
+    manifest: Manifest,
+    rejected: Sequence[Mapping[str, str]],
+) -> ConvertResult:
+    """Describe what a job has made.
+
+    Args:
+        job: what was converted.
+        results: its shards.
+        manifest: what the shards are described by.
+        rejected: all rows of the images that are in no shard.
+
+    """
+    return ConvertResult(
+        manifest,
+        images=job.images + len(job.rejected),
+        bytes=job.bytes,
+        resumed=sum(result.resumed for result in results),
+        rejected=len(rejected) - count_duplicates(rejected),
+        duplicates=count_duplicates(rejected),
+        changes=summed_changes(results),
+        failed=tuple(row for row in rejected if row["reason"] == FAILED),
+    )
+
+
+def rejected_rows(job: Job, results: Sequence[ShardResult]) -> list[Mapping[str, str]]:
+    """Return a row for each image of a job that is in no shard."""
+    return [*job.rejected, *(row for result in results for row in result.conversion.rejected)]
+
+
+def empty_tables(results: Iterable[ShardResult]) -> list[str]:
+    """Return the names of the tables of shards without images: they only recorded that all images were rejected."""
+    return [result.table.name for result in results if result.shard is None]
+
+
+def clean_up(out: str, results: Iterable[ShardResult]) -> None:
+    """Remove what is left of a run that was killed after it wrote the manifest, and what a late worker wrote then.
+
+    Args:
+        out: the output folder.
+        results: the finished shards, with those that have no images.
+
+    """
+    for name in empty_tables(results):
+        storage.remove(os.path.join(out, name))
+    remove_incomplete(out)
+
+
+def count_duplicates(rejected: Iterable[Mapping[str, str]]) -> int:
+    """Return the number of rows of ``rejected.jsonl`` with images that were left out because they are copies."""
+    return sum(row["reason"] == DUPLICATE for row in rejected)
+
+
+def _write_rejected(out: str, rows: Sequence[Mapping[str, str]]) -> File | None:
+    path = os.path.join(out, REJECTED_NAME)
+    if not rows:
+        storage.remove(path)
+        return None
+    data = rejected_bytes(sorted(rows, key=lambda row: row["source"]))
+    file = File(REJECTED_NAME, len(data), checksum_text(crc32c(data)))
+    if not has_checksum(out, file):
+        storage.replace_file(path, data)
+    return file
+
+
+def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | None) -> Manifest:
+    options = job.options
+    shards = {result.name: result.shard for result in results}
+    return Manifest(
+        creator="convert",
+        format=options.fmt,
+        store=options.store,
+        components=with_formats(
+            components(options.fmt, options.store, job.label_type),
+            options,
+            {name for result in results for name in result.conversion.formats},
+        ),
+        classes=job.classes,
+        splits=tuple(
+            Split(
+                name,
+                tuple(
+                    shard
+                    for planned in job.shards
+                    if planned.split == name and (shard := shards[planned.name])
+                ),
+            )
+            for name in job.splits
+        ),
+        rejected=rejected,
+        options={**options.as_json(), "plan": job.fingerprint},
+        pixels=options.raw.pixels if options.raw else None,
+        label_type=job.label_type,
+    )
+
+
+def with_formats(every: Components, options: Options, image_formats: set[str]) -> Components:
+    """Return where records store image and label.
+
+    Of the image extensions, only those that the shards contain.
+    """
+    if options.fmt != "webdataset" or options.store != "encoded":
+        return every
+    extensions = tuple(extension for name, extension in EXTENSIONS.items() if name in image_formats)
+    return replace(every, image=extensions or ("jpg",))
+
+
+def summed_changes(results: Iterable[ShardResult]) -> dict[str, tuple[int, int, int]]:
+    """Return the totals of each kind of change over all shards; see `ConvertResult.changes`."""
+    totals: dict[str, tuple[int, int, int]] = {}
+    for result in results:
+        for change, (samples, before, after) in (result.conversion.changes or {}).items():
+            total = totals.get(change, (0, 0, 0))
+            totals[change] = (total[0] + samples, total[1] + before, total[2] + after)
+    return totals
+
+
+# --- an append without a new image ----------------------------------------------------------------
+
+
+def write_ended(out: str, fingerprint: str, rows: Sequence[Mapping[str, str]]) -> None:
+    """Write the list of an append that rejected every new image.
+
+    Remove the plan of another append, if there is one.
+
+    Args:
+        out: folder or URL of the dataset.
+        fingerprint: that of the plan of the append.
+        rows: the rows of the list.
+
+    """
+    if has_append_plan(out) and read_plan(out).fingerprint != fingerprint:
+        remove_plan(out)
+    folder = plan_folder(out)
+    with storage.translate_errors(folder, "the folder cannot be made"):
+        storage.make_folder(folder)
+    temporary = os.path.join(out, ENDED_NAME)
+    storage.write_partial(temporary, rejected_bytes(sorted(rows, key=lambda row: row["source"])))
+    storage.publish_all([(storage.partial_path(temporary), os.path.join(folder, ENDED_NAME))])
+
+
+def has_ended(out: str) -> bool:
+    """Return whether the append that is planned ended without a new image."""
+    return storage.is_file(os.path.join(plan_folder(out), ENDED_NAME))
+
+
+def remove_ended(out: str) -> None:
+    """Remove the list, because another append begins."""
+    storage.remove(os.path.join(plan_folder(out), ENDED_NAME))
+
+
+def describe_ended(plan: StoredPlan, out: str, manifest: Manifest) -> ConvertResult:
+    """Describe an append that ended without a new image, from its list."""
+    rows = [*read_rejected(plan_folder(out), ENDED_NAME)]
+    return ConvertResult(
+        manifest,
+        images=sum(split.images for split in plan.splits) + len(plan.rejected),
+        bytes=sum(split.bytes for split in plan.splits),
+        resumed=0,
+        rejected=len(rows) - count_duplicates(rows),
+        duplicates=count_duplicates(rows),
+        changes={},
+        failed=tuple(row for row in rows if row["reason"] == FAILED),
+    )
+
+
+# --- the next revision ----------------------------------------------------------------------------
+
+
+def finish_append(
+    base: Base, job: Job, results: Sequence[ShardResult], name: str, source_digest: str
+) -> tuple[Manifest, ConvertResult]:
+    """Write ``rejected.N.jsonl``, the old manifest under its new name, and ``manifest.json``, in this order.
+
+    Then remove the tables of shards without images, and the mark; after a kill, `end_committed`
+    does it.
+
+    If every image was rejected, there is no new revision; see `dataprep.run.commit`.
+
+    Args:
+        base: the dataset.
+        job: what was written.
+        results: all shards of the job, in its order.
+        name: name of the source.
+        source_digest: fingerprint of the whole source.
+
+    Returns:
+        The manifest of the newest revision, and what was appended.
+
+    Raises:
+        StorageError: another append has ended since this one began.
+
+    """
+    rejected = rejected_rows(job, results)
+    shards = {result.name: shard for result in results if (shard := result.shard)}
+    if not shards:
+        write_ended(base.out, job.fingerprint, rejected)
+    manifest = base.manifest
+    if shards:
+        manifest = _next_manifest(
+            base, job, shards, {each for r in results for each in r.conversion.formats}
+        )
+        manifest = replace(
+            manifest,
+            rejected=_write_rejected_complete(base, job.revision, rejected),
+            revisions=(*base.manifest.revisions, _revision(base, job, shards, name, source_digest)),
+        )
+        _publish(base, manifest)
+    # Not before: until the manifest is there, another `finish` needs these tables.
+    remove_empty_shards(
+        base, job.fingerprint, [result.table.name for result in results if not result.shard]
+    )
+    remove_mark(base.out, job.fingerprint)
+    described = part_of(manifest, job.revision) if shards else replace(manifest, splits=())
+    return manifest, describe_result(job, results, described, rejected)
+
+
+def end_committed(base: Base, mark: Mark) -> None:
+    """End an append that was killed after it wrote the manifest, or the list of one that rejected every image.
+
+    Args:
+        base: the dataset as it is now.
+        mark: the mark of the append.
+
+    """
+    remove_empty_shards(base, mark.plan, unlisted_files(mark, base.manifest))
+    remove_mark(base.out, mark.plan)
+
+
+def remove_empty_shards(base: Base, plan: str, names: Iterable[str]) -> None:
+    """Remove those of the named tables that only record, for a resumed run, that all images of a shard were rejected.
+
+    Other files of such a shard are from a run that was killed when its images were valid.
+    """
+    for table in names:
+        path, suffix = os.path.splitext(os.path.join(base.out, table))
+        conversion = read_conversion(plan, path + suffix) if suffix == ".parquet" else None
+        if (
+            conversion and not conversion.samples
+        ):  # else the next append has a shard of this name already
+            for each in (FORMATS[base.manifest.format].SUFFIX, ".idx", suffix):
+                storage.remove(path + each)
+
+
+def _next_manifest(
+    base: Base, job: Job, shards: Mapping[str, Shard], formats: set[str]
+) -> Manifest:
+    old = base.manifest
+    new = {
+        name: tuple(
+            shards[each.name] for each in job.shards if each.split == name and each.name in shards
+        )
+        for name in job.splits
+    }
+    before = {split.name: split.shards for split in old.splits}
+    names = split_order({*before, *(name for name, added in new.items() if added)})
+    return replace(
+        old,
+        components=with_formats(old.components, job.options, formats | _formats(old)),
+        classes=job.classes,
+        splits=tuple(Split(name, (*before.get(name, ()), *new.get(name, ()))) for name in names),
+    )
+
+
+def _formats(manifest: Manifest) -> set[str]:
+    """Return the image formats that a manifest names, by their extensions in WebDataset shards."""
+    return {
+        name for name, extension in EXTENSIONS.items() if extension in manifest.components.image
+    }
+
+
+def _revision(
+    base: Base, job: Job, shards: Mapping[str, Shard], name: str, source_digest: str
+) -> Revision:
+    added = []
+    for split in job.splits:
+        own = [
+            shards[each.name] for each in job.shards if each.split == split and each.name in shards
+        ]
+        if own:
+            added.append((split, Added(len(own), sum(shard.samples for shard in own))))
+    options = {**job.options.as_json(), "plan": job.fingerprint}
+    return Revision(base.digest, name, source_digest, tuple(added), len(job.classes), options)
+
+
+def _write_rejected_complete(
+    base: Base, revision: int, rows: Iterable[Mapping[str, str]]
+) -> File | None:
+    """Write the list of all rejected images, unless the old list is also the new one.
+
+    Return the list.
+    """
+    old = base.manifest.rejected
+    before = [*read_rejected(base.out, old.name)] if old else []
+    known = {tuple(sorted(row.items())) for row in before}
+    new = [dict(row) for row in rows if tuple(sorted(row.items())) not in known]
+    name = numbered(REJECTED_NAME, revision)
+    if not new:
+        storage.remove(
+            os.path.join(base.out, name)
+        )  # from a killed run that rejected images which are valid now
+        return old
+    data = rejected_bytes(sorted([*before, *new], key=lambda row: row["source"]))
+    storage.replace_file(os.path.join(base.out, name), data)
+    return File(name, len(data), checksum_text(crc32c(data)))
+
+
+def _publish(base: Base, manifest: Manifest) -> None:
+    path = os.path.join(base.out, MANIFEST_NAME)
+    *others, (_, data) = manifest_files(manifest).items()
+    if read_file(path, MANIFEST) == data:
+        return  # another process has ended the same append; the next one may replace the manifest at any moment
+    for name, content in (*others, (old_manifest_name(base.manifest.revision), base.data)):
+        storage.replace_file(os.path.join(base.out, name), content)
+    if not storage.replace_unchanged(path, data, base.data):
+        raise changed_error(base.out)
+
+
+def changed_error(out: str) -> StorageError:
+    """Return the error that the dataset is not as it was when an append began."""
+    return StorageError(
+        "another program has changed the dataset since this append began",
+        file=os.path.join(out, MANIFEST_NAME),
+        hint="run the same command again",
+    )

@@ -1,0 +1,592 @@
+"""Which samples of a source are in a dataset: the same path in the source and the same content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from awscrt.checksums import crc32c
+from numpy.typing import NDArray
+
+from dataprep import storage
+from dataprep.containers import Location, locations_of
+from dataprep.datasets.label_texts import label_columns, label_texts, mask_text, placed_text
+from dataprep.datasets.sample_rows import hash_texts
+from dataprep.engines import Engine
+from dataprep.images.base import Rejected
+from dataprep.images.validate import inspect
+from dataprep.labels.boxes import ANNOTATED, place_boxes
+from dataprep.options import Options, library_versions
+from dataprep.plan.assign import fingerprint_of
+from dataprep.progress import Progress, divide
+from dataprep.run.base import Base, options_members, options_of
+from dataprep.shards.source_image import load_image, load_label_image
+from dataprep.sources import Source
+from manifests.errors import CallError, SourceError
+from manifests.json_members import MemberError
+from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, PLACED_TYPES, LabelType
+from manifests.process.text import agree, cut_middle, plural, printable
+from manifests.remote import absolute
+from manifests.revisions import parts
+from manifests.schema import UNREADABLE, Manifest
+from manifests.tables import read_table
+
+#: Begins the text of labels that would be rejected.
+REJECTED = "one that is rejected"
+
+#: Images that one task reads.
+_BATCH = 256
+
+
+class ReadTask(NamedTuple):
+    """Source images to read. The lists have one element for each.
+
+    Attributes:
+        root: folder that relative `paths` start from.
+        options: how they are stored.
+        rows: their rows in the source.
+        paths: their paths.
+        sizes: their sizes in bytes, when the source was scanned.
+        locations: where they are inside containers.
+        label_type: what the labels are.
+        classes: class names in label order.
+        labels: the columns of the labels, if these refer to places in the image.
+        stored: for each image, the masks or depth maps in the dataset that its own is compared
+            with.
+
+    """
+
+    root: str
+    options: Options
+    rows: list[int]
+    paths: list[str]
+    sizes: list[int]
+    locations: list[Location | None]
+    label_type: LabelType
+    classes: tuple[str, ...]
+    labels: list[dict[str, Any]] | None
+    stored: list[list[StoredMask]]
+
+
+class StoredMask(NamedTuple):
+    """A mask or depth map in a shard.
+
+    Attributes:
+        number: number of the comparison.
+        image_crc32c: checksum of the image that it belongs to.
+        shard: path of the shard.
+        offset: its first byte.
+        size: its length in bytes.
+        crc32c: its checksum.
+
+    """
+
+    number: int
+    image_crc32c: int | None
+    shard: str
+    offset: int
+    size: int
+    crc32c: int
+
+
+class Contents(NamedTuple):
+    """What was read. The lists have one element for each image.
+
+    Attributes:
+        rows: rows in the source.
+        checksums: CRC-32C of each image as it is stored; -1 for one that would be rejected.
+        labels: labels as text, as they are stored, if they refer to places in the image; else empty
+            texts. A text that begins with `REJECTED` says why they would be rejected.
+        equal: numbers of the comparisons in which both images are the same, and both masks have the
+            same pixels.
+
+    """
+
+    rows: list[int]
+    checksums: list[int]
+    labels: list[str]
+    equal: list[int]
+
+
+def count_tasks(rows: NDArray[np.int64]) -> int:
+    """Return how many tasks `read_tasks` yields."""
+    return -(-len(rows) // _BATCH)
+
+
+def read_tasks(
+    source: Source, options: Options, pairs: pa.Table, rows: NDArray[np.int64]
+) -> Iterator[ReadTask]:
+    """Yield the tasks that read some rows of a source.
+
+    Args:
+        source: the samples.
+        options: how the dataset stores them.
+        pairs: a row of the source and a sample each, in ascending order of the rows: the columns
+            ``row``, ``crc32c``, and, if there are masks or depth maps, where those of the samples
+            are.
+        rows: the different rows in `pairs`, int64, ascending.
+
+    """
+    label_type = source.label_type
+    names = (
+        [*LABEL_COLUMNS[label_type], *ANNOTATED, MASK_SOURCE] if label_type in PLACED_TYPES else []
+    )
+    extra = source.extra.select([name for name in names if name in source.extra.column_names])
+    pair_rows = np.asarray(pairs["row"])
+    for start in range(0, len(rows), _BATCH):
+        some = rows[start : start + _BATCH]
+        first, stop = np.searchsorted(pair_rows, [some[0], some[-1] + 1]).tolist()
+        yield ReadTask(
+            source.root,
+            options,
+            some.tolist(),
+            source.path.take(some).to_pylist(),
+            source.size[some].tolist(),
+            locations_of(source.location, some) or [None] * len(some),
+            label_type,
+            source.classes if label_type == "boxes" else (),
+            extra.take(some).to_pylist() if names else None,
+            (
+                _stored_masks(some, pairs, first, stop)
+                if label_type in MASK_TYPES
+                else [[] for _ in some]
+            ),
+        )
+
+
+_MASK_COLUMNS = ("crc32c", "shard", "mask_offset", "mask_size", "mask_crc32c")
+
+
+def _stored_masks(
+    rows: NDArray[np.int64], pairs: pa.Table, first: int, stop: int
+) -> list[list[StoredMask]]:
+    """Return the masks of the samples in some pairs, for each of the rows."""
+    part = pairs.slice(first, stop - first)
+    result: list[list[StoredMask]] = [[] for _ in rows]
+    places = np.searchsorted(rows, np.asarray(part["row"])).tolist()
+    for number, (place, pair) in enumerate(
+        zip(places, part.select(_MASK_COLUMNS).to_pylist(), strict=True), first
+    ):
+        result[place].append(StoredMask(number, *(pair[name] for name in _MASK_COLUMNS)))
+    return result
+
+
+def read_contents(task: ReadTask) -> Contents:
+    """Read the images of a task."""
+    found = Contents(task.rows, [], [], [])
+    for at in range(len(task.rows)):
+        checksum, text, equal = _read(task, at)
+        found.checksums.append(checksum)
+        found.labels.append(text)
+        found.equal.extend(equal)
+    return found
+
+
+def _read(task: ReadTask, at: int) -> tuple[int, str, list[int]]:
+    """Read one image: return its part of `Contents`."""
+    location, options, extra = (
+        task.locations[at],
+        task.options,
+        task.labels[at] if task.labels else None,
+    )
+    try:
+        image = load_image(
+            task.root, task.paths[at], task.sizes[at], options, location, placed=extra is not None
+        )
+    except Rejected:
+        return -1, "", []
+    checksum = crc32c(image.data)
+    if extra is None or image.placement is None:
+        return checksum, "", []
+    try:
+        if task.label_type not in MASK_TYPES:
+            return checksum, placed_text(place_boxes(extra, image.placement), task.classes), []
+        same = [each for each in task.stored[at] if each.image_crc32c == checksum]
+        if not same:  # the masks of other images do not matter
+            return checksum, "", []
+        mask = load_label_image(
+            task.root, extra, image.placement, options, location, label_type=task.label_type
+        )
+    except Rejected as error:
+        return checksum, f"{REJECTED} ({error.detail})", []
+    equal = [each.number for each in same if _is_same_mask(mask, each, options.max_pixels)]
+    return checksum, mask_text(task.label_type, len(mask), crc32c(mask)), equal
+
+
+def _is_same_mask(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
+    """Return whether a mask is one in a dataset: the same bytes, or at least the same pixels."""
+    return (len(mask), crc32c(mask)) == (stored.size, stored.crc32c) or _has_same_pixels(
+        mask, stored, max_pixels
+    )
+
+
+def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
+    """Return whether a mask has the pixels of one in a dataset.
+
+    Masks that are not stored as they are were encoded again, and libraries of another version give
+    other bytes.
+    """
+    from dataprep.labels.images import label_values  # imports imaging libraries
+
+    shard = absolute(stored.shard)
+    place = Location(shard, "range", stored.offset, stored.size, crc32c=stored.crc32c)
+    unchanged = Options(validate="none", max_pixels=max_pixels)
+    try:
+        there = load_image(os.path.dirname(shard), shard, stored.size, unchanged, place).data
+        a, b = (label_values(data, inspect(data, "none", max_pixels)) for data in (mask, there))
+    except Rejected:
+        return False
+    return a.dtype == b.dtype and np.array_equal(a, b)
+
+
+# --- the same image with another label or split ---------------------------------------------------
+
+
+_NOUNS: Mapping[LabelType, str] = {"mask": "mask", "depth": "depth map"}
+
+
+def own_texts(source: Source, rows: NDArray[np.int64]) -> pa.Array:
+    """Return the labels of some samples as text, if they do not refer to places in the image."""
+    table = pa.table({"label": source.label[rows], **_columns(source, rows)})
+    return label_texts(table, source.label_type, source.classes)
+
+
+def check_labels(
+    source: Source,
+    rows: NDArray[np.int64],
+    stored: pa.Array,
+    own: pa.Array,
+    is_equal: NDArray[np.bool_],
+) -> None:
+    """Refuse samples that are in the dataset with other labels.
+
+    Args:
+        source: the samples.
+        rows: their rows, which can repeat: the dataset can have one image in several classes, int64
+            [n].
+        stored: the labels in the dataset as text.
+        own: those of the source.
+        is_equal: which labels are equal, bool [n]. One of those of each sample must be.
+
+    Raises:
+        SourceError: a sample has another label.
+
+    """
+    moved = np.flatnonzero(~is_equal & ~np.isin(rows, rows[is_equal]))
+    if not len(moved):
+        return
+    first, what = int(rows[moved[0]]), _NOUNS.get(source.label_type, "label")
+    if source.label_type in MASK_TYPES:
+        path = cut_middle(printable(source.extra[MASK_SOURCE][first].as_py()), 200)
+        text = cut_middle(printable(own[int(moved[0])].as_py()), 200)
+        rejected = (
+            f", which is rejected{text.removeprefix(REJECTED)}" if text.startswith(REJECTED) else ""
+        )
+        where = f"with another {what} than {path}{rejected}"
+    else:
+        before, now = (
+            cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own)
+        )
+        is_class = source.label_type == "class"
+        where = (
+            f"in class {before}, but here in class {now}"
+            if is_class
+            else f"with the label {before}, but here with {now}"
+        )
+    count = len(np.unique(rows[moved])) - 1
+    others = (
+        f", and {plural(count, 'other image')} also {agree(count, 'has', 'have')} another {what}"
+        if count
+        else ""
+    )
+    raise SourceError(
+        f"the image is in the dataset {where}{others}; --append only adds images",
+        file=source.path[first].as_py(),
+        hint=f"make the dataset again to change {what}s",
+    )
+
+
+def _columns(source: Source, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
+    names = [name for name in label_columns(source.label_type) if name != "label"]
+    return {name: source.extra[name].take(pa.array(rows)) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Samples of the source in the split that the source names, and the others with the split that they are in."""
+
+    same: NDArray[np.int64]
+    other: NDArray[np.int64]
+    names: tuple[str, ...]
+
+
+def compare_splits(source: Source, options: Options, pairs: pa.Table) -> Splits:
+    """Compare the splits of the same images.
+
+    Those that the options of the dataset moved count as the same.
+    """
+    rows = np.asarray(pairs["row"])
+    stored = np.array(pairs["split"].to_pylist(), object)
+    own = np.array(source.splits, object)[source.split[rows]]
+    made = [
+        name
+        for name, share in (("val", options.val_fraction), ("test", options.test_fraction))
+        if share
+    ]
+    is_same = (own == stored) | ((own == "train") & np.isin(stored.astype(str), made))
+    is_same |= options.duplicates == "same-split"
+    return Splits(rows[is_same], rows[~is_same], tuple(stored[~is_same].tolist()))
+
+
+def describe_splits(out: str, source: Source, splits: Sequence[Splits]) -> tuple[str, ...]:
+    """Return a message about the samples that are in another split of the dataset `out`, if there are any.
+
+    Args:
+        out: folder or URL of the dataset.
+        source: the samples.
+        splits: what `compare_splits` returned for each revision of the dataset.
+
+    """
+    same = np.concatenate([np.zeros(0, np.int64), *(each.same for each in splits)])
+    stored = {
+        int(row): name for each in splits for row, name in zip(each.other, each.names, strict=True)
+    }
+    moved = sorted({*stored}.difference(same.tolist()))
+    if not moved:
+        return ()
+    row = moved[0]
+    own, path = (
+        source.splits[source.split[row]],
+        cut_middle(printable(source.path[row].as_py()), 200),
+    )
+    are, they = agree(len(moved), "is", "are"), agree(len(moved), "it stays", "they stay")
+    return (
+        (
+            f"{plural(len(moved), 'image')} of the source {are} in {printable(out)} in another"
+            f" split, where {they}: {path} is in {printable(stored[row])}, not in"
+            f" {printable(own)}{', ...' if len(moved) > 1 else ''}"
+        ),
+    )
+
+
+# --- which samples are in the dataset -------------------------------------------------------------
+
+
+def revision_with(base: Base, source: Source) -> int | None:
+    """Return the revision that this source made or was appended in; `None` if there is none.
+
+    Reads no image.
+    """
+    manifest = base.manifest
+    digests = [
+        manifest.options.get("plan"),
+        *(revision.source_digest for revision in manifest.revisions),
+    ]
+    for number, (part, digest) in enumerate(zip(parts(manifest), digests, strict=True)):
+        if fingerprint_of(source, options_members(part.options)) == digest:
+            return number
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The samples of a source that are in the dataset.
+
+    Attributes:
+        rows: whether each sample is, bool [n].
+        notices: messages for the user, one line each.
+
+    """
+
+    rows: NDArray[np.bool_]
+    notices: tuple[str, ...] = ()
+
+
+def find_known(
+    base: Base, source: Source, engine: Engine, progress: Progress | None = None
+) -> Known:
+    """Find the samples of a source that are in the dataset.
+
+    Only images with the file name and the folder of a sample are read, and if the dataset stores
+    images as they are, only those that also have its length.
+
+    Args:
+        base: the dataset.
+        source: the samples, with labels of the dataset.
+        engine: reads images.
+        progress: receives the number of images that are read.
+
+    Raises:
+        CallError: the images cannot be compared, because other libraries resized those of the
+            dataset.
+        SourceError: an image is in the dataset with another label.
+
+    """
+    known = np.zeros(len(source), np.bool_)
+    splits: list[Splits] = []
+    own = pa.table({"source": source.path, "own_size": source.size})
+    pending: list[tuple[Options, pa.Table]] = []
+    for part in parts(base.manifest):
+        shards = [(split.name, shard) for split in part.splits for shard in split.shards]
+        paths = [os.path.join(base.out, shard.table.name) for _, shard in shards]
+        manifest = base.manifest
+        has_masks = manifest.label_type in MASK_TYPES
+        columns = [
+            "source",
+            *label_columns(manifest.label_type),
+            *["mask_offset"] * has_masks,
+            "size",
+            "crc32c",
+        ]
+        read = partial(read_table, columns=columns, label_type=manifest.label_type)
+        read_tables = storage.map_files(base.out, read, paths)
+        tables = [
+            _with_texts(table, manifest, name, os.path.join(base.out, shard.file.name))
+            for (name, shard), table in zip(shards, read_tables, strict=True)
+        ]
+        if not tables:
+            continue
+        stored = pa.concat_tables(tables).replace_schema_metadata(None)
+        stored = stored.set_column(0, "source", stored["source"].cast(pa.large_string()))
+        is_unchanged = not (part.options.get("downscale") or part.options.get("raw"))
+        pairs = _pairs(own, stored, by_size=is_unchanged and source.location is None)
+        if len(pairs):
+            pending.append((_comparable(base, part.options, pairs), pairs))
+    with divide(progress, [len(pc.unique(pairs["row"])) for _, pairs in pending]) as shares:
+        for (options, pairs), share in zip(pending, shares, strict=True):
+            same = _compare(source, options, pairs, known, engine, share)
+            splits.append(compare_splits(source, options, same))
+    return Known(known, describe_splits(base.out, source, splits))
+
+
+#: More pairs than this for each sample of both sides would take too much memory.
+_MOST_PAIRS = 20
+
+#: Odd, so that sizes that differ give numbers that differ.
+_FACTOR = 0x9E3779B97F4A7C15
+
+
+def _pairs(own: pa.Table, stored: pa.Table, *, by_size: bool) -> pa.Table:
+    """Return the images of the source and the samples that may be the same.
+
+    They have the same file name in a folder of the same name: the folders above it depend on what
+    else was given as ``--src``. If that is so for too many, as for frames of videos, the whole path
+    counts.
+
+    Args:
+        own: path and size of each image of the source.
+        stored: path, size and others of each sample.
+        by_size: whether the same image has the same size.
+
+    """
+    sizes = [
+        np.asarray(table[name]) if by_size else 0
+        for table, name in ((own, "own_size"), (stored, "size"))
+    ]
+    for shorten in (_tail, lambda paths: paths):
+        # Rows with different keys can have the same hash, but not the same checksum too.
+        first, second = (
+            hash_texts(shorten(table["source"]))
+            ^ (np.uint64(_FACTOR) * np.asarray(size).astype(np.uint64))
+            for table, size in zip((own, stored), sizes, strict=True)
+        )
+        order = np.argsort(second)
+        start, stop = (np.searchsorted(second[order], first, side) for side in ("left", "right"))
+        counts = stop - start
+        if counts.sum() <= _MOST_PAIRS * (len(own) + len(stored)):
+            break
+    rows = np.repeat(np.arange(len(own)), counts)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return stored.take(order[np.repeat(start, counts) + within]).append_column(
+        "row", pa.array(rows)
+    )
+
+
+def _tail(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the file name of each path, with the folder that it is in."""
+    return pc.replace_substring_regex(paths, r"^.*/([^/]*/[^/]*)$", r"\1")
+
+
+def _comparable(base: Base, members: Mapping[str, object], pairs: pa.Table) -> Options:
+    """Return the options to read images with, so that they have the checksums in the tables."""
+    made_by = members.get("made_by")
+    try:
+        options = options_of(members)
+    except MemberError as error:
+        reason = str(error)
+    else:
+        if not options.changes_images:
+            return replace(options, validate="none")
+        if made_by == library_versions():
+            return options
+        reason = f"they were stored with {made_by}"
+    path = pairs["source"][0].as_py()
+    raise CallError(
+        f"--append: {plural(len(pairs), 'image')} of the source, such as {printable(path)}, may"
+        f" already be in {printable(base.out)}, but cannot be compared with it: {reason}",
+        hint="leave them out with --where, or install these versions",
+    )
+
+
+def _compare(  # noqa: PLR0917
+    source: Source,
+    options: Options,
+    pairs: pa.Table,
+    known: NDArray[np.bool_],
+    engine: Engine,
+    progress: Progress,
+) -> pa.Table:
+    """Read the images of pairs of which none is known yet, mark those that are the same, and return their pairs."""
+    rows, sizes = np.asarray(pairs["row"]), np.asarray(pairs["size"])
+    candidates = ~known[rows]
+    if not options.changes_images and source.location is None:
+        candidates &= (source.size[rows] == sizes) | (source.size[rows] == UNREADABLE)
+    pairs, rows = pairs.filter(pa.array(candidates)), rows[candidates]
+    unique = np.unique(rows)
+    tasks, count = read_tasks(source, options, pairs, unique), count_tasks(unique)
+    progress.start(len(unique), count)
+    checksums = np.full(len(source), -1, np.int64)
+    labels: dict[int, str] = {}
+    is_equal = np.zeros(len(rows), np.bool_)
+    with closing(engine.run(read_contents, tasks, count)) as results:
+        for number, found in enumerate(results):
+            checksums[found.rows] = found.checksums
+            labels.update(zip(found.rows, found.labels, strict=True))
+            is_equal[found.equal] = True
+            progress.advance(f"part {number}", len(found.rows))
+    same = checksums[rows] == np.asarray(pairs["crc32c"].cast(pa.int64()).fill_null(-2))
+    pairs, rows, is_equal = pairs.filter(pa.array(same)), rows[same], is_equal[same]
+    if source.label_type in PLACED_TYPES:
+        own = pa.array([labels[row] for row in rows.tolist()], pa.large_string())
+    else:
+        own = own_texts(source, rows)
+    if source.label_type not in MASK_TYPES:
+        is_equal = np.asarray(pc.equal(own, pairs["label"].combine_chunks()))
+    check_labels(source, rows, pairs["label"].combine_chunks(), own, is_equal)
+    known[rows] = True
+    return pairs
+
+
+def _with_texts(table: pa.Table, manifest: Manifest, split: str, shard: str) -> pa.Table:
+    """Return the columns ``source``, ``label`` and ``split`` as text, ``size`` and ``crc32c``.
+
+    And where masks are.
+    """
+    columns = {
+        "source": table["source"],
+        "label": label_texts(table, manifest.label_type, manifest.classes),
+        "split": pa.repeat(pa.scalar(split), len(table)),
+        "size": table["size"],
+        "crc32c": table["crc32c"],
+    }
+    if manifest.label_type in MASK_TYPES:
+        columns["shard"] = pa.repeat(pa.scalar(shard), len(table))
+        columns |= {name: table[name] for name in LABEL_COLUMNS[manifest.label_type]}
+    return pa.table(columns)

@@ -1,0 +1,310 @@
+"""The source of a run: read it, choose its samples, and check that the output folder fits it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from awscrt.checksums import crc32c
+
+from dataprep import storage
+from dataprep.containers import Location, locations_of
+from dataprep.formats import FORMATS, PendingSample
+from dataprep.images.base import Rejected
+from dataprep.options import Options
+from dataprep.plan.assign import ShardPlan
+from dataprep.progress import Progress
+from dataprep.shards.source_image import load_image
+from dataprep.sources import Source
+from dataprep.sources.base import NamedSource, SourceOptions
+from dataprep.sources.recognize import read_sources
+from manifests.errors import CallError, ManifestError
+from manifests.process.text import printable
+from manifests.remote import is_url, parse_url
+from manifests.revisions import old_manifest_name
+from manifests.store import read_manifest
+
+#: Longest path of an output folder, in bytes: Linux allows 4,096 for the path of a file in it.
+MAX_PATH = 3800
+
+
+def check_output(source: Source, out: str) -> None:
+    """Check that `out` can be an output folder.
+
+    Raises:
+        CallError: `out` is a file, is inside a file or a folder that the scan of the source reads,
+            or is too long.
+
+    """
+    if is_url(out):
+        _check_url(source, out)
+        return
+    existing = _nearest_existing(os.path.realpath(out))
+    if len(os.fsencode(out)) > MAX_PATH:
+        raise CallError(
+            f"--out {printable(out[:80])}... is {len(os.fsencode(out)):,} bytes long, but the limit"
+            f" is {MAX_PATH:,}",
+            hint="choose a folder with a shorter path",
+        )
+    if source.scanned and _is_scanned(existing, source):
+        raise CallError(
+            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
+            " would read it as images",
+            hint="choose a folder outside the source",
+        )
+    if not os.path.isdir(existing):
+        raise CallError(
+            f"--out {printable(out)}: {printable(existing)} is a file, not a folder",
+            hint="choose another folder with --out",
+        )
+
+
+def _check_url(source: Source, out: str) -> None:
+    if parse_url(out).is_read_only:
+        raise CallError(
+            f"--out {out} can only be read", hint="use the s3://, gs:// or az:// URL of a bucket"
+        )
+    if source.scanned and f"{out}/".startswith(f"{source.root}/"):
+        raise CallError(
+            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
+            " would read it as images",
+            hint="choose a folder outside the source",
+        )
+
+
+def _is_scanned(path: str, source: Source) -> bool:
+    """Return whether a path without links, or a folder above it, is one that the scan read, by whatever path."""
+    while True:
+        status = os.stat(path)
+        if (status.st_dev, status.st_ino) in source.folders:
+            return True
+        path, below = os.path.dirname(path), path
+        if path == below:
+            return False
+
+
+def check_writable(out: str) -> str:
+    """Return the nearest existing folder, `out` or one of its parents, after checking that it can be written.
+
+    Raises:
+        CallError: this user has no permission to write.
+        StorageError: another run is writing to `out`.
+
+    """
+    if is_url(out):  # only a write would tell
+        return out
+    existing = _nearest_existing(os.path.abspath(out))
+    if not os.access(existing, os.W_OK | os.X_OK):
+        hint = "give this user permission to write there, or choose another folder with --out"
+        raise CallError(
+            f"--out {printable(out)}: this user cannot write to {printable(existing)}", hint=hint
+        )
+    if os.path.isdir(out):
+        with storage.locked(out):
+            pass
+    return existing
+
+
+def refuse_folders(out: str, names: Iterable[str]) -> None:
+    """Check that no folder has the name of a file that the run writes or replaces.
+
+    Raises:
+        CallError: there is one. Running the same command again would not help, and folders are
+            never removed.
+
+    """
+    if is_url(out):  # an object store can have a file and a folder of the same name
+        return
+    for name in names:
+        if os.path.isdir(os.path.join(out, name)) and not os.path.islink(os.path.join(out, name)):
+            raise CallError(
+                f"--out {printable(out)} contains a folder {name!r}, but a file of this name is"
+                " needed",
+                hint="move it away, or choose another folder",
+            )
+
+
+def refuse_appended(out: str) -> None:
+    """Check that nothing was appended to the dataset in a folder since it was made.
+
+    Raises:
+        CallError: it has more than one revision, so it is no longer what a conversion made.
+
+    """
+    if not storage.is_file(os.path.join(out, old_manifest_name(0))):
+        return
+    try:
+        manifest = read_manifest(out)
+    except ManifestError:
+        return
+    if manifest.revisions:
+        raise CallError(
+            f"--out {printable(out)} is at revision {manifest.revision}: images were appended"
+            " to it",
+            hint=(
+                "set --append to add the images of another source, choose another folder, or"
+                " replace everything with --overwrite"
+            ),
+        )
+
+
+def _nearest_existing(path: str) -> str:
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+# --- read the source ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenSource:
+    """What a conversion reads.
+
+    Attributes:
+        given: each source as it was given.
+        samples: the samples to convert, of all sources.
+
+    """
+
+    given: tuple[NamedSource, ...]
+    samples: Source
+
+
+def open_source(
+    srcs: Sequence[str],
+    reading: SourceOptions,
+    options: Options,
+    *,
+    out: str,
+    renames: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    search_progress: Progress | None = None,
+) -> OpenSource:
+    """Read one or more sources as one. No image is opened, unless the options look for duplicates.
+
+    Args:
+        srcs: folders, lists, tables, archives or datasets; see `read_source`.
+        reading: how to read each of them.
+        options: options of the conversion.
+        out: the output folder.
+        renames: file of class names to rename; see `read_sources`.
+        workers: see `select_samples`.
+        progress: see `select_samples`.
+        search_progress: see `select_samples`.
+
+    Raises:
+        CallError: a source does not exist or is given twice, an option does not apply to it, or it
+            contains `out`.
+        SourceError: the layout is not known, or a line, a label or an image is not valid.
+
+    """
+    given = read_sources(srcs, reading, renames)
+    whole = given[0].source
+    if len(given) > 1:
+        from dataprep.sources.merge import merge_sources
+
+        whole = merge_sources(given)
+    samples = select_samples(
+        whole, options, workers=workers, progress=progress, search_progress=search_progress
+    )
+    if len(given) > 1:  # the folder above all sources is not one of them
+        for each in given:
+            check_output(each.source, out)
+    return OpenSource(tuple(given), samples)
+
+
+def select_samples(
+    source: Source,
+    options: Options,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    search_progress: Progress | None = None,
+) -> Source:
+    """Return the samples of a source that a conversion with these options plans.
+
+    Args:
+        source: all samples.
+        options: `where`, `duplicates`, `split_by`, `distance` and `hash` apply.
+        workers: number of processes that read images to find duplicates; `None` means one per CPU.
+        progress: receives the images that are read.
+        search_progress: receives the progress of the search for copies, in images.
+
+    Raises:
+        CallError: the filter does not fit the source, or there are too many pairs of copies.
+        SourceVanishedError: an image is gone, or its size changed after the scan.
+
+    """
+    from dataprep.plan.filter import filter_source
+    from dataprep.sources.prepared import without_hashes
+
+    if options.where is not None:
+        source = filter_source(source, options.where)
+    if options.finds_duplicates:
+        from dataprep.duplicates.resolve import resolve_duplicates
+
+        source = resolve_duplicates(
+            source, options, workers=workers, progress=progress, search_progress=search_progress
+        )
+    return source if options.hash else without_hashes(source)
+
+
+# --- try some images ------------------------------------------------------------------------------
+
+
+#: Maximum number of images to take from each shard.
+_MAX_PER_SHARD = 2000
+
+
+class Trial(NamedTuple):
+    """What a trial measured.
+
+    Attributes:
+        rate: images per second of one worker, without writing.
+        measured: number of images measured.
+        stored: mean size of a stored image in bytes.
+
+    """
+
+    rate: float
+    measured: int
+    stored: float
+
+
+def run_trial(
+    source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0
+) -> Trial:
+    """Read, check, convert and frame images as a worker would, for about `seconds`."""
+    record_format = FORMATS[options.fmt]
+    start = time.perf_counter()
+    measured = kept = stored = 0
+    for path, size, location in _interleave(source, shards):
+        try:
+            data, info, *_ = load_image(source.root, path, size, options, location)
+            record_format.frame(PendingSample("0", 0, "", info, len(data), crc32c(data), path, {}))
+            kept, stored = kept + 1, stored + len(data)
+        except Rejected:
+            pass
+        measured += 1
+        if time.perf_counter() - start > seconds:
+            break
+    return Trial(measured / max(time.perf_counter() - start, 1e-9), measured, stored / max(kept, 1))
+
+
+def _interleave(
+    source: Source, shards: Sequence[ShardPlan]
+) -> Iterator[tuple[str, int, Location | None]]:
+    """Yield path, size and location of images, one from each shard in turn."""
+    for position in range(_MAX_PER_SHARD):
+        for row in (int(shard.rows[position]) for shard in shards if position < len(shard.rows)):
+            locations = locations_of(source.location, [row])
+            yield (
+                source.path[row].as_py(),
+                int(source.size[row]),
+                locations[0] if locations else None,
+            )
