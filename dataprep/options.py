@@ -17,7 +17,7 @@ Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
 Fit = Literal["crop", "pad"]
 
-#: What to do with images that occur more than once; see `dataprep.duplicates.resolve`.
+#: What to do with images that occur more than once; see `dataprep.duplicates.results`.
 Resolution = Literal["keep", "drop", "same-split"]
 
 #: Bits in which the perceptual hashes of two copies differ at most, by default, and the largest
@@ -41,7 +41,7 @@ HASH_COLUMN = "perceptual_hash"
 HASH_RECIPE = "dct256-1"
 
 #: File in a prepared dataset with hashes that `dataprep duplicates` computed; see
-#: `dataprep.duplicates.stored`.
+#: `dataprep.duplicates.collection`.
 HASHES_NAME = "perceptual-hashes.parquet"
 
 #: Normalizations as the column ``change`` names them, and what each is. Its other values explain

@@ -2,7 +2,7 @@
 
 A column is unpacked only after its page headers show how large it becomes. Text stays
 dictionary-encoded until the size of all its values is known: a page of a few bytes can repeat a
-long text a million times.
+long text a million times. `manifests.tables` reads sample tables with it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,264 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from awscrt.checksums import crc32c
 
 from manifests.json_members import shorten
-from manifests.parquet_errors import ParquetError, translated_errors
-from manifests.parquet_footer import GroupSize, binary_leaves, column_range, count_rows, group_range
-from manifests.parquet_lists import BYTES_PER_VALUE, list_leaves
 from manifests.parquet_pages import DICTIONARY_PAGE, Page, read_pages
-from manifests.parquet_values import as_type, text_bytes
-from manifests.process.text import plural
+from manifests.process.text import plural, printable
+from manifests.process.unexpected_errors import is_machine_fault
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+
+class ParquetError(ValueError):
+    """A Parquet file is damaged, or unpacks to more than `BoundedParquet` allows.
+
+    The message names the column.
+    """
+
+
+class translated_errors:  # noqa: N801  (a context manager, named like a function)
+    """Raise what Arrow raises for a damaged file as a `ParquetError`."""
+
+    def __init__(self, place: str = "") -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, error_type: Any, error: BaseException | None, traceback: Any) -> None:
+        import pyarrow as pa
+
+        if error is not None and is_machine_fault(
+            error
+        ):  # pa.ArrowMemoryError is a MemoryError too
+            return
+        if isinstance(error, (pa.ArrowException, OSError, ValueError, OverflowError)):
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ParquetError(f"{self._place}{printable(reason[:200])}") from None
+
+
+# --- the footer -------------------------------------------------------------------------------------
+
+
+class GroupSize(NamedTuple):
+    """The size of a column in one row group.
+
+    Attributes:
+        rows: number of rows.
+        bytes: length in bytes after it is unpacked, as the footer states.
+        nulls: number of rows without a value; `None` if the footer does not tell.
+
+    """
+
+    rows: int
+    bytes: int
+    nulls: int | None
+
+
+def count_rows(footer: Any, length: int, limit: int) -> int:
+    """Return the number of rows of a file of `length` bytes.
+
+    Raises:
+        ParquetError: they are more than `limit`, or contradict the row groups.
+
+    """
+    with translated_errors():
+        groups = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        rows: int = footer.num_rows
+    if min(groups, default=0) < 0 or rows != sum(groups):
+        raise ParquetError("the number of rows contradicts the row groups")
+    if rows > limit:
+        raise ParquetError(f"{plural(rows, 'row')} in {plural(length, 'byte')} are not plausible")
+    return rows
+
+
+def binary_leaves(footer: Any, leaves: Mapping[str, int]) -> dict[str, list[GroupSize]]:
+    """Return the columns of bytes, nested in structs or not, by their path such as ``image.bytes``.
+
+    Each has the rows and bytes of its row groups, as the footer states them.
+    """
+    found = {}
+    with translated_errors():
+        for path, at in leaves.items():
+            column = footer.schema.column(at)
+            if column.physical_type == "BYTE_ARRAY" and column.max_repetition_level == 0:
+                found[path] = [
+                    _group_size(footer, number, at) for number in range(footer.num_row_groups)
+                ]
+    return found
+
+
+def _group_size(footer: Any, number: int, at: int) -> GroupSize:
+    group = footer.row_group(number)
+    chunk = group.column(at)
+    statistics = chunk.statistics
+    nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
+    return GroupSize(group.num_rows, max(0, chunk.total_uncompressed_size), nulls)
+
+
+def group_range(footer: Any, group: int, length: int) -> tuple[int, int]:
+    """Return the first byte of a row group in the file, and the one after its last.
+
+    Raises:
+        ParquetError: the footer is damaged.
+
+    """
+    with translated_errors():
+        row_group = footer.row_group(group)
+        chunks = [row_group.column(number) for number in range(footer.num_columns)]
+        ranges = [column_range(chunk) for chunk in chunks]
+    start, stop = min(start for start, _ in ranges), max(stop for _, stop in ranges)
+    if not 0 <= start <= stop <= length:
+        raise ParquetError("the footer is damaged")
+    return start, stop
+
+
+def column_range(chunk: Any) -> tuple[int, int]:
+    """Return the first byte of a column in a row group, and the one after its last."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = chunk.dictionary_page_offset
+    return start, start + chunk.total_compressed_size
+
+
+# --- columns of lists -------------------------------------------------------------------------------
+
+
+#: Memory that a value of a list takes besides its own bytes: its levels, and the offset of its
+#: list.
+BYTES_PER_VALUE = 16
+
+
+def list_leaves(schema: pa.Schema, footer: Any) -> dict[str, int]:
+    """Return the number of the leaf of each column of lists, by the name of the column.
+
+    Args:
+        schema: Arrow names and types of the columns.
+        footer: the file's metadata.
+
+    """
+    paths = [footer.schema.column(at).path for at in range(footer.num_columns)]
+    leaves = {}
+    for field in schema:
+        found = [
+            at
+            for at, path in enumerate(paths)
+            if path == field.name or path.startswith(f"{field.name}.")
+        ]
+        if is_list(field.type) and len(found) == 1 and paths[found[0]] != field.name:
+            leaves[field.name] = found[0]
+    return leaves
+
+
+def is_list(arrow_type: pa.DataType) -> bool:
+    """Return whether a column has lists of numbers or text, or lists of lists of numbers."""
+    import pyarrow as pa
+
+    types = pa.types
+    if not _is_any_list(arrow_type):
+        return False
+    item = arrow_type.value_type
+    if _is_any_list(item):
+        return bool(types.is_floating(item.value_type) or types.is_integer(item.value_type))
+    return bool(
+        types.is_integer(item)
+        or types.is_floating(item)
+        or types.is_string(item)
+        or types.is_large_string(item)
+    )
+
+
+def _is_any_list(arrow_type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(
+        types.is_list(arrow_type)
+        or types.is_large_list(arrow_type)
+        or types.is_fixed_size_list(arrow_type)
+    )
+
+
+def coded_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the dictionary-encoded values of all lists of a column that was read with dictionaries."""
+    import pyarrow as pa
+
+    return pa.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type)
+
+
+def with_values(chunk: pa.ListArray, values: pa.Array) -> pa.ListArray:
+    """Return the lists of a chunk with other values, as many as before: `chunk.values` in another type."""
+    import pyarrow as pa
+
+    return pa.ListArray.from_arrays(
+        chunk.offsets, values, mask=chunk.is_null() if chunk.null_count else None
+    )
+
+
+# --- values that Arrow has read ---------------------------------------------------------------------
+
+
+#: Text that is decoded in one step, approximately.
+_DECODED_BYTES = 64 << 20
+
+
+def shorten_type(arrow_type: pa.DataType) -> str:
+    """Return the name of an Arrow type for a message. Names of nested types can be very long."""
+    text = printable(str(arrow_type))
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def text_bytes(column: pa.ChunkedArray) -> int:
+    """Return the number of bytes of all values of a dictionary-encoded column of text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    total = 0
+    column = column if pa.types.is_dictionary(column.type) else coded_values(column)
+    for chunk in column.chunks:
+        lengths = pc.binary_length(chunk.dictionary)
+        total += pc.sum(pc.take(lengths, chunk.indices)).as_py() or 0
+    return total
+
+
+def as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    """Convert a column to the type that the schema states, and check all of its values."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(arrow_type):
+        parts = [_decode(chunk) for chunk in column.chunks]
+        column = pa.chunked_array(parts, column.type.value_type)
+    elif pa.types.is_list(column.type) and pa.types.is_dictionary(column.type.value_type):
+        parts = [with_values(chunk, _decode(chunk.values)) for chunk in column.chunks]
+        column = pa.chunked_array(parts, pa.list_(column.type.value_type.value_type))
+    if column.type != arrow_type:
+        column = column.cast(arrow_type)
+    column.validate(full=True)
+    return column
+
+
+def _decode(column: pa.DictionaryArray) -> pa.Array:
+    """Decode in steps: Arrow reserves the mean length of the dictionary's texts for each row, also for null."""
+    import pyarrow as pa
+
+    mean = column.dictionary.nbytes // max(1, len(column.dictionary)) + 1
+    step = max(1, _DECODED_BYTES // mean)
+    if len(column) <= step:
+        return column.dictionary_decode()
+    return pa.concat_arrays(
+        column.slice(at, step).dictionary_decode() for at in range(0, len(column), step)
+    )
+
+
+# --- the file ---------------------------------------------------------------------------------------
+
 
 #: A file with more columns is refused.
 MAX_COLUMNS = 1000

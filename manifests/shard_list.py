@@ -13,9 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from manifests.json_members import shorten
-from manifests.parquet import BoundedParquet
-from manifests.parquet_errors import ParquetError
-from manifests.parquet_values import shorten_type
+from manifests.parquet import BoundedParquet, ParquetError, shorten_type
 from manifests.schema import File, Shard, Split
 from manifests.serialization import checksum_text, is_file_name
 

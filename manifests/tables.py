@@ -16,10 +16,7 @@ from manifests.files import TABLE, open_file, read_file
 from manifests.json_members import MAX_INTEGER, parse_json
 from manifests.label_values import find_wrong_value
 from manifests.labels import LABEL_COLUMNS, LabelType, arrow_type
-from manifests.parquet import BoundedParquet
-from manifests.parquet_errors import ParquetError
-from manifests.parquet_lists import is_list
-from manifests.parquet_values import shorten_type
+from manifests.parquet import BoundedParquet, ParquetError, is_list, shorten_type
 from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.schema import MAX_LABEL, TABLE_COLUMNS, Sample, TableMetadata
 from manifests.serialization import metadata_from_json, metadata_to_json

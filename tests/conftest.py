@@ -117,8 +117,8 @@ def warm() -> Iterator[WarmPython]:
         "no_progress",
         "dataprep.commands.group",
         "dataprep.run.convert",
-        "dataprep.verify.dataset",
-        "dataprep.index.dataset",
+        "dataprep.verify.verify",
+        "dataprep.index.index",
         "pyarrow.parquet",
     )
     # What the commands import when they need it takes longer than their work.

@@ -14,7 +14,7 @@ from manifests.errors import ExitStatus
 from manifests.process.text import MAX_SHOWN, one_line, plural
 
 if TYPE_CHECKING:
-    from dataprep.datasets.diff import DatasetDiff, Difference, Kind, Place
+    from dataprep.info.diff import DatasetDiff, Difference, Kind, Place
 
 
 @click.command(cls=Command)
@@ -37,7 +37,7 @@ def diff(a: str, b: str, *, as_json: bool, limit: int) -> ExitStatus:
     checksums, also the images. Exit status
     0: they are equal; 1: they differ, or a table is damaged.
     """
-    from dataprep.datasets.diff import diff_datasets
+    from dataprep.info.diff import diff_datasets
 
     result = diff_datasets(a, b, limit=limit)
     if as_json:
@@ -81,7 +81,7 @@ def _class_kinds(result: DatasetDiff) -> Mapping[str, tuple[str, ...]]:
 
 
 def _print(a: str, b: str, result: DatasetDiff, limit: int) -> None:
-    from dataprep.datasets.diff import MEANING
+    from dataprep.info.diff import MEANING
 
     print_line(f"A: {a}, {plural(result.samples[0], 'sample')}")
     print_line(f"B: {b}, {plural(result.samples[1], 'sample')}")

@@ -17,8 +17,7 @@ from manifests.remote import absolute
 
 if TYPE_CHECKING:
     from dataprep.duplicates.find import Duplicates
-    from dataprep.duplicates.places import Place
-    from dataprep.duplicates.summary import Match, Summary
+    from dataprep.duplicates.results import Match, Place, Summary
     from dataprep.sources import Source, SourceOptions
 
 
@@ -85,8 +84,7 @@ def duplicates(
     """
     from dataprep.duplicates.collection import collect, store_hashes
     from dataprep.duplicates.find import find_duplicates
-    from dataprep.duplicates.places import find_places
-    from dataprep.duplicates.summary import summarize
+    from dataprep.duplicates.results import find_places, summarize
     from dataprep.sources import SourceOptions
     from dataprep.sources.prepared import is_prepared
 

@@ -112,7 +112,7 @@ def index(
     files must be in one folder. Shards written by TensorFlow, the webdataset library, img2dataset
     or tar can be indexed.
     """
-    from dataprep.index.dataset import index_shards
+    from dataprep.index.index import index_shards
 
     if unlabelled and label_type == "caption":
         raise CallError(

@@ -17,7 +17,7 @@ from manifests.labels import LabelType, has_classes
 from manifests.process.text import cut_middle, plural, printable
 
 if TYPE_CHECKING:
-    from dataprep.datasets.summary import DatasetSummary, SplitSummary
+    from dataprep.info.info import DatasetSummary, SplitSummary
 
 
 def _refuse_batch_size(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -49,7 +49,7 @@ def info(dataset: str, *, as_json: bool) -> ExitStatus:
 
         print_plan(dataset, as_json=as_json)
         return ExitStatus.SUCCESS
-    from dataprep.datasets.summary import summarize
+    from dataprep.info.info import summarize
 
     summary = summarize(dataset)
     if as_json:

@@ -44,7 +44,7 @@ def repair(
     one with the right checksum; intact files are not changed. Exit status 1: a file could not be
     repaired. If the command is interrupted or killed, run it again.
     """
-    from dataprep.repair.dataset import repair_dataset
+    from dataprep.repair.repair import repair_dataset
 
     source = None
     if src:

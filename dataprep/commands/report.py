@@ -97,8 +97,7 @@ def report(
     """
     import os
 
-    from dataprep.report.files import check_out, json_path, write_report
-    from dataprep.report.make import ReportOptions, make_report
+    from dataprep.report.make import ReportOptions, check_out, json_path, make_report, write_report
 
     check_out(out, overwrite=overwrite)
     if source is not None and not os.path.isdir(source):

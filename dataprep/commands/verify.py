@@ -41,7 +41,7 @@ def verify(
     the file, record and byte offset of each problem, and how to fix it. Lists the first problems of
     each file, and counts the others.
     """
-    from dataprep.verify.dataset import verify_dataset, verify_manifest
+    from dataprep.verify.verify import verify_dataset, verify_manifest
 
     if max_pixels is not None and not decode:
         raise CallError(

@@ -13,8 +13,7 @@ from dataprep.containers.base import ContainerReader, Location
 from dataprep.containers.files import open_local_file
 from dataprep.images.base import MAX_BYTES, Rejected
 from manifests.errors import SourceVanishedError
-from manifests.parquet import BoundedParquet
-from manifests.parquet_errors import ParquetError
+from manifests.parquet import BoundedParquet, ParquetError
 from manifests.process.text import printable
 
 #: A file may have this many rows for each of its bytes, and some more.

@@ -2,9 +2,9 @@
 
 ::
 
-    which images       collection; content reads them, stored keeps their hashes
+    which images       collection: the images of sources and datasets, and what is read of each
     the whole search   find: begin here
-    same looks         search for exact distances, near with symmetries, nearest, small
-    by their pixels    pixel_check, pixels
-    what follows       groups, summary, places; resolve for a conversion
+    similar hashes     search for exact distances; near in all rotations and reflections
+    by their pixels    pixels
+    what follows       results: places, leaks and conflicts; what a conversion drops
 """

@@ -1,24 +1,372 @@
-"""The images to compare, of one or several sources, as columns."""
+"""The images to compare, of one or several sources, as columns; and what is read of each image."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import io
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from dataprep.duplicates.content import Content, describe, map_images
-from dataprep.duplicates.stored import read_hashes, write_hashes
-from dataprep.duplicates.symmetries import WORDS, parse_hashes
-from dataprep.options import HASH_COLUMN
+from dataprep import storage
+from dataprep.containers import Location, locations_of
+from dataprep.duplicates.pixels import WORDS, parse_hashes
+from dataprep.engines import LocalEngine
+from dataprep.images.base import Rejected
+from dataprep.images.perceptual_hash import hash_pixels, reduce_image
+from dataprep.options import HASH_COLUMN, HASH_RECIPE, HASHES_NAME, Options, Raw
 from dataprep.progress import Progress, divide
+from dataprep.shards.source_image import LoadedImage, load_image, start_reading
 from dataprep.sources import Source
 from dataprep.storage.partials import remove_leftovers
-from manifests.errors import CallError, StoppedError
+from manifests.errors import CallError, DamagedError, StoppedError
+from manifests.files import TABLE, open_file
+from manifests.json_members import parse_json
 from manifests.labels import LABEL_COLUMNS, LabelType
+from manifests.parquet import BoundedParquet, ParquetError
+
+#: Images of one task.
+_TASK_IMAGES = 128
+
+Value = TypeVar("Value")
+
+
+class Content(NamedTuple):
+    """What an image contains.
+
+    Attributes:
+        size: its bytes.
+        crc32c: their checksum.
+        shorter: the shorter side in pixels.
+        hash: the perceptual hash; `None` if the image is too flat to have one, or cannot be
+            decoded.
+        problem: why it cannot be decoded; empty if it can.
+
+    """
+
+    size: int
+    crc32c: int
+    shorter: int
+    hash: str | None
+    problem: str = ""
+
+
+class ReadTask(NamedTuple):
+    """Images of one source to read. The lists have one element per image; see `ShardTask`.
+
+    Attributes:
+        rows: rows of the source.
+        root: folder that relative paths start from.
+        paths: paths of the images.
+        sizes: their sizes in bytes when the source was scanned.
+        locations: where they are inside containers.
+        options: how the images are stored.
+        function: what to compute from an image.
+
+    """
+
+    rows: list[int]
+    root: str
+    paths: list[str]
+    sizes: list[int]
+    locations: list[Location | None]
+    options: Options
+    function: Callable[[LoadedImage], Any]
+
+
+def map_images(
+    source: Source,
+    rows: NDArray[np.int64],
+    function: Callable[[LoadedImage], Value],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> dict[int, Value | str]:
+    """Read images and apply a function to each of them.
+
+    Return what `iterate_images` yields, in one dictionary.
+    """
+    results: dict[int, Value | str] = {}
+    for found in iterate_images(source, rows, function, workers=workers, progress=progress):
+        results |= found
+    return results
+
+
+def iterate_images(
+    source: Source,
+    rows: NDArray[np.int64],
+    function: Callable[[LoadedImage], Value],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[dict[int, Value | str]]:
+    """Read images and apply a function to each of them in worker processes.
+
+    Args:
+        source: the images.
+        rows: rows of the source, int64 [N].
+        function: a function at the top level of a module. It may raise `Rejected`.
+        workers: number of processes; `None` means one per CPU.
+        progress: receives the images that are read.
+
+    Yields:
+        The results of some images by row; a text that says why, for each image that cannot be read.
+
+    Raises:
+        SourceVanishedError: an image is gone, or its size changed after the scan.
+
+    """
+    count = -(-len(rows) // _TASK_IMAGES)
+    if progress:
+        progress.start(len(rows), count)
+    with closing(LocalEngine(workers)) as engine:
+        for number, found in enumerate(
+            engine.run(read_images, _tasks(source, rows, function), count)
+        ):
+            yield found
+            if progress:
+                progress.advance(str(number), len(found))
+
+
+def _tasks(
+    source: Source, rows: NDArray[np.int64], function: Callable[[LoadedImage], Any]
+) -> Iterator[ReadTask]:
+    options = Options(validate="none", raw=Raw(source.pixels[0]) if source.pixels else None)
+    for start in range(0, len(rows), _TASK_IMAGES):
+        part = rows[start : start + _TASK_IMAGES]
+        yield ReadTask(
+            rows=part.tolist(),
+            root=source.root,
+            paths=source.path.take(part).to_pylist(),
+            sizes=source.size[part].tolist(),
+            locations=locations_of(source.location, part) or [None] * len(part),
+            options=options,
+            function=function,
+        )
+
+
+def read_images(task: ReadTask) -> dict[int, Any]:
+    """Return the result for each image of a task, by row."""
+    pending = start_reading(task.root, task.paths, task.sizes, task.locations)
+    results: list[Any] = []
+    for path, size, location, reading in zip(
+        task.paths, task.sizes, task.locations, pending, strict=True
+    ):
+        try:
+            image = load_image(task.root, path, size, task.options, location, pending=reading)
+            results.append(task.function(image))
+        except Rejected as error:
+            results.append(f"{error.reason}: {error.detail}")
+    return dict(zip(task.rows, results, strict=True))
+
+
+# --- functions for `map_images` ---------------------------------------------------------------------
+
+
+def describe(image: LoadedImage) -> Content:
+    """Return the checksum and the perceptual hash of an image.
+
+    One that does not decode has no hash.
+    """
+    info, checksum = image.info, crc32c(image.data)
+    shorter = min(info.width, info.height)
+    try:
+        return Content(
+            len(image.data), checksum, shorter, hash_pixels(reduce_image(image.data, info))
+        )
+    except Rejected as error:
+        return Content(len(image.data), checksum, shorter, None, f"{error.reason}: {error.detail}")
+
+
+def digest(image: LoadedImage) -> bytes:
+    """Return 16 bytes that are equal for equal images, and differ for others."""
+    return hashlib.blake2b(image.data, digest_size=16).digest()
+
+
+def reduced(image: LoadedImage) -> NDArray[np.uint8]:
+    """Return the reduced pixels of an image, uint8 [32, 32]."""
+    return reduce_image(image.data, image.info)
+
+
+# --- hashes in a file of a prepared dataset ---------------------------------------------------------
+
+
+_log = logging.getLogger(__name__)
+
+_METADATA_KEY = b"dataprep"
+_COLUMNS = {
+    "shard": pa.string(),
+    "offset": pa.int64(),
+    "crc32c": pa.uint32(),
+    "hash": pa.binary(8 * WORDS),
+    "problem": pa.string(),
+}
+
+#: A row needs at least the four bytes of its checksum.
+_ROWS_PER_BYTE = 0.25
+
+#: Shards and offsets that fit into one number together: 16 million shards of a terabyte.
+_MAX_SHARDS, _OFFSET_BITS = 1 << 24, 40
+
+
+class Stored(NamedTuple):
+    """What the file states about some samples.
+
+    Attributes:
+        rows: rows of the source, int64 [N].
+        hashes: uint64 [N, 4]; zeros without a hash.
+        has_hash: whether each image has a hash: one that is flat or does not decode has none.
+        problems: why images do not decode, by row of the source.
+
+    """
+
+    rows: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    has_hash: NDArray[np.bool_]
+    problems: dict[int, str]
+
+
+_NOTHING = Stored(np.zeros(0, np.int64), np.zeros((0, WORDS), np.uint64), np.zeros(0, np.bool_), {})
+
+
+def read_hashes(source: Source) -> Stored:
+    """Return the hashes in the file of a prepared dataset, of those samples that are as they were."""
+    path = os.path.join(source.root, HASHES_NAME)
+    if source.location is None or not storage.is_file(path):
+        return _NOTHING
+    try:
+        table = _read(path)
+    except (OSError, ParquetError, DamagedError, ValueError) as error:
+        _log.warning("%s: not used, because it cannot be read (%s)", path, error)
+        return _NOTHING
+    if table is None:
+        return _NOTHING
+    names = pc.unique(table["shard"].combine_chunks())
+    own = _places(
+        source.location["container"].cast(pa.string()), source.location["position"], names
+    )
+    stored = _places(table["shard"], table["offset"], names)
+    order = np.argsort(stored, kind="stable")
+    at = np.searchsorted(stored[order], own).clip(max=max(len(order) - 1, 0))
+    rows = np.flatnonzero(own >= 0) if len(order) else np.zeros(0, np.int64)
+    match = order[at[rows]] if len(order) else rows
+    crc, own_crc = np.asarray(table["crc32c"]), source.location["crc32c"]
+    same = (stored[match] == own[rows]) & np.asarray(pc.is_valid(own_crc))[rows]
+    same &= crc[match] == np.asarray(pc.fill_null(own_crc, 0))[rows]
+    rows, match = rows[same], match[same]
+    found = table.take(pa.array(match))
+    has_hash = np.asarray(pc.is_valid(found["hash"]))
+    hashes = np.zeros((len(rows), WORDS), np.uint64)
+    hashes[has_hash] = _words(found["hash"].drop_null())
+    problems = dict(zip(rows.tolist(), found["problem"].to_pylist(), strict=True))
+    return Stored(rows, hashes, has_hash, {row: why for row, why in problems.items() if why})
+
+
+def write_hashes(
+    source: Source,
+    rows: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    has_hash: NDArray[np.bool_],
+    problems: dict[int, str],
+) -> None:
+    """Write the file of a prepared dataset, with some of its samples, and replace the one that is there.
+
+    Args:
+        source: the samples.
+        rows: those to write, int64 [N]. Those without a checksum in the sample table are left out.
+        hashes: their hashes, uint64 [N, 4].
+        has_hash: whether each has one, bool [N].
+        problems: why images do not decode, by row of the source.
+
+    Raises:
+        StorageError: the dataset cannot be written to, or the disk is full.
+
+    """
+    location = source.location
+    if location is None:
+        return
+    has_checksum = np.asarray(pc.is_valid(location["crc32c"]))[rows]
+    rows, hashes, has_hash = rows[has_checksum], hashes[has_checksum], has_hash[has_checksum]
+    taken = location.take(pa.array(rows))
+    binary = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(8 * WORDS), len(rows), [None, pa.py_buffer(np.ascontiguousarray(hashes))]
+    )
+    table = pa.table({
+        "shard": taken["container"].cast(pa.string()),
+        "offset": taken["position"].cast(pa.int64()),
+        "crc32c": taken["crc32c"],
+        "hash": pc.if_else(pa.array(has_hash), binary, pa.scalar(None, binary.type)),
+        "problem": pa.array([problems.get(row) for row in rows.tolist()], pa.string()),
+    })  # fmt: skip
+    note = {"recipe": HASH_RECIPE, "note": "written by `dataprep duplicates`; it can be removed"}
+    out = io.BytesIO()
+    pq.write_table(
+        table.replace_schema_metadata({_METADATA_KEY: json.dumps(note)}),
+        out,
+        compression="zstd",
+        use_dictionary=["shard", "problem"],
+        write_page_checksum=True,
+    )
+    with storage.partials([source.root], is_locked=False):
+        storage.replace_file(os.path.join(source.root, HASHES_NAME), out.getvalue())
+
+
+def _read(path: str) -> pa.Table | None:
+    """Read the file; `None` if it has another recipe.
+
+    Raises:
+        ParquetError, ValueError: it is damaged.
+
+    """
+    with open_file(path, TABLE) as file:
+        parquet = BoundedParquet(file, rows_per_byte=_ROWS_PER_BYTE)
+        recipe = parse_json(parquet.metadata.get(_METADATA_KEY, b"{}")).get("recipe")
+        if recipe is None or recipe.value != HASH_RECIPE:
+            return None
+        table = parquet.read([*_COLUMNS])
+    for name, kind in _COLUMNS.items():
+        if table.schema.field(name).type != kind:
+            raise ParquetError(f"column {name} has the type {table.schema.field(name).type}")
+        if table[name].null_count and name not in ("hash", "problem"):
+            raise ParquetError(f"column {name} has rows without a value")
+    return table
+
+
+def _places(shard: pa.ChunkedArray, offset: pa.ChunkedArray, names: pa.Array) -> NDArray[np.int64]:
+    """Return a number for each place in one of the named shards, int64 [N].
+
+    -1 for one that is not in them.
+    """
+    code = np.asarray(pc.fill_null(pc.index_in(shard, value_set=names), -1)).astype(np.int64)
+    at = np.asarray(offset).astype(np.int64)
+    is_valid = (code >= 0) & (code < _MAX_SHARDS) & (at >= 0) & (at < 1 << _OFFSET_BITS)
+    return np.where(is_valid, (code << _OFFSET_BITS) | at, -1)
+
+
+def _words(hashes: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """Return hashes without nulls as uint64 [N, 4]."""
+    parts = []
+    for chunk in hashes.chunks:
+        data = (
+            np.frombuffer(chunk.buffers()[1], np.uint64) if len(chunk) else np.zeros(0, np.uint64)
+        )
+        parts.append(data.reshape(-1, WORDS)[chunk.offset : chunk.offset + len(chunk)])
+    return np.concatenate([np.zeros((0, WORDS), np.uint64), *parts])
+
+
+# --- the images of all sources ----------------------------------------------------------------------
+
 
 #: Splits of all sources together.
 MAX_PARTS = 64

@@ -2,27 +2,210 @@
 
 Images with the same bytes count as one item. Items whose perceptual hashes differ in few bits, in
 any of the eight rotations and reflections, are near copies. Small images have few details: see
-`small`.
+`find_small` in `near`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.duplicates.collection import Collection
-from dataprep.duplicates.content import digest, map_images
-from dataprep.duplicates.groups import connected, numbered
-from dataprep.duplicates.near import keep_closest, search_hashes
-from dataprep.duplicates.pixel_check import pixels_agree
+from dataprep.duplicates.collection import Collection, digest, iterate_images, map_images, reduced
+from dataprep.duplicates.near import SMALL, doubt, keep_closest, search_hashes, search_small
+from dataprep.duplicates.pixels import SYMMETRIES, show_the_same, transform_pixels
 from dataprep.duplicates.search import Pairs, join_pairs
-from dataprep.duplicates.small import SMALL, doubt, search_small
+from dataprep.engines import LocalEngine
+from dataprep.images.perceptual_hash import SIDE
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress, divide
+from dataprep.storage.temporary import temporary_folder
 from manifests.process.interrupts import cleanup_on_interrupt
+
+
+def connected(
+    count: int, first: NDArray[np.integer], second: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """Return the smallest member of each element's component, int64 [count].
+
+    Args:
+        count: number of elements.
+        first: an element of each pair, [N].
+        second: the other element.
+
+    """
+    root = np.arange(count)
+    a, b = first.astype(np.int64), second.astype(np.int64)
+    while len(a):
+        low, high = np.minimum(root[a], root[b]), np.maximum(root[a], root[b])
+        np.minimum.at(root, high, low)  # a root of a pair points to a smaller one
+        while (root[root] != root).any():
+            root = root[root]
+        is_open = root[a] != root[b]
+        a, b = a[is_open], b[is_open]
+    return root
+
+
+def numbered(*columns: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give rows of equal values a number, in the order of their first rows.
+
+    Args:
+        columns: the values, [N] each.
+
+    Returns:
+        The number of each row, int64 [N], and the first row of each number.
+
+    """
+    order = np.lexsort(
+        columns[::-1]
+    )  # stable, so the first row of equal ones is the first in its run
+    new = np.zeros(len(order), np.bool_)
+    new[:1] = True
+    for column in columns:
+        in_order = column[order]
+        new[1:] |= in_order[1:] != in_order[:-1]
+    firsts = order[new]
+    by_first = np.argsort(firsts)
+    number = np.empty(len(firsts), np.int64)
+    number[by_first] = np.arange(len(firsts))
+    result = np.empty(len(order), np.int64)
+    result[order] = number[np.cumsum(new) - 1]
+    return result, firsts[by_first]
+
+
+# --- candidates, checked by their pixels in several processes ---------------------------------------
+
+
+#: Pairs of one task.
+_TASK_PAIRS = 8192
+
+
+class CheckTask(NamedTuple):
+    """Pairs to check.
+
+    Attributes:
+        start: number of the first pair.
+        path: the file of reduced pixels, uint8 [images, 32, 32].
+        first: image of each pair in the file, int64 [N].
+        second: the other one.
+        symmetry: what turns the second into the first: positions in `SYMMETRIES`, uint8 [N].
+
+    """
+
+    start: int
+    path: str
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    symmetry: NDArray[np.uint8]
+
+
+def pixels_agree(
+    images: Collection,
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+    symmetry: NDArray[np.uint8],
+    *,
+    workers: int | None,
+    progress: Progress | None = None,
+) -> NDArray[np.bool_]:
+    """Return which pairs of images show the same, bool [N].
+
+    Args:
+        images: the collection.
+        first: an image of each pair, int64 [N].
+        second: the other one.
+        symmetry: what turns the second into the first: positions in `SYMMETRIES`.
+        workers: number of processes; `None` means one per CPU.
+        progress: receives the images that are read, and then as many again, in proportion to the
+            compared pairs.
+
+    """
+    result = np.zeros(len(first), np.bool_)
+    if not len(first):
+        return result
+    needed = np.unique(np.concatenate([first, second]))
+    order = np.lexsort((second, first))
+    at_first, at_second = (
+        np.searchsorted(needed, first[order]),
+        np.searchsorted(needed, second[order]),
+    )
+    count = -(-len(order) // _TASK_PAIRS)
+    with temporary_folder() as folder, divide(progress, [len(needed)] * 2) as (reading, comparing):
+        path = os.path.join(folder, "pixels")
+        _write_reduced(path, images, needed, workers, reading)
+
+        def tasks() -> Iterator[CheckTask]:
+            for start in range(0, len(order), _TASK_PAIRS):
+                part = slice(start, start + _TASK_PAIRS)
+                yield CheckTask(start, path, at_first[part], at_second[part], symmetry[order[part]])
+
+        comparing.start(len(order), count)
+        with closing(LocalEngine(workers)) as engine:
+            for number, (start, agree) in enumerate(engine.run(check_pairs, tasks(), count)):
+                result[order[start : start + _TASK_PAIRS]] = agree
+                comparing.advance(str(number), len(agree))
+    return result
+
+
+def _write_reduced(
+    path: str,
+    images: Collection,
+    needed: NDArray[np.int64],
+    workers: int | None,
+    progress: Progress,
+) -> None:
+    """Write the reduced pixels of some images in ascending order.
+
+    Zeros for one that cannot be read any more.
+    """
+    size, firsts = SIDE * SIDE, np.searchsorted(needed, images.starts).tolist()
+    with open(path, "wb") as file, divide(progress, np.diff(firsts).tolist()) as shares:
+        file.truncate(size * len(needed))
+        for number, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
+            first = firsts[number]
+            inside = needed[first : firsts[number + 1]] - int(images.starts[number])
+            for found in iterate_images(source, inside, reduced, workers=workers, progress=share):
+                rows = np.fromiter(found, np.int64, len(found))
+                for place, value in zip(
+                    np.searchsorted(inside, rows).tolist(), found.values(), strict=True
+                ):
+                    if isinstance(value, np.ndarray):
+                        file.seek(size * (first + place))
+                        file.write(value.tobytes())
+
+
+def check_pairs(task: CheckTask) -> tuple[int, NDArray[np.bool_]]:
+    """Return the number of the first pair of a task, and which pairs show the same."""
+    ours, at_first = np.unique(task.first, return_inverse=True)
+    others, at_second = np.unique(
+        task.second * len(SYMMETRIES) + task.symmetry, return_inverse=True
+    )
+    image, symmetry = np.divmod(others, len(SYMMETRIES))
+    turned = _read_reduced(task.path, image)
+    for number, name in enumerate(SYMMETRIES):
+        turned[symmetry == number] = transform_pixels(turned[symmetry == number], name)
+    return task.start, show_the_same(_read_reduced(task.path, ours), turned, at_first, at_second)
+
+
+def _read_reduced(path: str, images: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return some images of the file, uint8 [N, 32, 32].
+
+    A mapped file would count as memory of each process.
+    """
+    pixels = np.empty((len(images), SIDE, SIDE), np.uint8)
+    with open(path, "rb", buffering=0) as file:
+        for place, image in enumerate(images.tolist()):
+            file.seek(SIDE * SIDE * image)
+            file.readinto(pixels[place].data)
+    return pixels
+
+
+# --- the whole search -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +343,7 @@ def _near(
     return near, symmetry[keep], tuple(each for each in (note, doubt(near, is_small)) if each)
 
 
-# --- the same bytes -------------------------------------------------------------------------------
+# --- the same bytes ---------------------------------------------------------------------------------
 
 
 def _same_checksums(images: Collection) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,18 +1,105 @@
-"""Compare the pixels of small images: do two of them show the same, perhaps cropped? Pure functions over arrays.
+"""Compare images by their reduced pixels, in the eight rotations and reflections. Pure functions over arrays.
 
-The gradients of one image are correlated with those of the other at all small shifts, also with one
-of them enlarged a little. Images are reduced to 32x32 pixels.
+A hash is a matrix of 16 vertical by 16 horizontal frequencies. To mirror an image negates the odd
+horizontal frequencies, which flips their signs; to flip it negates the odd vertical ones; to
+transpose it transposes the matrix.
+
+Small images are reduced to 32x32 pixels. The gradients of one image are correlated with the gradients
+of the other at all small shifts, also with one of them enlarged a little.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.images.perceptual_hash import SIDE
+
+#: What turns one image into the other.
+Symmetry = Literal[
+    "identical",
+    "mirrored",
+    "flipped",
+    "rotated 180",
+    "transposed",
+    "rotated 90",
+    "rotated 270",
+    "transverse",
+]
+SYMMETRIES: tuple[Symmetry, ...] = get_args(Symmetry)
+
+#: Words of 64 bits in a hash.
+WORDS = 4
+
+#: For each symmetry: whether the pixels are transposed, and then mirrored horizontally, and flipped
+#: vertically.
+_STEPS: dict[Symmetry, tuple[bool, bool, bool]] = {
+    "identical": (False, False, False),
+    "mirrored": (False, True, False),
+    "flipped": (False, False, True),
+    "rotated 180": (False, True, True),
+    "transposed": (True, False, False),
+    "rotated 90": (True, True, False),
+    "rotated 270": (True, False, True),
+    "transverse": (True, True, True),
+}
+
+
+def transform_pixels(pixels: NDArray[np.uint8], symmetry: Symmetry) -> NDArray[np.uint8]:
+    """Apply a symmetry to square images, uint8 [..., N, N]; ``"rotated 90"`` is clockwise."""
+    transposed, mirrored, flipped = _STEPS[symmetry]
+    if transposed:
+        pixels = pixels.swapaxes(-1, -2)
+    if mirrored:
+        pixels = pixels[..., ::-1]
+    return pixels[..., ::-1, :] if flipped else pixels
+
+
+def transform_hashes(hashes: NDArray[np.uint64], symmetry: Symmetry) -> NDArray[np.uint64]:
+    """Return the hashes of the transformed images, uint64 [N, 4], from those of the images."""
+    transposed, mirrored, flipped = _STEPS[symmetry]
+    if transposed:
+        hashes = _transpose(hashes)
+    odd = np.zeros((16, 16), np.bool_)
+    if mirrored:
+        odd[:, 1::2] ^= True
+    if flipped:
+        odd[1::2] ^= True
+    result: NDArray[np.uint64] = hashes ^ np.packbits(odd).view(np.uint64)
+    return result
+
+
+#: Hashes that are transposed at a time: their bits take a byte each.
+_HASHES_AT_ONCE = 1 << 16
+
+
+def _transpose(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    out = np.empty_like(hashes)
+    for start in range(0, len(hashes), _HASHES_AT_ONCE):
+        part = np.ascontiguousarray(hashes[start : start + _HASHES_AT_ONCE])
+        bits = np.unpackbits(part.view(np.uint8), axis=1).reshape(-1, 16, 16)
+        out[start : start + _HASHES_AT_ONCE] = np.packbits(
+            bits.swapaxes(1, 2).reshape(-1, 256), axis=1
+        ).view(np.uint64)
+    return out
+
+
+def parse_hashes(digits: bytes) -> NDArray[np.uint64]:
+    """Return hashes that are written one after the other, 64 hex digits each, as uint64 [N, 4].
+
+    Raises:
+        ValueError: a digit is wrong, or some are missing.
+
+    """
+    data = bytes.fromhex(digits.decode("ascii"))
+    return np.frombuffer(data, np.uint64).reshape(-1, WORDS).copy()
+
+
+# --- the pixels of small images ---------------------------------------------------------------------
+
 
 #: Least correlation of the gradients of two small images, as they are, and when they are aligned.
 #: In CIFAR-10, almost all pairs above the second one show the same photograph; docs/duplicates.md
@@ -27,7 +114,7 @@ _MAX_SHIFT, _ZOOM = 8, 0.95
 _MIN_ENERGY = 0.25
 
 #: Pairs that are compared at a time.
-_PART = 256
+_PAIRS_AT_ONCE = 256
 
 #: Sides of the gradients, and of their Fourier transforms: without overlap at the largest shift.
 _GRADIENTS = SIDE - 1
@@ -52,8 +139,8 @@ def show_the_same(
 
     """
     result = np.zeros(len(first), np.bool_)
-    for start in range(0, len(first), _PART):
-        part = slice(start, start + _PART)
+    for start in range(0, len(first), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
         ours, at_first = np.unique(first[part], return_inverse=True)
         others, at_second = np.unique(second[part], return_inverse=True)
         result[part] = _show_the_same(

@@ -3,7 +3,7 @@
 An image is reduced to 32x32 gray pixels, whatever its aspect ratio. Its hash has the signs of the
 16x16 lowest frequencies of their discrete cosine transform (DCT). Mirroring an image only changes
 the signs of the odd frequencies, and transposing it transposes the DCT, so
-`dataprep.duplicates.symmetries` computes the hashes of the rotated and mirrored image from this
+`dataprep.duplicates.pixels` computes the hashes of the rotated and mirrored image from this
 one.
 
 All arithmetic is exact, so the same bytes give the same hash on every CPU. Whoever changes the

@@ -14,8 +14,7 @@ from manifests.errors import CallError, SourceError
 from manifests.json_members import shorten
 from manifests.label_values import find_wrong_value
 from manifests.labels import LabelType, arrow_type
-from manifests.parquet_lists import is_list
-from manifests.parquet_values import shorten_type
+from manifests.parquet import is_list, shorten_type
 from manifests.process.text import cut_middle, plural, printable
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
 

@@ -28,8 +28,7 @@ from manifests.files import PLAN_TABLE, open_file
 from manifests.json_members import shorten
 from manifests.label_values import find_wrong_value
 from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, arrow_type
-from manifests.parquet import BoundedParquet
-from manifests.parquet_errors import ParquetError
+from manifests.parquet import BoundedParquet, ParquetError
 from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import is_url
 

@@ -2,10 +2,9 @@
 
 ::
 
-    in order           make: begin here; record has what it found, which is also ``report.json``
-    read               columns of the sample tables, choose, pictures in worker processes, thumbnails
-    not written        rejected, salvage
-    work out           statistics, duplicates, near, odd, cost, findings: pure functions over these records
-    frozen records     facts, copy_facts
-    show               page: begin here; view, texts, class_lists, label_groups, sprites, svg, files
+    in order           make: begin here
+    read               columns of the sample tables; pictures in worker processes, rejected images
+    work out           statistics, copies, findings: pure functions over these records
+    frozen records     facts: what was found, which is also ``report.json``
+    show               page: begin here; svg draws its charts
 """

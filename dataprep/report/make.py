@@ -13,23 +13,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep import engines
+from dataprep import engines, storage
 from dataprep.progress import Progress
-from dataprep.report import choose, odd, statistics
+from dataprep.report import page as choose
+from dataprep.report import statistics
+from dataprep.report import statistics as odd
 from dataprep.report.columns import Columns, read_columns, read_names
-from dataprep.report.copy_facts import Copies
-from dataprep.report.cost import MemoryEstimate, make_cost
-from dataprep.report.duplicates import find_copies
-from dataprep.report.facts import Histogram, OddImage
+from dataprep.report.copies import find_copies, find_near
+from dataprep.report.facts import MADE_BY, Copies, Histogram, OddImage, Report
 from dataprep.report.findings import find
-from dataprep.report.near import find_near
-from dataprep.report.page import make_page
-from dataprep.report.pictures import Pictures, decode_pictures, join_pictures, picture_tasks
-from dataprep.report.record import Report
-from dataprep.report.rejected import RejectedList, RejectedTask, read_rejected, show_rejected
-from dataprep.report.view import Material
-from dataprep.verify.problems import Problem
+from dataprep.report.page import Material, make_page
+from dataprep.report.pictures import (
+    Pictures,
+    RejectedList,
+    RejectedTask,
+    decode_pictures,
+    join_pictures,
+    picture_tasks,
+    read_rejected,
+    show_rejected,
+)
+from dataprep.report.statistics import MemoryEstimate, make_cost
+from dataprep.verify.check import Problem
 from manifests.errors import CallError
+from manifests.process.options import check_output_file
+from manifests.process.text import printable
 from manifests.schema import Manifest
 from manifests.store import read_manifest
 
@@ -299,3 +307,48 @@ def _brightness(gathered: _Gathered) -> dict[str, Histogram]:
             splits=columns.splits,
         )
     }
+
+
+# --- the two files ----------------------------------------------------------------------------------
+
+
+#: What a page, and its JSON file, have at their beginning.
+_MARKS = (b'<meta name="generator" content="dataprep report">', f'"made_by": "{MADE_BY}"'.encode())
+
+
+def json_path(out: str) -> str:
+    """Return the path of ``report.json`` beside a page: the same name with another extension."""
+    return os.path.splitext(out)[0] + ".json"
+
+
+def check_out(out: str, *, overwrite: bool) -> None:
+    """Check that both files can be written, before the work begins.
+
+    Raises:
+        CallError: the name does not end in .html, the folder does not exist or cannot be written,
+            or a file of this name is not a report.
+
+    """
+    if os.path.splitext(out)[1].lower() not in (".html", ".htm"):
+        raise CallError(
+            f"--out {printable(out)} does not end in .html",
+            hint="name the HTML file, such as report.html",
+        )
+    for path in (out, json_path(out)):
+        check_output_file(path, "report", _MARKS, overwrite=overwrite)
+    storage.check_partials([os.path.dirname(os.path.abspath(out))])
+
+
+def write_report(made: MadeReport, out: str) -> None:
+    """Write both files: each appears complete under its name, or not at all.
+
+    Raises:
+        StorageError: they cannot be written.
+
+    """
+    out = os.path.abspath(out)
+    paths = [json_path(out), out]
+    with storage.partials([os.path.dirname(out)], is_locked=False):
+        for path, text in zip(paths, (made.json, made.html), strict=True):
+            storage.write_partial(path, text.encode())
+        storage.publish(paths)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.options import NORMALIZATIONS
 from dataprep.report.columns import Categories, Columns
-from dataprep.report.facts import Balance, ClassFacts, Histogram, SizeGrid, SplitFacts
+from dataprep.report.facts import (
+    Balance,
+    ClassFacts,
+    Cost,
+    EpochCost,
+    Histogram,
+    Looks,
+    OddImage,
+    SizeClass,
+    SizeGrid,
+    SplitFacts,
+)
+from dataprep.report.pictures import EXTREMES, UNREADABLE, Pictures
 from manifests.schema import Manifest
 
 #: Quantiles of a column, each the nearest value that occurs.
@@ -273,3 +289,234 @@ def enumerate_counts(categories: Categories) -> Iterator[tuple[str, int]]:
 def change_names(change: str) -> list[str]:
     """Return what was done to an image, from its value in the column ``change``."""
     return [NORMALIZATIONS.get(name, name) for name in change.split()] or ["unchanged"]
+
+
+# --- the cost of training with the dataset ----------------------------------------------------------
+
+
+#: Mean pixels of an image, and images per second that `loaders` delivered on one H200 with 16 CPU
+#: cores with the preset imagenet-train, all data in memory: docs/speed.md and docs/memory.md.
+MEASURED = ((341 * 256, 39_000.0), (500 * 375, 23_500.0), (3840 * 2160, 1_905.0))
+#: Images per second for raw pixels of 256x256, on the same GPU.
+MEASURED_RAW, RAW_PIXELS = 87_700.0, 256 * 256
+#: GPU and CPU of these measurements.
+MACHINE = "one H200 with 16 CPU cores, preset imagenet-train, images in memory"
+
+#: Upper bounds of the shorter sides of the groups of images, in pixels.
+_BOUNDS = (128, 256, 384, 512, 768, 1080, 2160)
+
+
+def decoding_speed(mean_pixels: float, *, encoded: bool = True) -> float:
+    """Predict the images per second of loading, by interpolation between measurements.
+
+    Time per image grows in proportion to a power of its pixels between two measurements. Smaller
+    images count as the smallest measured ones, because other work than decoding limits their speed.
+    """
+    if not encoded:
+        return MEASURED_RAW * min(1.0, RAW_PIXELS / max(mean_pixels, 1.0))
+    pixels, speed = (np.log(column) for column in zip(*MEASURED, strict=True))
+    if mean_pixels > MEASURED[-1][0]:
+        return MEASURED[-1][1] * MEASURED[-1][0] / mean_pixels
+    return float(np.exp(np.interp(np.log(max(mean_pixels, 1.0)), pixels, speed)))
+
+
+def size_classes(columns: Columns, *, encoded: bool) -> tuple[SizeClass, ...]:
+    """Group the images by their shorter side."""
+    pixels = columns.width.astype(np.int64) * columns.height
+    group = np.searchsorted(_BOUNDS, np.minimum(columns.width, columns.height))
+    total = max(1, int(pixels.sum()))
+    lows = (1, *(bound + 1 for bound in _BOUNDS))
+    names = [f"{low:,} to {high:,}" for low, high in zip(lows, _BOUNDS, strict=False)] + [
+        f"over {_BOUNDS[-1]:,}"
+    ]
+    found = []
+    for number in np.unique(group).tolist():
+        inside: NDArray[np.int64] = pixels[group == number]
+        mean = float(inside.mean())
+        speed = decoding_speed(mean, encoded=encoded)
+        share = round(int(inside.sum()) / total, 6)
+        found.append(SizeClass(names[number], len(inside), share, round(mean), _rounded(speed)))
+    return tuple(found)
+
+
+def epoch_costs(columns: Columns, *, encoded: bool) -> tuple[EpochCost, ...]:
+    """Predict what an epoch over each split takes."""
+    pixels = columns.width.astype(np.int64) * columns.height
+    costs = []
+    for number, split in enumerate(columns.splits):
+        rows = columns.split == number
+        count = int(rows.sum())
+        speed = (
+            _rounded(decoding_speed(float(pixels[rows].mean()), encoded=encoded)) if count else 0.0
+        )
+        seconds = round(count / speed, 1) if speed else 0.0
+        costs.append(EpochCost(split, count, int(columns.size[rows].sum()), speed, seconds))
+    return tuple(costs)
+
+
+def make_cost(
+    columns: Columns, manifest: Manifest, batch_size: int, memory: Mapping[str, Any] | str
+) -> Cost:
+    """Join the parts; `memory` is the result of `MemoryEstimate.result`."""
+    encoded = manifest.store == "encoded"
+    note = memory if isinstance(memory, str) else ""
+    known = None if isinstance(memory, str) else memory["splits"]
+    return Cost(
+        batch_size=batch_size,
+        gpu_memory=(
+            None if known is None else {split: each["gpu_memory"] for split, each in known.items()}
+        ),
+        memory_note=note,
+        sizes=size_classes(columns, encoded=encoded),
+        epochs=epoch_costs(columns, encoded=encoded),
+    )
+
+
+class MemoryEstimate:
+    """The estimate of GPU memory that ``loaders memory`` prints, computed while this process does other work.
+
+    `dataprep` never imports `loaders`, which knows how much memory decoding takes, so this runs its
+    program.
+    """
+
+    def __init__(self, folder: str, batch_size: int) -> None:
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "loaders",
+            "memory",
+            "--batch-size",
+            str(batch_size),
+            "--json",
+            "--",
+            folder,
+        ]
+        self._process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def result(self) -> Mapping[str, Any] | str:
+        """Wait for the estimate; return it, or why there is none."""
+        output, errors = self._process.communicate()
+        if self._process.returncode:
+            return (
+                errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+                or "`loaders memory` failed"
+            )
+        found: Mapping[str, Any] = json.loads(output)
+        return found
+
+    def close(self) -> None:
+        """Stop the program, if it still runs."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def _rounded(speed: float) -> float:
+    """Round a prediction to two digits: it is no more precise."""
+    return float(f"{speed:.2g}")
+
+
+# --- images that stand out --------------------------------------------------------------------------
+
+
+#: Mean luma below which an image is almost black, above which it is almost white, and standard
+#: deviation below which it shows almost one color; all of 255.
+DARK, BRIGHT, FLAT = 16, 239, 4
+
+
+def odd_sizes(columns: Columns) -> dict[str, tuple[OddImage, ...]]:
+    """Find the images of extreme size and aspect ratio among all samples."""
+    pixels = columns.width.astype(np.int64) * columns.height
+    ratio = aspects(columns)
+    oddness = np.maximum(ratio, 1 / ratio)
+
+    def most(values: NDArray[np.number], least: float = -np.inf) -> Iterator[tuple[int, float]]:
+        order = np.argsort(-values, kind="stable")[:EXTREMES]
+        return ((int(row), float(ratio[row])) for row in order if values[row] > least)
+
+    found = {
+        "Largest": tuple(
+            OddImage(row, _size(columns, row))
+            for row, _ in most(pixels, float(pixels.min(initial=0)))
+        ),
+        "Smallest": tuple(
+            OddImage(row, _size(columns, row))
+            for row, _ in most(-pixels, -float(pixels.max(initial=0)))
+        ),
+        "Oddest aspect ratio": tuple(
+            OddImage(row, f"{_size(columns, row)}, {_ratio(value)}")
+            for row, value in most(oddness, 2.0)
+        ),
+    }
+    return {kind: images for kind, images in found.items() if images}
+
+
+def odd_rows(odd: Mapping[str, tuple[OddImage, ...]]) -> frozenset[int]:
+    """Return the rows of all images that stand out."""
+    return frozenset(image.row for images in odd.values() for image in images)
+
+
+def describe_looks(
+    pictures: Pictures, sampled: NDArray[np.int64], sizes: Mapping[str, tuple[OddImage, ...]]
+) -> Looks:
+    """Describe what the decoded pixels say.
+
+    Args:
+        pictures: the decoded images.
+        sampled: rows of the random sample; other images were decoded only to be shown.
+        sizes: images of extreme size, which are listed too.
+
+    """
+    decodes = readable(pictures)
+    counted = decodes & np.isin(pictures.rows, sampled)
+    formats: dict[str, int] = {}
+    for name, is_counted in zip(pictures.formats, counted, strict=True):
+        if is_counted:
+            formats[name] = formats.get(name, 0) + 1
+    return Looks(
+        decoded=len(pictures.rows),
+        sampled=len(sampled),
+        failed=dict(sorted(pictures.failed.items())),
+        formats=dict(sorted(formats.items(), key=lambda item: (-item[1], item[0]))),
+        dark=int((pictures.brightness[counted] < DARK).sum()),
+        bright=int((pictures.brightness[counted] > BRIGHT).sum()),
+        flat=int((pictures.contrast[counted] < FLAT).sum()),
+        odd={
+            "Darkest": _extreme(pictures, decodes, pictures.brightness, "brightness {:.0f} of 255"),
+            "Brightest": _extreme(
+                pictures, decodes, -pictures.brightness, "brightness {:.0f} of 255"
+            ),
+            "Flattest": _extreme(pictures, decodes, pictures.contrast, "contrast {:.1f}"),
+            **sizes,
+        },
+    )
+
+
+def flat_rows(pictures: Pictures) -> NDArray[np.int64]:
+    """Return the rows of decoded images that show almost one color."""
+    return pictures.rows[readable(pictures) & (pictures.contrast < FLAT)]
+
+
+def readable(pictures: Pictures) -> NDArray[np.bool_]:
+    """Return which of the decoded images can be decoded."""
+    return np.array([name != UNREADABLE for name in pictures.formats], np.bool_)
+
+
+def _extreme(
+    pictures: Pictures, decodes: NDArray[np.bool_], values: NDArray[np.float32], text: str
+) -> tuple[OddImage, ...]:
+    order = np.flatnonzero(decodes)[np.argsort(values[decodes], kind="stable")][:EXTREMES]
+    return tuple(
+        OddImage(int(pictures.rows[place]), text.format(abs(float(values[place]))))
+        for place in order
+    )
+
+
+def _size(columns: Columns, row: int) -> str:
+    return f"{columns.width[row]:,} \N{MULTIPLICATION SIGN} {columns.height[row]:,}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.1f}:1" if value >= 1 else f"1:{1 / value:.1f}"

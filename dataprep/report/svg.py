@@ -14,7 +14,19 @@ from markupsafe import Markup
 from dataprep.humanize import format_bytes
 from dataprep.report.facts import ClassFacts, Histogram, SizeGrid
 from dataprep.report.statistics import OPEN_END
-from dataprep.report.texts import show_name
+from manifests.process.text import cut_middle, printable
+
+#: Characters of a name on the page.
+_NAME = 120
+
+
+def show_name(text: object, limit: int = _NAME) -> str:
+    """Return a text of the dataset for the page: control characters escaped, so that none reorders other text."""
+    return cut_middle(printable(cut_middle(str(text), limit)), 2 * limit)
+
+
+# --- the charts -------------------------------------------------------------------------------------
+
 
 #: Size of a chart and its margins, in units that are CSS pixels on a narrow screen.
 _WIDTH, _HEIGHT = 360, 200

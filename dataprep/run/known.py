@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.containers import Location, locations_of
-from dataprep.datasets.label_texts import label_columns, label_texts, mask_text, placed_text
-from dataprep.datasets.sample_rows import hash_texts
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.images.validate import inspect
+from dataprep.info.sample_rows import hash_texts, label_columns, label_texts, mask_text, placed_text
 from dataprep.labels.boxes import ANNOTATED, place_boxes
 from dataprep.options import Options, library_versions
 from dataprep.plan.assign import fingerprint_of

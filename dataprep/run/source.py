@@ -246,7 +246,7 @@ def select_samples(
     if options.where is not None:
         source = filter_source(source, options.where)
     if options.finds_duplicates:
-        from dataprep.duplicates.resolve import resolve_duplicates
+        from dataprep.duplicates.results import resolve_duplicates
 
         source = resolve_duplicates(
             source, options, workers=workers, progress=progress, search_progress=search_progress

@@ -35,10 +35,7 @@ from dataprep.sources.tables import (
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.json_members import Member, parse_json, shorten
-from manifests.parquet import BoundedParquet
-from manifests.parquet_errors import ParquetError
-from manifests.parquet_footer import GroupSize
-from manifests.parquet_lists import is_list
+from manifests.parquet import BoundedParquet, GroupSize, ParquetError, is_list
 from manifests.process.text import printable, suggest
 from manifests.schema import SPLIT_ALIASES, split_order
 

@@ -52,10 +52,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file, read_lines
 from manifests.json_members import shorten
 from manifests.labels import LABEL_COLUMNS, PLACED_TYPES, arrow_type
-from manifests.parquet import BoundedParquet
-from manifests.parquet_errors import ParquetError
-from manifests.parquet_lists import is_list
-from manifests.parquet_values import shorten_type
+from manifests.parquet import BoundedParquet, ParquetError, is_list, shorten_type
 from manifests.process.text import printable, suggest
 from manifests.remote import parent_folder
 from manifests.schema import COLUMN_PREFIX, MAX_SPLIT_NAME, SPLIT_ALIASES, split_order

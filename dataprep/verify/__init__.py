@@ -2,7 +2,7 @@
 
 ::
 
-    dataset            all files; begin here
-    shard              one shard: its index, its table, and with records and record each of its records
-    check, problems    what to check, and what was found
+    verify     all files; begin here
+    shard      one shard: its index, its table, and each of its records
+    check      what to check, and what was found
 """

@@ -20,7 +20,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LABEL_FIELDS, LabelType
-from manifests.parquet_lists import is_list
+from manifests.parquet import is_list
 from manifests.process.text import plural, suggest
 from manifests.schema import COLUMN_PREFIX
 from manifests.tables import TableFile

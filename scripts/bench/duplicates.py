@@ -49,8 +49,8 @@ from report import Report, make_parser
 from report_page import memory_of_session
 
 from dataprep.duplicates.near import search_hashes
+from dataprep.duplicates.pixels import SYMMETRIES, parse_hashes, transform_hashes
 from dataprep.duplicates.search import distances
-from dataprep.duplicates.symmetries import SYMMETRIES, parse_hashes, transform_hashes
 from dataprep.images.perceptual_hash import hash_image
 from dataprep.images.validate import inspect
 from dataprep.options import DEFAULT_DISTANCE

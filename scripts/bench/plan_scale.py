@@ -30,7 +30,7 @@ from dataprep.plan.files import StoredTasks, read_plan
 from dataprep.run.convert import plan_dataset
 from dataprep.run.finish import finish
 from dataprep.run.work import work
-from dataprep.verify.dataset import verify_manifest
+from dataprep.verify.verify import verify_manifest
 from manifests.store import read_manifest
 
 SAMPLES_PER_SHARD = 1000

@@ -212,7 +212,7 @@ def prepare_datasets(text: str, folder: Path, dataprep: Callable) -> None:
 @pytest.fixture
 def programs(warm, python) -> dict[str, WarmPython]:
     """Run the commands, with the modules that most of them import."""
-    warm.executable("dataprep.report.files", "pyarrow.compute")
+    warm.executable("dataprep.report.make", "pyarrow.compute")
     python.executable("pyarrow.compute", "pyarrow.parquet")
     return {"dataprep": warm, "loaders": python}
 

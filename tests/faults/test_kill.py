@@ -18,7 +18,7 @@ from helpers.pictures import encode, photo
 from helpers.processes import signal_group, wait_until_gone, workers_of
 
 from dataprep.ledger.journal import STAMPS_NAME
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 
 SHARD = ("--samples-per-shard", "10")
 

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 # Commands import these when they need them. Importing them here saves every child process the time.
 import dataprep.cli
 import dataprep.commands.dry_run
-import dataprep.datasets.summary
-import dataprep.index.dataset
+import dataprep.index.index
+import dataprep.info.info
 import dataprep.report.make
-import dataprep.report.salvage
+import dataprep.report.pictures
 import dataprep.run.convert
-import dataprep.verify.dataset
+import dataprep.verify.verify
 import loaders.loader
 import loaders.resolve
 from fuzz.isolation import Fault, Outcome, isolated

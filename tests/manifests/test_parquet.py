@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifests import parquet_pages
-from manifests.parquet import FREE_ROWS, BoundedParquet
-from manifests.parquet_errors import ParquetError
+from manifests.parquet import FREE_ROWS, BoundedParquet, ParquetError
 
 TABLE = pa.table(
     {

@@ -25,7 +25,7 @@ COMMANDS = (
     "dataprep.run.convert",
     "dataprep.run.finish",
     "dataprep.shards.write",
-    "dataprep.verify.dataset",
+    "dataprep.verify.verify",
     "pyarrow.compute",
     "pyarrow.parquet",
     "PIL.JpegImagePlugin",

@@ -17,7 +17,7 @@ from dataprep.run.append import finish_planned_append
 from dataprep.run.base import read_base
 from dataprep.run.commit import finish_append
 from dataprep.run.revert import revert_dataset
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.store import read_manifest
 from manifests.tables import read_table
 

@@ -6,7 +6,7 @@ from dataprep.options import Options
 from dataprep.plan.files import StoredTasks, read_plan
 from dataprep.run.convert import convert_dataset, plan_dataset
 from dataprep.sources import read_source
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests import store
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME
 

@@ -123,7 +123,7 @@ def test_images_that_do_not_decode_are_named(invoke, source):
 
 def test_equal_checksums_are_not_equal_images(monkeypatch, invoke, source):
     """Images count as copies only if their bytes are equal, not if their CRC-32C and their size are."""
-    from dataprep.duplicates import content
+    from dataprep.duplicates import collection as content
 
     monkeypatch.setattr(content, "crc32c", lambda data: 1)
     original = source / "train/a/astronaut.jpg"

@@ -7,8 +7,8 @@ import pytest
 
 from dataprep.duplicates import near
 from dataprep.duplicates.near import search_hashes
+from dataprep.duplicates.pixels import SYMMETRIES, transform_hashes
 from dataprep.duplicates.search import distances
-from dataprep.duplicates.symmetries import SYMMETRIES, transform_hashes
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dataprep.duplicates import near, nearest
-from dataprep.duplicates.nearest import Nearest, search_nearest
+from dataprep.duplicates import near
+from dataprep.duplicates import near as nearest
+from dataprep.duplicates.near import Nearest, search_nearest
+from dataprep.duplicates.pixels import SYMMETRIES, transform_hashes
 from dataprep.duplicates.search import distances, low_frequencies
-from dataprep.duplicates.symmetries import SYMMETRIES, transform_hashes
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 

@@ -12,9 +12,9 @@ from helpers.pictures import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataprep.duplicates import resolve
+from dataprep.duplicates import results as resolve
 from dataprep.duplicates.find import Duplicates
-from dataprep.duplicates.resolve import choose_originals
+from dataprep.duplicates.results import choose_originals
 from dataprep.duplicates.search import Pairs
 from dataprep.options import Options
 from dataprep.sources import read_source

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataprep.duplicates import search
-from dataprep.duplicates.groups import connected, numbered
+from dataprep.duplicates.find import connected, numbered
 from dataprep.duplicates.search import (
     band_order,
     count_bands,

@@ -9,7 +9,9 @@ import pytest
 from helpers.pictures import encode
 from PIL import Image, ImageDraw
 
-from dataprep.duplicates import near, pixel_check, pixels, small
+from dataprep.duplicates import find as pixel_check
+from dataprep.duplicates import near, pixels
+from dataprep.duplicates import near as small
 from dataprep.duplicates.pixels import aligned_correlation, correlation, show_the_same, transform
 from dataprep.duplicates.search import distances, low_frequencies, popcount
 

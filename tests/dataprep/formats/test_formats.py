@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
 from dataprep.ledger.journal import STAMPS_NAME
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.dali_index import format_index
 from manifests.errors import ShardError
 from manifests.schema import FORMAT_NAMES

@@ -8,9 +8,9 @@ import tarfile
 import pytest
 
 from dataprep.formats import FORMATS, ScanOptions, webdataset
-from dataprep.index.dataset import index_shards
+from dataprep.index.index import index_shards
 from dataprep.options import IndexOptions
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.errors import ShardError
 
 BLOCK, RECORD = 512, 10240

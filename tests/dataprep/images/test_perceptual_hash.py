@@ -9,13 +9,8 @@ from helpers.photographs import photograph
 from helpers.pictures import encode
 from PIL import Image, ImageEnhance
 
+from dataprep.duplicates.pixels import SYMMETRIES, parse_hashes, transform_hashes, transform_pixels
 from dataprep.duplicates.search import distances
-from dataprep.duplicates.symmetries import (
-    SYMMETRIES,
-    parse_hashes,
-    transform_hashes,
-    transform_pixels,
-)
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_image, hash_pixels, reduce_image
 from dataprep.images.validate import inspect

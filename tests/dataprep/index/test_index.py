@@ -23,10 +23,10 @@ from helpers import oracles
 from helpers.pictures import encode, photo
 
 from dataprep.engines import local
-from dataprep.index import dataset as index_module
-from dataprep.index.dataset import index_shards
+from dataprep.index import index as index_module
+from dataprep.index.index import index_shards
 from dataprep.options import IndexOptions
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.schema import MAX_LABEL
 from manifests.store import read_manifest
@@ -709,7 +709,7 @@ def test_index_imports_only_what_it_needs(folder, jpegs):
     modules = set(
         subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split()
     )
-    assert "dataprep.index.dataset" in modules
+    assert "dataprep.index.index" in modules
     unwanted = {
         "dataprep.sources",
         "dataprep.run.convert",

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from dataprep.formats import webdataset
-from dataprep.index.dataset import index_shards
+from dataprep.index.index import index_shards
 from dataprep.options import IndexOptions
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, ShardError
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL_OFFSET
 from manifests.store import manifest_bytes

@@ -20,7 +20,7 @@ from dataprep.run.finish import finish
 from dataprep.run.work import work
 from dataprep.shards.write import write_shard
 from dataprep.sources import read_source
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, StorageError
 from manifests.remote import Store, open_store
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from helpers.http_files import serve_folder
 
-from dataprep.datasets.summary import summarize
+from dataprep.info.info import summarize
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dataprep import storage
-from dataprep.index.dataset import index_shards
+from dataprep.index.index import index_shards
 from dataprep.options import IndexOptions
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError
 from manifests.remote import Store
 from manifests.store import read_manifest

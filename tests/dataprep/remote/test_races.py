@@ -23,7 +23,7 @@ from dataprep.run.work import Share
 from dataprep.shards import segments
 from dataprep.sources import read_source
 from dataprep.storage.remote import REMOTE
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.errors import ExitStatus, StoppedError, StorageError
 from manifests.remote import Store
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from helpers.servers import ACCESS_KEY, SECRET_KEY
 
-from dataprep.datasets.summary import summarize
-from dataprep.verify.dataset import verify_dataset, verify_manifest
+from dataprep.info.info import summarize
+from dataprep.verify.verify import verify_dataset, verify_manifest
 from manifests.errors import CallError, ExitStatus, StorageError, UnreachableError
 from manifests.remote import Store, connect
 

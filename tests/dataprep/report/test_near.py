@@ -9,9 +9,9 @@ from helpers.photographs import photograph
 from helpers.pictures import encode
 from PIL import Image
 
-from dataprep.report import near
+from dataprep.report import copies as near
 from dataprep.report.columns import read_columns
-from dataprep.report.near import find_near
+from dataprep.report.copies import find_near
 from manifests.store import read_manifest
 
 pytestmark = pytest.mark.usefixtures("quick_programs")

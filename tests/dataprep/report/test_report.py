@@ -21,9 +21,9 @@ from helpers.handmade import make_dataset
 from helpers.pictures import encode, photo
 from PIL import Image
 
-from dataprep.report.cost import MemoryEstimate
-from dataprep.report.files import write_report
-from dataprep.report.rejected import RejectedImage, RejectedTask, show_rejected
+from dataprep.report.make import write_report
+from dataprep.report.pictures import RejectedImage, RejectedTask, show_rejected
+from dataprep.report.statistics import MemoryEstimate
 from dataprep.storage.partials import this_owner
 from manifests.schema import File
 from manifests.store import (

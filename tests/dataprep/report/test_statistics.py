@@ -12,12 +12,14 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.report import choose, cost, statistics
+from dataprep.report import page as choose
+from dataprep.report import statistics
+from dataprep.report import statistics as cost
 from dataprep.report.columns import Categories, Columns
-from dataprep.report.duplicates import MAX_GROUPS, MAX_IMAGES, find_copies
+from dataprep.report.copies import MAX_GROUPS, MAX_IMAGES, find_copies
 from dataprep.report.facts import ClassFacts
-from dataprep.report.odd import odd_sizes
 from dataprep.report.pictures import EXTREMES
+from dataprep.report.statistics import odd_sizes
 from dataprep.report.svg import bin_name, class_chart, histogram_chart
 
 SPLITS = ("train", "val", "test")

@@ -13,7 +13,7 @@ from dataprep.run.convert import convert_dataset
 from dataprep.run.prepare import find_resumable
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError
 
 OPTIONS = Options(shard_samples=5)

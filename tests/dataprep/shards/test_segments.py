@@ -18,7 +18,7 @@ from dataprep.shards.divide import divide
 from dataprep.shards.write import divides, useful_workers
 from dataprep.sources import read_source
 from dataprep.storage import commit
-from dataprep.verify.dataset import verify_dataset
+from dataprep.verify.verify import verify_dataset
 from manifests.errors import StorageError
 
 IMAGES = [

@@ -13,8 +13,8 @@ from dataprep.images.base import MAX_PIXELS
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify import dataset as verify
-from dataprep.verify.problems import MAX_PER_FILE
+from dataprep.verify import verify
+from dataprep.verify.check import MAX_PER_FILE
 from manifests.store import manifest_bytes, read_manifest
 
 # --- many problems ------------------------------------------------------------------------------

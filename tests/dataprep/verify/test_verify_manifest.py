@@ -8,8 +8,8 @@ import pytest
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify import dataset as verify
-from dataprep.verify.dataset import verify_manifest
+from dataprep.verify import verify
+from dataprep.verify.verify import verify_manifest
 from manifests import store
 
 

@@ -18,7 +18,7 @@ from dataprep.ledger.mark import own_files, read_mark, unlisted_files
 from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
-from dataprep.verify.problems import MAX_PROBLEMS, Problem, ProblemList
+from dataprep.verify.check import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length

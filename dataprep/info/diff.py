@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.datasets.sample_rows import SampleRows, read_rows
+from dataprep.info.sample_rows import SampleRows, read_rows
 
 Kind = Literal["added", "removed", "relabelled", "changed", "moved", "renamed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -17,15 +17,19 @@ from itertools import chain
 from dataprep import engines, storage
 from dataprep.formats import ScanOptions
 from dataprep.images.base import FAILED
-from dataprep.index.discover import (
+from dataprep.index.shard import (
+    THREADS,
+    FailedShard,
     FoundShards,
+    IndexedShard,
+    IndexTask,
     find_components,
     find_shards,
+    index_batch,
     shard_stem,
     split_of,
     table_metadata,
 )
-from dataprep.index.shard import THREADS, FailedShard, IndexedShard, IndexTask, index_batch
 from dataprep.ledger.journal import INCOMPLETE_NAME
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress

@@ -1,0 +1,442 @@
+"""What follows from images that occur more than once: what a conversion drops, leaks between splits, and conflicts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep.duplicates.collection import Collection, Part, collect
+from dataprep.duplicates.find import Duplicates, find_duplicates
+from dataprep.duplicates.pixels import SYMMETRIES, Symmetry
+from dataprep.images.base import DUPLICATE
+from dataprep.options import BY_DUPLICATES, Options
+from dataprep.progress import Progress
+from dataprep.sources import Source
+from dataprep.sources.base import take_rows
+from manifests.process.text import agree, plural
+from manifests.store import read_manifest
+from manifests.tables import read_table
+
+
+class Place(NamedTuple):
+    """Where an image is.
+
+    Attributes:
+        dataset: as the command line names it.
+        split: name of the split.
+        path: where the image came from; in a source, its path.
+        key: key of the sample; `None` in a source that is not a prepared dataset.
+        label: the label as text, usually the name of the class.
+
+    """
+
+    dataset: str
+    split: str
+    path: str
+    key: str | None
+    label: str
+
+
+def find_places(
+    images: Collection, datasets: Sequence[str], numbers: Iterable[int]
+) -> dict[int, Place]:
+    """Describe some images, by their numbers in the collection."""
+    places: dict[int, Place] = {}
+    by_source: dict[int, list[int]] = {}
+    for number in sorted(numbers):
+        by_source.setdefault(images.place(number)[0], []).append(number)
+    for at, some in by_source.items():
+        source, rows = images.sources[at], [images.place(number)[1] for number in some]
+        keys = _keys(datasets[at], rows) if source.prepared else dict.fromkeys(rows)
+        for number, row in zip(some, rows, strict=True):
+            split = source.splits[source.split[row]]
+            path = source.path[row].as_py()
+            places[number] = Place(
+                datasets[at], split, path, keys[row], images.labels[images.label[number]]
+            )
+    return places
+
+
+def _keys(folder: str, rows: Sequence[int]) -> dict[int, str | None]:
+    """Read the keys of some samples, counted over all shards.
+
+    Only the tables that contain them are read again.
+    """
+    shards = [shard for split in read_manifest(folder).splits for shard in split.shards]
+    starts = np.concatenate([[0], np.cumsum([shard.samples for shard in shards])])
+    wanted = np.unique(np.array(rows, np.int64))
+    keys: dict[int, str | None] = {}
+    for number in np.unique(np.searchsorted(starts, wanted, side="right") - 1).tolist():
+        inside = wanted[(wanted >= starts[number]) & (wanted < starts[number + 1])]
+        table = read_table(os.path.join(folder, shards[number].table.name), ["key"])
+        keys |= zip(
+            inside.tolist(), table["key"].take(inside - starts[number]).to_pylist(), strict=True
+        )
+    return keys
+
+
+# --- what a conversion does -------------------------------------------------------------------------
+
+
+def resolve_duplicates(
+    source: Source,
+    options: Options,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    search_progress: Progress | None = None,
+) -> Source:
+    """Apply `Options.duplicates` to a source, and number the groups of copies if the options need them.
+
+    ``"drop"`` keeps one image of those that are copies of each other: that in the split that is not
+    train, else the first. ``"same-split"`` moves groups of copies that are in several splits to
+    train, or else to the first of these splits.
+
+    Args:
+        source: the samples.
+        options: options of the conversion.
+        workers: number of processes that read images; `None` means one per CPU.
+        progress: receives the images that are read.
+        search_progress: receives the progress of the search, in images.
+
+    Raises:
+        SourceVanishedError: an image is gone, or its size changed after the scan.
+        CallError: there are too many pairs.
+
+    """
+    has_column = options.duplicates == "keep" and BY_DUPLICATES in source.extra.column_names
+    if not options.finds_duplicates or has_column:
+        return source
+    images = collect([source], workers=workers, progress=progress)
+    found = find_duplicates(images, options.distance, workers=workers, progress=search_progress)
+    source = replace(
+        source, notices=(*source.notices, *(f"duplicates: {note}" for note in found.notes))
+    )
+    if options.duplicates == "drop":
+        return _drop(source, images, found, is_split=options.split_by == BY_DUPLICATES)
+    resolved = replace(source, copies=found.group)
+    return _join(resolved) if options.duplicates == "same-split" else resolved
+
+
+# --- drop -------------------------------------------------------------------------------------------
+
+
+def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bool) -> Source:
+    """Leave out copies.
+
+    If groups of copies are split, those that are left stay together: others may link them.
+    """
+    is_train = np.array([split == "train" for split in source.splits])[source.split]
+    order = np.lexsort((np.arange(len(source)), source.split, is_train))
+    rank = np.empty(len(source), np.int64)
+    rank[order] = np.arange(len(source))
+    original, distance, symmetry = choose_originals(found, rank)
+    dropped, kept = np.flatnonzero(original >= 0), np.flatnonzero(original < 0)
+    copies = None
+    if is_split:
+        _, first, group = np.unique(found.group[kept], return_index=True, return_inverse=True)
+        copies = first[group]
+    if not len(dropped):
+        return replace(source, copies=copies)
+    rejected = [
+        {
+            "source": source.path[row].as_py(),
+            "reason": DUPLICATE,
+            "detail": _detail(
+                source.path[int(original[row])].as_py(), int(distance[row]), int(symmetry[row])
+            ),
+        }
+        for row in dropped.tolist()
+    ]
+    notices = [f"--duplicates drop: {plural(len(dropped), 'copy')} left out"]
+    if conflicts := int((images.label[dropped] != images.label[original[dropped]]).sum()):
+        has = agree(conflicts, "has", "have")
+        notices.append(
+            f"--duplicates drop: {conflicts:,} of them {has} another label than the image that is"
+            " kept"
+        )
+    return replace(
+        take_rows(source, kept),
+        copies=copies,
+        notices=(*source.notices, *notices),
+        rejected=(*source.rejected, *rejected),
+    )
+
+
+def _detail(original: str, distance: int, symmetry: int) -> str:
+    if distance < 0:
+        return f"the same bytes as {original}"
+    changed = f", {SYMMETRIES[symmetry]}" if symmetry else ""
+    return (
+        f"a copy of {original}: {plural(distance, 'bit')} of the hashes"
+        f" {agree(distance, 'differs', 'differ')}{changed}"
+    )
+
+
+def choose_originals(
+    found: Duplicates, rank: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.uint8]]:
+    """Decide which images to leave out, so that no two of those that are kept are copies of each other.
+
+    Args:
+        found: the copies.
+        rank: images with a lower rank are kept rather than others, int64 [images].
+
+    Returns:
+        For each image, the image that is kept instead of it, -1 if it is kept itself; the distance
+        of their hashes, -1 for the same bytes; and the symmetry.
+
+    """
+    items, images = len(found.first_image), len(rank)
+    order = np.argsort(rank)
+    best = np.empty(items, np.int64)  # the image of each item with the lowest rank
+    best[found.item[order[::-1]]] = order[::-1]
+    kept_for, distance, symmetry = _originals_of_items(found, rank[best])
+    original = best[np.where(kept_for >= 0, kept_for, np.arange(items))][found.item]
+    bits = np.where(kept_for >= 0, distance, -1)[found.item]
+    original[original == np.arange(images)] = -1
+    return original, bits.astype(np.int16), symmetry[found.item]
+
+
+def _originals_of_items(
+    found: Duplicates, rank: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.uint8]]:
+    """Visit the items by rank: each that is still there is kept, and its near copies are left out."""
+    pairs = found.pairs
+    one, other = (
+        np.concatenate(sides)
+        for sides in ((pairs.first, pairs.second), (pairs.second, pairs.first))
+    )
+    bits, turned = np.concatenate([pairs.distance] * 2), np.concatenate([found.symmetry] * 2)
+    by_rank = np.lexsort((rank[other], rank[one]))
+    one, other, bits, turned = one[by_rank], other[by_rank], bits[by_rank], turned[by_rank]
+    kept_for = np.full(len(rank), -1, np.int64)
+    distance, symmetry = np.zeros(len(rank), np.int16), np.zeros(len(rank), np.uint8)
+    starts = (
+        np.flatnonzero(np.append(True, one[1:] != one[:-1])) if len(one) else np.empty(0, np.int64)
+    )
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(one)], strict=False):
+        item = int(one[start])
+        if kept_for[item] >= 0:
+            continue
+        near = other[start:end]
+        fresh = kept_for[near] < 0
+        fresh &= rank[near] > rank[item]
+        kept_for[near[fresh]] = item
+        distance[near[fresh]], symmetry[near[fresh]] = (
+            bits[start:end][fresh],
+            turned[start:end][fresh],
+        )
+    return kept_for, distance, symmetry
+
+
+# --- same split -------------------------------------------------------------------------------------
+
+
+def _join(source: Source) -> Source:
+    """Move each group of copies into one of its splits."""
+    if source.copies is None or len(source.splits) < 2:
+        return source
+    train = source.splits.index("train") if "train" in source.splits else 0
+    preference = np.array(
+        [0 if number == train else number + 1 for number in range(len(source.splits))], np.int8
+    )
+    best = np.full(len(source), len(source.splits) + 1, np.int8)
+    np.minimum.at(best, source.copies, preference[source.split])
+    number_of = np.zeros(len(source.splits) + 1, np.int8)
+    number_of[preference] = np.arange(len(source.splits))
+    split = number_of[best[source.copies]]
+    moved = {
+        (old, new): int(np.count_nonzero((source.split == old) & (split == new)))
+        for old in range(len(source.splits))
+        for new in range(len(source.splits))
+        if old != new
+    }
+    notices = _moved(source, moved)
+    return replace(source, split=split, notices=(*source.notices, *notices))
+
+
+def _moved(source: Source, moved: dict[tuple[int, int], int]) -> Iterator[str]:
+    for (old, new), count in moved.items():
+        if count:
+            names = f"from {source.splits[old]} to {source.splits[new]}"
+            yield (
+                f"--duplicates same-split: {plural(count, 'image')} moved {names}, where copies of"
+                " them are"
+            )
+
+
+# --- leaks and conflicting labels -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Two images of which one is a copy of the other.
+
+    Attributes:
+        images: their numbers in the collection.
+        distance: different bits of their hashes; `None` if they have the same bytes.
+        symmetry: the transform from the second image to the first.
+        has_conflict: whether their labels differ.
+        is_leak: whether they are in different splits.
+
+    """
+
+    images: tuple[int, int]
+    distance: int | None
+    symmetry: Symmetry
+    has_conflict: bool
+    is_leak: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Totals of duplicates, and the first pairs.
+
+    Attributes:
+        images: number of images.
+        hashed: number of images with a perceptual hash.
+        exact: images that have the same bytes as an earlier one.
+        near: pairs of different images that are near copies.
+        groups: groups of copies, linked directly or through others.
+        conflicts: pairs with different labels, among `exact` and `near` pairs.
+        leaks: for each two splits, the images of the later one that have a copy in the earlier one.
+        matches: the first pairs: those with conflicting labels, then leaks, then the others, by
+            distance.
+
+    """
+
+    images: int
+    hashed: int
+    exact: int
+    near: int
+    groups: int
+    conflicts: int
+    leaks: Mapping[tuple[Part, Part], int]
+    matches: tuple[Match, ...]
+
+    @property
+    def pairs(self) -> int:
+        """Number of all pairs that could be shown."""
+        return self.exact + self.near
+
+
+def summarize(images: Collection, found: Duplicates, limit: int) -> Summary:
+    """Count leaks and label conflicts, and choose pairs.
+
+    Args:
+        images: the collection.
+        found: its duplicates.
+        limit: number of `Summary.matches`, at most.
+
+    """
+    links = _join_links(_exact_links(images, found), _near_links(found))
+    return Summary(
+        images=len(images),
+        hashed=int(images.has_hash.sum()),
+        exact=len(images) - len(found.first_image),
+        near=len(found.pairs.first),
+        groups=int((np.bincount(found.group) > 1).sum()),
+        conflicts=int(_conflicts(images, links).sum()),
+        leaks={
+            (images.parts[later], images.parts[earlier]): len(rows)
+            for (earlier, later), rows in leaked_rows(images, found).items()
+        },
+        matches=_first_matches(images, links, limit),
+    )
+
+
+def near_matches(images: Collection, found: Duplicates, limit: int) -> tuple[Match, ...]:
+    """Return the first near copies, in the order of `Summary.matches`."""
+    return _first_matches(images, _near_links(found), limit)
+
+
+def count_near_conflicts(images: Collection, found: Duplicates) -> int:
+    """Return the number of pairs of near copies with different labels."""
+    return int(_conflicts(images, _near_links(found)).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """Pairs of images. The distance of images with the same bytes is -1."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    distance: NDArray[np.int16]
+    symmetry: NDArray[np.uint8]
+
+
+def _exact_links(images: Collection, found: Duplicates) -> _Links:
+    """Link each image to the first with the same bytes."""
+    copies = np.setdiff1d(np.arange(len(images)), found.first_image, assume_unique=True)
+    count = len(copies)
+    originals = found.first_image[found.item[copies]]
+    return _Links(originals, copies, np.full(count, -1, np.int16), np.zeros(count, np.uint8))
+
+
+def _near_links(found: Duplicates) -> _Links:
+    """Link the first images of near items."""
+    first, second = found.first_image[found.pairs.first], found.first_image[found.pairs.second]
+    return _Links(first, second, found.pairs.distance.astype(np.int16), found.symmetry)
+
+
+def _join_links(a: _Links, b: _Links) -> _Links:
+    return _Links(
+        np.concatenate([a.first, b.first]),
+        np.concatenate([a.second, b.second]),
+        np.concatenate([a.distance, b.distance]),
+        np.concatenate([a.symmetry, b.symmetry]),
+    )
+
+
+def _conflicts(images: Collection, links: _Links) -> NDArray[np.bool_]:
+    """Return which pairs have different labels.
+
+    Labels of two types, such as a class and none, do not conflict.
+    """
+    types = [images.sources[part.source].label_type for part in images.parts]
+    kind = np.array([types.index(each) for each in types])[images.part]
+    is_same_type = kind[links.first] == kind[links.second]
+    different: NDArray[np.bool_] = is_same_type & (
+        images.label[links.first] != images.label[links.second]
+    )
+    return different
+
+
+def _first_matches(images: Collection, links: _Links, limit: int) -> tuple[Match, ...]:
+    has_conflict = _conflicts(images, links)
+    is_leak = images.part[links.first] != images.part[links.second]
+    order = np.lexsort((links.second, links.first, links.distance, ~is_leak, ~has_conflict))[:limit]
+    return tuple(
+        Match(
+            images=(int(links.first[at]), int(links.second[at])),
+            distance=None if links.distance[at] < 0 else int(links.distance[at]),
+            symmetry=SYMMETRIES[links.symmetry[at]],
+            has_conflict=bool(has_conflict[at]),
+            is_leak=bool(is_leak[at]),
+        )
+        for at in order.tolist()
+    )
+
+
+def leaked_rows(images: Collection, found: Duplicates) -> dict[tuple[int, int], NDArray[np.int64]]:
+    """Return the images that have a copy in an earlier split, by the numbers of the earlier and the later split."""
+    parts = len(images.parts)
+    is_in = np.zeros((parts, len(found.first_image)), np.bool_)
+    is_in[images.part, found.item] = True
+    first, second = found.pairs.first, found.pairs.second
+    leaked = {}
+    for later in range(parts):
+        for earlier in range(later):
+            touched = is_in[earlier] & is_in[later]
+            touched[first[is_in[later, first] & is_in[earlier, second]]] = True
+            touched[second[is_in[later, second] & is_in[earlier, first]]] = True
+            rows = np.flatnonzero((images.part == later) & touched[found.item])
+            if len(rows):
+                leaked[earlier, later] = rows
+    return leaked
