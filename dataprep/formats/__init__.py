@@ -3,8 +3,8 @@
 ::
 
     base          the interface `RecordFormat`
-    tfrecord      implements it, with example_proto and example_wire (``tf.train.Example``)
-    webdataset    implements it, with tar and webdataset_groups (which files of an archive are a sample)
+    tfrecord      implements it, with example_proto (``tf.train.Example``)
+    webdataset    implements it, with tar
     label_features
                   labels that are no classes, for both
 """

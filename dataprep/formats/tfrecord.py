@@ -23,7 +23,9 @@ from dataprep.formats.base import (
     image_header,
 )
 from dataprep.formats.example_proto import (
+    BYTES,
     MALFORMED,
+    Value,
     bytes_feature,
     bytes_head,
     cached_feature,
@@ -33,7 +35,6 @@ from dataprep.formats.example_proto import (
     read_int,
     read_text,
 )
-from dataprep.formats.example_wire import BYTES, Value
 from dataprep.formats.label_features import label_features, plain_columns
 from dataprep.images.base import Rejected
 from manifests.dali_index import tfrecord_line

@@ -15,8 +15,7 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
-from dataprep.formats.example_proto import locate_features
-from dataprep.formats.example_wire import read_lists
+from dataprep.formats.example_proto import locate_features, read_lists
 from dataprep.formats.label_features import CLASS_MEMBERS
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_or_none

@@ -3,7 +3,6 @@
 ::
 
     write           the whole shard: its records, index and table; begin here
-    divide          which images each segment has
     segments        consecutive records, which any process prepares and writes at their place
     source_image    one image, or its mask or depth map: read, check, downscale or convert
 """

@@ -22,8 +22,15 @@ from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
 from dataprep.labels.boxes import ANNOTATED
 from dataprep.options import HASH_COLUMN, Options
-from dataprep.shards.divide import MAX_BATCH_BYTES, REMOTE_BATCH_BYTES, divide
-from dataprep.shards.segments import COLUMNS, Batch, Segment, write_segment
+from dataprep.shards.segments import (
+    COLUMNS,
+    MAX_BATCH_BYTES,
+    REMOTE_BATCH_BYTES,
+    Batch,
+    Segment,
+    divide,
+    write_segment,
+)
 from manifests.dali_index import format_index
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, PLACED_TYPES, LabelType, arrow_type
 from manifests.remote.url import is_url

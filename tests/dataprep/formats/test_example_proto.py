@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import loaders
 from dataprep.formats import example_proto, tfrecord
 from dataprep.formats.base import ScanOptions
-from dataprep.formats.example_wire import BYTES, FLOATS, INTS, locate_features_of_any
+from dataprep.formats.example_proto import BYTES, FLOATS, INTS, locate_features_of_any
 from dataprep.index.index import index_shards
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import ShardError
