@@ -119,7 +119,7 @@ def resolve_duplicates(
     )
     if options.duplicates == "drop":
         return _drop(source, images, found, is_split=options.split_by == BY_DUPLICATES)
-    resolved = replace(source, copies=found.group)
+    resolved = source.with_columns(copies=found.group)
     return _join(resolved) if options.duplicates == "same-split" else resolved
 
 
@@ -142,7 +142,7 @@ def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bo
         _, first, group = np.unique(found.group[kept], return_index=True, return_inverse=True)
         copies = first[group]
     if not len(dropped):
-        return replace(source, copies=copies)
+        return source.with_columns(copies=copies)
     rejected = [
         {
             "source": source.path[row].as_py(),
@@ -161,8 +161,7 @@ def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bo
             " kept"
         )
     return replace(
-        take_rows(source, kept),
-        copies=copies,
+        take_rows(source, kept).with_columns(copies=copies),
         notices=(*source.notices, *notices),
         rejected=(*source.rejected, *rejected),
     )
@@ -258,7 +257,7 @@ def _join(source: Source) -> Source:
         if old != new
     }
     notices = _moved(source, moved)
-    return replace(source, split=split, notices=(*source.notices, *notices))
+    return replace(source.with_columns(split=split), notices=(*source.notices, *notices))
 
 
 def _moved(source: Source, moved: dict[tuple[int, int], int]) -> Iterator[str]:

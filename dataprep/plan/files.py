@@ -38,7 +38,7 @@ from dataprep.plan.table import (
 )
 from dataprep.shards.write import ShardTask, divides
 from dataprep.sources import Source
-from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
+from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS, sample_table
 from manifests.errors import CallError, PlanError, SourceVanishedError
 from manifests.files import PLAN, read_file
 from manifests.json_members import Member, MemberError, shorten
@@ -521,18 +521,12 @@ class StoredTasks(Sequence[ShardTask]):
 
     @cached_property
     def _template(self) -> Source:
-        empty = pa.array([], pa.large_string())
-        no_rows = np.zeros(0, np.int64)
         return Source(
             root=self.plan.root,
             layout=self.plan.layout,
+            table=sample_table(pa.array([], pa.large_string())),
             classes=self.plan.classes,
             splits=self._job.splits,
-            path=empty,
-            label=no_rows.astype(np.int32),
-            split=no_rows.astype(np.int8),
-            size=no_rows,
-            extra=pa.table({}),
             label_type=self.plan.label_type,
         )
 

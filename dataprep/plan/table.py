@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import BinaryIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 from dataprep.containers.base import location_schema
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.sources import Source
-from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
+from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS, sample_table
 from manifests.errors import PlanError
 from manifests.files import PLAN_TABLE, open_file
 from manifests.json_members import shorten
@@ -292,20 +291,8 @@ def _planned_rows(
             for field in location_schema()
         ]
         location = pa.table(columns, names=plain.column_names)
-    source = Source(
-        root=template.root,
-        layout=template.layout,
-        classes=template.classes,
-        splits=template.splits,
-        path=paths,
-        label=np.asarray(label),
-        split=np.zeros(len(label), np.int8),
-        size=np.asarray(size),
-        extra=extra_table,
-        location=location,
-        label_type=template.label_type,
-    )
-    return PlannedRows(keys.to_pylist(), source)
+    samples = sample_table(paths, label=label, size=size, location=location, extra=extra_table)
+    return PlannedRows(keys.to_pylist(), replace(template, table=samples))
 
 
 def _end_of_labels(template: Source) -> int:

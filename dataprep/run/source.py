@@ -49,7 +49,7 @@ def check_output(source: Source, out: str) -> None:
             f" is {MAX_PATH:,}",
             hint="choose a folder with a shorter path",
         )
-    if source.scanned and _is_scanned(existing, source):
+    if source.folders and _is_scanned(existing, source):
         raise CallError(
             f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
             " would read it as images",
@@ -67,7 +67,7 @@ def _check_url(source: Source, out: str) -> None:
         raise CallError(
             f"--out {out} can only be read", hint="use the s3://, gs:// or az:// URL of a bucket"
         )
-    if source.scanned and f"{out}/".startswith(f"{source.root}/"):
+    if source.folders and f"{out}/".startswith(f"{source.root}/"):
         raise CallError(
             f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
             " would read it as images",

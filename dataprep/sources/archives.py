@@ -22,7 +22,7 @@ from dataprep.containers.zip import DEFLATED, MIN_HEADER_BYTES, STORED, max_defl
 from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES
 from dataprep.labels.columns import number_labels
-from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.base import Source, SourceOptions, sample_table
 from dataprep.sources.folders import label_folders, refuse_other_archives
 from dataprep.sources.scan import (
     IMAGE_SUFFIXES,
@@ -466,29 +466,31 @@ def archive_source(
 
     """
     root, name = os.path.split(listing.path)
-    stamp = np.tile(np.array(listing.stamp, np.int64), (len(rows), 1))
     take = pa.array(rows)
     names = pa.array([f"{name}/{member}" for member in listing.names], pa.large_string())
-    return Source(
-        root=root or ".",
-        layout=layout,
-        classes=classes,
-        splits=splits,
-        path=names.take(take),
+    location = location_table(
+        pa.repeat(pa.scalar(name, pa.large_string()), len(rows)),
+        listing.reader,
+        position=np.array(listing.position, np.int64)[rows],
+        length=np.array(listing.length, np.int64)[rows],
+        key=pa.array(listing.crc, pa.binary()).take(take),
+    )
+    table = sample_table(
+        names.take(take),
         label=label,
         split=split,
         size=np.array(listing.size, np.int64)[rows],
-        extra=pa.table({}),
+        stamp=np.tile(np.array(listing.stamp, np.int64), (len(rows), 1)),
+        location=location,
+    )
+    return Source(
+        root=root or ".",
+        layout=layout,
+        table=table,
+        classes=classes,
+        splits=splits,
         notices=tuple(notices),
         rejected=tuple(listing.rejected),
-        stamp=stamp,
-        location=location_table(
-            pa.repeat(pa.scalar(name, pa.large_string()), len(rows)),
-            listing.reader,
-            position=np.array(listing.position, np.int64)[rows],
-            length=np.array(listing.length, np.int64)[rows],
-            key=pa.array(listing.crc, pa.binary()).take(take),
-        ),
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,79 +51,173 @@ class SourceOptions(LabelOptions):
 
 @dataclass(frozen=True)
 class Source:
-    """Samples to convert, as columns of n rows: sorted by path within a class or split, or in the order of a list.
+    """Samples to convert: a table of n rows, sorted by path within a class or split, or in the order of a list.
 
     Attributes:
         root: folder that paths are relative to.
         layout: name of the recognized layout, to show to the user.
+        table: the samples, as `sample_table` makes it. The properties `path` to `extra` are its
+            columns.
         classes: class names in label order.
         splits: split names; `split` contains indices into them.
-        path: Arrow large_string [n], relative to `root` unless absolute.
-        label: int32 [n], 0 to ``len(classes) - 1``; zeros if `label_type` is not ``"class"``.
-        split: int8 [n], 0 to ``len(splits) - 1``.
-        size: int64 [n], file size in bytes; `UNREADABLE` if it is not known.
-        extra: Arrow table of n rows with the extra columns of the source, and with the labels if
-            they are not classes, in the columns of `manifests.labels.LABEL_COLUMNS`. Of masks and
-            depths, it has the column ``mask_source``.
         notices: messages for the user, one line each.
         rejected: rows for ``rejected.jsonl``: files that the scan itself rejected.
-        scanned: whether the images were found by scanning `root`; if so, the output must not be
-            inside `root`.
-        stamp: int64 [n, 2], modification time in ns and inode of each file, -1 if not known; with
-            masks or depth maps, numbers that change with those of either file. Two runs compare
-            them to find files that were replaced by others of the same size. `None` if the source
-            cannot tell.
-        folders: device and inode of each folder that was scanned.
-        location: where the images are inside containers: an Arrow table of n rows with the columns
-            of `dataprep.containers.base.location_schema`. `path` then names the container and the
-            image in it, for messages and the ``source`` column. `None` if every image is a file of
-            its own.
-        group: int64 [n]: images with the same number are fast to read one after the other, such as
-            those in a row group of a Parquet file. `None` if the order does not matter.
-        prepared: whether the source is a dataset of this project. Then columns that a conversion
-            adds are replaced.
-        measured: width and height of each image in pixels, if they are known: an Arrow table of n
-            rows. `None` if they are not.
-        copies: int64 [n]: the smallest row of the images that are copies of each other. `None` if
-            the images were not compared.
+        folders: device and inode of each folder that was scanned; the output must not be inside
+            one. Empty if the images were not found by a scan.
         label_type: what the labels are.
         label_origin: where the labels come from, to show to the user: ``"column 'tags', separated
             by '|'"``.
         pixels: height, width and channels if the images are pixels that are not encoded. `None` if
             they are encoded.
+        prepared: whether the source is a dataset of this project. Then columns that a conversion
+            adds are replaced.
 
     """
 
     root: str
     layout: str
-    classes: tuple[str, ...]
-    splits: tuple[str, ...]
-    path: pa.Array
-    label: NDArray[np.int32]
-    split: NDArray[np.int8]
-    size: NDArray[np.int64]
-    extra: pa.Table
+    table: pa.Table
+    classes: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ("train",)
     notices: tuple[str, ...] = ()
     rejected: tuple[dict[str, str], ...] = ()
-    scanned: bool = False
-    stamp: NDArray[np.int64] | None = None
     folders: frozenset[tuple[int, int]] = frozenset()
-    location: pa.Table | None = None
-    group: NDArray[np.int64] | None = None
-    prepared: bool = False
-    pixels: tuple[int, int, int] | None = None
-    measured: pa.Table | None = None
-    copies: NDArray[np.int64] | None = None
     label_type: LabelType = "class"
     label_origin: str = ""
+    pixels: tuple[int, int, int] | None = None
+    prepared: bool = False
 
     def __len__(self) -> int:
-        return len(self.label)
+        return len(self.table)
+
+    @property
+    def path(self) -> pa.Array:
+        """Paths, large_string [n], relative to `root` unless absolute."""
+        return one_array(self.table["path"])
+
+    @property
+    def label(self) -> NDArray[np.int32]:
+        """Labels, int32 [n], 0 to ``len(classes) - 1``; zeros if `label_type` is not ``"class"``."""
+        return np.asarray(one_array(self.table["label"]))
+
+    @property
+    def split(self) -> NDArray[np.int8]:
+        """Splits, int8 [n], 0 to ``len(splits) - 1``."""
+        return np.asarray(one_array(self.table["split"]))
+
+    @property
+    def size(self) -> NDArray[np.int64]:
+        """File sizes in bytes, int64 [n]; `UNREADABLE` if a size is not known."""
+        return np.asarray(one_array(self.table["size"]))
 
     @property
     def bytes(self) -> int:
         """Total size in bytes of all images whose size is known."""
         return int(self.size.clip(min=0).sum())
+
+    @property
+    def stamp(self) -> NDArray[np.int64] | None:
+        """Modification time in ns and inode of each file, int64 [n, 2], -1 if not known.
+
+        With masks or depth maps, numbers that change with the times and inodes of either file. Two
+        runs compare them to find files that were replaced by others of the same size. `None` if the
+        source cannot tell.
+        """
+        if "stamp" not in self.table.column_names:
+            return None
+        return np.asarray(one_array(self.table["stamp"]).flatten()).reshape(-1, 2)
+
+    @property
+    def group(self) -> NDArray[np.int64] | None:
+        """Numbers, int64 [n]: images with equal numbers are fast to read one after the other.
+
+        They are in one row group of a Parquet file, for example. `None` if the order does not matter.
+        """
+        return self._numbers("group")
+
+    @property
+    def copies(self) -> NDArray[np.int64] | None:
+        """The smallest row of the images that are copies of each other, int64 [n].
+
+        `None` if the images were not compared.
+        """
+        return self._numbers("copies")
+
+    @property
+    def location(self) -> pa.Table | None:
+        """Where the images are inside containers: the columns of `location_schema`.
+
+        `path` then names the container and the image in it, for messages and the ``source`` column.
+        `None` if every image is a file of its own.
+        """
+        return self._part("location")
+
+    @property
+    def measured(self) -> pa.Table | None:
+        """Columns ``width`` and ``height`` of the images in pixels; `None` if they are not known."""
+        return self._part("measured")
+
+    @property
+    def extra(self) -> pa.Table:
+        """The extra columns of the source, and the labels if they are not classes.
+
+        The labels are in the columns of `manifests.labels.LABEL_COLUMNS`; with masks and depth maps,
+        there is the column ``mask_source``.
+        """
+        extra = self._part("extra")
+        return pa.table({}) if extra is None else extra
+
+    def _numbers(self, name: str) -> NDArray[np.int64] | None:
+        if name not in self.table.column_names:
+            return None
+        return np.asarray(one_array(self.table[name]))
+
+    def _part(self, prefix: str) -> pa.Table | None:
+        """Return the columns ``prefix:NAME`` under their own names; `None` if there are none."""
+        names = [name for name in self.table.column_names if name.startswith(f"{prefix}:")]
+        if not names:
+            return None
+        return self.table.select(names).rename_columns([name.partition(":")[2] for name in names])
+
+    def with_columns(self, **columns: Any) -> Source:
+        """Return the source with other columns, named like the properties. `None` removes a column."""
+        table = self.table
+        for name, value in columns.items():
+            old = [own for own in table.column_names if own.partition(":")[0] == name]
+            table = table.drop_columns(old)
+            for own, array in _arrays(name, value):
+                table = table.append_column(own, array)
+        return replace(self, table=table)
+
+
+def sample_table(path: pa.Array, **columns: Any) -> pa.Table:
+    """Return the table of a source of n samples.
+
+    Args:
+        path: paths, large_string [n].
+        columns: other columns, named like the properties of `Source`: arrays of n values, or a
+            table for several columns. By default, labels and splits are zeros; others are left out.
+
+    """
+    given = {
+        "path": path,
+        "label": np.zeros(len(path), np.int32),
+        "split": np.zeros(len(path), np.int8),
+        **columns,
+    }
+    return pa.table(dict(pair for name, value in given.items() for pair in _arrays(name, value)))
+
+
+def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a table of samples, by their names, that contain a value of a property."""
+    if isinstance(value, pa.Table):
+        for own in value.column_names:
+            yield f"{name}:{own}", one_array(value[own])
+    elif isinstance(value, np.ndarray) and value.ndim == 2:  # stamps
+        flat = pa.array(np.ascontiguousarray(value).reshape(-1))
+        yield name, pa.FixedSizeListArray.from_arrays(flat, value.shape[1])
+    elif value is not None:
+        yield name, pa.array(value) if isinstance(value, np.ndarray) else value
 
 
 class NamedSource(NamedTuple):
@@ -139,7 +233,19 @@ class NamedSource(NamedTuple):
     source: Source
 
 
-# --- select samples of a source -------------------------------------------------------------------
+# --- arrays and rows ------------------------------------------------------------------------------
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column of a table as one array, without a copy if it is one."""
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def concat(arrays: Sequence[pa.Array]) -> pa.Array:
+    """Concatenate columns of text. The result is empty if there are no columns."""
+    return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())
 
 
 def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
@@ -152,58 +258,41 @@ def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
         rows: rows to keep, int64 [N].
 
     """
-    split = source.split[rows]
-    kept = np.unique(split)
-    return replace(
-        source,
-        splits=tuple(source.splits[number] for number in kept.tolist()),
-        path=source.path.take(rows),
-        label=source.label[rows],
-        split=np.searchsorted(kept, split).astype(np.int8),
-        size=source.size[rows],
-        extra=source.extra.take(rows) if source.extra.num_columns else source.extra,
-        stamp=None if source.stamp is None else source.stamp[rows],
-        location=None if source.location is None else source.location.take(rows),
-        group=None if source.group is None else source.group[rows],
-        measured=None if source.measured is None else source.measured.take(rows),
-        copies=None if source.copies is None else source.copies[rows],
-    )
+    taken = replace(source, table=source.table.take(pa.array(rows)))
+    kept = np.unique(taken.split)
+    if len(kept) == len(source.splits):
+        return taken
+    splits = tuple(source.splits[number] for number in kept.tolist())
+    number = np.searchsorted(kept, taken.split).astype(np.int8)
+    return replace(taken.with_columns(split=number), splits=splits)
 
 
-def concat(arrays: Sequence[pa.Array]) -> pa.Array:
-    """Concatenate columns of text. The result is empty if there are no columns."""
-    return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())
+def join_tables(parts: Sequence[Source], splits: Sequence[str]) -> pa.Table:
+    """Return the samples of all parts, in order. A column that a part does not have is null there.
 
+    Args:
+        parts: the parts.
+        splits: the splits that the result counts.
 
-# --- join sources of one dataset, such as archives of train and val -------------------------------
+    """
+    tables = []
+    for part in parts:
+        number = np.array([splits.index(name) for name in part.splits], np.int8)
+        tables.append(part.with_columns(split=number[part.split]).table)
+    joined = pa.concat_tables(tables, promote_options="permissive")
+    return joined.unify_dictionaries().combine_chunks()
 
 
 def join_sources(parts: Sequence[Source]) -> Source:
-    """Return one source with the samples of all parts, in order.
-
-    The parts have the same root, the same classes and no extra columns, and all of them or none
-    have locations.
-    """
+    """Return one source with the samples of all parts, in order. The header is that of the first part."""
     if len(parts) == 1:
         return parts[0]
     splits = tuple(dict.fromkeys(split for part in parts for split in part.splits))
-    numbers = [
-        np.array([splits.index(name) for name in part.splits], np.int8)[part.split]
-        for part in parts
-    ]
-    locations = [part.location for part in parts if part.location is not None]
-    stamps = [part.stamp for part in parts if part.stamp is not None]
     return replace(
         parts[0],
         splits=splits,
-        path=concat([part.path for part in parts]),
-        label=np.concatenate([part.label for part in parts]),
-        split=np.concatenate(numbers),
-        size=np.concatenate([part.size for part in parts]),
-        stamp=np.concatenate(stamps) if len(stamps) == len(parts) else None,
+        table=join_tables(parts, splits),
         notices=tuple(notice for part in parts for notice in part.notices),
         rejected=tuple(row for part in parts for row in part.rejected),
-        location=(
-            pa.concat_tables(locations).unify_dictionaries().combine_chunks() if locations else None
-        ),
+        folders=frozenset().union(*(part.folders for part in parts)),
     )

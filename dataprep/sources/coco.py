@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from dataprep import storage
 from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns, reject_outside
-from dataprep.sources.base import Source, SourceOptions, concat, take_rows
-from dataprep.sources.scan import check_paths, file_stats, is_folder, scan_folder
+from dataprep.sources.base import Source, SourceOptions, join_sources, take_rows
+from dataprep.sources.scan import is_folder, listed_table, scan_folder
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
 from manifests.errors import CallError, SourceError
@@ -237,23 +237,15 @@ def _source(
         [os.path.normpath(os.path.join(folder, name)) for name in annotations.names],
         pa.large_string(),
     )
-    stats = file_stats(root, path)
-    images = np.array([*annotations.ids], np.int64)
-    source = Source(
+    extra = pa.table({"image_id": np.array([*annotations.ids], np.int64)})
+    table = listed_table(root, path, lambda row: (f"{file.path}, images[{row}]", None), extra=extra)
+    return Source(
         root=root,
         layout="COCO",
-        classes=(),
+        table=table,
         splits=(file.split,),
-        path=path,
-        label=np.zeros(len(path), np.int32),
-        split=np.zeros(len(path), np.int8),
-        size=stats[:, 0],
-        stamp=stats[:, 1:],
-        extra=pa.table({"image_id": images}),
         label_origin=os.path.basename(file.path),
     )
-    check_paths(source, lambda row: (f"{file.path}, images[{row}]", None))
-    return source
 
 
 def _with_captions(
@@ -280,8 +272,7 @@ def _with_captions(
         ),
     )
     return replace(
-        kept,
-        extra=kept.extra.append_column("caption", captions),
+        kept.with_columns(extra=kept.extra.append_column("caption", captions)),
         rejected=rejected,
         notices=notices,
     )
@@ -313,8 +304,7 @@ def _with_boxes(
     if without := int((np.asarray(pc.list_value_length(columns.boxes))[kept] == 0).sum()):
         notices.append(f"{plural(without, 'image')} without a box")
     source = replace(
-        source,
-        extra=extra,
+        source.with_columns(extra=extra),
         classes=classes,
         rejected=rejected,
         notices=(*notices, *columns.notices),
@@ -363,14 +353,7 @@ def _joined(root: str, parts: Sequence[Source], notices: Sequence[str]) -> Sourc
             hint="give --classes with the names of all categories, or convert the files one by one",
         )
     return replace(
-        first,
-        splits=tuple(name for part in parts for name in part.splits),
-        path=concat([part.path for part in parts]),
-        label=np.concatenate([part.label for part in parts]),
-        split=np.repeat(np.arange(len(parts), dtype=np.int8), [len(part) for part in parts]),
-        size=np.concatenate([part.size for part in parts]),
-        stamp=np.concatenate([part.stamp for part in parts if part.stamp is not None]),
-        extra=pa.concat_tables([part.extra for part in parts]),
+        join_sources(parts),
         notices=(
             *notices,
             *(f"{part.label_origin}: {text}" for part in parts for text in part.notices),

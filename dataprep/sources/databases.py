@@ -25,7 +25,7 @@ from dataprep.containers.recordio import IMAGE_HEADER, Part, RecordIOError, walk
 from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
 from dataprep.labels.columns import number_labels
-from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.base import Source, SourceOptions, sample_table
 from dataprep.sources.scan import stats_of
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
@@ -115,27 +115,28 @@ def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Sou
     )
     container = np.repeat(np.arange(len(order), dtype=np.int32), rows)
     length = np.array([image.length for image in images], np.int64)
+    location = location_table(
+        pa.DictionaryArray.from_arrays(pa.array(container), pa.array(files, pa.large_string())),
+        "range",
+        position=np.array([image.position for image in images], np.int64),
+        length=length,
+    )
+    split = np.array([splits.index(split_names[number]) for number in order], np.int8)
+    stamps = np.array([read[number].stamp for number in order], np.int64).reshape(-1, 2)
+    table = sample_table(
+        pa.array(paths, pa.large_string()),
+        label=label,
+        split=np.repeat(split, rows),
+        size=length,
+        stamp=stamps[container],
+        location=location,
+    )
     return Source(
         root=src,
         layout=f"LMDB of {'Caffe' if any(in_values) else 'LSUN'}",
+        table=table,
         classes=classes,
         splits=splits,
-        path=pa.array(paths, pa.large_string()),
-        label=label,
-        split=np.repeat(
-            np.array([splits.index(split_names[number]) for number in order], np.int8), rows
-        ),
-        size=length,
-        extra=pa.table({}),
-        stamp=np.array([read[number].stamp for number in order], np.int64).reshape(-1, 2)[
-            container
-        ],
-        location=location_table(
-            pa.DictionaryArray.from_arrays(pa.array(container), pa.array(files, pa.large_string())),
-            "range",
-            position=np.array([image.position for image in images], np.int64),
-            length=length,
-        ),
     )
 
 
@@ -465,24 +466,27 @@ def read_recordio(src: str, files: Sequence[str], options: SourceOptions) -> Sou
     )
     empty = sum(records.empty for records in read)
     names = pa.array([records.name for records in read], pa.large_string())
-    return Source(
-        root=src,
-        layout="MXNet RecordIO",
-        classes=classes,
-        splits=splits,
-        path=pa.array(paths, pa.large_string()),
+    location = location_table(
+        pa.DictionaryArray.from_arrays(pa.array(number), names),
+        "recordio",
+        position=np.concatenate([np.array(records.position, np.int64) for records in read]),
+        length=np.concatenate([np.array(records.length, np.int64) for records in read]),
+    )
+    table = sample_table(
+        pa.array(paths, pa.large_string()),
         label=label,
         split=np.array([splits.index(records.split) for records in read], np.int8)[number],
         size=np.concatenate([np.array(records.size, np.int64) for records in read]),
-        extra=pa.table({}),
-        notices=(f"skipped {plural(empty, 'record')} without an image",) if empty else (),
         stamp=np.array([records.stamp for records in read], np.int64).reshape(-1, 2)[number],
-        location=location_table(
-            pa.DictionaryArray.from_arrays(pa.array(number), names),
-            "recordio",
-            position=np.concatenate([np.array(records.position, np.int64) for records in read]),
-            length=np.concatenate([np.array(records.length, np.int64) for records in read]),
-        ),
+        location=location,
+    )
+    return Source(
+        root=src,
+        layout="MXNet RecordIO",
+        table=table,
+        classes=classes,
+        splits=splits,
+        notices=(f"skipped {plural(empty, 'record')} without an image",) if empty else (),
     )
 
 

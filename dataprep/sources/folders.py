@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
-import pyarrow as pa
 
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.scan import (
@@ -444,22 +443,13 @@ def read_class_folders(
             file=root,
             hint="add it to the class names",
         )
-    return Source(
-        root=root,
-        layout=layout,
-        classes=classes,
-        splits=tuple(class_folders),
-        path=scan.path,
+    source = scan.source(
+        layout,
+        tuple(class_folders),
         label=np.repeat(np.array([label_of[name] for name in names], np.int32), counts),
         split=np.repeat(np.array(split_numbers, np.int8), counts),
-        size=scan.size,
-        extra=pa.table({}),
-        notices=tuple(scan.notices),
-        rejected=tuple(scan.rejected),
-        scanned=True,
-        stamp=scan.stamp,
-        folders=frozenset(scan.folders),
     )
+    return replace(source, classes=classes)
 
 
 # --- images without labels ------------------------------------------------------------------------
@@ -480,23 +470,11 @@ def read_unlabelled(src: str, folders: Sequence[str]) -> Source:
     scan, order = Scan(src, skip=label_folders), split_order(set(splits))
     counts = [number for split in order for number in scan.add(splits[split])]
     left_out = label_folders(folders) if above else {}
-    return Source(
-        root=src,
-        layout="folder of images",
-        classes=(),
-        splits=order,
-        path=scan.path,
-        label=np.zeros(len(scan.path), np.int32),
-        split=np.repeat(np.arange(len(order), dtype=np.int8), counts),
-        size=scan.size,
-        extra=pa.table({}),
-        notices=(*skipped_notices(left_out), *hidden_notices(src, {"", above}), *scan.notices),
-        rejected=tuple(scan.rejected),
-        scanned=True,
-        stamp=scan.stamp,
-        folders=frozenset(scan.folders),
-        label_type="none",
+    source = scan.source(
+        "folder of images", order, split=np.repeat(np.arange(len(order), dtype=np.int8), counts)
     )
+    notices = (*skipped_notices(left_out), *hidden_notices(src, {"", above}), *source.notices)
+    return replace(source, notices=notices, label_type="none")
 
 
 def label_folders(folders: Sequence[str]) -> dict[str, str]:

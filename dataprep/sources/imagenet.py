@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.sources.archives import Listing, archive_source, list_archive, read_archive
-from dataprep.sources.base import Source, SourceOptions, concat, join_sources
+from dataprep.sources.base import Source, SourceOptions, join_sources
 from dataprep.sources.folders import read_class_folders
 from dataprep.sources.scan import Scan, is_folder, scan_folder
 from manifests.errors import SourceError
@@ -265,21 +265,10 @@ def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
         return replace(source, notices=(*source.notices, *notices))
     scan = Scan(root)
     scan.add("val")
-    labels = _read_val_labels(
-        root, scan.path, {name: label for label, name in enumerate(source.classes)}
-    )
-    return replace(
-        source,
-        splits=("train", "val"),
-        path=concat([source.path, scan.path]),
-        label=np.concatenate([source.label, labels]),
-        split=np.concatenate([source.split, np.ones(len(labels), np.int8)]),
-        size=np.concatenate([source.size, scan.size]),
-        stamp=None if source.stamp is None else np.concatenate([source.stamp, scan.stamp]),
-        folders=source.folders | scan.folders,
-        notices=(*source.notices, *scan.notices, *notices),
-        rejected=(*source.rejected, *scan.rejected),
-    )
+    label_of = {name: label for label, name in enumerate(source.classes)}
+    val = scan.source("", ["val"], label=_read_val_labels(root, scan.path, label_of))
+    joined = join_sources([source, val])
+    return replace(joined, notices=(*joined.notices, *notices))
 
 
 def _find_upward(root: str, name: str) -> str | None:

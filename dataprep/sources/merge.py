@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.containers import location_table
-from dataprep.containers.base import location_schema
 from dataprep.labels.columns import Lists, count_numbers
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN
-from dataprep.sources.base import NamedSource, Source, concat
+from dataprep.sources.base import NamedSource, Source, concat, join_tables, one_array
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.labels import CLASS_COLUMNS, MASK_SOURCE, LabelType, arrow_type
@@ -50,54 +50,24 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
     splits = split_order({split for source in sources for split in source.splits})
     local = [os.path.abspath(source.root) for source in sources if not is_url(source.root)]
     root = os.path.commonpath(local) if local else sources[0].root
-    prefixes = [_prefix(source.root, root) for source in sources]
-    stamps = [source.stamp for source in sources if source.stamp is not None]
-    measured = [source.measured for source in sources if source.measured is not None]
+    _check_columns(parts)
+    sources = _with_equal_columns([_with_root(source, root) for source in sources])
     merged = Source(
         root=root,
         layout=f"{len(parts)} sources",
+        table=join_tables(sources, splits),
         classes=classes,
         splits=splits,
-        path=concat(
-            [
-                _prefixed(source.path, prefix)
-                for source, prefix in zip(sources, prefixes, strict=True)
-            ]
-        ),
-        label=np.concatenate([source.label for source in sources]),
-        split=np.concatenate(
-            [
-                np.array([splits.index(name) for name in source.splits], np.int8)[source.split]
-                for source in sources
-            ]
-        ),
-        size=np.concatenate([source.size for source in sources]),
-        extra=_merge_columns(
-            parts, [_masks(each, prefix) for each, prefix in zip(sources, prefixes, strict=True)]
-        ),
         notices=tuple(f"{part.src}: {notice}" for part in parts for notice in part.source.notices),
-        rejected=tuple(
-            {
-                **row,
-                "source": (
-                    _prefixed(pa.array([row["source"]], pa.large_string()), prefix)[0].as_py()
-                ),
-            }
-            for source, prefix in zip(sources, prefixes, strict=True)
-            for row in source.rejected
-        ),
-        scanned=any(source.scanned for source in sources if not is_url(source.root)),
-        stamp=np.concatenate(stamps) if len(stamps) == len(sources) else None,
-        folders=frozenset().union(*(source.folders for source in sources)),
-        location=_merge_locations(sources, prefixes),
-        group=_merge_groups(sources),
-        prepared=any(source.prepared for source in sources),
-        pixels=sources[0].pixels,
-        measured=(
-            pa.concat_tables(measured).combine_chunks() if len(measured) == len(sources) else None
+        rejected=tuple(row for source in sources for row in source.rejected),
+        # A folder of an object store contains no local output.
+        folders=frozenset().union(
+            *(source.folders for source in sources if not is_url(source.root))
         ),
         label_type=sources[0].label_type,
         label_origin=sources[0].label_origin,
+        pixels=sources[0].pixels,
+        prepared=any(source.prepared for source in sources),
     )
     return replace(merged, notices=(*merged.notices, *_notices(parts, merged)))
 
@@ -183,83 +153,78 @@ def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
         )
 
 
-# --- paths ----------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
-def _prefix(root: str, common: str) -> str:
-    """Return what to put before a path that is relative to `root`."""
-    if is_url(root):
-        return f"{root}/"
-    relative = os.path.relpath(os.path.abspath(root), common)
-    return "" if relative == "." else f"{relative}/"
+def _with_root(source: Source, root: str) -> Source:
+    """Return the source with paths that are relative to `root`, in all columns; its own root stays."""
+    if is_url(source.root):
+        prefix = f"{source.root}/"
+    else:
+        relative = os.path.relpath(os.path.abspath(source.root), root)
+        prefix = "" if relative == "." else f"{relative}/"
+    if not prefix:
+        return source
+    columns: dict[str, Any] = {"path": _prefixed(source.path, prefix)}
+    extra, location = source.extra, source.location
+    if MASK_SOURCE in extra.column_names:
+        masks = one_array(extra[MASK_SOURCE])
+        paths = _prefixed(masks.cast(pa.large_string()), prefix).cast(masks.type)
+        place = extra.column_names.index(MASK_SOURCE)
+        columns["extra"] = extra.set_column(place, MASK_SOURCE, paths)
+    if location is not None:
+        container = one_array(location["container"])
+        names = _prefixed(container.dictionary.cast(pa.large_string()), prefix)
+        container = pa.DictionaryArray.from_arrays(container.indices, names)
+        columns["location"] = location.set_column(0, "container", container)
+    rejected = []
+    for row in source.rejected:
+        path = _prefixed(pa.array([row["source"]], pa.large_string()), prefix)[0].as_py()
+        rejected.append({**row, "source": path})
+    return replace(source.with_columns(**columns), rejected=tuple(rejected))
 
 
 def _prefixed(paths: pa.Array, prefix: str) -> pa.Array:
     """Return paths with a prefix, except those that are absolute."""
-    if not prefix:
-        return paths
     text = pa.scalar(prefix, pa.large_string())
     joined = pc.binary_join_element_wise(text, paths, pa.scalar("", pa.large_string()))
     chosen = pc.if_else(pc.match_substring_regex(paths, "^(/|[a-z0-9]+://)"), paths, joined)
     return chosen if isinstance(chosen, pa.Array) else concat(chosen.chunks)
 
 
-def _masks(source: Source, prefix: str) -> pa.Table:
-    """Return the extra columns, with the new paths of masks."""
-    if MASK_SOURCE not in source.extra.column_names:
-        return source.extra
-    place = source.extra.column_names.index(MASK_SOURCE)
-    column = source.extra[MASK_SOURCE]
-    paths = _prefixed(column.combine_chunks().cast(pa.large_string()), prefix).cast(column.type)
-    return source.extra.set_column(place, MASK_SOURCE, paths)
-
-
-def _merge_locations(sources: Sequence[Source], prefixes: Sequence[str]) -> pa.Table | None:
-    if all(source.location is None for source in sources):
-        return None
-    tables = []
-    for source, prefix in zip(sources, prefixes, strict=True):
-        table = source.location
-        if table is None:
-            none = pa.nulls(len(source), pa.large_string())
-            tables.append(location_table(none, pa.nulls(len(source), pa.large_string())))
-            continue
-        container = table["container"].combine_chunks()
-        names = _prefixed(container.dictionary.cast(pa.large_string()), prefix)
-        field = location_schema().field("container")
-        tables.append(
-            table.set_column(0, field, pa.DictionaryArray.from_arrays(container.indices, names))
-        )
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-
-
-def _merge_groups(sources: Sequence[Source]) -> NDArray[np.int64] | None:
-    """Return groups with different numbers in each source.
-
-    Each image of a source without groups is one.
-    """
-    if all(source.group is None for source in sources):
-        return None
-    merged, first = [], 0
+def _with_equal_columns(sources: Sequence[Source]) -> list[Source]:
+    """Return the sources with the columns that the merged source has, besides the extra columns."""
+    has_location = any(source.location is not None for source in sources)
+    has_group = any(source.group is not None for source in sources)
+    # Stamps and sizes of images are of use only if all images have them.
+    dropped = [
+        name
+        for name in ("stamp", "measured", "copies")
+        if any(getattr(source, name) is None for source in sources)
+    ]
+    equal = []
+    first = 0
     for source in sources:
-        group = (
-            np.arange(len(source), dtype=np.int64)
-            if source.group is None
-            else source.group - source.group.min()
-        )
-        merged.append(group + first)
-        first += int(group.max()) + 1
-    return np.concatenate(merged)
+        columns: dict[str, Any] = dict.fromkeys(dropped)
+        if has_location and source.location is None:
+            none = pa.nulls(len(source), pa.large_string())
+            columns["location"] = location_table(none, none)
+        if has_group:
+            # Groups have different numbers in each source. Without groups, each image is one.
+            group = source.group
+            group = np.arange(len(source)) if group is None else group - group.min()
+            columns["group"] = group + first
+            first += int(group.max()) + 1
+        equal.append(source.with_columns(**columns))
+    return equal
 
 
-# --- columns --------------------------------------------------------------------------------------
-
-
-def _merge_columns(parts: Sequence[NamedSource], tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the extra columns of all sources. A source without a column has nulls in it."""
+def _check_columns(parts: Sequence[NamedSource]) -> None:
+    """Check that a column has one type in all sources, and is not one that prepared datasets use."""
     types: dict[str, tuple[pa.DataType, str]] = {}
-    for (src, source), table in zip(parts, tables, strict=True):
-        for field in table.schema:
+    has_prepared = any(part.source.prepared for part in parts)
+    for src, source in parts:
+        for field in source.extra.schema:
             known, first = types.setdefault(field.name, (field.type, src))
             if known != field.type and not _is_promoted(known, field.type):
                 raise SourceError(
@@ -268,25 +233,14 @@ def _merge_columns(parts: Sequence[NamedSource], tables: Sequence[pa.Table]) -> 
                     file=src,
                     hint="write the column with one type, or rename it in one of the sources",
                 )
-            if (
-                field.name in (*CHANGE_COLUMNS, HASH_COLUMN)
-                and not source.prepared
-                and any(part.source.prepared for part in parts)
-            ):
-                message = (
+            is_used = field.name in (*CHANGE_COLUMNS, HASH_COLUMN)
+            if is_used and has_prepared and not source.prepared:
+                raise SourceError(
                     f"it has a column {field.name!r}, which prepared datasets use for another"
-                    " purpose"
+                    " purpose",
+                    file=src,
+                    hint="rename the column of the source",
                 )
-                raise SourceError(message, file=src, hint="rename the column of the source")
-    if not types:
-        return pa.table({})
-    filled = []
-    for (_, source), table in zip(parts, tables, strict=True):
-        # A table without columns has no rows.
-        filled.append(
-            table if table.num_columns else pa.table({next(iter(types)): pa.nulls(len(source))})
-        )
-    return pa.concat_tables(filled, promote_options="permissive").combine_chunks()
 
 
 def _is_promoted(first: pa.DataType, second: pa.DataType) -> bool:
@@ -405,10 +359,11 @@ def relabel(source: Source, classes: tuple[str, ...]) -> Source:
         )
     if column is None:
         label = mapping[source.label] if source.label_type == "class" else source.label
-        return replace(source, classes=classes, label=label)
+        return replace(source.with_columns(label=label), classes=classes)
     lists = relabel_lists(source.extra[column].combine_chunks(), mapping, source.label_type)
     place = source.extra.column_names.index(column)
-    return replace(source, classes=classes, extra=source.extra.set_column(place, column, lists))
+    extra = source.extra.set_column(place, column, lists)
+    return replace(source.with_columns(extra=extra), classes=classes)
 
 
 def relabel_lists(column: pa.Array, mapping: NDArray[np.int32], label_type: LabelType) -> pa.Array:

@@ -21,7 +21,7 @@ from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.labels.columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
-from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, SourceOptions
+from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, SourceOptions, sample_table
 from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, scan_folder, stats_of, suffix_of
 from dataprep.sources.tables import (
     PATH_COLUMNS,
@@ -124,24 +124,24 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
         pa.array(position).cast(pa.large_string()),
         pa.scalar("/", pa.large_string()),
     )
-    source = Source(
-        root=root,
-        layout=f"Parquet with images in column {printable(image)}",
-        classes=(),
-        splits=splits,
-        path=path,
-        label=labels.label,
+    stamps = np.array([file.stamp for file in read], np.int64).reshape(-1, 2)
+    samples = sample_table(
+        path,
         split=np.repeat(np.array([splits.index(file.split) for file in read], np.int8), rows),
         size=np.concatenate([_estimated_sizes(file.groups) for file in read]),
-        extra=extra,
-        notices=tuple(notices),
-        stamp=np.repeat(
-            np.array([file.stamp for file in read], np.int64).reshape(-1, 2), rows, axis=0
-        ),
+        stamp=np.repeat(stamps, rows, axis=0),
         location=location_table(
             container, "parquet", position=pa.array(position), key=leaf.encode()
         ),
         group=_number_groups(read),
+        extra=extra,
+    )
+    source = Source(
+        root=root,
+        layout=f"Parquet with images in column {printable(image)}",
+        table=samples,
+        splits=splits,
+        notices=tuple(notices),
     )
     return with_labels(source, labels)
 

@@ -28,11 +28,10 @@ from dataprep.sources.base import (
 )
 from dataprep.sources.scan import (
     Scan,
-    check_paths,
-    file_stats,
     has_folders,
     is_utf8,
     list_images,
+    listed_table,
     map_splits,
     stray_notices,
 )
@@ -285,8 +284,8 @@ def add_columns(source: Source, pattern: Pattern) -> Source:
     """
     refuse_reserved(pattern)
     columns = read_names(source.path, pattern, source.root)
-    return replace(
-        source, extra=pa.table({name: to_integers(column) for name, column in columns.items()})
+    return source.with_columns(
+        extra=pa.table({name: to_integers(column) for name, column in columns.items()})
     )
 
 
@@ -329,18 +328,18 @@ def read_filenames(
     label_name = find_label(pattern, options.label_column, (*LABEL_COLUMN_NAMES, "identity"))
     scan, order = Scan(src), split_order(set(splits))
     counts = [number for split in order for number in scan.add(splits[split])]
-    path, size, stamp = scan.path, scan.size, scan.stamp
     split = np.repeat(np.arange(len(order), dtype=np.int8), counts)
-    columns = read_names(path, pattern, src)
-    notices = scan.notices
+    source = scan.source(layout, order, split=split)
+    columns = read_names(source.path, pattern, src)
     if junk is not None:
         keep = pc.not_equal(columns[label_name], junk)
-        rows = np.flatnonzero(keep)
-        if skipped := len(path) - len(rows):
-            notices = [*notices, f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"]
-        path, size, stamp, split = path.filter(keep), size[rows], stamp[rows], split[rows]
         columns = {name: column.filter(keep) for name, column in columns.items()}
-    text = columns[label_name]
+        source = replace(source, table=source.table.filter(keep))
+        skipped = len(split) - len(source)
+        if skipped:
+            notice = f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"
+            source = replace(source, notices=(*source.notices, notice))
+    text, path = columns[label_name], source.path
     label, classes = number_labels(
         text, options.classes or sorted_values(text), lambda row: (f"{src}/{path[row]}", None)
     )
@@ -349,22 +348,8 @@ def read_filenames(
     extra_names = [
         name for name in pattern.names if name != label_name or name not in LABEL_COLUMN_NAMES
     ]
-    source = Source(
-        root=src,
-        layout=layout,
-        classes=classes,
-        splits=order,
-        path=path,
-        label=label,
-        split=split,
-        size=size,
-        extra=pa.table({name: to_integers(columns[name]) for name in extra_names}),
-        notices=tuple(notices),
-        rejected=tuple(scan.rejected),
-        scanned=True,
-        stamp=stamp,
-        folders=frozenset(scan.folders),
-    )
+    extra = pa.table({name: to_integers(columns[name]) for name in extra_names})
+    source = replace(source.with_columns(label=label, extra=extra), classes=classes)
     if options.label_type is None and label_name.lower() in REGRESSION_COLUMNS:
         return with_label_type(source, replace(options, label_type="regression"))
     return source
@@ -444,7 +429,7 @@ def read_reid_folders(
     notices += [*source.notices, *_distractor_notice(source)]
     # c1 and c01 are the same camera, so these columns are always numbers.
     columns = {name: source.extra[name].cast(pa.int64()) for name in layout.pattern.names}
-    return replace(source, extra=pa.table(columns), notices=tuple(notices))
+    return replace(source.with_columns(extra=pa.table(columns)), notices=tuple(notices))
 
 
 def _distractor_notice(source: Source) -> list[str]:
@@ -516,24 +501,13 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
     names = pa.array([f"{number:04d}" for number in identity.tolist()], pa.large_string())
     label, classes = number_labels(names, options.classes or sorted_values(names), locate)
     camera = read_names(path, FILE_NAMES, src)["camera"].cast(pa.int64())
-    stats = file_stats(src, path)
-    source = Source(
+    extra = pa.table({"identity": pa.array(identity), "camera": camera})
+    train, test = train_and_test
+    return Source(
         root=src,
         layout="MSMT17",
+        table=listed_table(src, path, locate, label=label, split=split, extra=extra),
         classes=classes,
         splits=order,
-        path=path,
-        label=label,
-        split=split,
-        size=stats[:, 0],
-        stamp=stats[:, 1:],
-        extra=pa.table({"identity": pa.array(identity), "camera": camera}),
-        notices=(
-            (
-                f"identities in {train_and_test[1]}/ are renumbered from {first}, after"
-                f" {train_and_test[0]}/"
-            ),
-        ),
+        notices=(f"identities in {test}/ are renumbered from {first}, after {train}/",),
     )
-    check_paths(source, locate)
-    return source

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +20,13 @@ from dataprep.containers import location_table
 from dataprep.labels.columns import number_labels
 from dataprep.ledger.journal import INCOMPLETE_NAME
 from dataprep.options import HASH_COLUMN, HASH_RECIPE
-from dataprep.sources.base import Source, SourceOptions, concat
+from dataprep.sources.base import Source, SourceOptions, concat, sample_table
 from dataprep.sources.merge import relabel_lists
-from dataprep.sources.scan import stats_of
+from dataprep.sources.scan import identify, stats_of
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
 from manifests.labels import CLASS_COLUMNS, LabelType
 from manifests.process.text import cut_middle, printable
-from manifests.remote import is_url
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
 from manifests.serialization import checksum_text
 from manifests.store import MANIFEST_NAME, read_manifest
@@ -81,35 +79,34 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
     label, labels, classes = _labels(src, table, manifest, options)
     names = pa.array([shard.name for _, shard in shards], pa.large_string())
     container = pa.DictionaryArray.from_arrays(pa.array(number), names)
+    location = location_table(
+        container,
+        "pixels" if manifest.store == "raw" else "range",
+        position=table["offset"],
+        length=table["size"],
+        crc32c=table["crc32c"],
+    )
+    own = [name for name in TABLE_COLUMNS if name in labels.column_names]
+    samples = sample_table(
+        _paths(table, container),
+        label=label,
+        split=np.array([split for split, _ in shards], np.int8)[number],
+        size=table["size"].cast(pa.int64()),
+        stamp=np.array(stats, np.int64).reshape(-1, 2)[number],
+        location=location,
+        measured=table.select(["width", "height"]),
+        extra=without_foreign_hashes(labels.drop_columns(own), manifest),
+    )
     return Source(
         root=src,
         layout=_layout(manifest),
+        table=samples,
         classes=classes,
         splits=tuple(split.name for split in manifest.splits),
-        path=_paths(table, container),
-        label=label,
-        split=np.array([split for split, _ in shards], np.int8)[number],
-        size=np.asarray(table["size"]).astype(np.int64),
-        extra=without_foreign_hashes(
-            labels.drop_columns([name for name in TABLE_COLUMNS if name in labels.column_names]),
-            manifest,
-        ),
-        stamp=np.array(stats, np.int64).reshape(-1, 2)[number],
-        location=location_table(
-            container,
-            "pixels" if manifest.store == "raw" else "range",
-            position=table["offset"],
-            length=table["size"],
-            crc32c=table["crc32c"],
-        ),
-        scanned=True,
-        folders=(
-            frozenset() if is_url(src) else frozenset({(os.stat(src).st_dev, os.stat(src).st_ino)})
-        ),
-        prepared=True,
-        pixels=manifest.pixels,
-        measured=table.select(["width", "height"]),
+        folders=frozenset({identify(src)}),
         label_type=manifest.label_type,
+        pixels=manifest.pixels,
+        prepared=True,
     )
 
 
@@ -284,4 +281,4 @@ def without_hashes(source: Source) -> Source:
     """Return a source without the hashes of a prepared dataset, for a conversion that does not record their recipe."""
     if not source.prepared or HASH_COLUMN not in source.extra.column_names:
         return source
-    return replace(source, extra=source.extra.drop_columns([HASH_COLUMN]))
+    return source.with_columns(extra=source.extra.drop_columns([HASH_COLUMN]))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.columns import Locate
-from dataprep.sources.base import Source, concat
+from dataprep.sources.base import Source, concat, sample_table
 from dataprep.storage.remote import stat_of
 from manifests.errors import CallError, SourceError
 from manifests.json_members import shorten
@@ -180,27 +180,40 @@ def _slices(column: pa.Array) -> Iterator[list[str]]:
     return (column.slice(at, 1 << 16).to_pylist() for at in range(0, len(column), 1 << 16))
 
 
-def check_paths(source: Source, locate: Locate) -> None:
-    """Check that every image exists and that no path occurs twice.
+def listed_table(root: str, path: pa.Array, locate: Locate, **columns: Any) -> pa.Table:
+    """Return the samples of a list or table, with the size and the stamp of each file.
+
+    Args:
+        root: the folder that paths are relative to.
+        path: the paths, large_string [n].
+        locate: returns the file and line of a row, for errors.
+        columns: other columns, as in `sample_table`.
 
     Raises:
         SourceError: an image is missing, or a path occurs twice.
 
     """
-    missing = np.flatnonzero(source.size == UNREADABLE)
+    stats = file_stats(root, path)
+    check_paths(root, path, stats[:, 0], locate)
+    return sample_table(path, size=stats[:, 0], stamp=stats[:, 1:], **columns)
+
+
+def check_paths(root: str, path: pa.Array, size: NDArray[np.int64], locate: Locate) -> None:
+    """Check that every image exists and that no path occurs twice."""
+    missing = np.flatnonzero(size == UNREADABLE)
     if len(missing):
         row = int(missing[0])
         file, line = locate(row)
-        name = source.path[row].as_py()
+        name = path[row].as_py()
         total = f"{len(missing):,}" if len(missing) <= MAX_MISSING else f"more than {MAX_MISSING:,}"
         raise SourceError(
-            f"image {shorten(name, 300)} does not exist in folder {shorten(source.root, 300)}"
+            f"image {shorten(name, 300)} does not exist in folder {shorten(root, 300)}"
             f" ({total} in total)",
             file=file,
             line=line,
-            hint=_missing_hint(source.root, name),
+            hint=_missing_hint(root, name),
         )
-    path = _absolute_twins(source)
+    path = _absolute_twins(root, path)
     counts = pc.value_counts(path)
     if len(counts) < len(path):
         repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
@@ -216,26 +229,22 @@ def check_paths(source: Source, locate: Locate) -> None:
         )
 
 
-def _absolute_twins(source: Source) -> pa.Array:
+def _absolute_twins(root: str, path: pa.Array) -> pa.Array:
     """Return the paths.
 
     If any is absolute, all as absolute paths in their real folders, so that twins are equal.
     """
-    if not pc.any(pc.match_substring_regex(source.path, "^/|://")).as_py():
-        return source.path
+    if not pc.any(pc.match_substring_regex(path, "^/|://")).as_py():
+        return path
     real = lru_cache(1 << 16)(os.path.realpath)
     parts = []
-    for at in range(0, len(source.path), 1 << 16):
-        names = source.path.slice(at, 1 << 16).to_pylist()
-        paths = (join_path(source.root, name) for name in names)
-        full = [
-            (
-                path
-                if is_url(path)
-                else os.path.join(real(os.path.dirname(path)), os.path.basename(path))
-            )
-            for path in paths
-        ]
+    for names in _slices(path):
+        full = []
+        for name in names:
+            image = join_path(root, name)
+            if not is_url(image):
+                image = os.path.join(real(os.path.dirname(image)), os.path.basename(image))
+            full.append(image)
         parts.append(pa.array(full, pa.large_string()))
     return concat(parts)
 
@@ -529,23 +538,34 @@ class Scan:
                 self._stats.append(np.array(stats, np.int64).T)
         return [len(images) for images in visit.images]
 
+    def source(self, layout: str, splits: Sequence[str], **columns: Any) -> Source:
+        """Return a source of all images, in the order in which folders were added.
+
+        Args:
+            layout: as in `Source`.
+            splits: as in `Source`.
+            columns: other columns, as in `sample_table`.
+
+        """
+        stats = self.stats
+        return Source(
+            root=self.root,
+            layout=layout,
+            table=sample_table(self.path, size=stats[:, 0], stamp=stats[:, 1:], **columns),
+            splits=tuple(splits),
+            notices=tuple(self.notices),
+            rejected=tuple(self.rejected),
+            folders=frozenset(self.folders),
+        )
+
     @property
     def path(self) -> pa.Array:
         """Paths of all images, large_string [n], in the order in which folders were added."""
         return concat(self._paths)
 
     @property
-    def size(self) -> NDArray[np.int64]:
-        """File sizes in bytes, int64 [n]; `UNREADABLE` if a size is not known."""
-        return self._all_stats[:, 0]
-
-    @property
-    def stamp(self) -> NDArray[np.int64]:
-        """Modification times in ns and inodes, int64 [n, 2]; see `Source.stamp`."""
-        return self._all_stats[:, 1:]
-
-    @property
-    def _all_stats(self) -> NDArray[np.int64]:
+    def stats(self) -> NDArray[np.int64]:
+        """Sizes in bytes, modification times in ns and inodes, int64 [n, 3]; see `file_stats`."""
         return np.concatenate([*self._stats, np.empty((0, 3), np.int64)])
 
     @property

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.sources.base import Source, SourceOptions, concat
+from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.scan import Scan, list_folders, list_images, map_splits, stray_notices
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
@@ -403,22 +403,18 @@ def read_pairs(
                 f" {folders[0].labels}/1.png"
             ),
         )
-    mask = np.array(kept, bool)
-    return Source(
-        root=root,
-        layout=layout,
-        classes=classes,
-        splits=splits,
-        path=concat([scan.path.filter(pa.array(mask))]),
-        label=np.zeros(len(label_images), np.int32),
+    source = scan.source(layout, splits)
+    source = replace(source, table=source.table.filter(pa.array(kept, pa.bool_())))
+    source = source.with_columns(
         split=np.array(numbers, np.int8),
-        size=scan.size[mask],
         extra=pa.table({MASK_SOURCE: pa.array(label_images, pa.string())}),
-        notices=(*scan.notices, *notices),
-        rejected=(*scan.rejected, *rejected),
-        scanned=True,
-        stamp=with_label_images(scan.stamp[mask], np.array(stats, np.int64)),
-        folders=frozenset(scan.folders),
+        stamp=with_label_images(source.stamp, np.array(stats, np.int64)),
+    )
+    return replace(
+        source,
+        classes=classes,
+        notices=(*source.notices, *notices),
+        rejected=(*source.rejected, *rejected),
         label_type=label_type,
         label_origin=" and ".join(dict.fromkeys(f"{each.labels}/" for each in folders)),
     )
@@ -430,8 +426,8 @@ def _stem(path: str, name_of_image: Callable[[str], str] = lambda stem: stem) ->
 
 
 def with_label_images(
-    stamp: NDArray[np.int64], label_images: NDArray[np.int64]
-) -> NDArray[np.int64]:
+    stamp: NDArray[np.int64] | None, label_images: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
     """Return stamps that change with either file of a sample; see `Source.stamp`.
 
     Args:
@@ -439,6 +435,8 @@ def with_label_images(
         label_images: size, modification time and inode of the masks or depth maps, int64 [n, 3].
 
     """
+    if stamp is None:
+        return None
     return stamp + _FACTOR * (label_images[:, 1:] + _FACTOR * label_images[:, :1])
 
 
@@ -464,6 +462,4 @@ def _find_label_images(
                     file=root,
                     hint="keep one of them",
                 )
-    return found, dict(
-        zip(scan.path.to_pylist(), np.column_stack([scan.size, scan.stamp]), strict=True)
-    )
+    return found, dict(zip(scan.path.to_pylist(), scan.stats, strict=True))

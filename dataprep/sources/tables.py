@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,10 +39,10 @@ from dataprep.sources.base import (
     Source,
     SourceOptions,
     concat,
+    one_array,
 )
 from dataprep.sources.scan import (
-    check_paths,
-    file_stats,
+    listed_table,
     normal_source_path,
     normalize_paths,
 )
@@ -97,23 +96,10 @@ def read_table(file: str, options: SourceOptions) -> Source:
         for name in label_names:
             _check_one_line(table[name], name, locate)
     splits, split = _number_splits(table, split_name, file)
-    stats = file_stats(root, path)
-    source = Source(
-        root=root,
-        layout="table",
-        classes=(),
-        splits=splits,
-        path=path,
-        label=labels.label,
-        split=split,
-        size=stats[:, 0],
-        stamp=stats[:, 1:],
-        extra=extra_columns(
-            table, {path_name, split_name, *not_kept(table, label_names, labels)}, file, labels
-        ),
-    )
-    check_paths(source, locate)
-    return with_labels(source, labels)
+    used = {path_name, split_name, *not_kept(table, label_names, labels)}
+    extra = extra_columns(table, used, file, labels)
+    samples = listed_table(root, path, locate, split=split, extra=extra)
+    return with_labels(Source(root=root, layout="table", table=samples, splits=splits), labels)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -486,25 +472,16 @@ def check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
         )
 
 
-def one_array(column: Any) -> pa.Array:
-    """Return a column of a table as one array."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 # --- replace the labels of a source ---------------------------------------------------------------
 
 
 def without_labels(source: Source) -> Source:
     """Return a source without its labels."""
     used = [name for name in LABEL_COLUMNS[source.label_type] if name in source.extra.column_names]
-    return replace(
-        source,
-        label=np.zeros(len(source), np.int32),
-        classes=(),
-        extra=source.extra.drop_columns(used),
-        label_type="none",
-        label_origin="",
+    unlabelled = source.with_columns(
+        label=np.zeros(len(source), np.int32), extra=source.extra.drop_columns(used)
     )
+    return replace(unlabelled, classes=(), label_type="none", label_origin="")
 
 
 def with_label_type(source: Source, options: SourceOptions) -> Source:
@@ -536,14 +513,11 @@ def with_label_type(source: Source, options: SourceOptions) -> Source:
 
 def with_labels(source: Source, labels: Labels) -> Source:
     """Return a source with other labels."""
-    extra = pa.table(
-        {**{name: source.extra[name] for name in source.extra.column_names}, **labels.columns}
-    )
+    columns = dict(zip(source.extra.column_names, source.extra.columns, strict=True))
+    extra = pa.table({**columns, **labels.columns})
     return replace(
-        source,
-        label=labels.label,
+        source.with_columns(label=labels.label, extra=extra),
         classes=labels.classes,
-        extra=extra,
         label_type=labels.label_type,
         label_origin=labels.origin,
         notices=(*source.notices, *labels.notices),
@@ -573,20 +547,13 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
     paths, labels, locate = parse_lists(files, has_labels=options.label_type != "none")
     path = concat(paths)
     read = read_labels(labels, "label", options, locate)
-    stats = file_stats(root, path)
+    split = np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths])
     source = Source(
         root=root,
         layout="PaddleClas lists" if len(files) > 1 else "list file",
-        classes=(),
+        table=listed_table(root, path, locate, split=split),
         splits=tuple(_split_of_list(file) for file in files),
-        path=path,
-        label=np.zeros(len(path), np.int32),
-        split=np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths]),
-        size=stats[:, 0],
-        stamp=stats[:, 1:],
-        extra=pa.table({}),
     )
-    check_paths(source, locate)
     return with_labels(
         source, replace(read, origin=read.origin.replace("column label", "the end of each line"))
     )

@@ -119,23 +119,13 @@ def _list_images(root: str, sets: dict[str, str], labels: str) -> Source:
         if len(kept) < len(stems)
         else []
     )
-    source = Source(
-        root=root,
-        layout="Pascal VOC",
-        classes=(),
-        splits=names,
-        path=scan.path,
-        label=np.zeros(len(stems), np.int32),
+    source = scan.source(
+        "Pascal VOC",
+        names,
         split=np.array([0 if split is None else names.index(split) for split in splits], np.int8),
-        size=scan.size,
         extra=pa.table({"image": pa.array(stems, pa.string())}),
-        notices=(*scan.notices, *notices),
-        rejected=tuple(scan.rejected),
-        scanned=True,
-        stamp=scan.stamp,
-        folders=frozenset(scan.folders),
-        label_origin=f"{labels}/",
     )
+    source = replace(source, notices=(*source.notices, *notices), label_origin=f"{labels}/")
     return take_rows(source, kept)
 
 
@@ -156,9 +146,7 @@ def _without_label(source: Source, folder: str, suffix: str) -> tuple[Source, li
     source = replace(take_rows(source, np.flatnonzero(has)), rejected=(*source.rejected, *rejected))
     stems = source.extra["image"].to_pylist()
     stats = np.array([found[stem] for stem in stems], np.int64)
-    if source.stamp is not None:
-        source = replace(source, stamp=with_label_images(source.stamp, stats))
-    return source, stems
+    return source.with_columns(stamp=with_label_images(source.stamp, stats)), stems
 
 
 def _stats_in(folder: str, suffix: str) -> dict[str, tuple[int, int, int]]:
@@ -182,9 +170,8 @@ def _with_masks(source: Source, options: SourceOptions) -> Source:
     source, stems = _without_label(source, _MASKS, ".png")
     paths = pa.array([f"{_MASKS}/{stem}.png" for stem in stems], pa.string())
     return replace(
-        source,
+        source.with_columns(extra=pa.table({MASK_SOURCE: paths})),
         classes=options.classes or VOC_CLASSES,
-        extra=pa.table({MASK_SOURCE: paths}),
         label_type="mask",
     )
 
@@ -233,9 +220,8 @@ def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source
     if both:
         notices.append("the source also has masks; --label-type mask converts them")
     source = replace(
-        source,
+        source.with_columns(extra=pa.table(extra)),
         classes=classes,
-        extra=pa.table(extra),
         rejected=(*source.rejected, *rejected),
         notices=tuple(notices),
         label_type="boxes",

@@ -22,6 +22,7 @@ from PIL import Image
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import Source
+from dataprep.sources.base import sample_table
 from manifests.schema import Shard, Split
 from manifests.store import MANIFEST_NAME, manifest_files, read_manifest
 
@@ -58,13 +59,8 @@ def _source(root: str, paths: pa.Array, labels: np.ndarray, sizes: np.ndarray) -
     return Source(
         root=root,
         layout="ImageFolder",
+        table=sample_table(paths, label=labels, size=sizes),
         classes=tuple(f"n{number:08d}" for number in range(CLASSES)),
-        splits=("train",),
-        path=paths,
-        label=labels,
-        split=np.zeros(len(labels), np.int8),
-        size=sizes,
-        extra=pa.table({}),
     )
 
 

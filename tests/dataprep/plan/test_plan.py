@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from dataprep.formats import components
 from dataprep.plan.assign import MAX_SPLIT_NAME, Options, key_of, make_plan
 from dataprep.sources import UNREADABLE, Source
+from dataprep.sources.base import sample_table
 from manifests import store
 from manifests.errors import CallError
 from manifests.schema import File, Manifest, Shard, Split
@@ -28,13 +29,15 @@ def make_source(sizes, split=None, splits=("train",), **extra):
     return Source(
         root="/x",
         layout="synthetic",
+        table=sample_table(
+            pa.array([f"{n}.jpg" for n in range(count)], pa.large_string()),
+            label=np.arange(count, dtype=np.int32) % 2,
+            split=np.zeros(count, np.int8) if split is None else np.array(split, np.int8),
+            size=np.array(sizes, np.int64),
+            extra=pa.table(extra),
+        ),
         classes=("a", "b"),
         splits=splits,
-        path=pa.array([f"{n}.jpg" for n in range(count)], pa.large_string()),
-        label=np.arange(count, dtype=np.int32) % 2,
-        split=np.zeros(count, np.int8) if split is None else np.array(split, np.int8),
-        size=np.array(sizes, np.int64),
-        extra=pa.table(extra),
     )
 
 
@@ -262,10 +265,13 @@ def test_fingerprint_covers_samples_classes_and_options(column):
 
     source = make_source([5, 5], camera=[1, 2], splits=("train", "val"))
     fingerprint = make_plan(source, Options()).fingerprint
-    assert (
-        make_plan(replace(source, **{column: CHANGES[column]}), Options()).fingerprint
-        != fingerprint
+    change = {column: CHANGES[column]}
+    changed = (
+        replace(source, **change)
+        if column in ("classes", "splits")
+        else source.with_columns(**change)
     )
+    assert make_plan(changed, Options()).fingerprint != fingerprint
     assert (
         make_plan(replace(source, root="/another", notices=("x",)), Options()).fingerprint
         == fingerprint
@@ -288,9 +294,8 @@ def test_keys_are_unique_without_dots_and_spaces():
 @pytest.mark.parametrize("name", ["label", "class"])
 def test_every_source_can_be_split_by_label(name):
     """No class is in both splits."""
-    source = replace(
-        make_source([1] * 40), classes=tuple("abcdefgh"), label=np.arange(40, dtype=np.int32) % 8
-    )
+    source = make_source([1] * 40).with_columns(label=np.arange(40, dtype=np.int32) % 8)
+    source = replace(source, classes=tuple("abcdefgh"))
     plan = make_plan(source, Options(val_fraction=0.25, split_by=name))
     labels = {
         split: {int(source.label[row]) for row in rows(plan, split)} for split in ("train", "val")
@@ -349,7 +354,7 @@ def test_the_fingerprint_is_that_of_the_whole_table_in_memory():
     extra = pa.table(
         {"camera": pa.chunked_array([[1, 2], [3] * 7]), "note": ["ä", None, *"bcdefgh"]}
     )
-    source, options = replace(make_source([100] * 9), extra=extra), Options(shard_samples=2)
+    source, options = make_source([100] * 9).with_columns(extra=extra), Options(shard_samples=2)
     digest = hashlib.sha256(
         json.dumps([1, options.as_json(), source.classes, source.splits]).encode()
     )

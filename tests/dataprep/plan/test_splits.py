@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dataprep.options import Options
 from dataprep.plan.splits import assign_splits
 from dataprep.sources import Source
+from dataprep.sources.base import sample_table
 from manifests.errors import CallError
 
 
@@ -22,13 +23,15 @@ def make_source(labels, splits=("train",), split=None, **extra):
     return Source(
         root="/x",
         layout="synthetic",
+        table=sample_table(
+            pa.array([f"{n}.jpg" for n in range(count)], pa.large_string()),
+            label=np.array(labels, np.int32),
+            split=np.zeros(count, np.int8) if split is None else np.array(split, np.int8),
+            size=np.ones(count, np.int64),
+            extra=pa.table(extra),
+        ),
         classes=tuple(f"c{n}" for n in range(classes)),
         splits=splits,
-        path=pa.array([f"{n}.jpg" for n in range(count)], pa.large_string()),
-        label=np.array(labels, np.int32),
-        split=np.zeros(count, np.int8) if split is None else np.array(split, np.int8),
-        size=np.ones(count, np.int64),
-        extra=pa.table(extra),
     )
 
 

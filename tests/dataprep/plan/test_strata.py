@@ -9,6 +9,7 @@ import pytest
 from dataprep.options import Options
 from dataprep.plan.splits import assign_splits, strata_of
 from dataprep.sources import Source
+from dataprep.sources.base import sample_table
 from manifests.errors import CallError
 from manifests.labels import LabelType, arrow_type
 
@@ -19,13 +20,12 @@ def source(label_type: LabelType, classes: tuple[str, ...] = (), **columns: pa.A
     return Source(
         root="/images",
         layout="test",
+        table=sample_table(
+            pa.array([f"{number}.jpg" for number in range(N)], pa.large_string()),
+            size=np.ones(N, np.int64),
+            extra=pa.table(columns),
+        ),
         classes=classes,
-        splits=("train",),
-        path=pa.array([f"{number}.jpg" for number in range(N)], pa.large_string()),
-        label=np.zeros(N, np.int32),
-        split=np.zeros(N, np.int8),
-        size=np.ones(N, np.int64),
-        extra=pa.table(columns),
         label_type=label_type,
     )
 

@@ -18,6 +18,7 @@ from dataprep.images.base import Rejected
 from dataprep.options import Options
 from dataprep.plan.assign import make_plan
 from dataprep.sources import Source
+from dataprep.sources.base import sample_table
 from manifests import parquet
 from manifests.errors import CallError, SourceError, SourceVanishedError
 
@@ -354,11 +355,15 @@ def test_damaged_files_are_errors_or_rejected_images(tmp_path, invoke):
 def grouped_source(groups, rows_per_group, size):
     count = groups * rows_per_group
     return Source(
-        root="/x", layout="synthetic", classes=("a",), splits=("train",),
-        path=pa.array([f"{n}" for n in range(count)], pa.large_string()),
-        label=np.zeros(count, np.int32), split=np.zeros(count, np.int8), size=np.full(count, size, np.int64),
-        extra=pa.table({}), group=np.repeat(np.arange(groups), rows_per_group),
-    )  # fmt: skip
+        root="/x",
+        layout="synthetic",
+        table=sample_table(
+            pa.array([f"{n}" for n in range(count)], pa.large_string()),
+            size=np.full(count, size, np.int64),
+            group=np.repeat(np.arange(groups), rows_per_group),
+        ),
+        classes=("a",),
+    )
 
 
 def test_a_shard_reads_few_row_groups():

@@ -51,7 +51,7 @@ def test_market_1501(make_tree):
         "classes: train 2, gallery 2, query 1; train shares no classes with query and gallery",
     )
     assert source.rejected == ()
-    assert source.scanned
+    assert source.folders
 
 
 @pytest.mark.parametrize(("files", "name"), [(DUKE, "DukeMTMC-reID"), (VERI, "VeRi-776")])
