@@ -123,8 +123,8 @@ def warm() -> Iterator[WarmPython]:
     )
     # What the commands import when they need it takes longer than their work.
     parts = (
-        "run.append", "run.finish", "run.source", "run.work", "datasets.diff", "datasets.summary", "images.downscale",
-        "plan.filter", "repair.dataset", "storage.local_files", "storage.remote",
+        "run.append", "run.finish", "run.source", "run.work", "info.diff", "info.info", "images.downscale",
+        "plan.filter", "repair.repair", "storage.local_files", "storage.remote",
     )  # fmt: skip
     plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))
     libraries = (

@@ -11,20 +11,22 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from dataprep import storage
 from dataprep.options import Options
-from dataprep.plan.assign import ConversionPlan
-from dataprep.sources import Source
 from manifests.errors import CallError, DamagedError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
 from manifests.remote import is_url
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, manifest_files
+
+if TYPE_CHECKING:  # both import Arrow's functions, which `dataprep index` does not need
+    from dataprep.plan.assign import ConversionPlan
+    from dataprep.sources import Source
 
 #: Marks an incomplete dataset: JSON whose member ``options`` contains the fingerprint of the plan.
 INCOMPLETE_NAME = "manifest.incomplete.json"
