@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "DAMAGED_HINT",
     "TableFile",
     "build_table",
     "has_canonical_bytes",
@@ -53,7 +54,7 @@ _COLUMN_TYPES = {
 #: A table needs more than three bytes for each row: keys, offsets and checksums differ.
 ROWS_PER_BYTE = 0.5
 
-_DAMAGED_HINT = (
+DAMAGED_HINT = (
     "run `dataprep verify` to find other damage, then `dataprep repair`, or restore a copy"
 )
 
@@ -157,6 +158,23 @@ class TableFile:
             TableError: the file is damaged, or a column is missing or has another type.
 
         """
+        return self._read(self._check_columns(columns, label_type), label_type, None)
+
+    def groups(
+        self, columns: Sequence[str] | None = None, label_type: LabelType = "class"
+    ) -> Iterator[pa.Table]:
+        """Read columns by name as `read` does, one row group after the other."""
+        names = self._check_columns(columns, label_type)
+        if self._parquet.groups <= 1:
+            yield self._read(names, label_type, None)
+        else:
+            for group in range(self._parquet.groups):
+                yield self._read(names, label_type, group)
+
+    def _check_columns(
+        self, columns: Sequence[str] | None, label_type: LabelType
+    ) -> tuple[str, ...]:
+        """Return the names of the columns to read, each of which exists and has its type."""
         kinds = LABEL_COLUMNS[label_type]
         for name in columns or (*(name for name in TABLE_COLUMNS if name != "label"), *kinds):
             if name not in self.column_names:
@@ -164,18 +182,22 @@ class TableFile:
         names = self.column_names if columns is None else tuple(dict.fromkeys(columns))
         for name in names:
             self._check_type(name, kinds.get(name))
+        return names
+
+    def _read(self, names: Sequence[str], label_type: LabelType, group: int | None) -> pa.Table:
+        kinds = LABEL_COLUMNS[label_type]
+        first = sum(map(self._parquet.group_rows, range(group or 0)))
         try:
-            table = self._parquet.read(names)
+            table = self._parquet.read(names, group)
         except (OSError, ParquetError) as error:
             raise _unreadable_table(self._path, error) from None
         for name in names:
-            self._check_values(name, table[name])
-            if (
-                name in kinds
-                and name not in _COLUMN_TYPES
-                and (wrong := find_wrong_value(table[name], kinds[name]))
-            ):
-                raise self._error(f"column {name!r} {wrong.message}", wrong.row)
+            if name in _COLUMN_TYPES:
+                self._check_values(name, table[name], first)
+            elif name in kinds:
+                wrong = find_wrong_value(table[name], kinds[name])
+                if wrong:
+                    raise self._error(f"column {name!r} {wrong.message}", first + wrong.row)
         return table
 
     def _check_type(self, name: str, kind: str | None) -> None:
@@ -201,13 +223,14 @@ class TableFile:
             )
             raise self._error(message)
 
-    def _check_values(self, name: str, column: pa.ChunkedArray) -> None:
+    def _check_values(self, name: str, column: pa.ChunkedArray, first: int) -> None:
+        """Check a column that the format defines; `first` is the number of its first row in the table."""
         import pyarrow.compute as pc
 
-        if name not in _COLUMN_TYPES or name == "crc32c":
+        if name == "crc32c":
             return
         if column.null_count:
-            record = pc.index(pc.is_null(column), True).as_py()
+            record = first + pc.index(pc.is_null(column), True).as_py()
             raise self._error(f"the table has rows without a value in column {name!r}", record)
         if name in ("key", "source") or not len(column):
             return
@@ -215,13 +238,13 @@ class TableFile:
         limit = MAX_LABEL if name == "label" else MAX_INTEGER
         if low < 0 or high > limit:
             wrong = low if low < 0 else high
-            record = pc.index(column, wrong).as_py()
+            record = first + pc.index(column, wrong).as_py()
             raise self._error(
                 f"column {name!r} contains {wrong}, which is out of the range 0 to {limit}", record
             )
 
     def _error(self, message: str, record: int | None = None) -> TableError:
-        return TableError(message, file=os.fspath(self._path), record=record, hint=_DAMAGED_HINT)
+        return TableError(message, file=os.fspath(self._path), record=record, hint=DAMAGED_HINT)
 
 
 def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
@@ -241,7 +264,7 @@ def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
         return None if metadata is None else metadata_from_json(parse_json(metadata))
     except ValueError as error:
         message = f"a member of the table's metadata is missing or wrong ({error})"
-        raise TableError(message, file=os.fspath(path), hint=_DAMAGED_HINT) from None
+        raise TableError(message, file=os.fspath(path), hint=DAMAGED_HINT) from None
 
 
 def has_canonical_bytes(path: str | os.PathLike[str]) -> bool:
@@ -273,9 +296,9 @@ def table_bytes(table: pa.Table) -> bytes:
 
 def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableError:
     if isinstance(error, FileNotFoundError):
-        return TableError("the sample table is missing", file=os.fspath(path), hint=_DAMAGED_HINT)
+        return TableError("the sample table is missing", file=os.fspath(path), hint=DAMAGED_HINT)
     raise_machine_fault(error)
     reason = error.strerror if isinstance(error, OSError) else error
     return TableError(
-        f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED_HINT
+        f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=DAMAGED_HINT
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +13,15 @@ from numpy.typing import NDArray
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.labels import CLASS_COLUMNS, LabelType
-from manifests.remote import absolute, is_url
+from manifests.remote import absolute
+from manifests.rows import read_dataset
 from manifests.schema import Format, Manifest, Split, Store
 from manifests.store import read_manifest
-from manifests.tables import read_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
-
-#: Tables that are read from an object store at a time.
-_CONNECTIONS = 16
 
 #: Quantiles of a column by name: ``min``, ``5%``, ``median``, ``95%``, ``max``. All are 0 for a
 #: column without rows.
@@ -154,11 +153,11 @@ def summarize(folder: str) -> DatasetSummary:
         options=dict(manifest.options),
         revisions=[
             RevisionSummary(
-                number,
-                revision.source,
-                {name: added.samples for name, added in revision.added},
-                sum(added.shards for _, added in revision.added),
-                revision.classes,
+                revision=number,
+                source=revision.source,
+                samples={name: added.samples for name, added in revision.added},
+                shards=sum(added.shards for _, added in revision.added),
+                classes=revision.classes,
             )
             for number, revision in enumerate(manifest.revisions, 1)
         ],
@@ -181,19 +180,17 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
     columns: dict[str, list[NDArray[np.int64]]] = {"width": [], "height": [], "size": []}
     values: list[NDArray[np.float64]] = []
     without_class = 0
-    paths = [os.path.join(folder, shard.table.name) for shard in split.shards]
     column = {"class": "label", "regression": "values", **CLASS_COLUMNS}.get(manifest.label_type)
-    for table in _tables(paths, [*([column] if column else []), *columns], manifest.label_type):
+    names = [*([column] if column else []), *columns]
+    for rows in read_dataset(folder, names, split.name, manifest=manifest):
         if column == "values":
-            values.append(np.array(table["values"].to_pylist(), np.float64))
+            values.append(np.array(rows.table["values"].to_pylist(), np.float64))
         elif column:
-            labels, empty = _labels(table[column])
-            counts += np.bincount(
-                labels[(labels >= 0) & (labels < len(counts))], minlength=len(counts)
-            )
+            labels, empty = _labels(rows.table[column])
+            counts += np.bincount(labels[labels < len(counts)], minlength=len(counts))
             without_class += empty
         for name, parts in columns.items():
-            parts.append(np.asarray(table[name]))
+            parts.append(np.asarray(rows.table[name]))
     return SplitSummary(
         samples=split.samples,
         shards=len(split.shards),
@@ -201,17 +198,13 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
         width=_quantiles(columns["width"]),
         height=_quantiles(columns["height"]),
         size=_quantiles(columns["size"]),
-        labels=(
-            {name: int(count) for name, count in zip(manifest.classes, counts, strict=True)}
-            if column
-            else {}
-        ),
+        labels=dict(zip(manifest.classes, counts.tolist(), strict=True)) if column else {},
         values=[_number_quantiles(each) for each in np.concatenate(values).T] if values else (),
         without_class=without_class,
     )
 
 
-def _labels(column: Any) -> tuple[NDArray[np.int64], int]:
+def _labels(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
     """Return the classes of the samples, each once per sample, and the number of samples without a class."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -219,9 +212,8 @@ def _labels(column: Any) -> tuple[NDArray[np.int64], int]:
     if not pa.types.is_list(column.type):
         return np.asarray(column), 0
     lists = column.combine_chunks()
-    pairs = np.stack(
-        [np.asarray(pc.list_parent_indices(lists)), np.asarray(pc.list_flatten(lists))]
-    )
+    rows, classes = pc.list_parent_indices(lists), pc.list_flatten(lists)
+    pairs = np.stack([np.asarray(rows), np.asarray(classes)])
     empty = int(np.count_nonzero(np.asarray(pc.list_value_length(lists)) == 0))
     return np.unique(pairs, axis=1)[1].astype(np.int64), empty
 
@@ -229,19 +221,6 @@ def _labels(column: Any) -> tuple[NDArray[np.int64], int]:
 def _number_quantiles(values: NDArray[np.float64]) -> dict[str, float]:
     found = np.quantile(values, list(_QUANTILES.values()), method="nearest")
     return {name: float(f"{value:.7g}") for name, value in zip(_QUANTILES, found, strict=True)}
-
-
-def _tables(paths: Sequence[str], columns: Sequence[str], label_type: LabelType) -> Iterator[Any]:
-    """Read tables in order; those in an object store several at a time."""
-    if not paths or not is_url(paths[0]):
-        yield from (read_table(path, columns, label_type) for path in paths)
-        return
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        for first in range(0, len(paths), _CONNECTIONS):
-            yield from pool.map(
-                lambda path: read_table(path, columns, label_type),
-                paths[first : first + _CONNECTIONS],
-            )
 
 
 def _quantiles(parts: list[NDArray[np.int64]]) -> Quantiles:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,11 @@ from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from dataprep import storage
-from manifests.errors import ShardError, TableError
+from manifests.errors import ShardError
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LabelType
-from manifests.schema import Manifest, Shard
-from manifests.serialization import checksum_text
+from manifests.rows import RowBatch, read_dataset
+from manifests.schema import Manifest
 from manifests.store import read_manifest
-from manifests.tables import TableFile
 
 
 def label_columns(label_type: LabelType) -> tuple[str, ...]:
@@ -71,19 +69,15 @@ def mask_text(label_type: LabelType, size: int, checksum: int) -> str:
     return f"{label_type} of {size:,} bytes, crc32c:{checksum:08x}"
 
 
-def numbered(texts: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the position of each text among the different ones, int32 [n], and these."""
-    coded = texts.combine_chunks().dictionary_encode()
-    coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
-    return np.asarray(coded.indices).astype(np.int32), tuple(coded.dictionary.to_pylist())
-
-
 # --- the samples of a dataset -----------------------------------------------------------------------
 
 
 _HINT = (
     "run `dataprep repair` on the dataset, restore the file from a copy, or make the dataset again"
 )
+
+#: Labels as positions among the different texts.
+_CODED = pa.dictionary(pa.int32(), pa.large_string())
 
 _COLUMNS = ("source", "offset", "size", "width", "height", "crc32c")
 
@@ -98,7 +92,7 @@ class SampleRows:
         source_hash: uint64 [n], equal for equal sources; the chance that others are equal is below
             2**-56.
         label: int32 [n], positions in `labels`.
-        labels: the different labels as text: class names in label order, if the labels are classes.
+        labels: the different labels as text.
         split: int16 [n], positions in ``manifest.splits``.
         digest: uint64 [n]: the CRC-32C of the stored image, then 32 bits of its length, width and
             height.
@@ -127,82 +121,44 @@ def read_rows(folder: str) -> SampleRows:
 
     """
     manifest = read_manifest(folder)
-    shards = [
-        (number, shard) for number, split in enumerate(manifest.splits) for shard in split.shards
-    ]
-    read = partial(_read_shard, folder, manifest)
-    source, label, digest = [], [], [np.zeros(0, np.uint64)]
-    for part in storage.map_files(folder, read, (shard for _, shard in shards)):
-        source.append(part[0])
-        label.append(part[1])
-        digest.append(part[2])
-    counts = [shard.samples for _, shard in shards]
-    if manifest.label_type == "class":
-        labels: Sequence[str] = manifest.classes
-        numbers = np.concatenate(
-            [np.zeros(0, np.int32), *(np.asarray(part).astype(np.int32) for part in label)]
-        )
-    else:
-        numbers, labels = numbered(pa.chunked_array(label, pa.large_string()))
+    columns = (*_COLUMNS, *label_columns(manifest.label_type))
+    sources, labels, digests, split = [], [], [np.zeros(0, np.uint64)], [np.zeros(0, np.int16)]
+    numbers = {each.name: number for number, each in enumerate(manifest.splits)}
+    for rows in read_dataset(folder, columns, manifest=manifest, checksums=True):
+        sources.append(pc.cast(rows.table["source"].combine_chunks(), pa.large_string()))
+        # Dictionary-encoded at once: the texts of all samples would take much memory.
+        texts = label_texts(rows.table, manifest.label_type, manifest.classes)
+        labels.append(texts.dictionary_encode())
+        digests.append(_digests(folder, rows))
+        split.append(np.full(len(rows.table), numbers[rows.split], np.int16))
+    source = pa.chunked_array(sources, pa.large_string())
+    label = pa.chunked_array(labels, _CODED).unify_dictionaries()
+    names = label.chunk(0).dictionary.to_pylist() if labels else []
+    positions = [np.asarray(chunk.indices) for chunk in label.chunks]
     return SampleRows(
-        manifest,
-        source=(sources := pa.chunked_array(source, pa.large_string())),
-        source_hash=hash_texts(sources),
-        label=numbers,
-        labels=labels,
-        split=np.repeat(np.array([number for number, _ in shards], np.int16), counts),
-        digest=np.concatenate(digest),
+        manifest=manifest,
+        source=source,
+        source_hash=hash_texts(source),
+        label=np.concatenate([np.zeros(0, np.int32), *positions]),
+        labels=names,
+        split=np.concatenate(split),
+        digest=np.concatenate(digests),
     )
 
 
-def _read_shard(
-    folder: str, manifest: Manifest, shard: Shard
-) -> tuple[pa.Array, pa.Array, NDArray[np.uint64]]:
-    """Return the sources, the labels (numbers of classes, or text), and the digests of the samples of a shard."""
-    path = os.path.join(folder, shard.table.name)
-    file = TableFile(path)
-    if shard.table.checksum not in (None, checksum_text(crc32c(file.content))):
-        raise TableError(
-            "the sample table does not have the checksum in the manifest", file=path, hint=_HINT
-        )
-    table = file.read((*_COLUMNS, *label_columns(manifest.label_type)), manifest.label_type)
-    if len(table) != shard.samples:
-        message = (
-            f"the sample table has {len(table):,} rows, but the manifest states {shard.samples:,}"
-        )
-        raise TableError(message, file=path, hint=_HINT)
-    _check_classes(table, manifest, path)
-    is_class = manifest.label_type == "class"
-    label = (
-        table["label"].combine_chunks()
-        if is_class
-        else label_texts(table, manifest.label_type, manifest.classes)
-    )
-    crc = table["crc32c"]
+def _digests(folder: str, rows: RowBatch) -> NDArray[np.uint64]:
+    """Return a number for the content of each image, uint64 [rows]; see `SampleRows.digest`."""
+    crc = rows.table["crc32c"]
     if crc.null_count:
-        crc = pa.array(_checksums(folder, shard, table), pa.uint32())
+        crc = pa.array(_checksums(folder, rows), pa.uint32())
     size, width, height = (
-        np.asarray(table[name]).astype(np.uint64) for name in ("size", "width", "height")
+        np.asarray(rows.table[name]).astype(np.uint64) for name in ("size", "width", "height")
     )
     # Odd factors: images that differ in one of the three always have another digest.
-    shape = (size + width * np.uint64(0x9E3779B1) + height * np.uint64(0x85EBCA6B)) & np.uint64(
-        0xFFFFFFFF
-    )
-    digest = (np.asarray(crc).astype(np.uint64) << np.uint64(32)) | shape
-    return pc.cast(table["source"].combine_chunks(), pa.large_string()), label, digest
-
-
-def _check_classes(table: pa.Table, manifest: Manifest, path: str) -> None:
-    column = {**CLASS_COLUMNS, "class": "label"}.get(manifest.label_type)
-    if column is None:
-        return
-    labels = table[column] if column == "label" else pc.list_flatten(table[column])
-    if (largest := int(np.asarray(labels).max(initial=-1))) >= len(manifest.classes):
-        message = (
-            f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,}"
-            " classes"
-        )
-        raise TableError(message, file=path, hint=_HINT)
+    shape = size + width * np.uint64(0x9E3779B1) + height * np.uint64(0x85EBCA6B)
+    checksums = np.asarray(crc).astype(np.uint64)
+    digests: NDArray[np.uint64] = (checksums << np.uint64(32)) | (shape & np.uint64(0xFFFFFFFF))
+    return digests
 
 
 def hash_texts(texts: pa.ChunkedArray) -> NDArray[np.uint64]:
@@ -229,17 +185,16 @@ def _hash_chunk(texts: pa.Array) -> NDArray[np.uint64]:
     return result
 
 
-def _checksums(folder: str, shard: Shard, table: pa.Table) -> Iterator[int]:
+def _checksums(folder: str, rows: RowBatch) -> Iterator[int]:
     """Yield the checksum of every image, computed from its bytes."""
-    path = os.path.join(folder, shard.name)
+    path = os.path.join(folder, rows.shard.name)
+    offsets, sizes = (rows.table[name].to_pylist() for name in ("offset", "size"))
     with storage.open_view(path, span=1 << 20) as (view, length):
-        for offset, size in zip(
-            table["offset"].to_pylist(), table["size"].to_pylist(), strict=True
-        ):
-            if offset + size > length:
-                message = (
-                    f"an image ends at byte {offset + size:,}, but the shard has {length:,} bytes"
-                )
-                raise ShardError(message, file=path, hint=_HINT)
+        if length != rows.shard.file.bytes:
+            message = (
+                f"the shard has {length:,} bytes, but the manifest states {rows.shard.file.bytes:,}"
+            )
+            raise ShardError(message, file=path, hint=_HINT)
+        for offset, size in zip(offsets, sizes, strict=True):
             data, start = view(offset, size)
             yield crc32c(memoryview(data)[start : start + size])
