@@ -89,13 +89,8 @@ def read_coco(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
     return replace(source, notices=(*source.notices, *notices))
 
 
-def read_coco_file(file: str, options: SourceOptions) -> Source | None:
-    """Read one annotation file in COCO's format; `None` if it is another kind of file.
-
-    See `read_coco`.
-    """
-    if not is_coco(file):
-        return None
+def read_coco_file(file: str, options: SourceOptions) -> Source:
+    """Read one annotation file in COCO's format; see `read_coco` and `is_coco`."""
     root = options.image_root or parent_folder(file) or "."
     label_type = options.label_type or (
         "caption" if os.path.basename(file).startswith("captions_") else "boxes"

@@ -7,14 +7,15 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dataprep import storage
 from dataprep.containers import forget_readers
 from dataprep.sources.archives import is_archive, read_archive, read_unlabelled_archive
 from dataprep.sources.base import NamedSource, Source, SourceOptions
-from dataprep.sources.coco import read_coco, read_coco_file
+from dataprep.sources.coco import is_coco, read_coco, read_coco_file
 from dataprep.sources.databases import (
     SUFFIX,
     find_databases,
@@ -55,7 +56,7 @@ from dataprep.sources.patterns import (
     read_reid_folders,
 )
 from dataprep.sources.prepared import is_prepared, read_prepared
-from dataprep.sources.scan import IMAGE_SUFFIXES, has_folders, list_folders
+from dataprep.sources.scan import IMAGE_SUFFIXES, has_folders, list_folders, suffix_of
 from dataprep.sources.segmentation import read_segmentation
 from dataprep.sources.tables import TABLE_SUFFIXES, read_lists, read_table, with_label_type
 from dataprep.sources.voc import read_voc
@@ -87,9 +88,12 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     forget_readers()
     try:
         with storage.remember(src):
-            mode = storage.stat(src).st_mode
-            source = _read_folder(src, options) if stat.S_ISDIR(mode) else _read_file(src, options)
-            source = with_label_type(source, options)
+            is_folder = stat.S_ISDIR(storage.stat(src).st_mode)
+            if is_folder and options.pattern is not None:
+                kinds: Sequence[Kind] = (_FILE_NAMES,)
+            else:
+                kinds = FOLDERS if is_folder else FILES
+            source = with_label_type(_read_first(kinds, src, options), options)
     except FileNotFoundError as error:
         raise missing_source(src, str(error.filename or src)) from None
     except OSError as error:
@@ -113,21 +117,14 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
         len(source.splits),
         time.monotonic() - started,
     )
-    return replace(
-        source,
-        notices=(*source.notices, *_unused_notices(src, source, options), *class_notices(source)),
-    )
-
-
-def _unused_notices(src: str, source: Source, options: SourceOptions) -> Iterator[str]:
-    if options.label_separator is not None and source.label_type not in (
-        "multi-label",
-        "regression",
-    ):
-        yield (
+    notices = [*source.notices]
+    has_separator = options.label_separator is not None
+    if has_separator and source.label_type not in ("multi-label", "regression"):
+        notices.append(
             f"--label-separator has no effect: the labels of {printable(src)} are of the type"
             f" {source.label_type}"
         )
+    return replace(source, notices=(*notices, *class_notices(source)))
 
 
 def read_sources(
@@ -149,131 +146,120 @@ def read_sources(
         return [NamedSource(src, read_source(src, options)) for src in srcs]
     table = read_renames(renames)
     sources = [read_source(src, replace(options, classes=None)) for src in srcs]
-    renamed = [
-        NamedSource(*each)
-        for each in zip(srcs, rename_classes(sources, table, renames), strict=True)
-    ]
-    return (
-        renamed
-        if options.classes is None
-        else [_numbered(each, options.classes) for each in renamed]
-    )
+    named = []
+    for src, source in zip(srcs, rename_classes(sources, table, renames), strict=True):
+        if options.classes is not None:
+            _check_classes(src, source, options.classes)
+            source = relabel(source, options.classes)  # noqa: PLW2901
+        named.append(NamedSource(src, source))
+    return named
 
 
-def _numbered(named: NamedSource, classes: tuple[str, ...]) -> NamedSource:
-    for label in used_classes(named.source).tolist():
-        if named.source.classes[label] not in classes:
-            message = f"class {printable(named.source.classes[label])} is not in --classes"
+def _check_classes(src: str, source: Source, classes: tuple[str, ...]) -> None:
+    for label in used_classes(source).tolist():
+        name = source.classes[label]
+        if name not in classes:
             raise SourceError(
-                message, file=named.src, hint="add it to the class names, or rename it"
+                f"class {printable(name)} is not in --classes",
+                file=src,
+                hint="add it to the class names, or rename it",
             )
-    return NamedSource(named.src, relabel(named.source, classes))
 
 
-def _read_folder(src: str, options: SourceOptions) -> Source:
-    """Recognize the layout of a folder, and list its samples.
+# --- kinds ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of source.
+
+    Attributes:
+        is_instead: what the source is, to refuse options: ``"contains archives"``.
+        find: looks at a path; returns what `read` needs, false if the source is of another kind.
+        read: lists the samples of a path, with what `find` returned.
+        needs: what the options that do not apply need instead, by their names.
+
+    """
+
+    is_instead: str
+    find: Callable[[str, SourceOptions], Any]
+    read: Callable[[str, Any, SourceOptions], Source]
+    needs: Mapping[str, str]
+
+
+def _read_first(kinds: Sequence[Kind], src: str, options: SourceOptions) -> Source:
+    """Read a source as the first kind that it is of; the last kind takes everything.
 
     Raises:
         CallError: an option does not apply.
         SourceError: the layout is not known, or a label or an image is not valid.
 
     """
-    if options.pattern is not None:
-        _refuse(
-            options,
-            ("image_root", "path_column", "split_column"),
-            f"a list or a table, but {src} is a folder",
-        )
-        return _read_file_names(src, options.pattern, options)
-    if (source := _read_containers(src, options)) is not None:
-        return source
-    kaggle = find_kaggle_imagenet(src)
-    if kaggle is not None and not has_folders(f"{kaggle}/val"):
-        return read_kaggle_imagenet(kaggle, options)
-    src = kaggle or src
-    lists = [name for name in LIST_NAMES if storage.is_file(os.path.join(src, name))]
-    if lists:
-        _refuse(
-            options,
-            ("path_column", "label_column", "split_column"),
-            f"a table, but {src} contains list files",
-        )
-        return read_lists(
-            [os.path.join(src, name) for name in lists], options.image_root or src, options
-        )
+    for kind in kinds[:-1]:
+        found = kind.find(src, options)
+        if found:
+            return _read_as(kind, src, found, options)
+    return _read_as(kinds[-1], src, kinds[-1].find(src, options), options)
+
+
+def _read_as(kind: Kind, src: str, found: Any, options: SourceOptions) -> Source:
+    for name, needed in kind.needs.items():
+        if getattr(options, name) is not None:
+            raise CallError(
+                f"--{name.replace('_', '-')} needs {needed}, but {src} {kind.is_instead}",
+                hint="remove the option",
+            )
+    return kind.read(src, found, options)
+
+
+_COLUMN_OPTIONS = dict.fromkeys(("path_column", "label_column", "split_column"), "a table")
+_OF_TABLES = {"image_root": "a table", **_COLUMN_OPTIONS}
+_PATHS = dict.fromkeys(("image_root", "path_column", "split_column"), "a list or a table")
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+def _find_lists(src: str, _: SourceOptions) -> list[str]:
+    paths = (os.path.join(src, name) for name in LIST_NAMES)
+    return [*filter(storage.is_file, paths)]
+
+
+def _read_kaggle(_: str, folder: str, options: SourceOptions) -> Source:
+    """Read Kaggle's ImageNet with its flat ``val/``; if that has class folders, it is an ImageFolder."""
+    if not has_folders(f"{folder}/val"):
+        return read_kaggle_imagenet(folder, options)
+    return _read_first((_LISTS, _IMAGE_FOLDERS), folder, options)
+
+
+#: Folders with annotations, in the order in which they are tried.
+_ANNOTATED = (read_coco, read_voc, read_segmentation)
+
+
+def _read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     folders = list_folders(src)
-    _refuse(
-        options,
-        ("image_root", "path_column", "split_column"),
-        f"a list or a table, but {src} is a folder",
-    )
-    _refuse(options, ("label_column",), f"a table or --pattern, but {src} is a folder")
     if options.label_type == "none":
         return read_unlabelled(src, folders)
-    return _read_image_folders(src, folders, options)
-
-
-def _read_containers(src: str, options: SourceOptions) -> Source | None:
-    """Read a folder whose images are in larger files; `None` if it is not known to be one."""
-    columns = ("path_column", "label_column", "split_column")
-    if is_prepared(src):
-        _refuse(options, ("image_root", *columns), f"a table, but {src} is a prepared dataset")
-        return read_prepared(src, options)
-    if find_imagenet_tars(src):
-        _refuse(options, ("image_root", *columns), f"a table, but {src} contains archives")
-        return read_imagenet_tars(src, options)
-    if any(storage.is_file(os.path.join(src, name)) for name in LIST_NAMES) or find_kaggle_imagenet(
-        src
-    ):
-        return None
-    folders = list_folders(src)
-    if files := find_parquet_files(src, folders):
-        _refuse(
-            options, ("image_root", "split_column"), f"a list or a table, but {src} is a folder"
-        )
-        return read_hugging_face(src, files, options)
-    return _read_databases(src, folders, options)
-
-
-def _read_databases(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
-    columns = ("image_root", "path_column", "label_column", "split_column")
-    if databases := find_databases(src, folders):
-        _refuse(options, columns, f"a table, but {src} contains LMDB databases")
-        return read_lmdb(src, databases, options)
-    if not folders and (files := find_recordio(src)):
-        _refuse(options, columns, f"a table, but {src} contains RecordIO files")
-        return read_recordio(src, files, options)
-    return None
-
-
-def _read_image_folders(src: str, folders: Sequence[str], options: SourceOptions) -> Source:
     if (train_and_test := find_msmt17(src, folders)) is not None:
         return read_msmt17(src, train_and_test, options)
     if (layout := find_reid_layout(src, folders)) is not None:
         return read_reid_folders(src, folders, layout, options)
-    annotated_readers = (
-        () if options.label_type == "class" else (read_coco, read_voc, read_segmentation)
-    )
-    for read in annotated_readers:
-        if (annotated := read(src, folders, options)) is not None:
-            return annotated
+    if options.label_type != "class":
+        for read in _ANNOTATED:
+            if (annotated := read(src, folders, options)) is not None:
+                return annotated
     if options.label_type not in (None, "class"):
-        _refuse_other_labels(src, folders, options)
+        # The folder may have boxes, masks or depth maps, but not the labels that are asked for.
+        for read in _ANNOTATED:
+            found = read(src, folders, replace(options, label_type=None, classes=None))
+            if found is not None:
+                raise CallError(
+                    f"--label-type {options.label_type}: {src} has labels of the type"
+                    f" {found.label_type} ({found.layout})",
+                    hint=f"leave out --label-type, or set --label-type {found.label_type}",
+                )
     refuse_other_layouts(src, folders)
     return read_image_folders(src, folders, options)
-
-
-def _refuse_other_labels(src: str, folders: Sequence[str], options: SourceOptions) -> None:
-    """Refuse a folder that has boxes, masks or depth maps, but not the labels that ``--label-type`` names."""
-    for read in (read_coco, read_voc, read_segmentation):
-        if (
-            found := read(src, folders, replace(options, label_type=None, classes=None))
-        ) is not None:
-            raise CallError(
-                f"--label-type {options.label_type}: {src} has labels of the type"
-                f" {found.label_type} ({found.layout})",
-                hint=f"leave out --label-type, or set --label-type {found.label_type}",
-            )
 
 
 def _read_file_names(src: str, text: str, options: SourceOptions) -> Source:
@@ -287,73 +273,119 @@ def _read_file_names(src: str, text: str, options: SourceOptions) -> Source:
     return add_columns(read_image_folders(src, folders, options), pattern)
 
 
-def _read_file(src: str, options: SourceOptions) -> Source:
-    """Recognize the kind of a file, and list its samples.
+_FILE_NAMES = Kind("is a folder", lambda _, options: options.pattern, _read_file_names, _PATHS)
+_LISTS = Kind(
+    "contains list files",
+    _find_lists,
+    lambda src, found, options: read_lists(found, options.image_root or src, options),
+    _COLUMN_OPTIONS,
+)
+_IMAGE_FOLDERS = Kind(
+    "is a folder",
+    lambda src, _: src,
+    _read_image_folders,
+    {**_PATHS, "label_column": "a table or --pattern"},
+)
 
-    Raises:
-        CallError: an option does not apply, or the file is not a source.
-        SourceError: a line, a label or an image is not valid.
+#: The kinds of folders in the order in which they are tried.
+FOLDERS = (
+    Kind(
+        "is a prepared dataset",
+        lambda src, _: is_prepared(src),
+        lambda src, _, options: read_prepared(src, options),
+        _OF_TABLES,
+    ),
+    Kind(
+        "contains archives",
+        lambda src, _: find_imagenet_tars(src),
+        lambda src, _, options: read_imagenet_tars(src, options),
+        _OF_TABLES,
+    ),
+    Kind("is a folder", lambda src, _: find_kaggle_imagenet(src), _read_kaggle, {}),
+    _LISTS,
+    Kind(
+        "is a folder",
+        lambda src, _: find_parquet_files(src, list_folders(src)),
+        read_hugging_face,
+        dict.fromkeys(("image_root", "split_column"), "a list or a table"),
+    ),
+    Kind(
+        "contains LMDB databases",
+        lambda src, _: find_databases(src, list_folders(src)),
+        read_lmdb,
+        _OF_TABLES,
+    ),
+    Kind(
+        "contains RecordIO files",
+        lambda src, _: not list_folders(src) and find_recordio(src),
+        read_recordio,
+        _OF_TABLES,
+    ),
+    _IMAGE_FOLDERS,
+)
 
-    """
-    _refuse(options, ("pattern",), f"a folder, but {src} is a file")
-    if src.lower().endswith(TABLE_SUFFIXES):
-        return _read_table(src, options)
-    if src.lower().endswith(SUFFIX):
-        _refuse(
-            options,
-            ("image_root", "path_column", "label_column", "split_column"),
-            f"a table, but {src} is none",
-        )
-        return read_recordio(parent_folder(src) or ".", [os.path.basename(src)], options)
-    if src.lower().endswith(".json") and (source := read_coco_file(src, options)) is not None:
-        _refuse(
-            options,
-            ("path_column", "label_column", "split_column"),
-            f"a table, but {src} has annotations",
-        )
-        return source
-    if is_archive(src):
-        _refuse(
-            options,
-            ("image_root", "path_column", "label_column", "split_column"),
-            f"a table, but {src} is an archive",
-        )
-        if os.path.basename(src) == IMAGENET_VAL:
-            return read_val(src, options.classes)
-        return (
-            read_unlabelled_archive(src)
-            if options.label_type == "none"
-            else read_archive(src, options)
-        )
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _find_images_in_parquet(src: str, options: SourceOptions) -> bool:
+    """Return whether a file is a Parquet file with images, and not one with paths of images."""
+    images = image_columns(src) if suffix_of(src) == ".parquet" else ()
+    return bool(images) and (options.path_column is None or options.path_column in images)
+
+
+def _read_archive(src: str, _: Any, options: SourceOptions) -> Source:
+    if os.path.basename(src) == IMAGENET_VAL:
+        return read_val(src, options.classes)
+    if options.label_type == "none":
+        return read_unlabelled_archive(src)
+    return read_archive(src, options)
+
+
+def _find_list(src: str, _: SourceOptions) -> bool:
     refuse_other_files(src)
-    _refuse(
-        options,
-        ("path_column", "label_column", "split_column"),
-        f"a table, but {src} is a list file",
-    )
+    return True
+
+
+def _read_list(src: str, _: Any, options: SourceOptions) -> Source:
     return read_lists([src], options.image_root or parent_folder(src) or ".", options)
 
 
-def _read_table(src: str, options: SourceOptions) -> Source:
-    if src.lower().endswith(".parquet"):
-        images = image_columns(src)
-        if images and (options.path_column is None or options.path_column in images):
-            _refuse(
-                options,
-                ("image_root", "split_column"),
-                f"a table of paths, but {src} contains the images",
-            )
-            return read_hugging_face(parent_folder(src) or ".", [os.path.basename(src)], options)
-    return read_table(src, options)
+def _in_folder(
+    read: Callable[[str, list[str], SourceOptions], Source],
+) -> Callable[[str, Any, SourceOptions], Source]:
+    """Return a reader of one file, by a reader of files in a folder."""
+    return lambda src, _, options: read(parent_folder(src) or ".", [os.path.basename(src)], options)
 
 
-def _refuse(options: SourceOptions, names: Sequence[str], requirement: str) -> None:
-    """Raise an error if one of these options is set. `requirement` is what the options need."""
-    for name in names:
-        if getattr(options, name) is not None:
-            raise CallError(
-                f"--{name.replace('_', '-')} needs {requirement}", hint="remove the option"
-            )
+#: A pattern applies to no file; it is refused first.
+_PATTERN = {"pattern": "a folder"}
+
+#: The kinds of files in the order in which they are tried.
+FILES = (
+    Kind("is a file", lambda _, options: options.pattern, _read_list, _PATTERN),
+    Kind(
+        "contains the images",
+        _find_images_in_parquet,
+        _in_folder(read_hugging_face),
+        dict.fromkeys(("image_root", "split_column"), "a table of paths"),
+    ),
+    Kind(
+        "is a table",
+        lambda src, _: src.lower().endswith(TABLE_SUFFIXES),
+        lambda src, _, options: read_table(src, options),
+        {},
+    ),
+    Kind("is none", lambda src, _: suffix_of(src) == SUFFIX, _in_folder(read_recordio), _OF_TABLES),
+    Kind(
+        "has annotations",
+        lambda src, _: suffix_of(src) == ".json" and is_coco(src),
+        lambda src, _, options: read_coco_file(src, options),
+        _COLUMN_OPTIONS,
+    ),
+    Kind("is an archive", lambda src, _: is_archive(src), _read_archive, _OF_TABLES),
+    Kind("is a list file", _find_list, _read_list, _COLUMN_OPTIONS),
+)
 
 
 # --- files and paths that are not a source --------------------------------------------------------
@@ -439,12 +471,11 @@ def refuse_other_files(src: str) -> None:
         CallError: it is an archive, a shard, an image, or a table that cannot be read.
 
     """
-    suffix = os.path.splitext(src)[1].lower()
-    kind = _BY_SUFFIX.get(suffix)
-    if kind is None:
+    found = _BY_SUFFIX.get(os.path.splitext(src)[1].lower())
+    if found is None:
         with open_file(src, SOURCE_LIST) as file:
             start = file.read(512)
         by_content = (kind for magic, kind in _BY_CONTENT.items() if start.startswith(magic))
-        kind = next(by_content, _ARCHIVE if start[257:262] == b"ustar" else None)
-    if kind is not None:
-        raise CallError(f"--src {printable(src)} is {kind[0]}", hint=kind[1])
+        found = next(by_content, _ARCHIVE if start[257:262] == b"ustar" else None)
+    if found is not None:
+        raise CallError(f"--src {printable(src)} is {found[0]}", hint=found[1])
