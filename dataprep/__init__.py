@@ -6,9 +6,9 @@
     what to convert  packages sources (folders, lists, tables, datasets), containers (images inside larger files)
     a conversion     options, canary, progress; packages run (begin here), plan (split, order, shard and its name),
                      ledger (what the output folder contains; after a kill), engines (processes, Ray)
-    one shard        packages shards (write one), images (check, decode, resize), formats (TFRecord, WebDataset)
+    one shard        packages shards (write one), images (check, decode, resize), labels (kinds of labels), formats
+                     (TFRecord, WebDataset)
     files            package storage (a file system or an object store)
-    a dataset        packages index (shards of other tools), verify, repair, duplicates, datasets (summary,
-                     differences)
+    a dataset        packages index (shards of other tools), verify, repair, duplicates, info (summary, differences)
     text             humanize
 """

@@ -88,7 +88,7 @@ def memory(dataset: str, *, split: str | None, batch_size: int, as_json: bool) -
     from loaders.dataset.split import open_splits
     from manifests.errors import CallError
     from manifests.process.text import printable
-    from manifests.remote import is_url
+    from manifests.remote.url import is_url
 
     if is_url(dataset):
         raise CallError(

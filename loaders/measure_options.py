@@ -22,7 +22,7 @@ def require_cache(dataset: str, cache: str | None) -> None:
     """
     from manifests.errors import CallError
     from manifests.process.text import printable
-    from manifests.remote import is_url
+    from manifests.remote.url import is_url
 
     if cache is None and is_url(dataset):
         raise CallError(

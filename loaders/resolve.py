@@ -36,7 +36,7 @@ from loaders.transforms.targets import require_followed
 from loaders.tune.file import Tuning
 from loaders.tune.use import UNTUNED, tuning_key, use_tuning
 from manifests.errors import CallError
-from manifests.remote import is_url, local_path
+from manifests.remote.url import is_url, local_path
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ Never imports `dataprep` or `loaders`.
 
     the format       schema, labels, label_values, dali_index; docs/format.md specifies it
     its manifest     store, serialization, json_members, shard_list, revisions
-    its tables       tables; parquet, parquet_footer, parquet_pages, parquet_values, parquet_lists, parquet_errors
+    its tables       rows (begin here), tables; parquet, parquet_pages
     errors           errors
     untrusted files  files, varint, filters
     object stores    package remote

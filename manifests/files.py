@@ -134,7 +134,7 @@ def open_handle(path: str | os.PathLike[str], kind: FileKind) -> int:
 
     """
     if is_url(path):
-        from manifests.remote.download import open_downloaded
+        from manifests.remote.transfers import open_downloaded
 
         return open_downloaded(str(path), lambda length: check_length(length, path, kind))
     try:
@@ -197,7 +197,7 @@ def file_length(path: str | os.PathLike[str], kind: FileKind) -> int:
 
     """
     if is_url(path):
-        from manifests.remote.download import object_length
+        from manifests.remote.transfers import object_length
 
         length = object_length(str(path))
         check_length(length, path, kind)

@@ -18,7 +18,7 @@ from awscrt.checksums import crc32c
 from manifests.errors import TableError
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LabelType
 from manifests.process.text import plural
-from manifests.remote import is_url
+from manifests.remote.url import is_url
 from manifests.schema import MAX_LABEL, Manifest, Shard
 from manifests.serialization import checksum_text
 from manifests.store import read_revision

@@ -264,7 +264,8 @@ def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
 def _is_folder(folder: str) -> bool:
     if not is_url(folder):
         return os.path.isdir(folder)
-    from manifests.remote import open_store, parse_url
+    from manifests.remote.store import open_store
+    from manifests.remote.url import parse_url
 
     url = parse_url(folder)
     return url.is_read_only or next(open_store(url).list_objects(), None) is not None

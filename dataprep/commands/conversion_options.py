@@ -19,7 +19,7 @@ from dataprep.commands.source_options import SourceArguments, add_source_options
 from dataprep.commands.split_options import SplitArguments, add_split_options, check_duplicates
 from dataprep.options import Options
 from manifests.errors import CallError
-from manifests.remote import is_url, parse_url
+from manifests.remote.url import is_url, parse_url
 from manifests.schema import Format
 
 if TYPE_CHECKING:

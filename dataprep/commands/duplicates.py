@@ -13,7 +13,7 @@ from dataprep.commands.progress_bars import ProgressBar
 from dataprep.options import DEFAULT_DISTANCE, HASHES_NAME, MAX_DISTANCE
 from manifests.errors import CallError, ExitStatus
 from manifests.process.text import MAX_SHOWN, agree, one_line, plural, printable
-from manifests.remote import absolute
+from manifests.remote.url import absolute
 
 if TYPE_CHECKING:
     from dataprep.duplicates.find import Duplicates

@@ -10,7 +10,7 @@ import click
 from manifests.errors import CallError
 from manifests.process.options import Number
 from manifests.process.text import parse_bytes
-from manifests.remote import normal_path
+from manifests.remote.url import normal_path
 
 _MAX_BYTES = 1 << 60
 

@@ -15,7 +15,7 @@ from manifests.errors import CallError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
 from manifests.process.options import Number
 from manifests.process.text import agree, plural
-from manifests.remote import is_url
+from manifests.remote.url import is_url
 
 
 @click.command(cls=Command, short_help="Write the shards of a plan, or a share of them.")

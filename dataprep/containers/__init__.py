@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from awscrt.checksums import crc32c
@@ -22,8 +21,9 @@ from dataprep.containers.base import (
     locations_of,
 )
 from dataprep.containers.files import FileReader
+from dataprep.containers.members import open_members
 from dataprep.images.base import Rejected
-from manifests.remote import is_url, join_path
+from manifests.remote.url import is_url, join_path
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -43,16 +43,6 @@ __all__ = [
 
 #: Containers that a process keeps open.
 MAX_OPEN = 64
-
-#: The module of each reader. Its function `open_container` takes a path and returns a
-#: `ContainerReader`.
-_MODULES: dict[ReaderName, str] = {
-    "range": "dataprep.containers.ranges",
-    "pixels": "dataprep.containers.ranges",
-    "zip": "dataprep.containers.zip",
-    "parquet": "dataprep.containers.parquet",
-    "recordio": "dataprep.containers.recordio",
-}
 
 _open: OrderedDict[tuple[str, ReaderName], ContainerReader] = OrderedDict()
 _lock = threading.Lock()
@@ -142,7 +132,12 @@ def _reader(path: str, name: ReaderName) -> ContainerReader:
     with _lock:
         reader = _open.get(key)
         if reader is None:
-            reader = import_module(_MODULES[name]).open_container(path)
+            if name == "parquet":
+                from dataprep.containers.parquet import open_parquet  # imports NumPy
+
+                reader = open_parquet(path)
+            else:
+                reader = open_members(path, name)
             _open[key] = reader
             if len(_open) > MAX_OPEN:
                 _open.popitem(last=False)

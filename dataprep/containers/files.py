@@ -6,19 +6,18 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from dataprep.containers.base import Location
 from manifests.errors import SourceVanishedError
 from manifests.files import SOURCE_ARCHIVE, open_file
-from manifests.remote import is_url, parse_url
+from manifests.remote.store import open_store
+from manifests.remote.url import is_url, parse_url
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from typing_extensions import Buffer
 
-    from dataprep.containers.base import Location
-    from manifests.remote import ObjectInfo, Store
-
-    ReadImage = Callable[["ContainerFile", Location, int], bytes]
+    from manifests.remote.store import ObjectInfo, Store
 
 #: While a container in an object store is listed: bytes of a request after a jump, and the maximum.
 _FIRST_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
@@ -47,6 +46,10 @@ class ContainerFile(Protocol):
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
         """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
+
+
+#: Returns an image of a file; see `ContainerReader.read`.
+ReadImage = Callable[[ContainerFile, Location, int], bytes]
 
 
 class LocalFile:
@@ -99,7 +102,6 @@ class RemoteFile:
 
     def __init__(self, path: str) -> None:
         from dataprep.storage.remote import stat_of
-        from manifests.remote import open_store
 
         url = parse_url(path)
         self.path = path
@@ -128,7 +130,7 @@ class ListedFile(RemoteFile):
 
     Implements `ContainerFile`.
 
-    As long as the next bytes are less than `manifests.remote.COALESCE_BYTES` ahead, everything is
+    As long as the next bytes are less than `manifests.remote.store.COALESCE_BYTES` ahead, everything is
     read in long requests, several at a time; otherwise only what is needed, in short ones.
     """
 

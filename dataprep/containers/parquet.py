@@ -23,7 +23,7 @@ ROWS_PER_BYTE = 2.0
 CACHED_BYTES = 128 << 20
 
 
-def open_container(path: str) -> ContainerReader:
+def open_parquet(path: str) -> ContainerReader:
     """Open a Parquet file; see `ContainerReader`."""
     return _Rows(path)
 

@@ -2,10 +2,10 @@
 
 ::
 
-    base                   the interface `Engine`; begin here
-    local                  this process and worker processes of this machine: worker (one process), pool (all of them
-                           share the parts of a task), steps and inline (a part runs), answers (what a worker returns)
-    ray, ray_connection    the machines of a Ray cluster
+    base     the interface `Engine`, answers of workers, parts of tasks; begin here
+    local    this process and worker processes of this machine: worker (one process), pool (all of them share the
+             parts of a task)
+    ray      the machines of a Ray cluster
 """
 
 from dataprep.engines.base import Engine, default_workers

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -144,3 +146,88 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop all workers."""
+
+
+# --- answers of a worker: the pickled result, or the error with its traceback ---------------------
+
+
+def answer(function: Callable[[Any], Any], task: Any) -> bytes:
+    """Call a function in the worker.
+
+    Return its pickled result, error and traceback, for `result_of`.
+    """
+    try:
+        return pickle.dumps((function(task), None, ""), pickle.HIGHEST_PROTOCOL)
+    except BaseException as error:
+        trace = traceback.format_exc()
+        return pickle.dumps((None, _picklable(error), trace), pickle.HIGHEST_PROTOCOL)
+
+
+def result_of(result: Any, error: BaseException | None, trace: str) -> Any:
+    """Return the result of a task, or raise its error with the worker's traceback as the cause."""
+    if error is not None:
+        raise error from _WorkerTraceback(trace)
+    return result
+
+
+class _WorkerTraceback(Exception):  # noqa: N818
+    """Carries the worker's traceback, as the cause of the error that is raised in the parent."""
+
+    @property
+    def trace(self) -> str:
+        """The traceback as Python prints it."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"\n{self.trace}"
+
+
+def _picklable(error: BaseException) -> BaseException:
+    """Return an error that the parent can unpickle.
+
+    Most classes of errors in libraries do not care about this.
+    """
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return (
+        error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+    )
+
+
+# --- run a part: up to its yield, then on from the reply; see `Part` ------------------------------
+
+#: Functions that wait for their reply, by the number of their part.
+_waiting: dict[int, Generator[Any, Any, Any]] = {}
+
+
+def begin(call: tuple[int, Callable[[Any], Any], Any]) -> tuple[bool, Any]:
+    """Call the function of a part with its argument.
+
+    Returns:
+        Whether the part is finished, and its result or else the value that the function yielded.
+
+    """
+    number, function, argument = call
+    outcome = function(argument)
+    if not isinstance(outcome, Generator):
+        return True, outcome
+    value = next(outcome)
+    _waiting[number] = outcome
+    return False, value
+
+
+def proceed(call: tuple[int, Any]) -> tuple[bool, Any]:
+    """Let the function of a part continue with a reply, and return `True` and its result."""
+    number, reply = call
+    try:
+        _waiting.pop(number).send(reply)
+    except StopIteration as end:
+        return True, end.value
+    raise RuntimeError("the function of a part yielded twice")
+
+
+def abandon(number: int) -> None:
+    """Forget a part that waits for a reply which will not come."""
+    _waiting.pop(number, None)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
-from dataprep.engines.base import Pool, Result, Task
-from dataprep.engines.steps import abandon, begin, proceed
+from dataprep.engines.base import Pool, Result, Task, abandon, begin, proceed
 from dataprep.engines.worker import WorkerProcess
 from manifests.process.interrupts import delayed_interrupts
 

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from dataprep.engines.answers import answer, result_of
-from dataprep.engines.base import Result, Task
+from dataprep.engines.base import Result, Task, answer, result_of
 from dataprep.images import pixel_memory
 from dataprep.progress import PartOfShard, listen, report_images
 from manifests.errors import WorkerDiedError

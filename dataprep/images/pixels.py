@@ -9,7 +9,8 @@ as Adobe stores them.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,10 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
-from dataprep.images.base import ImageInfo, Rejected
-from dataprep.images.color_profile import check_stages
-from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
-from dataprep.images.orientation import orientation_of
+from dataprep.images.base import MAX_PROFILE_STAGES, ImageInfo, Rejected
+from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, orientation_of, read_metadata
 from dataprep.images.png import check_palette, check_pixels
 from dataprep.images.resampling import as_image, size_of
 from dataprep.images.validate import open_with_pillow
@@ -185,3 +184,57 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
 _COLOR_GRID = np.stack(np.meshgrid(*[np.arange(0, 256, 17, dtype=np.uint8)] * 3), -1).reshape(
     256, 16, 3
 )
+
+
+# --- color profiles: bound what it costs to apply one ---------------------------------------------
+
+_TAG_TABLE = 128
+
+
+def check_stages(profile: bytes) -> None:
+    """Check the number of processing stages and curve segments.
+
+    Each stage takes memory, and visits each color of a grid. Stages and curves of a profile may
+    share their data, so a small profile could have very many.
+
+    Raises:
+        Rejected: there are more than `MAX_PROFILE_STAGES`.
+
+    """
+    total = 0
+    try:
+        for number in _stages(profile):
+            total += number
+            if total > MAX_PROFILE_STAGES:
+                detail = (
+                    f"a color profile of over {MAX_PROFILE_STAGES} processing stages and curve"
+                    " segments"
+                )
+                raise Rejected("too-large", detail)
+    except struct.error:  # the profile is truncated, and will not be used
+        return
+
+
+def _stages(profile: bytes) -> Iterator[int]:
+    """Yield 1 for each processing element (ICC.1:2022, section 10.17), and the number of segments of each curve."""
+    for _, tag, _ in _table(profile, _TAG_TABLE + 4, _number(profile, _TAG_TABLE), "4sII"):
+        if profile[tag : tag + 4] != b"mpet":
+            continue
+        for offset, _ in _table(profile, tag + 16, _number(profile, tag + 12), "II"):
+            element = tag + offset
+            yield 1
+            if profile[element : element + 4] == b"cvst":
+                (curves,) = struct.unpack_from(">H", profile, element + 8)
+                for curve, _ in _table(profile, element + 12, curves, "II"):
+                    yield max(1, *struct.unpack_from(">H", profile, element + curve + 8))
+
+
+def _number(profile: bytes, at: int) -> int:
+    number: int = struct.unpack_from(">I", profile, at)[0]
+    return number
+
+
+def _table(profile: bytes, at: int, rows: int, columns: str) -> Iterator[tuple[int, ...]]:
+    size = struct.calcsize(">" + columns)
+    for row in range(rows):
+        yield struct.unpack_from(">" + columns, profile, at + row * size)

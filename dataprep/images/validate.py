@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from dataprep.images import bmp, jpeg, png, tiff, webp
+from dataprep.images import jpeg, other_formats, png
 from dataprep.images.base import (
     MAX_PIXELS,
     MAX_SIDE,
@@ -73,7 +73,7 @@ def _check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
     the size of the file no longer applies.
     """
     pixels, size = info.width * info.height, f"{info.width}x{info.height} pixels"
-    if info.format == "tiff" and (tiles := tiff.decoded_pixels(data, info)) > pixels:
+    if info.format == "tiff" and (tiles := other_formats.decoded_pixels(data, info)) > pixels:
         pixels, size = tiles, f"{size} in tiles of {tiles} pixels"
     if pixels > max_pixels:
         raise Rejected("too-large", f"{size}, but the limit is {max_pixels}")
@@ -111,11 +111,11 @@ def _parse_header(data: bytes) -> ImageInfo:
         if data[:8] == b"\x89PNG\r\n\x1a\n":
             return png.parse_header(data)
         if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-            return webp.parse_header(data)
+            return other_formats.parse_webp(data)
         if data[:2] == b"BM":
-            return bmp.parse_header(data)
+            return other_formats.parse_bmp(data)
         if data[:4] in (b"II*\0", b"MM\0*"):
-            return tiff.parse_header(data)
+            return other_formats.parse_tiff(data)
     except (struct.error, IndexError):
         raise IncompleteHeader from None
     raise _unknown_format(data)
@@ -124,9 +124,9 @@ def _parse_header(data: bytes) -> ImageInfo:
 _CHECKS: dict[str, Callable[[bytes], None]] = {
     "jpeg": jpeg.check_complete,
     "png": png.check_complete,
-    "webp": webp.check_complete,
-    "bmp": bmp.check_complete,
-    "tiff": tiff.check_complete,
+    "webp": other_formats.check_webp,
+    "bmp": other_formats.check_bmp,
+    "tiff": other_formats.check_tiff,
 }
 
 
@@ -252,10 +252,10 @@ def _for_pillow(data: bytes, info: ImageInfo) -> bytes:
     if info.format == "png":
         return png.without_large_texts(data)
     if info.format == "webp":
-        return webp.with_alpha_flag(data)
+        return other_formats.with_alpha_flag(data)
     if info.format == "tiff":
         _silence_tiff_decoder()
     return data
 
 
-_silence_tiff_decoder = functools.cache(tiff.silence_decoder)
+_silence_tiff_decoder = functools.cache(other_formats.silence_decoder)

@@ -35,7 +35,7 @@ from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError
 from manifests.process.text import printable
-from manifests.remote import is_url, parent_folder
+from manifests.remote.url import is_url, parent_folder
 from manifests.revisions import APPEND_MARK_NAME
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
 from manifests.store import (

@@ -27,7 +27,8 @@ from manifests.errors import CallError, DamagedError, ShardError, TableError
 from manifests.files import INDEX, file_length, read_file
 from manifests.json_members import is_unicode
 from manifests.process.text import shown
-from manifests.remote import absolute, is_url, open_store, parent_folder
+from manifests.remote.store import open_store
+from manifests.remote.url import absolute, is_url, parent_folder
 from manifests.schema import (
     MAX_LABEL,
     MAX_LABEL_OFFSET,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.labels import CLASS_COLUMNS, LabelType
-from manifests.remote import absolute
+from manifests.remote.url import absolute
 from manifests.rows import read_dataset
 from manifests.schema import Format, Manifest, Split, Store
 from manifests.store import read_manifest

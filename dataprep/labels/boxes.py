@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from dataprep.images.placement import Placement
+    from dataprep.images.downscale import Placement
 
 #: Columns with the width and height of the upright image that the boxes of a sample refer to.
 ANNOTATED = ("annotated_width", "annotated_height")

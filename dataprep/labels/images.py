@@ -10,7 +10,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from dataprep.images.base import ImageInfo, Rejected
-from dataprep.images.placement import Placement
+from dataprep.images.downscale import Placement
 from dataprep.images.validate import open_with_pillow
 from manifests.labels import LabelType
 

@@ -20,7 +20,7 @@ from dataprep.options import Options
 from manifests.errors import CallError, DamagedError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
-from manifests.remote import is_url
+from manifests.remote.url import is_url
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, manifest_files
 

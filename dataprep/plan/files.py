@@ -45,7 +45,7 @@ from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import LabelType
 from manifests.process.text import printable
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote import absolute, is_url, parse_url
+from manifests.remote.url import absolute, is_url, parse_url
 from manifests.revisions import MAX_REVISION, digest_of
 from manifests.schema import MAX_LABEL, is_split_name
 from manifests.serialization import label_type_of, seal, unseal

@@ -16,7 +16,7 @@ from awscrt.checksums import crc32c
 
 from dataprep import engines, storage
 from dataprep.engines import LocalEngine
-from dataprep.engines.inline import InlinePool
+from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS
 from dataprep.ledger.finished import read_conversion
 from dataprep.options import Options

@@ -50,7 +50,7 @@ from dataprep.sources.merge import extended_classes, relabel
 from manifests.errors import CallError, StorageError
 from manifests.labels import MASK_TYPES
 from manifests.process.text import printable
-from manifests.remote import is_url
+from manifests.remote.url import is_url
 from manifests.revisions import APPEND_MARK_NAME, numbered, old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME

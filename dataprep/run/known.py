@@ -32,7 +32,7 @@ from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError
 from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, PLACED_TYPES, LabelType
 from manifests.process.text import agree, cut_middle, plural, printable
-from manifests.remote import absolute
+from manifests.remote.url import absolute
 from manifests.revisions import parts
 from manifests.schema import UNREADABLE, Manifest
 from manifests.tables import read_table

@@ -16,7 +16,7 @@ from dataprep.options import Options
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
 from manifests.errors import SourceVanishedError, StorageError
-from manifests.remote import is_url
+from manifests.remote.url import is_url
 
 #: Prefix of the temporary file by which a machine recognizes the output folder.
 _PROBE = "machine-check-"

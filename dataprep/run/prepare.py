@@ -49,7 +49,7 @@ from dataprep.sources import Source
 from manifests.errors import CallError, TableError
 from manifests.labels import MASK_SOURCE, MASK_TYPES, LabelType
 from manifests.process.text import printable
-from manifests.remote import is_url
+from manifests.remote.url import is_url
 from manifests.schema import Conversion, File
 from manifests.store import (
     MANIFEST_NAME,

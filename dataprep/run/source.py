@@ -23,7 +23,7 @@ from dataprep.sources.base import NamedSource, SourceOptions
 from dataprep.sources.recognize import read_sources
 from manifests.errors import CallError, ManifestError
 from manifests.process.text import printable
-from manifests.remote import is_url, parse_url
+from manifests.remote.url import is_url, parse_url
 from manifests.revisions import old_manifest_name
 from manifests.store import read_manifest
 

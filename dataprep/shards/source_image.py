@@ -20,7 +20,8 @@ from dataprep.options import HASH_COLUMN, Options, Raw
 from manifests.errors import DatasetError, SourceError, SourceVanishedError
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote import ObjectInfo, is_url, join_path, parse_url
+from manifests.remote.store import ObjectInfo
+from manifests.remote.url import is_url, join_path, parse_url
 from manifests.schema import UNREADABLE
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from dataprep.images.placement import Placement
+    from dataprep.images.downscale import Placement
 
 
 class _TooLargeError(SourceError):
@@ -129,7 +130,7 @@ def _hash(image: LoadedImage, known: str | None) -> str | None:
 
 
 def _placement(data: bytes, image: LoadedImage, options: Options) -> Placement:
-    from dataprep.images.placement import Placement, find_placement  # imports imaging libraries
+    from dataprep.images.downscale import Placement, find_placement  # imports imaging libraries
 
     info, changes = image.info, image.changes
     if info.format == "raw" and image.data is data:
@@ -201,7 +202,7 @@ def _start(path: str, size: int) -> Future[Buffer] | None:
     """
     if not is_url(path) or size > MAX_BYTES:
         return None
-    from manifests.remote import open_store
+    from manifests.remote.store import open_store
 
     def check(info: ObjectInfo) -> None:
         if size != UNREADABLE:

@@ -18,7 +18,7 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.containers import Location
 from dataprep.engines.base import Pool
-from dataprep.engines.inline import InlinePool
+from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
 from dataprep.labels.boxes import ANNOTATED
 from dataprep.options import HASH_COLUMN, Options

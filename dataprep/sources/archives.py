@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dataprep.containers import ReaderName, location_table
 from dataprep.containers.files import ContainerFile, open_container_file, open_listed_file
-from dataprep.containers.zip import DEFLATED, MIN_HEADER_BYTES, STORED, max_deflated_bytes
+from dataprep.containers.members import DEFLATED, MIN_HEADER_BYTES, STORED, max_deflated_bytes
 from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES
 from dataprep.labels.columns import number_labels

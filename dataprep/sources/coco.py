@@ -23,7 +23,7 @@ from manifests.errors import CallError, SourceError
 from manifests.json_members import MAX_INTEGER, is_unicode, shorten
 from manifests.labels import LabelType
 from manifests.process.text import plural, printable
-from manifests.remote import parent_folder
+from manifests.remote.url import parent_folder
 from manifests.schema import MAX_LABEL, SPLIT_ALIASES, split_order
 
 #: Names of annotation files, as far as they say what is in them.

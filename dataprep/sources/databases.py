@@ -21,7 +21,7 @@ import pyarrow as pa
 from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.containers.files import ContainerFile, open_listed_file
-from dataprep.containers.recordio import IMAGE_HEADER, Part, RecordIOError, walk
+from dataprep.containers.members import IMAGE_HEADER, Fragment, RecordIOError, walk
 from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
 from dataprep.labels.columns import number_labels
@@ -548,7 +548,7 @@ def _check_index(path: str, records: _Records) -> None:
 
 
 def _add(
-    records: _Records, number: int, parts: list[Part], head: tuple[bytes, int], path: str
+    records: _Records, number: int, parts: list[Fragment], head: tuple[bytes, int], path: str
 ) -> None:
     records.starts.append(parts[0].position - 8)
     data = bytes(head[0][head[1] : head[1] + IMAGE_HEADER.size + 4])

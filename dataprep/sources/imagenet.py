@@ -31,7 +31,7 @@ from manifests.errors import SourceError
 from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file, read_lines
 from manifests.json_members import shorten
 from manifests.process.text import plural
-from manifests.remote import absolute, parent_folder
+from manifests.remote.url import absolute, parent_folder
 
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 DEVKIT = "ILSVRC2012_devkit_t12"

@@ -22,7 +22,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.labels import CLASS_COLUMNS, MASK_SOURCE, LabelType, arrow_type
 from manifests.process.text import agree, plural, printable, suggest
-from manifests.remote import absolute, is_url
+from manifests.remote.url import absolute, is_url
 from manifests.schema import split_order
 
 

@@ -64,7 +64,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, open_file
 from manifests.process.text import printable
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote import is_url, parent_folder, parse_url
+from manifests.remote.url import is_url, parent_folder, parse_url
 
 _log = logging.getLogger(__name__)
 

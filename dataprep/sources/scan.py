@@ -26,8 +26,8 @@ from dataprep.storage.remote import stat_of
 from manifests.errors import CallError, SourceError
 from manifests.json_members import shorten
 from manifests.process.text import plural, printable
-from manifests.remote import ObjectInfo, is_url, join_path, normal_path, open_store, parse_url
-from manifests.remote.url import Url
+from manifests.remote.store import ObjectInfo, open_store
+from manifests.remote.url import Url, is_url, join_path, normal_path, parse_url
 from manifests.schema import UNREADABLE
 
 #: Files with other suffixes are skipped, and reported in a notice. The content of a file decides

@@ -53,7 +53,7 @@ from manifests.json_members import shorten
 from manifests.labels import LABEL_COLUMNS, PLACED_TYPES, arrow_type
 from manifests.parquet import BoundedParquet, ParquetError, is_list, shorten_type
 from manifests.process.text import printable, suggest
-from manifests.remote import parent_folder
+from manifests.remote.url import parent_folder
 from manifests.schema import COLUMN_PREFIX, MAX_SPLIT_NAME, SPLIT_ALIASES, split_order
 
 #: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed

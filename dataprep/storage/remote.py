@@ -20,8 +20,8 @@ from dataprep.storage.partials import this_owner
 from dataprep.storage.remote_view import RemoteView
 from manifests.errors import CallError, StorageError
 from manifests.files import FileKind, check_length, kind_of
-from manifests.remote import ObjectInfo, Store, open_store
-from manifests.remote.uploads import abort_own_upload, abort_uploads, begin_upload, may_have_parts
+from manifests.remote.store import ObjectInfo, Store, open_store
+from manifests.remote.transfers import abort_own_upload, abort_uploads, begin_upload, may_have_parts
 from manifests.remote.url import parse_url
 
 #: Bytes that a view reads at once. A request takes about as long as this many bytes do at 100 MB/s.

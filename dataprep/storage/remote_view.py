@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from awscrt.checksums import crc32c
 
-from manifests.remote import COALESCE_BYTES, ObjectInfo, Store
+from manifests.remote.store import COALESCE_BYTES, ObjectInfo, Store
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

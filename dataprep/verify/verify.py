@@ -23,7 +23,7 @@ from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifes
 from manifests.errors import DamagedError
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote import is_url, parse_url
+from manifests.remote.url import is_url, parse_url
 from manifests.revisions import APPEND_MARK_NAME, old_manifest_name
 from manifests.schema import UNREADABLE, File, Manifest, Shard
 from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest, read_older

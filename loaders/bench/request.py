@@ -11,7 +11,7 @@ from loaders.options import BuildRequest
 from loaders.transforms.argument import parse_transforms
 from manifests.errors import CallError
 from manifests.labels import LABEL_FIELDS
-from manifests.remote import is_url
+from manifests.remote.url import is_url
 
 #: Default batch size. A smaller split is one batch.
 _BATCH_SIZE = 256

@@ -17,7 +17,7 @@ from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from loaders.spec import LoaderSpec
 from manifests.errors import CallError
-from manifests.remote import is_url
+from manifests.remote.url import is_url
 
 #: Presets whose work this module repeats.
 PRESETS = ("imagenet-train", "imagenet-eval")

@@ -17,7 +17,7 @@ from loaders.cache.folder import REMOTE_NAME, open_cache
 from loaders.cache.locks import MAPPED, Lock, share_use
 from manifests.errors import CallError
 from manifests.files import MANIFEST, FileKind, kind_of
-from manifests.remote import ObjectInfo, Store
+from manifests.remote.store import ObjectInfo, Store
 from manifests.schema import File, Manifest
 from manifests.serialization import checksum_text
 from manifests.store import MANIFEST_NAME, parse_manifest, read_older

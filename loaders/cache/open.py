@@ -14,7 +14,8 @@ from loaders.cache.sparse import can_punch_holes
 from loaders.dataset.split import OpenSplit, select_split
 from manifests.errors import CallError
 from manifests.process.text import printable
-from manifests.remote import is_url, local_path, open_store, parse_url
+from manifests.remote.store import open_store
+from manifests.remote.url import is_url, local_path, parse_url
 
 
 def open_cached(

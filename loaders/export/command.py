@@ -23,7 +23,7 @@ from loaders.transforms.base import Size
 from manifests.errors import CallError
 from manifests.process.program import release
 from manifests.process.text import plural, printable
-from manifests.remote import is_url
+from manifests.remote.url import is_url
 
 #: What an export is for.
 Target: TypeAlias = Literal["triton", "onnx"]

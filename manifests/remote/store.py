@@ -1,26 +1,198 @@
-"""A folder of objects: list, look up, read, write, create and delete them."""
+"""A folder of objects in an object store: list, look up, read, write, create and delete them."""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from manifests.errors import CallError, StorageError
-from manifests.remote.connect import connect
-from manifests.remote.errors import translated
-from manifests.remote.object_info import ObjectInfo, object_info
-from manifests.remote.ranges import COALESCE_BYTES, MAX_REQUEST_BYTES, Request, coalesce
-from manifests.remote.requests import BrokenOffError, parts_reader, range_reader, repeat, submit
+from manifests.errors import CallError, DatasetError, StorageError
+from manifests.remote.connect import connect, is_broken_answer, translated
 from manifests.remote.url import Url, check_key, parse_url
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """An object in a store.
+
+    Attributes:
+        name: its path, relative to the folder of the store that returned it.
+        bytes: its length.
+        etag: changes whenever the object is replaced; `None` if the store has none.
+        version: number of this content, in stores that number it.
+        modified_ns: time of the last change, in ns since 1970.
+
+    """
+
+    name: str
+    bytes: int
+    etag: str | None
+    modified_ns: int
+    version: str | None = None
+
+
+def object_info(meta: Any, name: str) -> ObjectInfo:
+    """Return what obstore's metadata of an object say, under the name that the object has in its folder."""
+    modified = meta["last_modified"]
+    nanoseconds = int(modified.timestamp()) * 1_000_000_000 + modified.microsecond * 1000
+    return ObjectInfo(name, meta["size"], meta["e_tag"], nanoseconds, meta["version"])
+
+
+# --- byte ranges of one object, combined into fewer requests. No I/O ------------------------------
+
+#: Ranges that are at most this many bytes apart are read in one request. A request costs about as
+#: much time as this many bytes do: 20 to 100 ms at 10 to 100 MB/s.
+COALESCE_BYTES = 1 << 20
+
+#: A longer request is divided, so that several connections work on it, and a retry repeats little.
+MAX_REQUEST_BYTES = 16 << 20
+
+
+class Request(NamedTuple):
+    """One request, and the ranges that it answers.
+
+    Attributes:
+        start: first byte.
+        end: byte after the last.
+        members: indices of the ranges in the request, in the order of their first bytes.
+
+    """
+
+    start: int
+    end: int
+    members: tuple[int, ...]
+
+
+def coalesce(
+    ranges: Sequence[tuple[int, int]], gap: int = COALESCE_BYTES, max_bytes: int = MAX_REQUEST_BYTES
+) -> list[Request]:
+    """Combine ranges into requests, sorted by their first bytes.
+
+    A range is never divided, so a request is longer than `max_bytes` only if one range is. Empty
+    ranges are in no request.
+
+    Args:
+        ranges: (start, end) of each range in bytes, in any order; they may overlap.
+        gap: largest number of unneeded bytes to read between two ranges.
+        max_bytes: no range is added to a request that it would make longer than this.
+
+    """
+    requests: list[Request] = []
+    start = end = 0
+    members: list[int] = []
+    for number in sorted((n for n, (a, b) in enumerate(ranges) if b > a), key=lambda n: ranges[n]):
+        first, last = ranges[number]
+        if members and first - end <= gap and max(end, last) - start <= max(max_bytes, end - start):
+            end = max(end, last)
+            members.append(number)
+            continue
+        if members:
+            requests.append(Request(start, end, tuple(members)))
+        start, end, members = first, last, [number]
+    if members:
+        requests.append(Request(start, end, tuple(members)))
+    return requests
+
+
+# --- requests in threads, and retries of interrupted responses ------------------------------------
+
+Result = TypeVar("Result")
+
+#: Connections that one process uses at a time.
+CONNECTIONS = 32
+
+#: An interrupted response is requested again this many times. Refused and failed requests are
+#: retried by obstore.
+_ATTEMPTS = 4
+_FIRST_WAIT = 0.2
+
+
+class BrokenOffError(Exception):
+    """An answer was shorter than the server said."""
+
+
+def range_reader(url: Url, request: Request, etag: str | None) -> Callable[[], Buffer]:
+    """Return a function that reads one range of an object, if it still has this `etag`."""
+
+    def read() -> Buffer:
+        options: Any = {
+            "range": (request.start, request.end),
+            **({"if_match": etag} if etag else {}),
+        }
+        answer = connect(url).get(url.path, options=options)
+        if answer.meta["size"] < request.end:
+            size = answer.meta["size"]
+            raise StorageError(
+                f"the object has {size:,} bytes, but bytes up to {request.end:,} are needed",
+                file=str(url),
+                byte=size,
+                hint="it was shortened or replaced; restore it, or make the dataset again",
+            )
+        data = answer.bytes()
+        if len(data) != request.end - request.start:
+            raise BrokenOffError
+        return data
+
+    return read
+
+
+def parts_reader(url: Url, ranges: Sequence[tuple[int, int]]) -> Callable[[], Sequence[memoryview]]:
+    """Return a function that reads several ranges of an object."""
+    starts, ends = ([each[side] for each in ranges] for side in (0, 1))
+
+    def read() -> Sequence[memoryview]:
+        parts = [
+            memoryview(part)
+            for part in connect(url).get_ranges(url.path, starts=starts, ends=ends, coalesce=0)
+        ]
+        if any(
+            len(part) != end - start for part, start, end in zip(parts, starts, ends, strict=True)
+        ):
+            raise BrokenOffError
+        return parts
+
+    return read
+
+
+def repeat(url: Url, read: Callable[[], Result]) -> Result:
+    """Read, and read again if the answer breaks off; translate errors."""
+    with translated(url, "read"):
+        for attempt in range(_ATTEMPTS):
+            try:
+                return read()
+            except DatasetError:
+                raise
+            except Exception as error:
+                if attempt == _ATTEMPTS - 1 or not (
+                    isinstance(error, BrokenOffError) or is_broken_answer(error)
+                ):
+                    raise
+                time.sleep(_FIRST_WAIT * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+@lru_cache(maxsize=1)
+def _pool(pid: int) -> ThreadPoolExecutor:
+    del pid  # a fork has none of the threads
+    return ThreadPoolExecutor(CONNECTIONS, "object store")
+
+
+def submit(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Call a function in a thread: Python handles no signal while the main thread waits for a server."""
+    return _pool(os.getpid()).submit(function, *arguments)
+
+
+# --- the folder -----------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 

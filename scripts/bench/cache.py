@@ -31,7 +31,7 @@ from report import Report, Timing, make_parser, time_in_turn
 
 import loaders
 from loaders.cache.fetcher import CONNECTIONS
-from manifests.remote import open_store
+from manifests.remote.store import open_store
 from manifests.store import read_manifest
 from manifests.tables import TableFile
 

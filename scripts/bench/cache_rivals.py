@@ -41,7 +41,7 @@ from object_store import BUCKET
 from report import Report, make_parser, time_in_turn
 
 import loaders
-from manifests.remote import open_store
+from manifests.remote.store import open_store
 
 CHILD = Path(__file__).with_name("rivals_epoch.py")
 ORDERS = ("in order", "shuffled")

@@ -35,7 +35,7 @@ sys.path[:0] = [
 
 from helpers.servers import BUCKET, seaweedfs  # noqa: E402
 
-from manifests.remote import open_store  # noqa: E402
+from manifests.remote.store import open_store  # noqa: E402
 
 SHARD = 64 << 20
 

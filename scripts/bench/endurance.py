@@ -45,8 +45,7 @@ from report import Report, make_parser, process_memory
 
 import loaders
 from loaders.dataset.split import open_split
-from manifests.remote import open_store
-from manifests.remote.requests import CONNECTIONS, submit
+from manifests.remote.store import CONNECTIONS, open_store, submit
 from manifests.tables import read_table
 
 FORMATS = ("tfrecord", "webdataset")

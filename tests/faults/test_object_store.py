@@ -22,7 +22,7 @@ from helpers.warm_start import WarmProcess
 
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import ExitStatus
-from manifests.remote import Store
+from manifests.remote.store import Store
 
 #: Runs to kill.
 KILLS = int(os.environ.get("CLOUD_KILLS", "4"))

@@ -21,7 +21,7 @@ from typing import Any
 
 from helpers.make_sources import Image
 
-from manifests.remote import Store
+from manifests.remote.store import Store
 
 #: Libraries that decide the bytes of files.
 LIBRARIES = ("Pillow", "cykooz-resizer", "numpy", "pyarrow", "simplejpeg")

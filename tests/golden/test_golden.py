@@ -17,7 +17,7 @@ from golden.scenarios import SCENARIOS
 from helpers import object_stores
 from helpers.servers import BUCKET
 
-from manifests.remote import open_store
+from manifests.remote.store import open_store
 
 RECORDS = Path(__file__).with_name("records")
 VERSIONS = RECORDS / "versions.json"

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from helpers import servers
-from manifests.remote import Store, open_store
 from manifests.remote.connect import close_connections
+from manifests.remote.store import Store, open_store
 
 _numbers = itertools.count()
 

@@ -17,7 +17,7 @@ def cluster():
 @pytest.fixture(scope="module")
 def connection(cluster):
     """Connect this process to the cluster, so engines reuse the connection and its workers."""
-    from dataprep.engines.ray_connection import connect
+    from dataprep.engines.ray import connect
 
     ray, _ = connect(cluster.address)
     yield ray

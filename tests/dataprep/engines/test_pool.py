@@ -15,8 +15,9 @@ from helpers.processes import children
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.engines import LocalEngine, steps
-from dataprep.engines.inline import InlinePool
+from dataprep.engines import LocalEngine
+from dataprep.engines import base as steps
+from dataprep.engines.local import InlinePool
 from dataprep.engines.pool import PARTS_PER_WORKER
 from manifests.errors import WorkerDiedError
 

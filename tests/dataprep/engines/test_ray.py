@@ -20,7 +20,7 @@ from helpers.eventually import eventually
 from helpers.ray_cluster import NODE
 from helpers.slow_shards import ONE, OPEN
 
-from dataprep.engines.ray_connection import connect
+from dataprep.engines.ray import connect
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
@@ -447,7 +447,7 @@ def test_the_address_in_the_environment(source, invoke, no_connection, monkeypat
 
 def test_no_cluster(monkeypatch):
     services = pytest.importorskip("ray._private.services", reason="ray is not installed")
-    from dataprep.engines.ray_connection import connect
+    from dataprep.engines.ray import connect
 
     def find_nothing(address):
         raise ConnectionError("Could not find any running Ray instance.")

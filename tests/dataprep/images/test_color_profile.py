@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep.images.base import MAX_PROFILE_STAGES, Rejected
-from dataprep.images.color_profile import check_stages
-from dataprep.images.pixels import decode
+from dataprep.images.pixels import check_stages, decode
 from dataprep.images.validate import inspect, parse_header
 from dataprep.options import Downscale, Options, Raw
 from dataprep.shards.source_image import load_image

@@ -12,7 +12,7 @@ from nvidia.dali import fn
 from PIL import Image
 
 from dataprep.images.base import ImageInfo, Rejected
-from dataprep.images.placement import find_placement
+from dataprep.images.downscale import find_placement
 
 FORMATS = pytest.mark.parametrize("fmt", ["jpeg", "png", "webp", "tiff"])
 

@@ -18,7 +18,7 @@ from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError
-from manifests.remote import Store, open_store
+from manifests.remote.store import Store, open_store
 
 pytestmark = pytest.mark.usefixtures("staging")
 

@@ -22,7 +22,7 @@ from dataprep.shards.write import write_shard
 from dataprep.sources import read_source
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, StorageError
-from manifests.remote import Store, open_store
+from manifests.remote.store import Store, open_store
 
 pytestmark = pytest.mark.usefixtures("staging")
 

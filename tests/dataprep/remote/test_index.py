@@ -11,7 +11,7 @@ from dataprep.index.index import index_shards
 from dataprep.options import IndexOptions
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError
-from manifests.remote import Store
+from manifests.remote.store import Store
 from manifests.store import read_manifest
 
 

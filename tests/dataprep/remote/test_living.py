@@ -21,7 +21,7 @@ from dataprep.sources.merge import merge_sources
 from dataprep.sources.recognize import read_sources
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, StoppedError
-from manifests.remote import Store, open_store
+from manifests.remote.store import Store, open_store
 from manifests.store import MANIFEST_NAME, read_manifest, read_revision
 
 OPTIONS = Options(shard_samples=5)

@@ -25,7 +25,7 @@ from dataprep.sources import read_source
 from dataprep.storage.remote import REMOTE
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import ExitStatus, StoppedError, StorageError
-from manifests.remote import Store
+from manifests.remote.store import Store
 
 pytestmark = pytest.mark.usefixtures("staging")
 

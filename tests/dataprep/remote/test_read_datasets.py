@@ -11,7 +11,8 @@ from helpers.servers import ACCESS_KEY, SECRET_KEY
 from dataprep.info.info import summarize
 from dataprep.verify.verify import verify_dataset, verify_manifest
 from manifests.errors import CallError, ExitStatus, StorageError, UnreachableError
-from manifests.remote import Store, connect
+from manifests.remote import connect
+from manifests.remote.store import Store
 
 
 def upload(folder: Path, store: Store) -> str:

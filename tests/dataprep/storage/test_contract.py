@@ -22,7 +22,7 @@ from dataprep import storage
 from dataprep.storage.files import files_of
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, SHARD, read_file
-from manifests.remote import normal_path
+from manifests.remote.url import normal_path
 from manifests.serialization import checksum_text
 
 UNICODE = "Ünïcode 日本語 😀 a+b&c=d%20f'(1).jpg"

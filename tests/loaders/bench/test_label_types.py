@@ -20,7 +20,7 @@ from loaders.bench.request import make_request
 from loaders.bench.sources import close
 from loaders.resolve import resolve
 from manifests.errors import CallError
-from manifests.remote import open_store
+from manifests.remote.store import open_store
 
 COLUMNS = {
     "caption": {"caption": "two birds"},

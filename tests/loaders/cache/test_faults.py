@@ -25,8 +25,8 @@ from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from loaders.samplers.order import Upcoming
 from manifests.errors import CallError, ShardError, StorageError
-from manifests.remote import Store, open_store
-from manifests.remote.errors import RefusedError
+from manifests.remote.connect import RefusedError
+from manifests.remote.store import Store, open_store
 
 SAMPLES, BATCH = 120, 8
 

@@ -18,7 +18,7 @@ import loaders
 from loaders.cache.disk import disk_usage
 from loaders.cache.fetcher import Fetcher
 from manifests.errors import CallError
-from manifests.remote import Store, open_store
+from manifests.remote.store import Store, open_store
 
 TRANSFORMS = [
     {"Resize": {"size": 32}},

@@ -18,7 +18,7 @@ from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from loaders.cache.disk import disk_usage
 from manifests.errors import ShardError
-from manifests.remote import open_store
+from manifests.remote.store import open_store
 from manifests.tables import read_table
 
 TRANSFORMS = [{"RandomResizedCrop": {"size": [48, 64]}}, "RandomHorizontalFlip"]

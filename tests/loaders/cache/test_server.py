@@ -14,8 +14,9 @@ from helpers.ports import free_ports
 from helpers.servers import BUCKET, seaweedfs
 
 import loaders
-from manifests.remote import connect, open_store
+from manifests.remote import connect
 from manifests.remote.connect import close_connections
+from manifests.remote.store import open_store
 
 
 def test_a_server_that_restarts_in_the_middle_of_an_epoch(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from loaders.cache.disk import disk_usage
 from loaders.cache.fetcher import Fetcher
 from loaders.samplers.order import Upcoming
 from manifests.errors import CallError
-from manifests.remote import open_store
+from manifests.remote.store import open_store
 
 TRANSFORMS = [
     {"Resize": {"size": 32}},

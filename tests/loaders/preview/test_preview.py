@@ -19,7 +19,7 @@ from loaders.cli import main
 from loaders.preview import Preview
 from loaders.preview.sheet import draw_sheet
 from manifests.errors import CallError, DamagedError
-from manifests.remote import open_store
+from manifests.remote.store import open_store
 from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 
 NORMALIZE = {"NormalizeImage": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}

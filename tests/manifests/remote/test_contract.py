@@ -13,8 +13,9 @@ from helpers.object_stores import environment
 from helpers.tcp_proxy import TcpProxy
 
 from manifests.errors import CallError, StorageError
-from manifests.remote import Store, connect, open_store
+from manifests.remote import connect
 from manifests.remote import store as store_module
+from manifests.remote.store import Store, open_store
 
 UNICODE = "Ünïcode/日本語 😀/a b+c&d=e%20f'(1).jpg"
 

@@ -14,8 +14,9 @@ from helpers.http_files import BusyServer
 from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from manifests.errors import CallError, DatasetError, StorageError
-from manifests.remote import Store, connect, open_store, requests
-from manifests.remote.object_info import ObjectInfo
+from manifests.remote import connect
+from manifests.remote import store as requests
+from manifests.remote.store import ObjectInfo, Store, open_store
 
 Answer = Callable[[BaseHTTPRequestHandler, int], None]
 
@@ -257,7 +258,7 @@ def test_the_usual_files_are_read(
 def test_without_obstore_the_error_says_how_to_install_it() -> None:
     program = (
         "import sys; sys.modules['obstore'] = None\n"
-        "from manifests.remote import open_store\n"
+        "from manifests.remote.store import open_store\n"
         "try: open_store('s3://bucket/x').get('a')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.errors import CallError
-from manifests.remote import coalesce, is_url, parse_url
-from manifests.remote.url import local_path
+from manifests.remote.store import coalesce
+from manifests.remote.url import is_url, local_path, parse_url
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""TIFF 6.0: read the header, and check that all strips or tiles are in the file."""
+"""BMP, WebP and TIFF: read the header, and check that all pixels are in the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,214 @@ import logging
 import struct
 from typing import NamedTuple
 
-from dataprep.images.base import MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
+from dataprep.images.base import MAX_RLE_PIXELS, MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
+
+# --- BMP ------------------------------------------------------------------------------------------
+
+# Values of the compression field.
+_NONE, _RLE8, _BITFIELDS = 0, 1, 3
+_DEPTHS = {_NONE: (1, 4, 8, 24, 32), _RLE8: (8,), _BITFIELDS: (32,)}
+
+
+def parse_bmp(data: bytes) -> ImageInfo:
+    """Read the size from the file's second header.
+
+    Raises:
+        Rejected: the file is not a BMP, is damaged, or DALI does not decode BMPs of this kind.
+        struct.error: the header continues after `data`.
+
+    """
+    header_size = struct.unpack_from("<I", data, 14)[0]
+    if header_size == 12:
+        width, height = struct.unpack_from("<HH", data, 18)
+    elif 40 <= header_size <= 124:
+        width, height = struct.unpack_from("<ii", data, 18)
+    else:
+        raise Rejected(
+            "not-an-image",
+            f"starts with 'BM' like a BMP, but no BMP has a header of {header_size} bytes",
+        )
+    if width <= 0 or not height:
+        raise Rejected("corrupt", f"BMP of {width}x{height} pixels")
+    depth, compression, colors = _read_coding(data)
+    if depth not in _DEPTHS.get(compression, ()):
+        coding = f", compression {compression}" if compression else ""
+        raise Rejected("unsupported", f"BMP with {depth} bits per pixel{coding}")
+    if depth <= 8 and colors > 1 << depth:
+        raise Rejected(
+            "corrupt", f"BMP of {depth} bits per pixel with a palette of {colors} colors"
+        )
+    if compression == _RLE8 and width * abs(height) > MAX_RLE_PIXELS:
+        detail = (
+            f"run-length coded BMP of {width}x{abs(height)} pixels, but the limit is"
+            f" {MAX_RLE_PIXELS} pixels"
+        )
+        raise Rejected("too-large", detail)
+    return ImageInfo("bmp", width, abs(height))
+
+
+def _read_coding(data: bytes) -> tuple[int, int, int]:
+    """Return the bits per pixel, the compression, and the number of colors in the palette, 0 for the default."""
+    if struct.unpack_from("<I", data, 14)[0] == 12:
+        return struct.unpack_from("<H", data, 24)[0], _NONE, 0
+    depth, compression = struct.unpack_from("<HI", data, 28)
+    return depth, compression, struct.unpack_from("<I", data, 46)[0]
+
+
+def check_bmp(data: bytes) -> None:
+    """Check that all rows of pixels are in the file.
+
+    Raises:
+        Rejected: the file is too short, or its runs of pixels contradict its size.
+        struct.error: the header is incomplete.
+
+    """
+    start = struct.unpack_from("<I", data, 10)[0]
+    depth, compression, colors = _read_coding(data)
+    info = parse_bmp(data)
+    _check_palette(data, depth, colors)
+    if compression == _RLE8:
+        _check_runs(data, start, info)
+        return
+    needed = start + (info.width * depth + 31) // 32 * 4 * info.height
+    if needed > len(data):
+        raise Rejected("truncated", f"the BMP should be {needed} bytes, got {len(data)}")
+
+
+def _check_palette(data: bytes, depth: int, colors: int) -> None:
+    """Check that the file has the whole palette, which OpenCV reads even if the pixels start before its end."""
+    header_size = struct.unpack_from("<I", data, 14)[0]
+    color_size = 3 if header_size == 12 else 4
+    end = 14 + header_size + ((colors or 1 << depth) * color_size if depth <= 8 else 0)
+    if end > len(data):
+        raise Rejected(
+            "truncated", f"the palette of the BMP should end at byte {end}, got {len(data)} bytes"
+        )
+
+
+def _check_runs(data: bytes, at: int, info: ImageInfo) -> None:
+    """Follow the run-length coded rows.
+
+    Like OpenCV, which decodes BMPs for DALI, reject a run that leaves its row.
+    """
+    x = y = 0
+    ends_row = False  # the last run filled its row, so an end-of-row code after it does not skip another row
+    while y < info.height:
+        length, code = _read_code(data, at)
+        at += 2
+        if length or code > 2:  # a repeated pixel, or `code` different ones
+            x += length or code
+            if x > info.width:
+                raise Rejected("corrupt", f"row {y} of the BMP is longer than {info.width} pixels")
+            at += 0 if length else code + code % 2
+            ends_row = x == info.width
+        elif code == 1:  # end of the image
+            return
+        else:
+            if code == 2:  # skip pixels and rows
+                right, down = _read_code(data, at)
+                x, at = x + right + down * info.width, at + 2
+            elif x or not ends_row:
+                x = info.width
+            ends_row = False
+        y, x = y + x // info.width, x % info.width
+    if at > len(data):
+        raise Rejected("truncated", f"the BMP should be {at} bytes, got {len(data)}")
+
+
+def _read_code(data: bytes, at: int) -> tuple[int, int]:
+    if at + 2 > len(data):
+        raise Rejected("truncated", f"the rows of the BMP continue after its {len(data)} bytes")
+    return data[at], data[at + 1]
+
+
+# --- WebP (RFC 9649) ------------------------------------------------------------------------------
+
+#: Flags of the chunk VP8X.
+_HAS_ALPHA, _HAS_EXIF = 0x10, 0x08
+
+
+def parse_webp(data: bytes) -> ImageInfo:
+    """Read the size from the first chunk: extended, lossless or lossy.
+
+    Raises:
+        Rejected: the WebP is damaged or animated.
+        IncompleteHeader, struct.error, IndexError: the header continues after `data`.
+
+    """
+    chunk_type = data[12:16]
+    if chunk_type == b"VP8X":
+        if data[20] & 0x02:
+            raise Rejected("unsupported", "animated WebP")
+        width = 1 + int.from_bytes(data[24:27], "little")
+        height = 1 + int.from_bytes(data[27:30], "little")
+        _ = data[29]  # raises IndexError if the header is incomplete; slices do not
+    elif chunk_type == b"VP8L":
+        if data[20] != 0x2F:
+            raise Rejected("corrupt", "the lossless WebP does not have its signature")
+        bits = struct.unpack_from("<I", data, 21)[0]
+        width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    elif chunk_type == b"VP8 ":
+        if data[23:26] != b"\x9d\x01\x2a" and len(data) >= 26:
+            raise Rejected("corrupt", "the WebP does not have its start code")
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    elif len(chunk_type) < 4:
+        raise IncompleteHeader
+    else:
+        raise Rejected("corrupt", f"the WebP has an unknown first chunk {chunk_type!r}")
+    if not width or not height:  # only a lossy WebP can state it
+        raise Rejected("corrupt", f"WebP of {width}x{height} pixels")
+    return ImageInfo("webp", width, height)
+
+
+def check_webp(data: bytes) -> None:
+    """Check that the file is as long as its RIFF header says, and that DALI finds its EXIF block.
+
+    Raises:
+        Rejected: the file is shorter, or DALI does not decode it.
+
+    """
+    expected = struct.unpack_from("<I", data, 4)[0] + 8
+    if expected > len(data):
+        raise Rejected("truncated", f"the WebP should be {expected} bytes, got {len(data)}")
+    if data[12:16] == b"VP8X" and data[20] & _HAS_EXIF:
+        _check_exif(data)
+
+
+def _check_exif(data: bytes) -> None:
+    """Look for the EXIF block as DALI does: it does not skip the byte of padding after a chunk of odd length."""
+    at = 12
+    while data[at : at + 4] != b"EXIF":
+        if at + 8 > len(data):
+            detail = (
+                "a WebP whose EXIF block is missing or follows a chunk of odd length; remove its"
+                " metadata first"
+            )
+            raise Rejected("unsupported", detail)
+        at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+
+
+def with_alpha_flag(data: bytes) -> bytes:
+    """Return the file with the flag that its chunk of alpha values needs.
+
+    Without it, Pillow ignores the chunk. DALI decodes it, and fails if it is damaged.
+    """
+    if data[12:16] != b"VP8X" or data[20] & _HAS_ALPHA or not _has_chunk(data, b"ALPH"):
+        return data
+    return data[:20] + bytes([data[20] | _HAS_ALPHA]) + data[21:]
+
+
+def _has_chunk(data: bytes, name: bytes) -> bool:
+    at = 12
+    while at + 8 <= len(data):
+        if data[at : at + 4] == name:
+            return True
+        length = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + length + length % 2
+    return False
+
+
+# --- TIFF 6.0 -------------------------------------------------------------------------------------
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 256, 257, 258, 259, 262, 266
 _ORIENTATION, _SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR = 274, 277, 278, 284, 317
@@ -47,7 +254,7 @@ _NO_COMPRESSION = 1
 _Tags = dict[int, tuple[int, ...]]
 
 
-def parse_header(data: bytes) -> ImageInfo:
+def parse_tiff(data: bytes) -> ImageInfo:
     """Read the size from the first directory.
 
     Raises:
@@ -74,7 +281,7 @@ def decoded_pixels(data: bytes, info: ImageInfo) -> int:
     return tiles if parts.tags is _TILES else info.width * info.height
 
 
-def check_complete(data: bytes) -> None:
+def check_tiff(data: bytes) -> None:
     """Check that all strips or tiles are in the file, and that uncompressed ones have a byte for every sample.
 
     Raises:
@@ -82,7 +289,7 @@ def check_complete(data: bytes) -> None:
         IncompleteHeader, struct.error, IndexError: the directory is incomplete.
 
     """
-    tags, info = _read_tags(data), parse_header(data)
+    tags, info = _read_tags(data), parse_tiff(data)
     _check_colors(tags)
     parts = _read_layout(tags, info)
     needed = parts.across * parts.down * (parts.samples if parts.planar == _SEPARATE else 1)
