@@ -25,13 +25,14 @@ from dataprep.plan.assign import key_of
 from dataprep.plan.splits import ORDER_STREAM, permutation
 from dataprep.verify.shard import manifest_of
 from manifests.dali_index import format_index
-from manifests.errors import DamagedError, DatasetError, StoppedError, StorageError, TableError
+from manifests.errors import DamagedError, DatasetError, StoppedError, StorageError
 from manifests.json_members import parse_json
 from manifests.labels import LABEL_COLUMNS, arrow_type
 from manifests.revisions import part_of
+from manifests.rows import read_dataset
 from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, Shard, TableMetadata
 from manifests.serialization import checksum_text
-from manifests.tables import build_table, read_table, table_bytes
+from manifests.tables import build_table, table_bytes
 
 #: Bytes of a TFRecord record before and after its payload.
 _PREFIX, _SUFFIX = 12, 4
@@ -258,18 +259,8 @@ def _extra_schema(folder: str, manifest: Manifest) -> pa.Schema | None:
 
     `None` if none can.
     """
-    return next(_schemas(folder, manifest), None)
-
-
-def _schemas(folder: str, manifest: Manifest) -> Iterator[pa.Schema]:
-    for split in manifest.splits:
-        for shard in split.shards:
-            try:
-                yield read_table(
-                    os.path.join(folder, shard.table.name), label_type=manifest.label_type
-                ).schema
-            except TableError:
-                continue
+    batches = read_dataset(folder, manifest=manifest, on_error=lambda *_: None)
+    return next((batch.table.schema for batch in batches), None)
 
 
 # --- damaged files, and what the shard determines ---------------------------------------------------

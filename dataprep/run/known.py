@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,6 @@ import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from dataprep import storage
 from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
@@ -34,8 +32,8 @@ from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, PLACED_TYPE
 from manifests.process.text import agree, cut_middle, plural, printable
 from manifests.remote.url import absolute
 from manifests.revisions import parts
+from manifests.rows import RowBatch, read_dataset
 from manifests.schema import UNREADABLE, Manifest
-from manifests.tables import read_table
 
 #: Begins the text of labels that would be rejected.
 REJECTED = "one that is rejected"
@@ -432,24 +430,13 @@ def find_known(
     splits: list[Splits] = []
     own = pa.table({"source": source.path, "own_size": source.size})
     pending: list[tuple[Options, pa.Table]] = []
-    for part in parts(base.manifest):
-        shards = [(split.name, shard) for split in part.splits for shard in split.shards]
-        paths = [os.path.join(base.out, shard.table.name) for _, shard in shards]
-        manifest = base.manifest
-        has_masks = manifest.label_type in MASK_TYPES
-        columns = [
-            "source",
-            *label_columns(manifest.label_type),
-            *["mask_offset"] * has_masks,
-            "size",
-            "crc32c",
-        ]
-        read = partial(read_table, columns=columns, label_type=manifest.label_type)
-        read_tables = storage.map_files(base.out, read, paths)
-        tables = [
-            _with_texts(table, manifest, name, os.path.join(base.out, shard.file.name))
-            for (name, shard), table in zip(shards, read_tables, strict=True)
-        ]
+    manifest = base.manifest
+    columns = ["source", *label_columns(manifest.label_type), "size", "crc32c"]
+    if manifest.label_type in MASK_TYPES:
+        columns.append("mask_offset")
+    for part in parts(manifest):
+        batches = read_dataset(base.out, columns, manifest=part)
+        tables = [_with_texts(base.out, manifest, rows) for rows in batches]
         if not tables:
             continue
         stored = pa.concat_tables(tables).replace_schema_metadata(None)
@@ -573,19 +560,21 @@ def _compare(  # noqa: PLR0917
     return pairs
 
 
-def _with_texts(table: pa.Table, manifest: Manifest, split: str, shard: str) -> pa.Table:
+def _with_texts(out: str, manifest: Manifest, rows: RowBatch) -> pa.Table:
     """Return the columns ``source``, ``label`` and ``split`` as text, ``size`` and ``crc32c``.
 
     And where masks are.
     """
+    table = rows.table
     columns = {
         "source": table["source"],
         "label": label_texts(table, manifest.label_type, manifest.classes),
-        "split": pa.repeat(pa.scalar(split), len(table)),
+        "split": pa.repeat(pa.scalar(rows.split), len(table)),
         "size": table["size"],
         "crc32c": table["crc32c"],
     }
     if manifest.label_type in MASK_TYPES:
+        shard = os.path.join(out, rows.shard.name)
         columns["shard"] = pa.repeat(pa.scalar(shard), len(table))
         columns |= {name: table[name] for name in LABEL_COLUMNS[manifest.label_type]}
     return pa.table(columns)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from dataprep import storage
@@ -25,12 +24,11 @@ from dataprep.sources.merge import relabel_lists
 from dataprep.sources.scan import identify, stats_of
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
-from manifests.labels import CLASS_COLUMNS, LabelType
+from manifests.labels import CLASS_COLUMNS
 from manifests.process.text import cut_middle, printable
+from manifests.rows import RowBatch, read_dataset
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
-from manifests.serialization import checksum_text
 from manifests.store import MANIFEST_NAME, read_manifest
-from manifests.tables import TableFile
 
 _VERIFY = "run `dataprep verify` on it, then `dataprep repair`, or restore a copy"
 
@@ -62,20 +60,16 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
         raise SourceError(message, file=src, hint="run the command that made it again to finish it")
     try:
         manifest = read_manifest(src)
-        shards = [
-            (number, shard)
-            for number, split in enumerate(manifest.splits)
-            for shard in split.shards
-        ]
-        tables = [_read_table(src, shard, manifest.label_type) for _, shard in shards]
+        batches = list(read_dataset(src, manifest=manifest, checksums=True))
     except DamagedError as error:
         raise SourceError(
             error.message, file=error.file, record=error.record, hint=error.hint
         ) from None
+    shards = [(number, s) for number, split in enumerate(manifest.splits) for s in split.shards]
     stats = [_stat_shard(src, shard) for _, shard in shards]
-    rows = np.array([len(table) for table in tables], np.int64)
-    table = _concat(src, shards, tables)
-    number = np.repeat(np.arange(len(shards), dtype=np.int32), rows)
+    table = _concat(src, batches)
+    rows = [len(batch.table) for batch in batches]
+    number = np.repeat(np.array([batch.number for batch in batches], np.int32), rows)
     label, labels, classes = _labels(src, table, manifest, options)
     names = pa.array([shard.name for _, shard in shards], pa.large_string())
     container = pa.DictionaryArray.from_arrays(pa.array(number), names)
@@ -115,27 +109,6 @@ def _layout(manifest: Manifest) -> str:
     return f"prepared {made} ({manifest.format}, {manifest.store})"
 
 
-def _read_table(src: str, shard: Shard, label_type: LabelType) -> pa.Table:
-    path = os.path.join(src, shard.table.name)
-    file = TableFile(path)
-    if shard.table.checksum not in (None, checksum_text(crc32c(file.content))):
-        raise SourceError(
-            "the sample table does not have the checksum in the manifest", file=path, hint=_VERIFY
-        )
-    table = file.read(label_type=label_type)
-    if len(table) != shard.samples:
-        message = (
-            f"the sample table has {len(table):,} rows, but the manifest says {shard.samples:,}"
-        )
-        raise SourceError(message, file=path, hint=_VERIFY)
-    end = pc.max(pc.add(table["offset"], table["size"])).as_py() if len(table) else 0
-    if end > shard.file.bytes:
-        raise SourceError(
-            f"an image ends at byte {end:,}, behind the end of the shard", file=path, hint=_VERIFY
-        )
-    return table.replace_schema_metadata(None)
-
-
 def _stat_shard(src: str, shard: Shard) -> tuple[int, int]:
     path = os.path.join(src, shard.name)
     try:
@@ -148,19 +121,20 @@ def _stat_shard(src: str, shard: Shard) -> tuple[int, int]:
     return stamp[0], stamp[1]
 
 
-def _concat(src: str, shards: Sequence[tuple[int, Shard]], tables: Sequence[pa.Table]) -> pa.Table:
+def _concat(src: str, batches: Sequence[RowBatch]) -> pa.Table:
     """Return all rows. A column that some tables do not have is null there."""
+    tables = [batch.table.replace_schema_metadata(None) for batch in batches]
     try:
         return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         first = tables[0].schema
-        for (_, shard), table in zip(shards, tables, strict=True):
-            for field in table.schema:
+        for batch in batches:
+            for field in batch.table.schema:
                 if field.name in first.names and field.type != first.field(field.name).type:
                     raise SourceError(
                         f"column {printable(field.name)} has the type {field.type}, but "
-                        f"{first.field(field.name).type} in {shards[0][1].table.name}",
-                        file=os.path.join(src, shard.table.name),
+                        f"{first.field(field.name).type} in {batches[0].shard.table.name}",
+                        file=os.path.join(src, batch.shard.table.name),
                         hint="make the dataset again from a source whose column has one type",
                     ) from None
         raise
