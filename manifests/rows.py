@@ -25,9 +25,11 @@ from manifests.store import read_revision
 from manifests.tables import DAMAGED_HINT, TableFile
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
-__all__ = ["RowBatch", "ShardTable", "outside_error", "read_dataset"]
+__all__ = ["RowBatch", "ShardTable", "outside_error", "read_dataset", "read_some_rows"]
 
 #: Tables that are read from an object store at a time.
 _CONNECTIONS = 16
@@ -230,6 +232,35 @@ def read_dataset(
             if on_error is None:
                 raise
             on_error(shard, error)
+
+
+def read_some_rows(
+    folder: str, shards: Sequence[Shard], columns: Sequence[str], rows: NDArray[np.int64]
+) -> pa.Table:
+    """Read columns of some rows. Only the tables that contain them are read.
+
+    Args:
+        folder: folder or URL of the dataset.
+        shards: shards of the dataset.
+        columns: names of the columns.
+        rows: numbers of the rows, counted over these shards, ascending.
+
+    Raises:
+        TableError: a sample table is missing or damaged.
+
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    ends = np.cumsum([shard.samples for shard in shards])
+    numbers = np.searchsorted(ends, rows, side="right")
+    parts = []
+    for number in np.unique(numbers).tolist():
+        shard = shards[number]
+        table = ShardTable(os.path.join(folder, shard.table.name), shard).read(columns)
+        first = int(ends[number]) - shard.samples
+        parts.append(table.take(pa.array(rows[numbers == number] - first)))
+    return pa.concat_tables(parts)
 
 
 def _open_tables(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -19,8 +18,8 @@ from dataprep.progress import Progress
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
 from manifests.process.text import agree, plural
+from manifests.rows import read_some_rows
 from manifests.store import read_manifest
-from manifests.tables import read_table
 
 
 class Place(NamedTuple):
@@ -68,16 +67,9 @@ def _keys(folder: str, rows: Sequence[int]) -> dict[int, str | None]:
     Only the tables that contain them are read again.
     """
     shards = [shard for split in read_manifest(folder).splits for shard in split.shards]
-    starts = np.concatenate([[0], np.cumsum([shard.samples for shard in shards])])
     wanted = np.unique(np.array(rows, np.int64))
-    keys: dict[int, str | None] = {}
-    for number in np.unique(np.searchsorted(starts, wanted, side="right") - 1).tolist():
-        inside = wanted[(wanted >= starts[number]) & (wanted < starts[number + 1])]
-        table = read_table(os.path.join(folder, shards[number].table.name), ["key"])
-        keys |= zip(
-            inside.tolist(), table["key"].take(inside - starts[number]).to_pylist(), strict=True
-        )
-    return keys
+    keys = read_some_rows(folder, shards, ["key"], wanted)["key"].to_pylist()
+    return dict(zip(wanted.tolist(), keys, strict=True))
 
 
 # --- what a conversion does -------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from dataprep.options import CHANGE_COLUMNS
 from dataprep.verify.check import Problem
 from manifests.errors import TableError
-from manifests.files import SHARD, TABLE, file_length
+from manifests.files import SHARD, file_length
 from manifests.labels import CLASS_COLUMNS, LabelType
+from manifests.rows import read_dataset, read_some_rows
 from manifests.schema import Manifest, Shard
-from manifests.tables import TableFile, read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ def used_classes(table: pa.Table, manifest: Manifest) -> NDArray[np.int64]:
         return np.zeros(0, np.int64)
     labels = table[column] if column == "label" else pc.list_flatten(table[column])
     found = np.unique(np.asarray(labels)).astype(np.int64)
-    return found[(found >= 0) & (found < len(manifest.classes))]
+    return found[found < len(manifest.classes)]
 
 
 def group(
@@ -185,17 +185,36 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
     A table that is missing or damaged leaves out the samples of its shard, and is one of the
     problems.
     """
-    parts, ranges, problems, first = [], [], [], 0
-    for number, split in enumerate(manifest.splits):
-        for shard in split.shards:
-            part, found = _read_part(folder, shard, manifest)
-            problems += found
-            rows = len(part["size"]) if part else 0
-            ranges.append(ShardRows(shard, number, first, rows))
-            first += rows
-            if part:
-                parts.append({**part, "split": np.full(rows, number, np.int16)})
-    return _join(manifest, tuple(ranges), parts), problems
+    label = group_column(manifest.label_type)
+    names = [*([label] if label else []), *_NUMBERS, "crc32c"]
+    parts: dict[int, list[dict[str, Any]]] = {}
+    damaged: dict[str, TableError] = {}
+    for batch in read_dataset(
+        folder,
+        names,
+        optional=CHANGE_COLUMNS,
+        manifest=replace(manifest, classes=()),  # a label without a name is shown as a number
+        on_error=lambda shard, error: damaged.update({shard.table.name: error}),
+    ):
+        parts.setdefault(batch.number, []).append(_arrays(batch.table, manifest))
+    shards = [(number, s) for number, split in enumerate(manifest.splits) for s in split.shards]
+    ranges: list[ShardRows] = []
+    problems: list[Problem] = []
+    first = 0
+    for number, (split, shard) in enumerate(shards):
+        problems += _check_shard(folder, shard)
+        if error := damaged.get(shard.table.name):
+            problems.append(Problem(shard.table.name, error.message, hint=error.hint))
+            parts.pop(number, None)
+        rows = shard.samples if number in parts else 0
+        ranges.append(ShardRows(shard=shard, split=split, first=first, rows=rows))
+        first += rows
+    split_of = np.array([each.split for each in ranges], np.int16)
+    kept = [part for number in sorted(parts) for part in parts[number]]
+    return (
+        _join(manifest, tuple(ranges), np.repeat(split_of, [each.rows for each in ranges]), kept),
+        problems,
+    )
 
 
 def read_names(folder: str, columns: Columns, rows: Iterable[int]) -> dict[int, SampleName]:
@@ -204,60 +223,30 @@ def read_names(folder: str, columns: Columns, rows: Iterable[int]) -> dict[int, 
     The tables are read again, so that a report never holds all names.
     """
     wanted = np.unique(np.fromiter(rows, np.int64))
-    names: dict[int, SampleName] = {}
-    for each in columns.shards:
-        inside = wanted[(wanted >= each.first) & (wanted < each.first + each.rows)] - each.first
-        if len(inside):
-            table = read_table(os.path.join(folder, each.shard.table.name), ["key", "source"]).take(
-                inside
-            )
-            texts = zip(
-                inside.tolist(), table["key"].to_pylist(), table["source"].to_pylist(), strict=True
-            )
-            names |= {each.first + row: SampleName(key, source) for row, key, source in texts}
-    return names
+    if not len(wanted):
+        return {}
+    shards = [each.shard for each in columns.shards if each.rows]
+    table = read_some_rows(folder, shards, ["key", "source"], wanted)
+    names = map(SampleName, table["key"].to_pylist(), table["source"].to_pylist())
+    return dict(zip(wanted.tolist(), names, strict=True))
 
 
-def _read_part(
-    folder: str, shard: Shard, manifest: Manifest
-) -> tuple[dict[str, Any] | None, list[Problem]]:
-    problems = []
+def _check_shard(folder: str, shard: Shard) -> Iterator[Problem]:
+    """Yield what is wrong with the file of a shard, without reading it."""
     try:
         length = file_length(os.path.join(folder, shard.name), SHARD)
+    except OSError as error:
+        message = f"the shard cannot be read ({error.strerror})"
+        yield Problem(shard.name, message, hint=SHARD.hint)
+    except SHARD.error as error:
+        yield Problem(shard.name, error.message, hint=SHARD.hint)
+    else:
         if length != shard.file.bytes:
             message = f"the shard has {length} bytes, but the manifest states {shard.file.bytes}"
-            problems.append(Problem(shard.name, message, hint=SHARD.hint))
-    except OSError as error:
-        problems.append(
-            Problem(shard.name, f"the shard cannot be read ({error.strerror})", hint=SHARD.hint)
-        )
-    except SHARD.error as error:
-        problems.append(Problem(shard.name, error.message, hint=SHARD.hint))
-    try:
-        table = TableFile(os.path.join(folder, shard.table.name))
-        labels = [column] if (column := group_column(manifest.label_type)) else []
-        read = table.read([*labels, *_NUMBERS, "crc32c"], manifest.label_type)
-        part = {
-            **_arrays(read),
-            "label": group_values(read, manifest),
-            "used": used_classes(read, manifest),
-        }
-        if set(CHANGE_COLUMNS) <= set(table.column_names):
-            part |= _changes(table.read(CHANGE_COLUMNS))
-        _check_inside(part, shard)
-    except TableError as error:
-        return None, [*problems, Problem(shard.table.name, error.message, hint=error.hint)]
-    return part, problems
+            yield Problem(shard.name, message, hint=SHARD.hint)
 
 
-def _check_inside(part: dict[str, Any], shard: Shard) -> None:
-    # An offset or a size alone may be so large that their sum overflows.
-    ends = np.maximum(part["offset"] + part["size"], np.maximum(part["offset"], part["size"]))
-    if (ends > shard.file.bytes).any():
-        raise TableError("the table places an image outside its shard", hint=TABLE.hint)
-
-
-def _arrays(table: pa.Table) -> dict[str, Any]:
+def _arrays(table: pa.Table, manifest: Manifest) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     part: dict[str, Any] = {
@@ -266,6 +255,10 @@ def _arrays(table: pa.Table) -> dict[str, Any]:
     crc = table["crc32c"]
     part["has_crc"] = np.asarray(pc.is_valid(crc))
     part["crc32c"] = np.asarray(pc.fill_null(crc, 0)).astype(np.uint32)
+    part["label"] = group_values(table, manifest)
+    part["used"] = used_classes(table, manifest)
+    if set(CHANGE_COLUMNS) <= set(table.column_names):
+        part |= _changes(table)
     return part
 
 
@@ -299,12 +292,14 @@ def _changes(table: pa.Table) -> dict[str, Any]:
 
 
 def _join(
-    manifest: Manifest, ranges: tuple[ShardRows, ...], parts: Sequence[dict[str, Any]]
+    manifest: Manifest,
+    ranges: tuple[ShardRows, ...],
+    split: NDArray[np.int16],
+    parts: Sequence[dict[str, Any]],
 ) -> Columns:
     types = {
         **_NUMBERS,
         "label": np.float64,
-        "split": np.int16,
         "crc32c": np.uint32,
         "has_crc": np.bool_,
     }
@@ -317,6 +312,7 @@ def _join(
     return Columns(
         splits=tuple(split.name for split in manifest.splits),
         shards=ranges,
+        split=split,
         **arrays,
         change=_categories([part["change"] for part in parts]) if changed else None,
         original_pixels=(

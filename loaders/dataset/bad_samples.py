@@ -11,7 +11,7 @@ import numpy as np
 from loaders.dataset.split import OpenSplit
 from manifests.errors import DamagedError
 from manifests.process.text import plural, printable
-from manifests.tables import TableFile
+from manifests.rows import ShardTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ def describe_bad_samples(split: OpenSplit, reasons: Mapping[int, str]) -> tuple[
         number = int(np.searchsorted(ends, row, side="right"))
         shard = split.shards[number]
         if number not in keys:
-            keys[number] = TableFile(split.path(shard.table)).read(("key",))["key"].to_pylist()
+            table = ShardTable(split.path(shard.table), shard)
+            keys[number] = table.read(("key",))["key"].to_pylist()
         record = row - int(ends[number]) + shard.samples
         key = keys[number][record]
         described.append(BadSample(split.folder, split.name, shard.name, record, key, row, reason))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from loaders.dataset.boxes import Boxes, moved, padded
 from loaders.dataset.labels import multi_hot, numbers
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import TABLE_DTYPES, VERIFY, SampleTables
+from loaders.dataset.tables import TABLE_DTYPES, SampleTables
 from loaders.options import LabelImage
 from manifests.errors import DamagedError
 from manifests.labels import LabelType
@@ -41,6 +41,8 @@ PLACED_FIELDS: Mapping[LabelType, tuple[str, ...]] = {
 #: a TFRecord shard.
 _MEMBER = re.compile(r"(.+?):(\d+):", re.DOTALL)
 _RECORD = re.compile(r"(.+) at index (\d+)$", re.DOTALL)
+
+_VERIFY = "run `dataprep verify` to find the damage"
 
 #: Any number with this many decimal digits fits into int64.
 _MAX_DIGITS = 18
@@ -216,7 +218,7 @@ class Fields:
             raise DamagedError(
                 f"a record of {self._split.folder} has the label {wrong[0]}, but labels go from 0"
                 f" to {end - 1}",
-                hint=VERIFY,
+                hint=_VERIFY,
             )
         return labels
 
@@ -245,7 +247,7 @@ def parse_int_labels(stored: NDArray[np.generic]) -> Labels:
     # For records without the feature, DALI returns samples without a dimension.
     if stored.ndim != 2 or stored.shape[1] != 1:
         raise DamagedError(
-            "records do not have the label feature that the manifest names", hint=VERIFY
+            "records do not have the label feature that the manifest names", hint=_VERIFY
         )
     return stored[:, 0].astype(np.int64)
 
@@ -262,7 +264,7 @@ def parse_text_labels(stored: NDArray[np.generic]) -> Labels:
     wrong = texts[~np.char.isdigit(texts) | (np.char.str_len(texts) > _MAX_DIGITS)]
     if wrong.size:
         raise DamagedError(
-            f"the label of a record is not a decimal number ({bytes(wrong[0])!r})", hint=VERIFY
+            f"the label of a record is not a decimal number ({bytes(wrong[0])!r})", hint=_VERIFY
         )
     return texts.astype(np.int64)
 
@@ -311,7 +313,8 @@ class RowFinder:
         nearest = np.minimum(np.searchsorted(self._positions, positions), len(self._positions) - 1)
         if self._exact and not np.array_equal(self._positions[nearest], positions):
             raise DamagedError(
-                "a record is in an index file but not in the sample table of its shard", hint=VERIFY
+                "a record is in an index file but not in the sample table of its shard",
+                hint=_VERIFY,
             )
         return self._rows[nearest].astype(np.int64)
 
@@ -320,7 +323,7 @@ class RowFinder:
         match = (_MEMBER if self._exact else _RECORD).match(text)
         if match is None or match[1] not in self._starts:
             raise DamagedError(
-                f"a record came from {text!r}, which is not a shard of the split", hint=VERIFY
+                f"a record came from {text!r}, which is not a shard of the split", hint=_VERIFY
             )
         return self._starts[match[1]] + int(match[2])
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dataset.split import OpenSplit
-from manifests.errors import CallError, TableError
+from manifests.errors import CallError
 from manifests.labels import has_classes
 from manifests.process.text import printable
 from manifests.schema import File, Shard
@@ -56,24 +56,17 @@ class JoinedSplit(OpenSplit):
         """Number of the first shard of each dataset among `shards`."""
         return tuple(accumulate((len(part.shards) for part in self.parts[:-1]), initial=0))
 
+    def class_count(self, shard: int) -> int:
+        """Return the number of classes of the dataset that a shard is from."""
+        return len(self._labels_of(shard))
+
     def joined_labels(self, shard: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the labels of a shard in the numbering of all datasets.
+        """Return the labels of a shard, each a class of its dataset, in the numbering of all datasets."""
+        joined = self._labels_of(shard)
+        return joined[labels] if len(joined) else labels
 
-        Raises:
-            TableError: a label is not a class of the shard's dataset.
-
-        """
-        joined = self.labels[bisect_right(self.first_shards, shard) - 1]
-        if not len(joined):
-            return labels
-        wrong = labels[(labels < 0) | (labels >= len(joined))]
-        if wrong.size:
-            raise TableError(
-                f"the table has the label {wrong[0]}, but labels go from 0 to {len(joined) - 1}",
-                file=self.shards[shard].table.name,
-                hint="run `dataprep verify` to find the damage",
-            )
-        return joined[labels]
+    def _labels_of(self, shard: int) -> NDArray[np.int64]:
+        return self.labels[bisect_right(self.first_shards, shard) - 1]
 
 
 def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:

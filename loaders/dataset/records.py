@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from loaders.dataset.mapped_files import MappedBytes, MappedFile, Mappings, prefetch
 from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables, outside_error
+from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables
 from manifests.errors import ShardError
 from manifests.process.unexpected_errors import raise_machine_fault
+from manifests.rows import outside_error
 
 if TYPE_CHECKING:
     from loaders.cache.images import CachedImages, CachedLabelImages
@@ -294,11 +295,11 @@ class Records:
         # Without an image there is nothing to decode, which is an error of its own.
         least = 0 if self._tolerant else 1
         offsets, sizes = self._offsets[rows], self._sizes[rows]
-        # `SampleTables` has checked that each is from 0 to the length. No sums: they could
-        # overflow.
+        # `ShardTable` has checked that each is from 0 to the length. No sums: they could overflow.
         wrong = (sizes < least) | (offsets > length - sizes)
         if wrong.any():
-            raise outside_error(self._split, shard, int(wrong.argmax()))
+            path = self._split.path(self._split.shards[shard].table)
+            raise outside_error(path, int(wrong.argmax()))
 
 
 def open_images(

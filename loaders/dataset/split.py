@@ -89,6 +89,11 @@ class OpenSplit:
         """Number of the first shard of each dataset among `shards`."""
         return (0,)
 
+    def class_count(self, shard: int) -> int:
+        """Return the number of classes of the dataset that a shard is from."""
+        del shard
+        return len(self.manifest.classes)
+
     def joined_labels(self, shard: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the labels of a shard, which several datasets may number differently."""
         del shard

@@ -21,14 +21,12 @@ from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LABEL_FIELDS, LabelType
 from manifests.parquet import is_list
-from manifests.process.text import plural, suggest
+from manifests.process.text import suggest
+from manifests.rows import ShardTable
 from manifests.schema import COLUMN_PREFIX
-from manifests.tables import TableFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-VERIFY = "run `dataprep verify` to find the damage"
 
 #: Stands for a missing CRC-32C. One image in 2**32 has this checksum, and is then not checked.
 NO_CHECKSUM = 0
@@ -70,7 +68,7 @@ class SampleTables:
         self._is_eager = len(split.shards) <= MAX_EAGER_SHARDS
         # The content of many tables would take too much memory.
         self._keeps_files = self._is_eager
-        self._files: dict[int, TableFile] = {}
+        self._files: dict[int, ShardTable] = {}
         self._lazy = LazyColumns([shard.samples for shard in split.shards], self._read_defined)
 
     @cached_property
@@ -121,7 +119,7 @@ class SampleTables:
             name for name in dict.fromkeys(stored.values()) if name in others - {*self._others}
         ]
         if missing:
-            tables = [self._read(number, missing) for number in range(len(self._split.shards))]
+            tables = [self._file(number).read(missing) for number in range(len(self._split.shards))]
             self._others |= {name: _joined([table[name] for table in tables]) for name in missing}
         return {
             name: arrays[own] if own in arrays else self._others[own]
@@ -184,7 +182,7 @@ class SampleTables:
     def _list_part(self, number: int, name: str) -> ListColumn:
         import pyarrow.compute as pc
 
-        column = self._read(number, [name])[name].combine_chunks()
+        column = self._file(number).read([name])[name].combine_chunks()
         counts = np.asarray(pc.list_value_length(column)).astype(np.int64)
         items = pc.list_flatten(column)
         # Boxes are lists of lists.
@@ -195,23 +193,8 @@ class SampleTables:
         )
         values = np.asarray(values)
         if name == CLASS_COLUMNS.get(self.label_type):
-            values = self._checked_classes(number, values, counts)
+            values = self._split.joined_labels(number, values).astype(np.int32)
         return ListColumn(values, np.concatenate([[0], np.cumsum(counts)]))
-
-    def _checked_classes(
-        self, number: int, labels: NDArray[Any], counts: NDArray[np.int64]
-    ) -> NDArray[Any]:
-        labels = self._split.joined_labels(number, labels)
-        classes = len(self._split.manifest.classes)
-        if labels.max(initial=-1) >= classes:
-            at = int(np.searchsorted(np.cumsum(counts), int(labels.argmax()), side="right"))
-            raise TableError(
-                f"the table has the label {labels.max()}, but labels go from 0 to {classes - 1}",
-                file=self._split.path(self._split.shards[number].table),
-                record=at,
-                hint=VERIFY,
-            )
-        return labels.astype(np.int32)
 
     @property
     def label_type(self) -> LabelType:
@@ -278,50 +261,30 @@ class SampleTables:
             return np.dtype(_NARROW_POSITION)
         return np.dtype({**TABLE_DTYPES, **MASK_DTYPES}[name])
 
-    def _file(self, number: int) -> TableFile:
+    def _file(self, number: int) -> ShardTable:
         file = self._files.get(number)
         if file is None:
-            file = TableFile(self._split.path(self._split.shards[number].table))
+            shard = self._split.shards[number]
+            file = ShardTable(
+                self._split.path(shard.table),
+                shard,
+                label_type=self.label_type,
+                classes=self._split.class_count(number),
+            )
             if self._keeps_files:
                 self._files[number] = file
         return file
 
-    def _read(self, number: int, names: Sequence[str]) -> pa.Table:
-        shard = self._split.shards[number]
-        table = self._file(number)
-        if table.rows != shard.samples:
-            raise TableError(
-                f"the table has {plural(table.rows, 'row')}, but its shard has"
-                f" {plural(shard.samples, 'sample')}",
-                file=self._split.path(shard.table),
-                hint=VERIFY,
-            )
-        return table.read(names, self.label_type)
-
     def _read_defined(self, number: int, names: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """Read columns that the format defines, of one shard."""
-        table = self._read(number, names)
+        table = self._file(number).read(names)
         columns = {name: table[name] for name in names}
         if "crc32c" in columns:
             columns["crc32c"] = columns["crc32c"].fill_null(NO_CHECKSUM)
         arrays = {name: column.to_numpy() for name, column in columns.items()}
-        for name in {"offset", "size"} & set(names):
-            outside = arrays[name] > self._split.shards[number].file.bytes
-            if outside.any():
-                raise outside_error(self._split, number, int(outside.argmax()))
         if "label" in names:
             arrays["label"] = self._split.joined_labels(number, arrays["label"])
         return arrays
-
-
-def outside_error(split: OpenSplit, shard: int, record: int) -> TableError:
-    """Return the error for an image whose bytes are not in its shard."""
-    return TableError(
-        "the table places an image outside its shard",
-        file=split.path(split.shards[shard].table),
-        record=record,
-        hint=VERIFY,
-    )
 
 
 def _joined(parts: Sequence[pa.ChunkedArray]) -> NDArray[Any]:

@@ -37,12 +37,12 @@ def opened(monkeypatch):
     """Return the names of the tables that were read, in order."""
     names = []
 
-    class Counted(tables.TableFile):
-        def __init__(self, path):
+    class Counted(tables.ShardTable):
+        def __init__(self, path, *arguments, **options):
             names.append(str(path).rpartition("/")[2])
-            super().__init__(path)
+            super().__init__(path, *arguments, **options)
 
-    monkeypatch.setattr(tables, "TableFile", Counted)
+    monkeypatch.setattr(tables, "ShardTable", Counted)
     return names
 
 
