@@ -31,6 +31,8 @@ class Gate:
             together.
         writes: instead, it is before a process writes the next part of a shard, after so many by
             this process: in the main process, and in each worker.
+        changes: instead, it is before the main process changes the next file or object of any
+            kind, after so many. The file ``changes`` in the folder lists what it changes.
 
     Attributes:
         folder: that folder.
@@ -39,11 +41,18 @@ class Gate:
     """
 
     def __init__(
-        self, folder: Path, *, shards: int = 0, writes: tuple[int, int] | None = None
+        self,
+        folder: Path,
+        *,
+        shards: int = 0,
+        writes: tuple[int, int] | None = None,
+        changes: int | None = None,
     ) -> None:
         folder.mkdir(parents=True)
         self.folder = str(folder)
         point, counts = ("writes", writes) if writes else ("shards", (shards, shards))
+        if changes is not None:
+            point, counts = "changes", (changes, changes)
         self.command = (sys.executable, __file__, self.folder, point, *map(str, counts), "--")
 
     def waiting(self) -> set[int]:
@@ -84,6 +93,9 @@ def hold(folder: str, point: str, most: int) -> None:
     """Make this process wait at the gate. Workers call this at their start."""
     from dataprep import storage
 
+    if point == "changes":
+        hold_changes(folder, most)
+        return
     name = "publish" if point == "shards" else "write_to"
     function, passed = getattr(storage, name), [0]
     function = getattr(
@@ -110,6 +122,40 @@ def hold(folder: str, point: str, most: int) -> None:
 
     held.held = function
     setattr(storage, name, held)
+
+
+#: The object that shows whether a store honors conditions. It belongs to no dataset.
+_PROBE = ".dataprep-probe"
+
+
+def hold_changes(folder: str, most: int) -> None:
+    """Make this process wait before it changes a file or an object, after so many changes."""
+    from dataprep.storage.local_files import LocalFiles
+    from manifests.remote.store import Store
+
+    passed = [0]
+
+    def held(function):
+        def change(self, name, *arguments, **options):
+            if name == _PROBE:
+                return function(self, name, *arguments, **options)
+            shown = name if isinstance(name, str) else name[-1][1]
+            with open(f"{folder}/changes", "a", encoding="utf-8") as file:
+                file.write(f"{function.__name__} {os.path.basename(shown)}\n")
+            passed[0] += 1
+            if passed[0] == most + 1:
+                Path(folder, f"waits-{os.getpid()}").touch()
+                _wait_until_open(folder)
+            return function(self, name, *arguments, **options)
+
+        return change
+
+    for place, names in (
+        (Store, ("put", "_put_if", "delete")),
+        (LocalFiles, ("publish", "publish_shard", "create", "replace", "remove")),
+    ):
+        for name in names:
+            setattr(place, name, held(getattr(place, name)))
 
 
 def _wait_until_open(folder: str) -> None:
