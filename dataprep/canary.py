@@ -174,8 +174,9 @@ def _pictures() -> Iterator[bytes]:
 
 
 def _table() -> bytes:
+    from manifests.parquet import parquet_bytes
     from manifests.schema import Conversion, File, TableMetadata
-    from manifests.tables import build_table, table_bytes
+    from manifests.tables import build_table
 
     rows = range(500)
     columns = {
@@ -192,4 +193,4 @@ def _table() -> bytes:
     }
     shard, index = File("train-00000.tar", 1, None), File("train-00000.idx", 1, None)
     conversion = Conversion("canary", len(rows), len(rows), 0, ("jpeg",), shard, index, ())
-    return table_bytes(build_table(columns, TableMetadata(conversion)))
+    return parquet_bytes(build_table(columns, TableMetadata(conversion)))

@@ -7,6 +7,7 @@ long text a million times. `manifests.tables` reads sample tables with it.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections import Counter
@@ -576,3 +577,20 @@ class BoundedParquet:
         if isinstance(self._source, bytes):
             return self._source[offset : offset + length]
         return os.pread(self._source.fileno(), length, offset)
+
+
+def parquet_bytes(table: pa.Table, *, dictionaries: bool | list[str] = True) -> bytes:
+    """Return the content of a Parquet file. The same table gives the same bytes.
+
+    Args:
+        table: the columns.
+        dictionaries: names of the columns with few different values; `True` tries all of them.
+
+    """
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(
+        table, sink, compression="zstd", use_dictionary=dictionaries, write_page_checksum=True
+    )
+    return sink.getvalue()

@@ -6,14 +6,13 @@ A manifest of JSON takes 60 us and 4.5 kB of memory for each shard to read, this
 from __future__ import annotations
 
 import gc
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from manifests.json_members import shorten
-from manifests.parquet import BoundedParquet, ParquetError, shorten_type
+from manifests.parquet import BoundedParquet, ParquetError, parquet_bytes, shorten_type
 from manifests.schema import File, Shard, Split
 from manifests.serialization import checksum_text, is_file_name
 
@@ -52,7 +51,6 @@ class ShardListError(ValueError):
 def shard_list_bytes(splits: Sequence[Split]) -> bytes:
     """Serialize the shards of all splits. The same shards give the same bytes."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     shards = [shard for split in splits for shard in split.shards]
     columns: dict[str, list[Any]] = {
@@ -64,9 +62,7 @@ def shard_list_bytes(splits: Sequence[Split]) -> bytes:
         columns[f"{prefix}bytes"] = [file.bytes for file in files]
         columns[f"{prefix}crc32c"] = [_checksum_number(file.checksum) for file in files]
     table = pa.table({name: pa.array(columns[name], kind) for name, kind in _COLUMNS.items()})
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue()
+    return parquet_bytes(table)
 
 
 def parse_shard_list(data: bytes, counts: Mapping[str, int]) -> tuple[Split, ...]:

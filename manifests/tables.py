@@ -5,7 +5,6 @@ The functions that need Arrow import it themselves, so importing this module is 
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from manifests.files import TABLE, open_file, read_file
 from manifests.json_members import MAX_INTEGER, parse_json
 from manifests.label_values import find_wrong_value
 from manifests.labels import LABEL_COLUMNS, LabelType, arrow_type
-from manifests.parquet import BoundedParquet, ParquetError, is_list, shorten_type
+from manifests.parquet import BoundedParquet, ParquetError, is_list, parquet_bytes, shorten_type
 from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.schema import MAX_LABEL, TABLE_COLUMNS, Sample, TableMetadata
 from manifests.serialization import metadata_from_json, metadata_to_json
@@ -32,7 +31,6 @@ __all__ = [
     "read_table",
     "read_table_metadata",
     "samples",
-    "table_bytes",
     "write_table",
 ]
 
@@ -93,7 +91,7 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
 def write_table(table: pa.Table, path: str) -> None:
     """Write a sample table as Parquet. The same table gives the same bytes."""
     with open(path, "wb") as file:
-        file.write(table_bytes(table))
+        file.write(parquet_bytes(table))
 
 
 def read_table(
@@ -271,7 +269,7 @@ def has_canonical_bytes(path: str | os.PathLike[str]) -> bool:
     """Return whether a table's bytes are exactly those that this release writes for its content."""
     try:
         file = TableFile(path)
-        return file.content == table_bytes(file.read(file.column_names))
+        return file.content == parquet_bytes(file.read(file.column_names))
     except TableError:
         return False
 
@@ -283,15 +281,6 @@ def samples(table: pa.Table) -> Iterator[Sample]:
         for row in batch.to_pylist():
             extra = {name: row.pop(name) for name in extras}
             yield Sample(**{"label": None, **row}, extra=extra)
-
-
-def table_bytes(table: pa.Table) -> bytes:
-    """Return the content of a Parquet file. The same table gives the same bytes."""
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue()
 
 
 def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import os
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
@@ -34,7 +32,7 @@ from manifests.errors import CallError, DamagedError, StoppedError
 from manifests.files import TABLE, open_file
 from manifests.json_members import parse_json
 from manifests.labels import LABEL_COLUMNS, LabelType
-from manifests.parquet import BoundedParquet, ParquetError
+from manifests.parquet import BoundedParquet, ParquetError, parquet_bytes
 
 #: Images of one task.
 _TASK_IMAGES = 128
@@ -310,16 +308,10 @@ def write_hashes(
         "problem": pa.array([problems.get(row) for row in rows.tolist()], pa.string()),
     })  # fmt: skip
     note = {"recipe": HASH_RECIPE, "note": "written by `dataprep duplicates`; it can be removed"}
-    out = io.BytesIO()
-    pq.write_table(
-        table.replace_schema_metadata({_METADATA_KEY: json.dumps(note)}),
-        out,
-        compression="zstd",
-        use_dictionary=["shard", "problem"],
-        write_page_checksum=True,
-    )
+    table = table.replace_schema_metadata({_METADATA_KEY: json.dumps(note)})
+    content = parquet_bytes(table, dictionaries=["shard", "problem"])
     with storage.partials([source.root], is_locked=False):
-        storage.replace_file(os.path.join(source.root, HASHES_NAME), out.getvalue())
+        storage.replace_file(os.path.join(source.root, HASHES_NAME), content)
 
 
 def _read(path: str) -> pa.Table | None:

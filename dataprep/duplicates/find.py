@@ -51,7 +51,7 @@ def connected(
     return root
 
 
-def numbered(*columns: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def number_rows(*columns: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Give rows of equal values a number, in the order of their first rows.
 
     Args:
@@ -61,9 +61,8 @@ def numbered(*columns: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[
         The number of each row, int64 [N], and the first row of each number.
 
     """
-    order = np.lexsort(
-        columns[::-1]
-    )  # stable, so the first row of equal ones is the first in its run
+    # Stable, so the first row of equal ones is the first in its run.
+    order = np.lexsort(columns[::-1])
     new = np.zeros(len(order), np.bool_)
     new[:1] = True
     for column in columns:
@@ -350,7 +349,7 @@ def _same_checksums(images: Collection) -> tuple[NDArray[np.int64], NDArray[np.i
     """Return a number for each checksum and length, equal for equal ones, and the images that share theirs."""
     # An image that cannot be read is an item of its own.
     alone = np.where(images.readable, -1, np.arange(len(images)))
-    candidate, first = numbered(images.crc32c, images.size, alone)
+    candidate, first = number_rows(images.crc32c, images.size, alone)
     return candidate, np.flatnonzero(np.bincount(candidate, minlength=len(first))[candidate] > 1)
 
 
@@ -382,4 +381,4 @@ def _items(
                     digests[:, start + row] = np.frombuffer(value, np.uint64)
                 else:  # it was readable before; it is not a copy of anything now
                     digests[:, start + row] = row + 1, number
-    return numbered(candidate, digests[0], digests[1])
+    return number_rows(candidate, digests[0], digests[1])

@@ -207,9 +207,7 @@ def _groups(
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the order that sorts the values, each value, its first position in this order, and its count."""
     order = np.argsort(values, kind="stable")
-    in_order = values[order]
-    first = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
-    return order, in_order[first], first, np.diff(np.append(first, len(values)))
+    return (order, *np.unique(values[order], return_index=True, return_counts=True))
 
 
 def _hash(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:

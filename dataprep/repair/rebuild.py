@@ -28,11 +28,12 @@ from manifests.dali_index import format_index
 from manifests.errors import DamagedError, DatasetError, StoppedError, StorageError
 from manifests.json_members import parse_json
 from manifests.labels import LABEL_COLUMNS, arrow_type
+from manifests.parquet import parquet_bytes
 from manifests.revisions import part_of
 from manifests.rows import read_dataset
 from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, Shard, TableMetadata
 from manifests.serialization import checksum_text
-from manifests.tables import build_table, table_bytes
+from manifests.tables import build_table
 
 #: Bytes of a TFRecord record before and after its payload.
 _PREFIX, _SUFFIX = 12, 4
@@ -93,7 +94,7 @@ def _indexed(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
         for number, record in enumerate(FORMATS[manifest.format].scan(view, size, path, scan)):
             reader.add(number, record)
     yield format_index(manifest.format, reader.index_lines)
-    yield table_bytes(reader.table())
+    yield parquet_bytes(reader.table())
 
 
 def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) -> Iterator[bytes]:
@@ -173,7 +174,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
         index=shard.index,
         rejected=(),
     )
-    yield table_bytes(build_table(columns, TableMetadata(conversion)))
+    yield parquet_bytes(build_table(columns, TableMetadata(conversion)))
 
 
 def _info(manifest: Manifest, view: View, record: Record) -> ImageInfo:

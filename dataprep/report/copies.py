@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.duplicates.collection import Collection, collect, has_all_hashes
-from dataprep.duplicates.find import Duplicates, find_duplicates
+from dataprep.duplicates.find import Duplicates, find_duplicates, number_rows
 from dataprep.duplicates.results import Match, count_near_conflicts, leaked_rows, near_matches
 from dataprep.duplicates.search import Pairs
 from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_NAME
@@ -39,7 +39,8 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, NDArray[np.int64]]]
 
     """
     known = np.flatnonzero(columns.has_crc)
-    group_of, sizes = _groups(columns, known)
+    group_of, firsts = number_rows(columns.crc32c[known], columns.size[known])
+    sizes = np.bincount(group_of, minlength=len(firsts))
     repeated = np.flatnonzero(sizes > 1)
     several_splits = _distinct(columns.split[known], group_of, len(sizes)) > 1
     several_labels = _distinct(columns.label[known], group_of, len(sizes)) > 1
@@ -67,32 +68,13 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, NDArray[np.int64]]]
     first_split = np.full(len(sizes), np.iinfo(np.int16).max, np.int16)
     np.minimum.at(first_split, group_of, columns.split[known])
     is_first = np.zeros(len(known), np.bool_)
-    is_first[np.unique(group_of, return_index=True)[1]] = True
+    is_first[firsts] = True
     flags = {
         "leak": columns.split[known] > first_split[group_of],
         "label conflict": several_labels[group_of],
         "copy": ~is_first,
     }
     return copies, {what: known[marked] for what, marked in flags.items()}
-
-
-def _groups(
-    columns: Columns, known: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the group of each image, numbered in the order of their first images, and the sizes of the groups."""
-    keys = np.stack([columns.crc32c[known].astype(np.int64), columns.size[known]], axis=1)
-    order = np.lexsort(
-        (keys[:, 1], keys[:, 0])
-    )  # stable, so the first image of a group is its first in stored order
-    new = np.ones(len(known), np.bool_)
-    new[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
-    sorted_group = np.cumsum(new) - 1
-    firsts = order[new]
-    number = np.empty(len(firsts), np.int64)
-    number[np.argsort(firsts)] = np.arange(len(firsts))
-    group_of = np.empty(len(known), np.int64)
-    group_of[order] = number[sorted_group]
-    return group_of, np.bincount(group_of, minlength=len(firsts))
 
 
 def _distinct(

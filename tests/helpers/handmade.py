@@ -12,9 +12,10 @@ from typing import Any
 from awscrt.checksums import crc32c
 from PIL import Image
 
+from manifests.parquet import parquet_bytes
 from manifests.schema import Components, File, Format, Manifest, Shard, Split
 from manifests.store import MANIFEST_NAME, manifest_bytes
-from manifests.tables import build_table, table_bytes
+from manifests.tables import build_table
 
 #: Extension, encoded image and label.
 Sample = tuple[str, bytes, int]
@@ -101,7 +102,7 @@ def _write_table(stem: Path, part: Sequence[Sample], offsets: Sequence[int]) -> 
 @lru_cache(1000)
 def _table(*columns: tuple[Any, ...]) -> bytes:
     """Return a sample table. Many tests write the same ones."""
-    return table_bytes(build_table({name: list(column) for name, *column in columns}))
+    return parquet_bytes(build_table({name: list(column) for name, *column in columns}))
 
 
 def _write_tar(
