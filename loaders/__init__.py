@@ -10,7 +10,7 @@ unless it is set; see `loaders.cuda_queues`.
                      closing
     checkpoints      checkpoint, identity
     the machine      devices, ranks, agreement, memory, memory_limit, cuda_queues
-    the program      cli, measure_options, html; packages bench, tune, preview, export
+    the program      cli, measure_options; packages bench, tune, preview, export
     packages         dataset (shards and tables), cache (object stores), samplers, transforms, dali (the graph)
 """
 

@@ -22,7 +22,7 @@ from dataprep.report.columns import Columns, read_columns, read_names
 from dataprep.report.copies import find_copies, find_near
 from dataprep.report.facts import MADE_BY, Copies, Histogram, OddImage, Report
 from dataprep.report.findings import find
-from dataprep.report.page import Material, make_page
+from dataprep.report.page import MARK, Material, make_page
 from dataprep.report.pictures import (
     Pictures,
     RejectedList,
@@ -313,7 +313,7 @@ def _brightness(gathered: _Gathered) -> dict[str, Histogram]:
 
 
 #: What a page, and its JSON file, have at their beginning.
-_MARKS = (b'<meta name="generator" content="dataprep report">', f'"made_by": "{MADE_BY}"'.encode())
+_MARKS = (MARK.encode(), f'"made_by": "{MADE_BY}"'.encode())
 
 
 def json_path(out: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import jinja2
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from dataprep.humanize import format_bytes, format_duration
@@ -23,6 +23,8 @@ from dataprep.report.findings import ClassLists
 from dataprep.report.pictures import QUALITIES, SIDE, RejectedImage, Sprite, Tile, make_sprite
 from dataprep.report.svg import show_name
 from manifests.errors import CallError
+from manifests.process.pages import make_page as make_html
+from manifests.process.pages import mark_code, page_mark
 from manifests.process.text import plural
 
 #: Pictures of a class on its contact sheet, if they fit.
@@ -401,6 +403,9 @@ class Page:
 # --- the page ---------------------------------------------------------------------------------------
 
 
+#: By this element, the command recognizes a page that it may replace.
+MARK = page_mark("dataprep report")
+
 #: Commands, options and Python in a sentence.
 _CODE = re.compile(
     r"""(dataprep [a-z]+|loaders\.\w+(?:\([^)]{0,40}\))?|--[a-z][a-z-]+(?: drop| \d+)?)"""
@@ -452,9 +457,11 @@ def _render(
     environment = _environment()
     css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
     page = Page(report, material, per_class, max_size, quality)
-    return environment.get_template("report.html.j2").render(
-        report=report, page=page, lists=ClassLists(report.classes), css=css, machine=cost.MACHINE
+    body = environment.get_template("report.html.j2").render(
+        report=report, page=page, lists=ClassLists(report.classes), machine=cost.MACHINE
     )
+    title = f"{show_name(report.dataset)} · dataset report"
+    return make_html(MARK, title, Markup(body), css)  # noqa: S704
 
 
 @cache
@@ -474,15 +481,5 @@ def _environment() -> jinja2.Environment:
         "name": show_name,
         "breakable": lambda text: Markup("/<wbr>").join(str(text).split("/")),
     }
-    environment.filters["code"] = _mark_code
+    environment.filters["code"] = partial(mark_code, code=_CODE)
     return environment
-
-
-def _mark_code(text: str) -> Markup:
-    """Escape a text, and mark up what the reader may type."""
-    parts = _CODE.split(text)
-    marked = (
-        Markup("<code>{}</code>").format(part) if at % 2 else escape(part)
-        for at, part in enumerate(parts)
-    )
-    return Markup("").join(marked)

@@ -6,7 +6,6 @@ nothing outside of the folder that the user names is opened, and only regular fi
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import warnings
@@ -31,6 +30,7 @@ from dataprep.verify.check import Problem
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.json_members import parse_json
+from manifests.process.pages import jpeg_uri
 from manifests.process.text import cut_middle, printable
 from manifests.schema import Manifest
 
@@ -178,7 +178,7 @@ def make_sprite(
         canvas[y : y + SIDE, x : x + SIDE] = filled
         tiles[name] = Tile(x, y, width, height)
     jpeg = simplejpeg.encode_jpeg(canvas, quality, "RGB", "420")
-    uri = "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
+    uri = jpeg_uri(jpeg)
     return Sprite(uri, columns * SIDE, rows * SIDE, tiles)
 
 

@@ -5,26 +5,27 @@ All text passes through `Markup.format`, which escapes it.
 
 from __future__ import annotations
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from loaders.bench.results import Results
 from loaders.bench.rows import Row, all_rows, how_measured
 from loaders.bench.verdict import sentence
-from loaders.html import generator, make_page
+from manifests.process.pages import make_page, mark_code, page_mark
 from manifests.process.text import cut_middle
 
 #: By this element, the command recognizes a file that it may replace.
-GENERATOR = generator("loaders bench")
+GENERATOR = page_mark("loaders bench")
 
 #: Size of the chart in units that are CSS pixels on a narrow screen.
 _WIDTH, _BAR, _STEP = 340, 12, 34
 
-_STYLE = Markup("""<style>
-:root { --ink: #1b1d20; --line: #dfe1e4; --stage: #2f6fde; --model: #0b8467; --remedy: #8449cc; --other: #6b737c;
-  --limit: #b3261e; }
+_STYLE = Markup("""
+:root { color-scheme: light dark; --ink: #1b1d20; --line: #dfe1e4; --stage: #2f6fde; --model: #0b8467;
+  --remedy: #8449cc; --other: #6b737c; --limit: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --line: #31363d; --stage: #6b9fff; --model: #3fc09b;
   --remedy: #b68cf2; --other: #a3abb5; --limit: #ff9d94; } }
-body { font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
+body { margin: 0; padding: 16px; overflow-wrap: anywhere;
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 main { max-width: 900px; margin: 0 auto; } h1 { font-size: 1.4rem; margin: 0 0 8px; }
 .verdict { font-size: 1.1rem; border-left: 4px solid var(--limit); padding-left: 12px; }
 svg { width: 100%; max-width: 480px; height: auto; display: block; margin: 18px 0; }
@@ -35,17 +36,15 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 td, thead th { white-space: nowrap; } thead th:last-child { white-space: normal; }
 th, td { text-align: right; padding: 3px 6px; border-bottom: 1px solid var(--line); font-weight: normal; }
 th:first-child { text-align: left; } thead th { font-weight: 600; } small { opacity: .8; display: block; }
-@media (max-width: 500px) { table { font-size: 12px; } th, td { padding: 3px; } }
-</style>""")
+@media (max-width: 500px) { table { font-size: 12px; } th, td { padding: 3px; } }""")
 
 _BODY = Markup(
-    '{style}\n<main>\n<h1>{title}</h1>\n<p class="verdict">{verdict}</p>\n{chart}\n<table>\n'
+    '<main>\n<h1>{title}</h1>\n<p class="verdict">{verdict}</p>\n{chart}\n<table>\n'
     '<thead><tr><th scope="col">images/s</th><th scope="col">median</th><th scope="col">lowest</th>'
     '<th scope="col">highest</th><th scope="col">µs/image added</th></tr></thead>\n'
     "<tbody>\n{rows}\n</tbody>\n</table>\n"
     "<h2>How it was measured</h2>\n{notes}\n</main>"
 )
-_CODE = Markup("<code>{}</code>")
 _ROW = Markup(
     "<tr><th"
     ' scope="row">{name}</th><td>{median}</td><td>{lowest}</td><td>{highest}</td><td>{added}</td></tr>'
@@ -65,24 +64,15 @@ def page(results: Results) -> str:
     title = f"Loading {results.subject.dataset}, split {results.subject.split}"
     rows = all_rows(results)
     body = _BODY.format(
-        style=_STYLE,
         title=title,
-        verdict=_with_code(_capitalized(sentence(results))),
+        verdict=mark_code(_capitalized(sentence(results))),
         chart=_chart(rows),
         rows=Markup("\n").join(map(_table_row, rows)),
         notes=Markup("\n").join(
             Markup("<p><small>{}</small></p>").format(line) for line in how_measured(results)
         ),
     )
-    return make_page(GENERATOR, title, body)
-
-
-def _with_code(text: str) -> Markup:
-    """Show what is in backquotes as code."""
-    parts = enumerate(text.split("`"))
-    return Markup("").join(
-        _CODE.format(part) if number % 2 else escape(part) for number, part in parts
-    )
+    return make_page(GENERATOR, title, body, _STYLE)
 
 
 def _table_row(row: Row) -> Markup:

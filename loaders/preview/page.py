@@ -5,18 +5,17 @@ All text passes through `Markup.format`.
 
 from __future__ import annotations
 
-import base64
 import io
 
 import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from loaders.html import generator, make_page
 from loaders.preview.preview import Group, Item, Pixels, Preview
+from manifests.process.pages import jpeg_uri, make_page, page_mark
 
 #: By this element, the command recognizes a file that it may replace.
-GENERATOR = generator("loaders preview")
+GENERATOR = page_mark("loaders preview")
 
 _STYLE = Markup("""<style>
 .loaders-preview { font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
@@ -34,7 +33,7 @@ _STYLE = Markup("""<style>
 _FIGURE = Markup(
     "<figure{kind}>{picture}<figcaption><bdi>{title}</bdi>{detail}</figcaption></figure>"
 )
-_IMAGE = Markup('<img src="data:image/jpeg;base64,{data}" alt="{alt}" loading="lazy">')
+_IMAGE = Markup('<img src="{uri}" alt="{alt}" loading="lazy">')
 
 
 def page(preview: Preview) -> str:
@@ -80,5 +79,5 @@ def _figure(pixels: Pixels | None, alt: str, title: str, detail: Markup, kind: M
     if pixels is not None:
         out = io.BytesIO()
         Image.fromarray(np.ascontiguousarray(pixels)).save(out, "JPEG", quality=90)
-        picture = _IMAGE.format(data=base64.b64encode(out.getvalue()).decode(), alt=alt)
+        picture = _IMAGE.format(uri=jpeg_uri(out.getvalue()), alt=alt)
     return _FIGURE.format(kind=kind, picture=picture, title=title, detail=detail)

@@ -70,13 +70,13 @@ def test_public_names_are_frozen():
         "rejected_bytes",
     ]
     assert tables.__all__ == [
+        "DAMAGED_HINT",
         "TableFile",
         "build_table",
         "has_canonical_bytes",
         "read_table",
         "read_table_metadata",
         "samples",
-        "table_bytes",
         "write_table",
     ]
     assert schema.TABLE_COLUMNS == (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataprep.duplicates import search
-from dataprep.duplicates.find import connected, numbered
+from dataprep.duplicates.find import connected, number_rows
 from dataprep.duplicates.search import (
     band_order,
     count_bands,
@@ -102,7 +102,7 @@ def test_connected_components(case):
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3))))
 def test_numbered(rows):
-    numbers, firsts = numbered(
+    numbers, firsts = number_rows(
         *(np.array([row[side] for row in rows], np.int64) for side in (0, 1))
     )
     assert numbers.tolist() == [list(dict.fromkeys(rows)).index(row) for row in rows]
