@@ -66,10 +66,11 @@ def verify(
             print_line(f"{file}: {plural(result.counts[file] - count, 'problem')} more")
     if result.without_checksum:
         has = "has" if result.without_checksum == 1 else "have"
+        # --decode checks images without a checksum, except for damage that still decodes.
+        effect = " to compare with" if decode else ", so their images were not checked"
         print_line(
-            f"{plural(result.without_checksum, 'shard')} {has} no checksum, so their images were"
-            " not checked. Hint: `dataprep index --validate header --overwrite` reads them and"
-            " adds checksums."
+            f"{plural(result.without_checksum, 'shard')} {has} no checksum{effect}. Hint: `dataprep"
+            " index --validate header --overwrite` reads them and adds checksums."
         )
     if result.problems:
         total = sum(result.counts.values())

@@ -573,6 +573,17 @@ def test_validation_reads_everything(folder, jpegs, bytes_read):
     assert read_table(folder / "a.parquet")["crc32c"].to_pylist() == [crc32c(image)] * COUNT
 
 
+@pytest.mark.parametrize("decode", [False, True])
+def test_verify_says_what_it_did_not_check(folder, jpegs, invoke, decode):
+    half = jpegs[1][: len(jpegs[1]) // 2]
+    write_tar(folder / "a.tar", members(labeled([jpegs[0], half])))
+    index_shards([str(folder)], workers=1)
+    output = invoke("verify", folder, *["--decode"] * decode, status=int(decode)).stdout
+    assert ("truncated" in output) == decode
+    assert ("1 shard has no checksum to compare with. Hint" in output) == decode
+    assert ("1 shard has no checksum, so their images were not checked" in output) != decode
+
+
 def test_broken_images_are_rejected_with_a_reason(folder, tmp_path, jpegs, invoke):
     # One JPEG is damaged in the middle, one is truncated, and one file is not an image.
     good = labeled(jpegs[:2])
