@@ -12,3 +12,20 @@ Never imports `dataprep` or `loaders`.
     object stores    package remote
     the programs     package process; program
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from manifests.rows import read_dataset
+
+__all__ = ["read_dataset"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "read_dataset":  # imported late: programs start without what it needs
+        from manifests.rows import read_dataset
+
+        return read_dataset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
