@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import zipfile
-from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import IO, NamedTuple, cast
+from itertools import accumulate
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dataprep.containers import ReaderName, location_table
 from dataprep.containers.files import ContainerFile, open_container_file, open_listed_file
@@ -22,12 +23,13 @@ from dataprep.containers.members import DEFLATED, MIN_HEADER_BYTES, STORED, max_
 from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES
 from dataprep.labels.columns import number_labels
-from dataprep.sources.base import Source, SourceOptions, sample_table
+from dataprep.sources.base import Source, SourceOptions, sample_table, text_array
 from dataprep.sources.folders import label_folders, refuse_other_archives
 from dataprep.sources.scan import (
     IMAGE_SUFFIXES,
     is_utf8,
     map_splits,
+    skipped_files,
     skipped_notices,
     stats_of,
     stray_notices,
@@ -75,7 +77,7 @@ class Member(NamedTuple):
 
 @dataclass
 class Listing:
-    """The images in an archive, in sorted order.
+    """The images in an archive, sorted by name.
 
     Attributes:
         path: the archive.
@@ -91,24 +93,16 @@ class Listing:
 
     path: str
     reader: ReaderName
-    names: list[str] = field(default_factory=list)
-    position: array[int] = field(default_factory=lambda: array("q"))
-    length: array[int] = field(default_factory=lambda: array("q"))
-    size: array[int] = field(default_factory=lambda: array("q"))
-    crc: list[bytes] = field(default_factory=list)
+    images: list[Member] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     rejected: list[dict[str, str]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    stamp: tuple[int, int] = (-1, -1)
+    stamp: tuple[int, ...] = (-1, -1)
 
-    def add(self, members: Iterable[Member]) -> None:
-        """Add the images, in sorted order."""
-        for member in sorted(members):
-            self.names.append(member.name)
-            self.position.append(member.position)
-            self.length.append(member.length)
-            self.size.append(member.size)
-            self.crc.append(member.crc)
+    @property
+    def names(self) -> list[str]:
+        """Names of the images."""
+        return [image.name for image in self.images]
 
     def reject(self, member: str, reason: str, detail: str) -> None:
         """Add a row for ``rejected.jsonl``."""
@@ -156,63 +150,56 @@ def list_archive(path: str) -> Listing:
         listing, members = Listing(path, "range"), _tar_members(file)
     skipped: Counter[str] = Counter()
     seen: set[str] = set()
-    found = []
     links = []
     for member in members:
-        if member.name in seen:
-            message = f"the archive contains {shorten(member.name)} twice"
+        name = member.name
+        if name in seen:
             raise SourceError(
-                message, file=path, hint="make the archive again, from unpacked files"
+                f"the archive contains {shorten(name)} twice",
+                file=path,
+                hint="make the archive again, from unpacked files",
             )
-        seen.add(member.name)
-        problem = _problem(member.name)
+        seen.add(name)
+        problem = _problem(name)
+        suffix = suffix_of(os.path.basename(name))
         if problem == "hidden":
             skipped["hidden files"] += 1
-        elif (suffix := suffix_of(os.path.basename(member.name))) not in IMAGE_SUFFIXES:
+        elif suffix not in IMAGE_SUFFIXES:
             skipped[suffix or "no extension"] += 1
             if len(listing.others) < _MAX_OTHERS:
-                listing.others.append(member.name)
+                listing.others.append(name)
         elif problem or member.reason:
-            listing.reject(
-                member.name, *(("bad-name", problem) if problem else (member.reason, member.detail))
-            )
+            reason = "bad-name" if problem else member.reason
+            listing.reject(name, reason, problem or member.detail)
         elif member.link is not None:
             links.append(member)
         else:
-            found.append(member)
-    listing.add([*found, *_linked(links, found, listing)])
-    if skipped:
-        counts = ", ".join(f"{suffix} {count:,}" for suffix, count in skipped.most_common(8))
-        listing.notices.append(f"skipped files that are not images by name: {counts}")
-    _, *stamp = stats_of(file.status)
-    listing.stamp = (stamp[0], stamp[1])
+            listing.images.append(member)
+    if links:
+        _add_links(listing, links)
+    listing.images.sort()
+    listing.notices += skipped_files(skipped)
+    listing.stamp = stats_of(file.status)[1:]
     return listing
 
 
-def _linked(
-    links: Sequence[Member], images: Sequence[Member], listing: Listing
-) -> Iterator[Member]:
-    """Yield the images that hard links lead to, under the names of the links.
-
-    Other links are rejected.
-    """
-    targets = {member.name: member for member in images} if links else {}
+def _add_links(listing: Listing, links: Sequence[Member]) -> None:
+    """Add the images that hard links lead to, under the names of the links; reject other links."""
+    targets = dict(zip(listing.names, listing.images, strict=True))
     for member in links:
         target = member.link or ""
         if target in targets:
-            yield targets[target]._replace(name=member.name)
+            listing.images.append(targets[target]._replace(name=member.name))
         else:
-            listing.reject(
-                member.name, "unreadable", f"a link to {shorten(target)}, no image in the archive"
-            )
+            detail = f"a link to {shorten(target)}, no image in the archive"
+            listing.reject(member.name, "unreadable", detail)
 
 
 def _problem(name: str) -> str:
     parts = name.split("/")
-    if any(
-        part == "__MACOSX" or (part.startswith(".") and part not in {".", ".."}) for part in parts
-    ):
-        return "hidden"
+    for part in parts:
+        if part == "__MACOSX" or (part.startswith(".") and part not in {".", ".."}):
+            return "hidden"
     if not is_utf8(name):
         return "the name in the archive is not valid UTF-8; rename the file"
     if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
@@ -274,13 +261,16 @@ def _walk(file: ContainerFile, start: int, size: int, place: str) -> Iterator[ta
 
 def _zip_members(file: ContainerFile) -> Iterator[Member]:
     try:
-        infos = _directory(file)
+        with zipfile.ZipFile(cast("IO[bytes]", _BoundedReads(file))) as archive:
+            infos = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError) as error:
-        hint = (
-            "copy it again, or make it again; parts of an archive in several files must be joined"
-        )
         raise SourceError(
-            f"the file is not a complete zip archive ({error})", file=file.path, hint=hint
+            f"the file is not a complete zip archive ({error})",
+            file=file.path,
+            hint=(
+                "copy it again, or make it again; parts of an archive in several files must be"
+                " joined"
+            ),
         ) from None
     stored = 0
     for info in infos:
@@ -294,20 +284,27 @@ def _zip_members(file: ContainerFile) -> Iterator[Member]:
             method = _METHODS.get(info.compress_type, f"method {info.compress_type}")
             problem = f"is compressed with {method}, which is not read in place"
         if problem:
-            hint = "unpack the archive and give the folder, or pack it again with `zip -0`"
             raise SourceError(
-                f"member {shorten(info.filename)} {problem}", file=file.path, hint=hint
+                f"member {shorten(info.filename)} {problem}",
+                file=file.path,
+                hint="unpack the archive and give the folder, or pack it again with `zip -0`",
             )
         if stored > file.size or info.header_offset < 0:
-            message = (
-                f"the members overlap: {shorten(info.filename)} does not fit into the {file.size:,}"
-                " bytes of the file"
+            raise SourceError(
+                f"the members overlap: {shorten(info.filename)} does not fit into the"
+                f" {file.size:,} bytes of the file",
+                file=file.path,
+                hint="make the archive again",
             )
-            raise SourceError(message, file=file.path, hint="make the archive again")
-        crc = info.CRC.to_bytes(4, "big")
+        reason, detail = _damage(info, file.size)
         yield Member(
-            *(_normal(info.filename), info.header_offset, info.compress_size, info.file_size, crc),
-            *_damage(info, file.size),
+            name=_normal(info.filename),
+            position=info.header_offset,
+            length=info.compress_size,
+            size=info.file_size,
+            crc=info.CRC.to_bytes(4, "big"),
+            reason=reason,
+            detail=detail,
         )
 
 
@@ -329,11 +326,6 @@ def _damage(info: zipfile.ZipInfo, size: int) -> tuple[str, str]:
     return "", ""
 
 
-def _directory(file: ContainerFile) -> list[zipfile.ZipInfo]:
-    with zipfile.ZipFile(cast("IO[bytes]", _BoundedReads(file))) as archive:
-        return archive.infolist()
-
-
 class _BoundedReads:
     """A file with a position, from which the directory of a zip archive is read at once, if it is not too long."""
 
@@ -342,9 +334,8 @@ class _BoundedReads:
         self._at = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = (
-            offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
-        )
+        starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}
+        self._at = offset + starts[whence]
         if self._at < 0:
             raise ValueError("it begins before the file")
         return self._at
@@ -356,10 +347,11 @@ class _BoundedReads:
         return True
 
     def read(self, length: int = -1) -> bytes:
-        left = max(0, self._file.size - self._at)
         if length > MAX_DIRECTORY_BYTES:
             raise ValueError(f"its directory is longer than {MAX_DIRECTORY_BYTES:,} bytes")
-        data = self._file.read(self._at, min(left, length if length >= 0 else MAX_DIRECTORY_BYTES))
+        if length < 0:
+            length = MAX_DIRECTORY_BYTES
+        data = self._file.read(self._at, max(0, min(self._file.size - self._at, length)))
         self._at += len(data)
         return data
 
@@ -379,26 +371,33 @@ def read_archive(path: str, options: SourceOptions) -> Source:
 
     """
     listing = list_images_of(path)
-    top = top_folder(listing.names)
-    parts = [name[len(top) :].split("/") for name in listing.names]
-    refuse_other_archives(path, sorted({each[0] for each in parts if len(each) > 1}))
-    depth = np.array([len(each) for each in parts], np.int64)
-    splits = _split_folders(path, parts)
-    notices = list(listing.notices)
+    names = listing.names
+    top = top_folder(names)
+    parts = [name[len(top) :].split("/") for name in names]
+    first = {each[0] for each in parts if len(each) > 1}
+    refuse_other_archives(path, sorted(first))
+    # Folders with the name of a split are splits if they contain folders, as on a disk.
+    deep = {each[0] for each in parts if len(each) > 2}
+    named = sorted(name for name in deep if name.lower() in SPLIT_ALIASES)
+    splits = map_splits(path, named, SPLIT_ALIASES)
+    order = split_order({*splits}) or ("train",)
+    number_of = {folder: order.index(split) for split, folder in splits.items()}
+    layout, notices = "archive of class folders", list(listing.notices)
     if splits:
-        skipped = sorted({each[0] for each in parts if len(each) > 1} - {*splits.values()})
-        notices += [f"skipped {printable(name)}/: it is not train, val or test" for name in skipped]
-        keep = (depth > 2) & np.array([each[0] not in skipped for each in parts], bool)
-        layout = f"archive of class folders with {' and '.join(split_order(set(splits)))}"
-    else:
-        keep, layout = depth > 1, "archive of class folders"
-    rows = np.flatnonzero(keep)
-    stray = [
-        listing.names[row]
-        for row in np.flatnonzero(~keep & (depth <= (2 if splits else 1))).tolist()
-    ]
+        layout += f" with {' and '.join(order)}"
+        for name in sorted(first - {*named}):
+            notices.append(f"skipped {printable(name)}/: it is not train, val or test")
+    level = 1 if splits else 0
+    rows, stray, split, label_names = [], [], [], []
+    for row, each in enumerate(parts):
+        if len(each) <= level + 1:
+            stray.append(names[row])
+        elif not splits or each[0] in number_of:
+            rows.append(row)
+            split.append(number_of.get(each[0], 0))
+            label_names.append(each[level])
     notices += stray_notices(stray, "outside of class folders")
-    if not len(rows):
+    if not rows:
         raise SourceError(
             "the archive has no class folders",
             file=path,
@@ -407,19 +406,20 @@ def read_archive(path: str, options: SourceOptions) -> Source:
                 " tool as they are, run `dataprep index`"
             ),
         )
-    order = split_order(set(splits)) if splits else ("train",)
-    split_of = {folder: order.index(split) for split, folder in splits.items()}
-    names = pa.array([parts[row][1 if splits else 0] for row in rows.tolist()], pa.large_string())
-    classes = options.classes or tuple(sorted(set(names.to_pylist())))
-    label, _ = number_labels(
-        names, classes, lambda row: (f"{path}/{listing.names[int(rows[row])]}", None)
+    label, classes = number_labels(
+        text_array(label_names),
+        options.classes or tuple(sorted({*label_names})),
+        lambda row: (f"{path}/{names[rows[row]]}", None),
     )
-    split = np.array([split_of[parts[row][0]] if splits else 0 for row in rows.tolist()], np.int8)
-    in_order = np.lexsort((np.arange(len(rows)), label, split))
-    return archive_source(
-        listing, rows[in_order], layout=layout, classes=classes, splits=order, label=label[in_order],
-        split=split[in_order], notices=notices,
-    )  # fmt: skip
+    split_numbers = np.array(split, np.int8)
+    in_order = np.lexsort((label, split_numbers))
+    source = archive_source(
+        listing,
+        np.array(rows, np.int64)[in_order],
+        label=label[in_order],
+        split=split_numbers[in_order],
+    )
+    return replace(source, layout=layout, classes=classes, splits=order, notices=tuple(notices))
 
 
 def list_images_of(path: str) -> Listing:
@@ -431,65 +431,47 @@ def list_images_of(path: str) -> Listing:
     """
     listing = list_archive(path)
     _refuse_shard(listing)
-    if listing.rejected and not listing.names:
+    if listing.rejected and not listing.images:
         first = listing.rejected[0]
-        message = (
+        raise SourceError(
             f"no image of the archive can be read; the first is {printable(first['source'])}:"
-            f" {first['detail']}"
+            f" {first['detail']}",
+            file=path,
+            hint="copy the archive again, or make it again",
         )
-        raise SourceError(message, file=path, hint="copy the archive again, or make it again")
     return listing
 
 
-def archive_source(
-    listing: Listing,
-    rows: np.ndarray,
-    *,
-    layout: str,
-    classes: tuple[str, ...],
-    splits: tuple[str, ...],
-    label: np.ndarray,
-    split: np.ndarray,
-    notices: Sequence[str],
-) -> Source:
+def archive_source(listing: Listing, rows: NDArray[np.int64], **columns: Any) -> Source:
     """Return a source of some images of an archive.
 
     Args:
         listing: the archive.
         rows: the images, int64 [n].
-        layout: as in `Source`.
-        classes: as in `Source`.
-        splits: as in `Source`.
-        label: int32 [n].
-        split: int8 [n].
-        notices: as in `Source`.
+        columns: labels and splits, as in `sample_table`.
 
     """
     root, name = os.path.split(listing.path)
-    take = pa.array(rows)
-    names = pa.array([f"{name}/{member}" for member in listing.names], pa.large_string())
+    images = [listing.images[row] for row in rows.tolist()]
     location = location_table(
         pa.repeat(pa.scalar(name, pa.large_string()), len(rows)),
         listing.reader,
-        position=np.array(listing.position, np.int64)[rows],
-        length=np.array(listing.length, np.int64)[rows],
-        key=pa.array(listing.crc, pa.binary()).take(take),
+        position=np.array([image.position for image in images], np.int64),
+        length=np.array([image.length for image in images], np.int64),
+        key=pa.array([image.crc for image in images], pa.binary()),
     )
     table = sample_table(
-        names.take(take),
-        label=label,
-        split=split,
-        size=np.array(listing.size, np.int64)[rows],
+        text_array(f"{name}/{image.name}" for image in images),
+        size=np.array([image.size for image in images], np.int64),
         stamp=np.tile(np.array(listing.stamp, np.int64), (len(rows), 1)),
         location=location,
+        **columns,
     )
     return Source(
         root=root or ".",
-        layout=layout,
+        layout="archive of images",
         table=table,
-        classes=classes,
-        splits=splits,
-        notices=tuple(notices),
+        notices=tuple(listing.notices),
         rejected=tuple(listing.rejected),
     )
 
@@ -505,29 +487,23 @@ def top_folder(names: Sequence[str]) -> str:
         top += f"{parts[0][0]}/"
 
 
-def _split_folders(path: str, parts: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Return the folder of each split, by the rules for folders on disk."""
-    folders = sorted({each[0] for each in parts if len(each) > 1})
-    named = [name for name in folders if name.lower() in SPLIT_ALIASES]
-    deep = {each[0] for each in parts if len(each) > 2}
-    if not any(name in deep for name in named):
-        return {}
-    return map_splits(path, [name for name in named if name in deep], SPLIT_ALIASES)
-
-
 def _refuse_shard(listing: Listing) -> None:
-    stems = {
-        os.path.splitext(name)[0]
-        for name in listing.others
-        if name.lower().endswith(_SHARD_SUFFIXES)
-    }
-    if listing.names and any(os.path.splitext(name)[0] in stems for name in listing.names[:1000]):
-        raise SourceError(
-            "the archive is a shard of a WebDataset: files with labels or captions are beside the"
-            " images",
-            file=listing.path,
-            hint="run `dataprep index` on the folder of the shards, and give that folder",
-        )
+    stems = set()
+    for name in listing.others:
+        stem, suffix = os.path.splitext(name)
+        if suffix.lower() in _SHARD_SUFFIXES:
+            stems.add(stem)
+    for image in listing.images[:1000]:
+        if os.path.splitext(image.name)[0] in stems:
+            raise SourceError(
+                "the archive is a shard of a WebDataset: files with labels or captions are beside"
+                " the images",
+                file=listing.path,
+                hint="run `dataprep index` on the folder of the shards, and give that folder",
+            )
+
+
+# --- images without labels ------------------------------------------------------------------------
 
 
 def read_unlabelled_archive(path: str) -> Source:
@@ -539,56 +515,39 @@ def read_unlabelled_archive(path: str) -> Source:
     """
     listing = list_images_of(path)
     left_out = _label_folders_of(listing.names)
-    kept = [
-        number
-        for number, name in enumerate(listing.names)
-        if not any(map(left_out.get, _folders_above(name)))
-    ]
-    names = [listing.names[number] for number in kept]
+    rows, names = [], []
+    for row, name in enumerate(listing.names):
+        if left_out.keys().isdisjoint(_folders_above(name)):
+            rows.append(row)
+            names.append(name)
     top = top_folder(names)
-    first = [
-        folder if inside else ""
-        for folder, inside, _ in (name[len(top) :].partition("/") for name in names)
-    ]
+    first = [name[len(top) :].rpartition("/")[0].partition("/")[0] for name in names]
     splits = {}
     if names and all(folder.lower() in SPLIT_ALIASES for folder in first):
         splits = map_splits(path, sorted({*first}), SPLIT_ALIASES)
-    order = split_order(set(splits)) if splits else ("train",)
+    order = split_order({*splits}) or ("train",)
     number_of = {folder: order.index(split) for split, folder in splits.items()}
     split = np.array([number_of.get(folder, 0) for folder in first], np.int8)
     in_order = np.argsort(split, kind="stable")
-    source = archive_source(
-        listing,
-        np.array(kept, np.int64)[in_order],
-        layout="archive of images",
-        classes=(),
-        splits=order,
-        label=np.zeros(len(kept), np.int32),
-        split=split[in_order],
-        notices=(*listing.notices, *skipped_notices(left_out)),
-    )
-    return replace(source, label_type="none")
+    source = archive_source(listing, np.array(rows, np.int64)[in_order], split=split[in_order])
+    notices = (*source.notices, *skipped_notices(left_out))
+    return replace(source, splits=order, notices=notices, label_type="none")
 
 
 def _label_folders_of(names: Sequence[str]) -> dict[str, str]:
-    """Return the folders of masks, depth maps or annotations among those of images, and why each is left out."""
-    folders = {
-        folder
-        for place in {os.path.dirname(name) for name in names}
-        for folder in _folders_above(f"{place}/")
-    }
-    inside: defaultdict[str, list[str]] = defaultdict(list)
-    for folder in sorted(folders):
-        above, _, name = folder.rpartition("/")
-        inside[above].append(name)
-    return {
-        os.path.join(above, name): why
-        for above, beside in inside.items()
-        for name, why in label_folders(beside).items()
-    }
+    """Return the folders of masks, depth maps or annotations beside folders of images, and why each is left out."""
+    inside: defaultdict[str, set[str]] = defaultdict(set)
+    for folder in {os.path.dirname(name) for name in names}:
+        for each in _folders_above(f"{folder}/"):
+            above, _, name = each.rpartition("/")
+            inside[above].add(name)
+    left_out = {}
+    for above in sorted(inside):
+        for name, why in label_folders(sorted(inside[above])).items():
+            left_out[os.path.join(above, name)] = why
+    return left_out
 
 
 def _folders_above(name: str) -> list[str]:
     """Return the folders that contain a file of an archive: of ``a/b/1.jpg``, ``a`` and ``a/b``."""
-    parts = name.split("/")[:-1]
-    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
+    return [*accumulate(name.split("/")[:-1], "{}/{}".format)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dataprep.labels.columns import LabelOptions
 from manifests.labels import LabelType
+from manifests.process.text import printable
 from manifests.schema import TABLE_COLUMNS
 
 #: Default names of the label column. A column with one of these names is not also kept as an extra
@@ -243,9 +244,29 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def text_array(texts: Iterable[str | None]) -> pa.Array:
+    """Return a column of text, large_string [n]."""
+    return pa.array(texts, pa.large_string())
+
+
 def concat(arrays: Sequence[pa.Array]) -> pa.Array:
     """Concatenate columns of text. The result is empty if there are no columns."""
     return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())
+
+
+def positions(names: Iterable[str]) -> dict[str, int]:
+    """Return the number of each name, from 0."""
+    return {name: number for number, name in enumerate(names)}
+
+
+def numbered(counts: Sequence[int]) -> NDArray[np.int8]:
+    """Return 0 as often as the first count says, then 1, and so on: the splits of a source, int8 [n]."""
+    return np.repeat(np.arange(len(counts), dtype=np.int8), counts)
+
+
+def first_names(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names to show, and dots if there are more."""
+    return ", ".join(map(printable, names[:most])) + ", ..." * (len(names) > most)
 
 
 def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
@@ -277,7 +298,7 @@ def join_tables(parts: Sequence[Source], splits: Sequence[str]) -> pa.Table:
     """
     tables = []
     for part in parts:
-        number = np.array([splits.index(name) for name in part.splits], np.int8)
+        number = np.array([*map(splits.index, part.splits)], np.int8)
         tables.append(part.with_columns(split=number[part.split]).table)
     joined = pa.concat_tables(tables, promote_options="permissive")
     return joined.unify_dictionaries().combine_chunks()

@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns, reject_outside
-from dataprep.sources.base import Source, SourceOptions, join_sources, take_rows
+from dataprep.sources.base import (
+    Source,
+    SourceOptions,
+    join_sources,
+    positions,
+    take_rows,
+    text_array,
+)
 from dataprep.sources.scan import is_folder, listed_table, scan_folder
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
@@ -66,8 +75,9 @@ def read_coco(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
     found = _find_files(src, folders)
     if not found:
         return None
-    label_type = _label_type(src, found, options)
-    files = [each for prefix, each in found if prefix in ("", _PREFIXES[label_type])]
+    kinds = {kind for kind, _ in found}
+    label_type = _label_type(src, options, "caption" if kinds == {"captions"} else "boxes")
+    files = [each for kind, each in found if kind in ("", _PREFIXES[label_type])]
     if not files:
         names = ", ".join(sorted(os.path.basename(each.path) for _, each in found))
         raise CallError(
@@ -79,30 +89,22 @@ def read_coco(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
             ),
         )
     source = _read_files(src, files, label_type, options)
-    both = {prefix for prefix, _ in found} >= {*_PREFIXES.values()}
+    if not kinds >= {*_PREFIXES.values()}:
+        return source
     other = "caption" if label_type == "boxes" else "boxes"
-    notices = (
-        (f"the annotations have captions and boxes; --label-type {other} converts the others",)
-        if both
-        else ()
-    )
-    return replace(source, notices=(*source.notices, *notices))
+    notice = f"the annotations have captions and boxes; --label-type {other} converts the others"
+    return replace(source, notices=(*source.notices, notice))
 
 
 def read_coco_file(file: str, options: SourceOptions) -> Source:
     """Read one annotation file in COCO's format; see `read_coco` and `is_coco`."""
+    name = os.path.basename(file)
+    label_type = _label_type(file, options, "caption" if name.startswith("captions_") else "boxes")
+    match = _NAME.fullmatch(name)
+    stem = match[2] if match else os.path.splitext(name)[0]
+    annotations = AnnotationFile(file, _split_name(stem) or "train", ("", stem, "images"))
     root = options.image_root or parent_folder(file) or "."
-    label_type = options.label_type or (
-        "caption" if os.path.basename(file).startswith("captions_") else "boxes"
-    )
-    if label_type not in _PREFIXES:
-        raise _wrong_type(file, label_type)
-    name = _NAME.fullmatch(os.path.basename(file))
-    stem = name[2] if name else os.path.splitext(os.path.basename(file))[0]
-    split = _split_name(stem) or "train"
-    return _read_files(
-        root, [AnnotationFile(file, split, ("", stem, "images"))], label_type, options
-    )
+    return _read_files(root, [annotations], label_type, options)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -111,36 +113,41 @@ def read_coco_file(file: str, options: SourceOptions) -> Source:
 def _find_files(src: str, folders: Sequence[str]) -> list[tuple[str, AnnotationFile]]:
     """Return the annotation files with the kinds that their names state, which may be empty."""
     found = []
-    for folder in [name for name in folders if name.lower() == "annotations"]:
-        names = [
-            name
-            for name in _json_files(f"{src}/{folder}")
-            if not name.startswith(("panoptic_", "image_info_"))
-        ]
-        for name in names:
-            match = _NAME.fullmatch(name)
-            if match is None and not is_coco(f"{src}/{folder}/{name}"):
-                continue  # such as a file of another tool for each image
-            stem = match[2] if match else os.path.splitext(name)[0]
-            places = (stem, f"images/{stem}", *_alias_folders(stem, folders), "images", "")
-            split = _split_name(stem) or ("train" if len(names) == 1 else stem)
-            found.append(
-                (match[1] if match else "", AnnotationFile(f"{src}/{folder}/{name}", split, places))
-            )
     for folder in folders:
-        if storage.is_file(f"{src}/{folder}/{_ROBOFLOW}"):
+        if folder.lower() != "annotations":
+            continue
+        with scan_folder(f"{src}/{folder}") as entries:
+            names = sorted(entry.name for entry in entries if _may_be_annotations(entry))
+        for name in names:
+            path = f"{src}/{folder}/{name}"
+            match = _NAME.fullmatch(name)
+            if match is None and not is_coco(path):
+                continue  # such as a file of another tool for each image
+            kind, stem = match.groups() if match else ("", os.path.splitext(name)[0])
+            split = _split_name(stem)
+            places = [stem, f"images/{stem}"]
+            if split:
+                places += [each for each in folders if SPLIT_ALIASES.get(each.lower()) == split]
+                places.append(f"images/{split}")
+            places += [f"images/{stem}", "images", ""]
+            split = split or ("train" if len(names) == 1 else stem)
+            found.append((kind, AnnotationFile(path, split, tuple(places))))
+    # Roboflow writes a file beside the images of each split, or of all images.
+    for folder in folders:
+        path = f"{src}/{folder}/{_ROBOFLOW}"
+        if storage.is_file(path):
             split = SPLIT_ALIASES.get(folder.lower(), folder)
-            found.append(("", AnnotationFile(f"{src}/{folder}/{_ROBOFLOW}", split, (folder,))))
-    if not found and storage.is_file(f"{src}/{_ROBOFLOW}"):
-        found.append(("", AnnotationFile(f"{src}/{_ROBOFLOW}", "train", ("",))))
+            found.append(("", AnnotationFile(path, split, (folder,))))
+    path = f"{src}/{_ROBOFLOW}"
+    if not found and storage.is_file(path):
+        found.append(("", AnnotationFile(path, "train", ("",))))
     return found
 
 
-def _json_files(folder: str) -> list[str]:
-    with scan_folder(folder) as entries:
-        return sorted(
-            entry.name for entry in entries if entry.name.endswith(".json") and not is_folder(entry)
-        )
+def _may_be_annotations(entry: storage.Entry) -> bool:
+    name = entry.name
+    skipped = name.startswith(("panoptic_", "image_info_"))
+    return name.endswith(".json") and not skipped and not is_folder(entry)
 
 
 def _split_name(stem: str) -> str | None:
@@ -148,26 +155,15 @@ def _split_name(stem: str) -> str | None:
     return SPLIT_ALIASES.get(re.sub(r"[-_.]?\d*$", "", stem.lower()))
 
 
-def _alias_folders(stem: str, folders: Sequence[str]) -> list[str]:
-    split = _split_name(stem)
-    names = [name for name in folders if split and SPLIT_ALIASES.get(name.lower()) == split]
-    return [*names, *(f"images/{name}" for name in (split, stem) if name)]
-
-
-def _label_type(
-    src: str, found: Sequence[tuple[str, AnnotationFile]], options: SourceOptions
-) -> LabelType:
-    if options.label_type is not None and options.label_type not in _PREFIXES:
-        raise _wrong_type(src, options.label_type)
-    kinds = {prefix for prefix, _ in found}
-    return options.label_type or ("caption" if kinds == {"captions"} else "boxes")
-
-
-def _wrong_type(src: str, label_type: LabelType) -> CallError:
-    return CallError(
-        f"--label-type {label_type}: COCO's annotations in {printable(src)} are boxes or captions",
-        hint="give --label-type boxes or --label-type caption",
-    )
+def _label_type(src: str, options: SourceOptions, default: LabelType) -> LabelType:
+    label_type = options.label_type or default
+    if label_type not in _PREFIXES:
+        raise CallError(
+            f"--label-type {label_type}: COCO's annotations in {printable(src)} are boxes or"
+            " captions",
+            hint="give --label-type boxes or --label-type caption",
+        )
+    return label_type
 
 
 # --- sources --------------------------------------------------------------------------------------
@@ -176,156 +172,143 @@ def _wrong_type(src: str, label_type: LabelType) -> CallError:
 def _read_files(
     root: str, files: Sequence[AnnotationFile], label_type: LabelType, options: SourceOptions
 ) -> Source:
+    first = files[0]
     names = split_order({each.split for each in files})
-    check_split_names(names, os.path.dirname(files[0].path))
+    check_split_names(names, os.path.dirname(first.path))
     if len(names) < len(files):
         raise SourceError(
             f"several annotation files are of the split {names[0]!r}",
-            file=os.path.dirname(files[0].path),
+            file=os.path.dirname(first.path),
             hint="keep one file for each split, or give one of them as --src with --image-root",
         )
+    add = _with_captions if label_type == "caption" else _with_boxes
     parts: list[Source] = []
     notices = []
     for each in sorted(files, key=lambda file: names.index(file.split)):
-        annotations = AnnotationReader(
-            each.path, label_type, chosen=options.label_type is not None
-        ).read()
+        chosen = options.label_type is not None
+        annotations = Annotations(each.path, label_type, chosen=chosen)
         folder = _folder_of_images(root, each, annotations)
+        name = os.path.basename(each.path)
         if folder is None and len(files) > 1:
-            notices.append(f"skipped {os.path.basename(each.path)}: its images are not there")
-        else:
-            source = _source(root, each, annotations, folder or "")
-            add = _with_captions if label_type == "caption" else _with_boxes
-            parts.append(replace(add(source, each, annotations, options), label_type=label_type))
+            notices.append(f"skipped {name}: its images are not there")
+            continue
+        source = _images(root, each.path, folder or "", annotations)
+        source = replace(source, splits=(each.split,), label_type=label_type, label_origin=name)
+        parts.append(add(source, each.path, annotations, options))
     if not parts:
         raise SourceError(
-            f"no folder has the images of {os.path.basename(files[0].path)}",
+            f"no folder has the images of {os.path.basename(first.path)}",
             file=root,
-            hint=(
-                f"put them into {files[0].folders[0]}/, or give the file as --src, with"
-                " --image-root"
-            ),
+            hint=f"put them into {first.folders[0]}/, or give the file as --src, with --image-root",
         )
     return _joined(root, parts, notices)
 
 
 def _folder_of_images(root: str, file: AnnotationFile, annotations: Annotations) -> str | None:
     """Return the first folder with one of the first images. A few may be missing."""
-    first = [*annotations.names[:_TRIED]]
-    return next(
-        (
-            folder
-            for folder in file.folders
-            if any(storage.is_file(os.path.join(root, folder, name)) for name in first)
-        ),
-        None,
-    )
+    for folder in file.folders:
+        for name in annotations.names[:_TRIED]:
+            if storage.is_file(os.path.join(root, folder, name)):
+                return folder
+    return None
 
 
-def _source(
-    root: str,
-    file: AnnotationFile,
-    annotations: Annotations,
-    folder: str,
-) -> Source:
-    path = pa.array(
-        [os.path.normpath(os.path.join(folder, name)) for name in annotations.names],
-        pa.large_string(),
+def _images(root: str, file: str, folder: str, annotations: Annotations) -> Source:
+    """Return the images of an annotation file, without their labels."""
+    table = listed_table(
+        root,
+        text_array(os.path.normpath(os.path.join(folder, name)) for name in annotations.names),
+        lambda row: (f"{file}, images[{row}]", None),
+        extra=pa.table({"image_id": np.array([*annotations.ids], np.int64)}),
     )
-    extra = pa.table({"image_id": np.array([*annotations.ids], np.int64)})
-    table = listed_table(root, path, lambda row: (f"{file.path}, images[{row}]", None), extra=extra)
-    return Source(
-        root=root,
-        layout="COCO",
-        table=table,
-        splits=(file.split,),
-        label_origin=os.path.basename(file.path),
-    )
+    return Source(root=root, layout="COCO", table=table)
 
 
-def _with_captions(
-    source: Source, file: AnnotationFile, annotations: Annotations, options: SourceOptions
-) -> Source:
-    del file, options
-    rows = sorted(annotations.captions)
-    missing = sorted({*range(len(source))} - {*rows})
-    captions = pa.array(["\n".join(annotations.captions[row]) for row in rows], pa.string())
-    rejected = tuple(
-        {
-            "source": source.path[row].as_py(),
-            "reason": "bad-label",
-            "detail": "no annotation has a caption of it",
-        }
-        for row in missing
-    )
+def _with_captions(source: Source, _: str, annotations: Annotations, __: SourceOptions) -> Source:
+    captions = annotations.captions
+    rows = sorted(captions)
+    rejected = []
+    for row in sorted({*range(len(source))} - {*rows}):
+        path = source.path[row].as_py()
+        detail = "no annotation has a caption of it"
+        rejected.append({"source": path, "reason": "bad-label", "detail": detail})
     kept = take_rows(source, np.array(rows, np.int64))
-    count = sum(map(len, annotations.captions.values()))
-    notices = (
-        (
-            f"{plural(count, 'caption')} of {plural(len(rows), 'image')}; those of an image are"
-            " lines of one text"
-        ),
-    )
+    column = pa.array(["\n".join(captions[row]) for row in rows], pa.string())
+    count = plural(sum(map(len, captions.values())), "caption")
+    notice = f"{count} of {plural(len(rows), 'image')}; those of an image are lines of one text"
     return replace(
-        kept.with_columns(extra=kept.extra.append_column("caption", captions)),
-        rejected=rejected,
-        notices=notices,
+        kept.with_columns(extra=kept.extra.append_column("caption", column)),
+        rejected=tuple(rejected),
+        notices=(notice,),
     )
 
 
 def _with_boxes(
-    source: Source, file: AnnotationFile, annotations: Annotations, options: SourceOptions
+    source: Source, file: str, annotations: Annotations, options: SourceOptions
 ) -> Source:
     classes, label_of, notices = _classes(file, annotations, options)
     boxes = annotations.boxes
     for at, category in enumerate(boxes.label):
         boxes.label[at] = label_of[category]
     sizes = np.array(annotations.sizes, np.int64).reshape(-1, 2)
-    columns = box_columns(boxes, sizes)
-    name = os.path.basename(file.path)
-    rejected = reject_outside(
-        source.path, columns, sizes, lambda _, place: f"annotations[{place}].bbox of {name}"
+    name = os.path.basename(file)
+    source, box_notices = add_boxes(
+        source, boxes, sizes, lambda _, place: f"annotations[{place}].bbox of {name}"
     )
-    extra = source.extra.append_column("boxes", columns.boxes).append_column(
-        "box_labels", columns.labels
-    )
-    for name, values in zip(ANNOTATED, sizes.T, strict=True):
-        extra = extra.append_column(name, pa.array(values))
     if annotations.crowds:
         notices.append(f"left out {plural(annotations.crowds, 'box')} around crowds (iscrowd)")
     if annotations.keypoints:
         notices.append(f"left out the key points of {plural(annotations.keypoints, 'object')}")
-    kept = np.array([row for row in range(len(source)) if row not in columns.outside], np.int64)
-    if without := int((np.asarray(pc.list_value_length(columns.boxes))[kept] == 0).sum()):
+    without = pc.sum(pc.equal(pc.list_value_length(source.extra["boxes"]), 0)).as_py()
+    if without:
         notices.append(f"{plural(without, 'image')} without a box")
-    source = replace(
-        source.with_columns(extra=extra),
-        classes=classes,
-        rejected=rejected,
-        notices=(*notices, *columns.notices),
-    )
-    return take_rows(source, kept) if rejected else source
+    return replace(source, classes=classes, notices=(*notices, *box_notices))
+
+
+def add_boxes(
+    source: Source, boxes: BoxList, sizes: NDArray[np.int64], where: Callable[[int, int], str]
+) -> tuple[Source, Sequence[str]]:
+    """Return a source with the columns of boxes, without images that have one outside; and notices.
+
+    Args:
+        source: the images.
+        boxes: their boxes.
+        sizes: widths and heights that the annotations state, int64 [n, 2], 0 if they do not.
+        where: returns where the box of an image is, by both numbers, for messages.
+
+    """
+    columns = box_columns(boxes, sizes)
+    rejected = reject_outside(source.path, columns, sizes, where)
+    extra = {name: source.extra[name] for name in source.extra.column_names}
+    extra |= {"boxes": columns.boxes, "box_labels": columns.labels}
+    for name, values in zip(ANNOTATED, sizes.T, strict=True):
+        extra[name] = pa.array(values)
+    source = source.with_columns(extra=pa.table(extra))
+    if rejected:
+        outside = np.isin(np.arange(len(source)), [*columns.outside])
+        source = take_rows(source, np.flatnonzero(~outside))
+    return replace(source, rejected=(*source.rejected, *rejected)), columns.notices
 
 
 def _classes(
-    file: AnnotationFile, annotations: Annotations, options: SourceOptions
+    file: str, annotations: Annotations, options: SourceOptions
 ) -> tuple[tuple[str, ...], dict[int, int], list[str]]:
     """Return the class names, the label of each category by its id, and notices."""
     ids = sorted(annotations.categories)
-    names = [annotations.categories[each] for each in ids]
-    if len({*names}) < len(names):
-        name = next(name for name in names if names.count(name) > 1)
-        raise SourceError(
-            f"two categories have the name {shorten(name)}", file=file.path, hint=EXPORT
-        )
+    names = [*map(annotations.categories.__getitem__, ids)]
+    for name, count in Counter(names).items():
+        if count > 1:
+            message = f"two categories have the name {shorten(name)}"
+            raise SourceError(message, file=file, hint=EXPORT)
     classes = options.classes or tuple(names)
-    if unknown := sorted({*names} - {*classes}):
+    unknown = sorted({*names} - {*classes})
+    if unknown:
         raise SourceError(
             f"category {shorten(unknown[0])} is not in --classes ({len(unknown)} in total)",
-            file=file.path,
+            file=file,
             hint="add it to the class names",
         )
-    number = {name: label for label, name in enumerate(classes)}
+    number = positions(classes)
     label_of = {category: number[name] for category, name in annotations.categories.items()}
     notices = []
     if not options.classes and ids and ids != [*range(ids[0], ids[0] + len(ids))]:
@@ -336,25 +319,28 @@ def _classes(
     return classes, label_of, notices
 
 
-def _joined(root: str, parts: Sequence[Source], notices: Sequence[str]) -> Source:
-    rejected = tuple(row for part in parts for row in part.rejected)
-    parts = [part for part in parts if len(part)] or [*parts[:1]]
-    first = parts[0]
-    other = next((part for part in parts if part.classes != first.classes), None)
-    if other is not None:
-        raise SourceError(
-            f"{first.label_origin} and {other.label_origin} have different categories",
-            file=root,
-            hint="give --classes with the names of all categories, or convert the files one by one",
-        )
+def _joined(root: str, parts: Sequence[Source], notices: list[str]) -> Source:
+    rejected: list[dict[str, str]] = []
+    filled = [part for part in parts if len(part)] or [parts[0]]
+    first = filled[0]
+    for part in filled:
+        if part.classes != first.classes:
+            raise SourceError(
+                f"{first.label_origin} and {part.label_origin} have different categories",
+                file=root,
+                hint=(
+                    "give --classes with the names of all categories, or convert the files one by"
+                    " one"
+                ),
+            )
+        notices += [f"{part.label_origin}: {text}" for text in part.notices]
+    for part in parts:
+        rejected += part.rejected
     return replace(
-        join_sources(parts),
-        notices=(
-            *notices,
-            *(f"{part.label_origin}: {text}" for part in parts for text in part.notices),
-        ),
-        rejected=rejected,
-        label_origin=", ".join(part.label_origin for part in parts),
+        join_sources(filled),
+        notices=tuple(notices),
+        rejected=tuple(rejected),
+        label_origin=", ".join(part.label_origin for part in filled),
     )
 
 
@@ -379,9 +365,8 @@ def is_coco(file: str) -> bool:
     return isinstance(image, dict) and "file_name" in image and "id" in image
 
 
-@dataclass
 class Annotations:
-    """The content of one file.
+    """The content of one file. Images may come after their annotations, so ids are resolved at the end.
 
     Attributes:
         ids: number of each image by its id.
@@ -395,52 +380,35 @@ class Annotations:
 
     """
 
-    ids: dict[int, int] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
-    sizes: list[tuple[int, int]] = field(default_factory=list)
-    categories: dict[int, str] = field(default_factory=dict)
-    boxes: BoxList = field(default_factory=BoxList)
-    captions: dict[int, list[str]] = field(default_factory=dict)
-    crowds: int = 0
-    keypoints: int = 0
-
-
-class AnnotationReader:
-    """Reads one annotation file.
-
-    Images may come after their annotations, so ids are resolved at the end.
-    """
-
-    def __init__(self, file: str, label_type: LabelType, *, chosen: bool = False) -> None:
-        """Read nothing yet.
+    def __init__(self, file: str, label_type: LabelType, *, chosen: bool) -> None:
+        """Read a file.
 
         Args:
             file: the file.
             label_type: what to read, ``"boxes"`` or ``"caption"``.
             chosen: whether the user chose it, so that key points may be left out.
 
-        """
-        self._file = file
-        self._chosen = chosen
-        self._label_type = label_type
-        self._out = Annotations()
-
-    def read(self) -> Annotations:
-        """Read the file.
-
         Raises:
             SourceError: it is not valid JSON, a member is missing or wrong, or refers to an unknown
                 id; or the annotations are of another kind, such as panoptic ones.
 
         """
+        self._file, self._label_type, self._chosen = file, label_type, chosen
+        self.ids: dict[int, int] = {}
+        self.names: list[str] = []
+        self.sizes: list[tuple[int, int]] = []
+        self.categories: dict[int, str] = {}
+        self.boxes = BoxList()
+        self.captions: dict[int, list[str]] = {}
+        self.crowds = self.keypoints = 0
         add = {"images": self._image, "annotations": self._annotation, "categories": self._category}
-        names = ["images", "annotations", *(["categories"] if self._label_type == "boxes" else [])]
-        for name, number, item in read_arrays(self._file, names, names):
+        if label_type == "caption":
+            del add["categories"]
+        for name, number, item in read_arrays(file, [*add], [*add]):
             if not isinstance(item, dict):
                 self._fail(f"{name}[{number}] must be an object")
             add[name](f"{name}[{number}]", number, item)
         self._resolve()
-        return self._out
 
     def _fail(self, message: str, hint: str = EXPORT) -> NoReturn:
         raise SourceError(message, file=self._file, hint=hint)
@@ -453,43 +421,38 @@ class AnnotationReader:
 
     def _text(self, place: str, item: dict[str, Any], name: str) -> str:
         value = item.get(name)
-        if (
-            not isinstance(value, str)
-            or not value.strip()
-            or not is_unicode(value)
-            or "\0" in value
-        ):
+        text = value if isinstance(value, str) else ""
+        if not text.strip() or not is_unicode(text) or "\0" in text:
             self._fail(f"{place}.{name} must be text, not {shorten(value)}")
-        return str(value)
+        return text
 
     def _image(self, place: str, number: int, item: dict[str, Any]) -> None:
         del number
         image_id, name = self._integer(place, item, "id"), self._text(place, item, "file_name")
-        if image_id in self._out.ids:
+        if image_id in self.ids:
             self._fail(f"{place}.id is {image_id}, the id of another image")
-        self._out.ids[image_id] = len(self._out.names)
-        self._out.names.append(name)
-        self._out.sizes.append(
-            (self._side(place, item, "width"), self._side(place, item, "height"))
+        self.ids[image_id] = len(self.names)
+        self.names.append(name)
+        width, height = (
+            self._integer(place, {"width": 0, "height": 0, **item}, side)
+            for side in ("width", "height")
         )
-
-    def _side(self, place: str, item: dict[str, Any], name: str) -> int:
-        return self._integer(place, item, name) if name in item else 0
+        self.sizes.append((width, height))
 
     def _category(self, place: str, number: int, item: dict[str, Any]) -> None:
         del number
         category, name = self._integer(place, item, "id"), self._text(place, item, "name")
-        if category in self._out.categories or category > MAX_LABEL:
+        if category in self.categories or category > MAX_LABEL:
             self._fail(
                 f"{place}.id is {category}, which is the id of another category or above"
                 f" {MAX_LABEL}"
             )
-        self._out.categories[category] = name
+        self.categories[category] = name
 
     def _annotation(self, place: str, number: int, item: dict[str, Any]) -> None:
         image_id = self._integer(place, item, "image_id")
         if self._label_type == "caption":
-            self._out.captions.setdefault(image_id, []).append(
+            self.captions.setdefault(image_id, []).append(
                 " ".join(self._text(place, item, "caption").split())
             )
             return
@@ -499,12 +462,12 @@ class AnnotationReader:
                 _PANOPTIC_HINT,
             )
         if item.get("keypoints"):
-            self._out.keypoints += 1
+            self.keypoints += 1
             if not self._chosen:
                 self._fail(f"{place} has key points, which are not converted", _KEYPOINTS_HINT)
         category = self._integer(place, item, "category_id")
         if item.get("iscrowd"):
-            self._out.crowds += 1
+            self.crowds += 1
             return
         box = item.get("bbox")
         if not (isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))):
@@ -512,26 +475,26 @@ class AnnotationReader:
                 f"{place}.bbox must be four numbers (x, y, width, height), not {shorten(box)}"
             )
         x, y, width, height = map(float, box)
-        self._out.boxes.add(image_id, category, (x, y, x + width, y + height), number)
+        self.boxes.add(image_id, category, (x, y, x + width, y + height), number)
 
     def _resolve(self) -> None:
         """Replace the ids of images by their numbers, and check the ids of categories."""
-        out = self._out
-        for at, (image_id, category) in enumerate(
-            zip(out.boxes.image, out.boxes.label, strict=True)
-        ):
-            place = f"annotations[{out.boxes.place[at]}]"
-            if image_id not in out.ids:
+        boxes = self.boxes
+        for at, image_id in enumerate(boxes.image):
+            place, category = f"annotations[{boxes.place[at]}]", boxes.label[at]
+            if image_id not in self.ids:
                 self._fail(f"{place}.image_id is {image_id}, but no image has that id")
-            if category not in out.categories:
+            if category not in self.categories:
                 self._fail(f"{place}.category_id is {category}, but no category has that id")
-            out.boxes.image[at] = out.ids[image_id]
-        unknown = next((image_id for image_id in out.captions if image_id not in out.ids), None)
-        if unknown is not None:
-            self._fail(
-                f"annotations: a caption has the image_id {unknown}, but no image has that id"
-            )
-        out.captions = {out.ids[image_id]: texts for image_id, texts in out.captions.items()}
+            boxes.image[at] = self.ids[image_id]
+        captions = {}
+        for image_id, texts in self.captions.items():
+            if image_id not in self.ids:
+                self._fail(
+                    f"annotations: a caption has the image_id {image_id}, but no image has that id"
+                )
+            captions[self.ids[image_id]] = texts
+        self.captions = captions
 
 
 def _is_number(value: Any) -> bool:

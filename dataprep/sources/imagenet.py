@@ -108,11 +108,8 @@ def read_val(path: str, classes: tuple[str, ...] | None) -> Source:
                 message, file=path, hint="give the archive of train of the same release"
             )
         labels[row] = label_of[wnid]
-    rows = np.arange(len(labels), dtype=np.int64)
-    return archive_source(
-        listing, rows, layout="ImageNet's validation images", classes=classes, splits=("val",), label=labels,
-        split=np.zeros(len(rows), np.int8), notices=listing.notices,
-    )  # fmt: skip
+    source = archive_source(listing, np.arange(len(labels), dtype=np.int64), label=labels)
+    return replace(source, layout="ImageNet's validation images", classes=classes, splits=("val",))
 
 
 def _image_numbers(listing: Listing, count: int) -> NDArray[np.int64]:

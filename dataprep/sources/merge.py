@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +17,18 @@ from numpy.typing import NDArray
 from dataprep.containers import location_table
 from dataprep.labels.columns import Lists, count_numbers
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN
-from dataprep.sources.base import NamedSource, Source, concat, join_tables, one_array
+from dataprep.sources.base import (
+    NamedSource,
+    Source,
+    concat,
+    first_names,
+    join_tables,
+    one_array,
+    positions,
+)
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
-from manifests.labels import CLASS_COLUMNS, MASK_SOURCE, LabelType, arrow_type
+from manifests.labels import CLASS_COLUMNS, MASK_SOURCE, MASK_TYPES, LabelType, arrow_type
 from manifests.process.text import agree, plural, printable, suggest
 from manifests.remote.url import absolute, is_url
 from manifests.schema import split_order
@@ -76,81 +84,72 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
 
 
 def _check(parts: Sequence[NamedSource]) -> None:
-    first = parts[0]
-    for number, part in enumerate(parts):
+    first_src, first = parts[0]
+    for number, (src, source) in enumerate(parts):
         for other in parts[:number]:
-            if absolute(part.src) == absolute(other.src):
+            if absolute(src) == absolute(other.src):
                 raise CallError(
-                    f"--src {printable(part.src)} is given twice", hint="give each source once"
+                    f"--src {printable(src)} is given twice", hint="give each source once"
                 )
-            if part.source.folders & other.source.folders:
+            if source.folders & other.source.folders:
                 raise CallError(
-                    f"--src {printable(part.src)} and --src {printable(other.src)} contain the same"
+                    f"--src {printable(src)} and --src {printable(other.src)} contain the same"
                     " folder",
                     hint="give only the one that contains the other",
                 )
-        if part.source.pixels != first.source.pixels:
+        if source.pixels != first.pixels:
             raise SourceError(
-                f"it stores {_stored(part.source)}, but {printable(first.src)}"
-                f" {_stored(first.source)}",
-                file=part.src,
+                f"it stores {_stored(source)}, but {printable(first_src)} {_stored(first)}",
+                file=src,
                 hint="convert them from the original images, with the same --store and --raw-size",
             )
-        if part.source.label_type != first.source.label_type:
+        if source.label_type != first.label_type:
             raise SourceError(
-                f"it has the label type {part.source.label_type}, but {printable(first.src)}"
-                f" {first.source.label_type}",
-                file=part.src,
+                f"it has the label type {source.label_type}, but {printable(first_src)}"
+                f" {first.label_type}",
+                file=src,
                 hint=(
                     "set --label-type, if both can have the same, or convert them into two datasets"
                 ),
             )
-        if first.source.label_type == "regression":
-            own, others = (count_numbers(each.source.extra["values"]) for each in (part, first))
+        if first.label_type == "regression":
+            own, others = (count_numbers(each.extra["values"]) for each in (source, first))
             if own != others:
                 raise SourceError(
-                    f"it has {plural(own, 'number')} for each image, but {printable(first.src)} has"
+                    f"it has {plural(own, 'number')} for each image, but {printable(first_src)} has"
                     f" {others}",
-                    file=part.src,
+                    file=src,
                     hint="convert them into two datasets, or set --label-column",
                 )
-        if (
-            first.source.label_type in ("mask", "depth")
-            and part.source.prepared != first.source.prepared
-        ):
-            message = (
-                f"it is a prepared dataset with masks, and {printable(first.src)} is not, or the"
-                " other way around"
-            )
+        if first.label_type in MASK_TYPES and source.prepared != first.prepared:
             raise SourceError(
-                message, file=part.src, hint="convert both first, then merge the two datasets"
+                f"it is a prepared dataset with masks, and {printable(first_src)} is not, or the"
+                " other way around",
+                file=src,
+                hint="convert both first, then merge the two datasets",
             )
 
 
 def _stored(source: Source) -> str:
-    return (
-        "encoded images"
-        if source.pixels is None
-        else f"raw pixels of {source.pixels[1]}x{source.pixels[0]}"
-    )
+    if source.pixels is None:
+        return "encoded images"
+    return f"raw pixels of {source.pixels[1]}x{source.pixels[0]}"
 
 
 def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
     """Report which classes the sources share, and images that more than one of them lists."""
-    names = [
-        {part.source.classes[label] for label in used_classes(part.source).tolist()}
-        for part in parts
-    ]
-    counts = [len(each) for each in names]
-    if any(counts):
+    names = [{*used_names(part.source)} for part in parts]
+    if any(names):
+        counts = []
+        for part, own in zip(parts, names, strict=True):
+            counts.append(f"{part.src} {len(own):,}")
         shared = len(set.intersection(*names))
-        each = ", ".join(f"{part.src} {count:,}" for part, count in zip(parts, counts, strict=True))
-        yield f"{plural(len(merged.classes), 'class')}: {each}; {shared:,} in all sources"
-    if twice := len(merged) - pc.count_distinct(merged.path).as_py():
-        yield (
-            f"{plural(twice, 'image')} of the sources {'is' if twice == 1 else 'are'} listed more"
-            " than once"
-        )
+        total = plural(len(merged.classes), "class")
+        yield f"{total}: {', '.join(counts)}; {shared:,} in all sources"
+    twice = len(merged) - pc.count_distinct(merged.path).as_py()
+    if twice:
+        are = agree(twice, "is", "are")
+        yield f"{plural(twice, 'image')} of the sources {are} listed more than once"
 
 
 # --- columns --------------------------------------------------------------------------------------
@@ -246,9 +245,13 @@ def _check_columns(parts: Sequence[NamedSource]) -> None:
 def _is_promoted(first: pa.DataType, second: pa.DataType) -> bool:
     """Return whether Arrow has one type for the values of both."""
     types = pa.types
-    numbers = [types.is_integer(each) or types.is_floating(each) for each in (first, second)]
-    texts = [types.is_string(each) or types.is_large_string(each) for each in (first, second)]
-    return all(numbers) or all(texts)
+    for alike in (
+        (types.is_integer, types.is_floating),
+        (types.is_string, types.is_large_string),
+    ):
+        if any(is_of(first) for is_of in alike) and any(is_of(second) for is_of in alike):
+            return True
+    return False
 
 
 # --- class names ----------------------------------------------------------------------------------
@@ -273,6 +276,11 @@ def used_classes(source: Source) -> NDArray[np.int64]:
     return np.unique(source.label).astype(np.int64)
 
 
+def used_names(source: Source) -> list[str]:
+    """Return the names of the classes that have samples, in label order."""
+    return [*map(source.classes.__getitem__, used_classes(source).tolist())]
+
+
 def extended_classes(classes: Sequence[str], source: Source, first: str) -> tuple[str, ...]:
     """Return class names with the new ones of a source at the end.
 
@@ -288,7 +296,7 @@ def extended_classes(classes: Sequence[str], source: Source, first: str) -> tupl
     """
     if source.classes[: len(classes)] == tuple(classes):
         return source.classes
-    names = [source.classes[label] for label in used_classes(source).tolist()]
+    names = used_names(source)
     check_names(classes, names, first, source.root)
     return tuple(dict.fromkeys([*classes, *names]))
 
@@ -307,10 +315,10 @@ def check_names(before: Sequence[str], names: Sequence[str], first: str, second:
             ``-``.
 
     """
-    numbered = [all(map(_NUMBER.fullmatch, each)) for each in (before, names)]
-    if before and names and numbered[0] != numbered[1]:
-        numbers, named = (first, second) if numbered[0] else (second, first)
-        number, name = (before[0], names[0]) if numbered[0] else (names[0], before[0])
+    one, other = (first, before), (second, names)
+    are_numbers = all(map(_NUMBER.fullmatch, before))
+    if before and names and are_numbers != all(map(_NUMBER.fullmatch, names)):
+        (numbers, (number, *_)), (named, (name, *_)) = (one, other) if are_numbers else (other, one)
         raise SourceError(
             f"the classes are numbers, such as {number}, but those of {printable(named)} have"
             f" names, such as {printable(name)}",
@@ -322,10 +330,10 @@ def check_names(before: Sequence[str], names: Sequence[str], first: str, second:
         )
     known = {_plain(name): name for name in before}
     for name in names:
-        other = known.get(_plain(name), name)
-        if other != name and name not in before:
+        almost = known.get(_plain(name), name)
+        if almost != name and name not in before:
             raise SourceError(
-                f"class {printable(name)} is almost the class {printable(other)} of"
+                f"class {printable(name)} is almost the class {printable(almost)} of"
                 f" {printable(first)}",
                 file=second,
                 hint=(
@@ -347,7 +355,7 @@ def relabel(source: Source, classes: tuple[str, ...]) -> Source:
     """
     if source.classes == classes:
         return source
-    numbers = {name: number for number, name in enumerate(classes)}
+    numbers = positions(classes)
     mapping = np.array([numbers.get(name, -1) for name in source.classes], np.int32)
     column = CLASS_COLUMNS.get(source.label_type)
     if source.label_type == "mask" and not np.array_equal(mapping, np.arange(len(mapping))):
@@ -357,13 +365,14 @@ def relabel(source: Source, classes: tuple[str, ...]) -> Source:
             file=source.root,
             hint="give sources whose masks number the same classes alike",
         )
-    if column is None:
-        label = mapping[source.label] if source.label_type == "class" else source.label
-        return replace(source.with_columns(label=label), classes=classes)
-    lists = relabel_lists(source.extra[column].combine_chunks(), mapping, source.label_type)
-    place = source.extra.column_names.index(column)
-    extra = source.extra.set_column(place, column, lists)
-    return replace(source.with_columns(extra=extra), classes=classes)
+    if column is not None:
+        extra = source.extra
+        lists = relabel_lists(one_array(extra[column]), mapping, source.label_type)
+        extra = extra.set_column(extra.column_names.index(column), column, lists)
+        source = source.with_columns(extra=extra)
+    elif source.label_type == "class":
+        source = source.with_columns(label=mapping[source.label])
+    return replace(source, classes=classes)
 
 
 def relabel_lists(column: pa.Array, mapping: NDArray[np.int32], label_type: LabelType) -> pa.Array:
@@ -376,16 +385,12 @@ def relabel_lists(column: pa.Array, mapping: NDArray[np.int32], label_type: Labe
             places.
 
     """
-    new = Lists(
-        pa.array(mapping[np.asarray(pc.list_flatten(column))], pa.int64()), _lengths(column)
-    )
+    values = mapping[np.asarray(pc.list_flatten(column))]
+    counts = np.asarray(pc.list_value_length(column)).astype(np.int64)
+    new = Lists(pa.array(values, pa.int64()), counts)
     if label_type == "multi-label":
-        new = new.sorted_unique(np.asarray(new.values).astype(np.int32))
+        new = new.sorted_unique(values)
     return new.as_array(arrow_type("integers"))
-
-
-def _lengths(column: pa.Array) -> NDArray[np.int64]:
-    return np.asarray(pc.list_value_length(column)).astype(np.int64)
 
 
 # --- rename ---------------------------------------------------------------------------------------
@@ -407,24 +412,27 @@ def read_renames(file: str) -> dict[str, str]:
             f"--rename-classes {file} cannot be read: {reason}",
             hint="give a UTF-8 text file with lines of `old,new`",
         ) from None
-    lines = text.splitlines()
     renames: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        row = next(csv.reader([line], delimiter="\t" if "\t" in line else ","))
-        old, new = [each.strip() for each in row] if len(row) == 2 else ("", "")
-        if not old or not new:
-            message = f"the line must be two class names, not {printable(line[:80])}"
+        delimiter = "\t" if "\t" in line else ","
+        row = [*map(str.strip, next(csv.reader([line], delimiter=delimiter)))]
+        if len(row) != 2 or not all(row):
             raise SourceError(
-                message,
+                f"the line must be two class names, not {printable(line[:80])}",
                 file=file,
                 line=number,
                 hint="write the old name, a comma, and the new name",
             )
+        old, new = row
         if old in renames:
-            message = f"class {printable(old)} is renamed twice"
-            raise SourceError(message, file=file, line=number, hint="list each old name once")
+            raise SourceError(
+                f"class {printable(old)} is renamed twice",
+                file=file,
+                line=number,
+                hint="list each old name once",
+            )
         renames[old] = new
     return renames
 
@@ -441,15 +449,16 @@ def rename_classes(
     known = {name for source in sources for name in source.classes}
     for name in renames:
         if name not in known:
-            message = f"no source has a class {printable(name)}"
-            raise SourceError(message, file=file, hint=suggest(name, sorted(known)))
-    return [_rename(source, renames) for source in sources]
-
-
-def _rename(source: Source, renames: Mapping[str, str]) -> Source:
-    names = [renames.get(name, name) for name in source.classes]
-    renamed = replace(source, classes=tuple(names))
-    return relabel(renamed, tuple(dict.fromkeys(names)))
+            raise SourceError(
+                f"no source has a class {printable(name)}",
+                file=file,
+                hint=suggest(name, sorted(known)),
+            )
+    renamed = []
+    for source in sources:
+        names = tuple(renames.get(name, name) for name in source.classes)
+        renamed.append(relabel(replace(source, classes=names), tuple(dict.fromkeys(names))))
+    return renamed
 
 
 # --- notices --------------------------------------------------------------------------------------
@@ -487,29 +496,31 @@ def class_notices(source: Source) -> Iterator[str]:
 
 
 def _identity_notice(source: Source, has_class: NDArray[np.bool_]) -> str:
-    """Report the number of classes in each split.
-
-    For re-identification, train shares no class with the other splits.
+    """Report the number of classes in each split; train shares no class with query and gallery.
 
     Args:
         source: the samples.
         has_class: bool [splits, classes], whether the split has samples of the class.
 
     """
-    per_split = ", ".join(
-        f"{split} {count:,}"
-        for split, count in zip(source.splits, has_class.sum(1).tolist(), strict=True)
+    of_split = dict(zip(source.splits, has_class, strict=True))
+    counts = []
+    for split, own in of_split.items():
+        counts.append(f"{split} {int(own.sum()):,}")
+    notice = f"classes: {', '.join(counts)}"
+    if "train" not in of_split:
+        return notice
+    others = [split for split in ("query", "gallery") if split in of_split]
+    in_others = np.any([of_split[split] for split in others], axis=0)
+    shared = np.flatnonzero(of_split["train"] & in_others)
+    if not len(shared):
+        return f"{notice}; train shares no classes with {' and '.join(others)}"
+    number = plural(len(shared), "class")
+    return (
+        f"{notice}; train shares {number} with {' and '.join(others)}:"
+        f" {_first_names(source, shared)}"
     )
-    if "train" not in source.splits:
-        return f"classes: {per_split}"
-    others = [split for split in ("query", "gallery") if split in source.splits]
-    in_others = has_class[[source.splits.index(split) for split in others]].any(0)
-    shared = np.flatnonzero(has_class[source.splits.index("train")] & in_others)
-    number = plural(len(shared), "class") if len(shared) else "no classes"
-    names = f": {_first_names(source, shared)}" if len(shared) else ""
-    return f"classes: {per_split}; train shares {number} with {' and '.join(others)}{names}"
 
 
-def _first_names(source: Source, labels: Iterable[int]) -> str:
-    shown = [printable(source.classes[label]) for label in list(labels)[:5]]
-    return ", ".join(shown) + (", ..." if len(list(labels)) > 5 else "")
+def _first_names(source: Source, labels: NDArray[np.int64]) -> str:
+    return first_names([*map(source.classes.__getitem__, labels[:6].tolist())])

@@ -15,13 +15,19 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.labels.columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
-from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, SourceOptions, sample_table
+from dataprep.sources.base import (
+    LABEL_COLUMN_NAMES,
+    Source,
+    SourceOptions,
+    first_names,
+    sample_table,
+    text_array,
+)
 from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, scan_folder, stats_of, suffix_of
 from dataprep.sources.tables import (
     PATH_COLUMNS,
@@ -58,7 +64,7 @@ class _File:
     split: str
     table: pa.Table
     groups: Sequence[GroupSize]
-    stamp: tuple[int, int]
+    stamp: tuple[int, ...]
     features: Mapping[str, tuple[str, ...]]
 
 
@@ -78,37 +84,38 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
 
     """
     _check_configurations(root, files)
-    image = _image_column(f"{root}/{files[0]}", options.path_column)
-    notices: list[str] = []
-    with opened(f"{root}/{files[0]}") as parquet:
-        features, names = _features(parquet), parquet.names
+    first = f"{root}/{files[0]}"
+    image = _image_column(first, options.path_column)
+    readable, lists = [], []
+    with opened(first) as parquet:
+        features = _features(parquet)
         leaf = image if image in parquet.binary_leaves() else f"{image}.bytes"
-        columns = [
-            name
-            for name in names
-            if name != image and is_readable_type(parquet.schema.field(name).type)
-        ]
-        lists = [
-            name for name in names if name != image and is_list(parquet.schema.field(name).type)
-        ]
-        label_names = _label_names(f"{root}/{files[0]}", columns, lists, features, options)
-        columns += [name for name in lists if name in label_names]
-        skipped = [name for name in names if name not in (image, *columns)]
+        names = [name for name in parquet.names if name != image]
+        for name in names:
+            column_type = parquet.schema.field(name).type
+            if is_readable_type(column_type):
+                readable.append(name)
+            if is_list(column_type):
+                lists.append(name)
+    label_names = _label_names(first, readable, lists, features, options)
+    columns = readable + [name for name in lists if name in label_names]
+    notices: list[str] = []
+    skipped = [name for name in names if name not in columns]
     if skipped:
-        shown = ", ".join(map(printable, skipped[:5])) + (", ..." if len(skipped) > 5 else "")
+        shown = first_names(skipped)
         notices.append(f"skipped columns that are not text, numbers or booleans: {shown}")
     read = [_read_file(root, file, leaf, columns) for file in files]
     if len(label_names) == 1:
-        read, no_label = _without_unlabelled(read, label_names[0])
-        notices += no_label
+        read = _without_unlabelled(read, label_names[0], notices)
     splits = split_order({file.split for file in read})
     check_split_names(splits, root)
-    read = sorted(read, key=lambda file: splits.index(file.split))  # stable
+    read.sort(key=lambda file: splits.index(file.split))  # stable
     table = _concat(root, read)
     rows = [len(file.table) for file in read]
+    ends = np.cumsum(rows)
 
     def locate(row: int) -> tuple[str, int | None]:
-        number = int(np.searchsorted(np.cumsum(rows), row, side="right"))
+        number = int(np.searchsorted(ends, row, side="right"))
         return f"{root}/{read[number].path}, row {row - sum(rows[:number])}", None
 
     names_of = _class_names(root, read, label_names[0]) if label_names else None
@@ -116,24 +123,26 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     extra = extra_columns(table, {*not_kept(table, label_names, labels)}, root, labels)
     container = pa.DictionaryArray.from_arrays(
         np.repeat(np.arange(len(read), dtype=np.int32), rows),
-        pa.array([file.path for file in read], pa.large_string()),
+        text_array(file.path for file in read),
     )
-    position = np.concatenate([np.arange(count, dtype=np.int64) for count in rows])
+    position = pa.array(np.concatenate([np.arange(count) for count in rows]))
     path = pc.binary_join_element_wise(
         container.cast(pa.large_string()),
-        pa.array(position).cast(pa.large_string()),
+        position.cast(pa.large_string()),
         pa.scalar("/", pa.large_string()),
     )
+    groups = [group for file in read for group in file.groups]
+    rows_of_groups = np.array([group.rows for group in groups], np.int64)
+    # The size of an image is estimated as the mean of its row group.
+    sizes = [group.bytes // max(group.rows, 1) for group in groups]
     stamps = np.array([file.stamp for file in read], np.int64).reshape(-1, 2)
     samples = sample_table(
         path,
         split=np.repeat(np.array([splits.index(file.split) for file in read], np.int8), rows),
-        size=np.concatenate([_estimated_sizes(file.groups) for file in read]),
+        size=np.repeat(np.array(sizes, np.int64), rows_of_groups),
         stamp=np.repeat(stamps, rows, axis=0),
-        location=location_table(
-            container, "parquet", position=pa.array(position), key=leaf.encode()
-        ),
-        group=_number_groups(read),
+        location=location_table(container, "parquet", position=position, key=leaf.encode()),
+        group=np.repeat(np.arange(len(groups), dtype=np.int64), rows_of_groups),
         extra=extra,
     )
     source = Source(
@@ -151,15 +160,14 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
 
 def _check_configurations(root: str, files: Sequence[str]) -> None:
     """Check that the files are not several configurations of a dataset, which contain the same images."""
-    folders = {file.split("/")[0] for file in files if "/" in file}
+    folders = sorted({file.split("/")[0] for file in files if "/" in file})
     if len(folders) > 1 and not all(folder.lower() in SPLIT_ALIASES for folder in folders):
-        shown = ", ".join(f"{printable(name)}/" for name in sorted(folders)[:5])
-        message = (
-            f"the folder has Parquet files in several folders ({shown}), which may be versions of"
-            " one dataset"
-        )
+        shown = ", ".join(f"{printable(name)}/" for name in folders[:5])
         raise SourceError(
-            message, file=root, hint=f"give one of them, for example {root}/{sorted(folders)[0]}"
+            f"the folder has Parquet files in several folders ({shown}), which may be versions of"
+            " one dataset",
+            file=root,
+            hint=f"give one of them, for example {root}/{folders[0]}",
         )
 
 
@@ -168,36 +176,44 @@ def _split_of(file: str) -> str:
     folder, name = os.path.split(os.path.splitext(file)[0])
     match = _SHARD_NAME.fullmatch(name)
     stem = match["name"] if match else name
-    words = [os.path.basename(folder), *re.split(r"[-_.0-9]+", stem)]
-    named = [SPLIT_ALIASES[word.lower()] for word in words if word.lower() in SPLIT_ALIASES]
-    return named[-1] if named else stem if match else "train"
+    split = stem if match else "train"
+    for word in (os.path.basename(folder), *re.split(r"[-_.0-9]+", stem)):
+        split = SPLIT_ALIASES.get(word.lower(), split)
+    return split
 
 
 def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File:
     path = f"{root}/{file}"
+    image = column_of(leaf)
     with opened(path) as parquet:
         groups = parquet.binary_leaves().get(leaf)
         missing = [name for name in columns if name not in parquet.names]
+        if groups is None:
+            missing.insert(0, image)
         if groups is None or missing:
-            message = (
-                "the file has no column"
-                f" {shorten(column_of(leaf) if groups is None else missing[0])}"
+            raise SourceError(
+                f"the file has no column {shorten(missing[0])}",
+                file=path,
+                hint="give files of one dataset",
             )
-            raise SourceError(message, file=path, hint="give files of one dataset")
         if parquet.rows and sum(group.nulls or 0 for group in groups) == parquet.rows:
             raise SourceError(
-                f"column {shorten(column_of(leaf))} contains no images, only paths (all of its"
-                " bytes are null)",
+                f"column {shorten(image)} contains no images, only paths (all of its bytes are"
+                " null)",
                 file=path,
                 hint=(
                     "give a table with a column of paths, or write the images into the file"
                     " (embed_external_files)"
                 ),
             )
-        table = parquet.read(list(columns)) if columns else pa.table({})
-        features = _features(parquet)
-    _, *stamp = stats_of(storage.stat(path))
-    return _File(file, _split_of(file), table, groups, (stamp[0], stamp[1]), features)
+        return _File(
+            path=file,
+            split=_split_of(file),
+            table=parquet.read([*columns]) if columns else pa.table({}),
+            groups=groups,
+            stamp=stats_of(storage.stat(path))[1:],
+            features=_features(parquet),
+        )
 
 
 def _class_names(root: str, files: Sequence[_File], column: str) -> tuple[str, ...] | None:
@@ -205,12 +221,11 @@ def _class_names(root: str, files: Sequence[_File], column: str) -> tuple[str, .
     stated = [file for file in files if column in file.features]
     for file in stated:
         if file.features[column] != stated[0].features[column]:
-            message = (
-                f"column {shorten(column)} has other class names, or in another order, than in"
-                f" {stated[0].path}"
-            )
             raise SourceError(
-                message, file=f"{root}/{file.path}", hint="convert the files one by one"
+                f"column {shorten(column)} has other class names, or in another order, than in"
+                f" {stated[0].path}",
+                file=f"{root}/{file.path}",
+                hint="convert the files one by one",
             )
     return stated[0].features[column] if stated else None
 
@@ -218,32 +233,17 @@ def _class_names(root: str, files: Sequence[_File], column: str) -> tuple[str, .
 def _concat(root: str, files: Sequence[_File]) -> pa.Table:
     first = files[0]
     for file in files[1:]:
-        for name in first.table.column_names:
-            types = [each.table.schema.field(name).type for each in (first, file)]
-            if types[0] != types[1] and not any(map(pa.types.is_null, types)):
-                message = (
-                    f"column {shorten(name)} has the type {types[1]}, but {types[0]} in"
-                    f" {first.path}"
-                )
+        for field in first.table.schema:
+            own = file.table.schema.field(field.name).type
+            if own != field.type and not pa.types.is_null(own) and not pa.types.is_null(field.type):
                 raise SourceError(
-                    message, file=f"{root}/{file.path}", hint="give files of one dataset"
+                    f"column {shorten(field.name)} has the type {own}, but {field.type} in"
+                    f" {first.path}",
+                    file=f"{root}/{file.path}",
+                    hint="give files of one dataset",
                 )
-    return pa.concat_tables(
-        [file.table.replace_schema_metadata(None) for file in files], promote_options="default"
-    ).combine_chunks()
-
-
-def _estimated_sizes(groups: Sequence[GroupSize]) -> NDArray[np.int64]:
-    """Return the mean size of the images in the row group of each image, int64 [n]."""
-    return np.concatenate(
-        [np.full(group.rows, group.bytes // max(group.rows, 1), np.int64) for group in groups]
-        or [np.empty(0, np.int64)]
-    )
-
-
-def _number_groups(files: Sequence[_File]) -> NDArray[np.int64]:
-    rows = [group.rows for file in files for group in file.groups]
-    return np.repeat(np.arange(len(rows), dtype=np.int64), rows)
+    tables = [file.table.replace_schema_metadata(None) for file in files]
+    return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
 
 # --- columns --------------------------------------------------------------------------------------
@@ -271,15 +271,17 @@ def _image_column(file: str, given: str | None) -> str:
 
 def _features(parquet: BoundedParquet) -> dict[str, tuple[str, ...]]:
     """Return the class names of the columns that the metadata calls a ``ClassLabel``, or a list of them."""
+    names = {}
     try:
-        content = parse_json(parquet.metadata.get(b"huggingface", b"{}"))
-        info = content.get("info")
+        info = parse_json(parquet.metadata.get(b"huggingface", b"{}")).get("info")
         features = info.get("features") if info else None
-        members = features.members() if features else {}
-        labels = {name: _class_label(member) for name, member in members.items()}
-        return {name: label["names"].texts() for name, label in labels.items() if label}
+        for name, member in features.members().items() if features else ():
+            label = _class_label(member)
+            if label:
+                names[name] = label["names"].texts()
     except ValueError as error:
         raise ParquetError(f"the metadata of Hugging Face in it: {error}") from None
+    return names
 
 
 #: Types of columns of lists in the metadata: `Sequence` of older versions of ``datasets``, the
@@ -314,28 +316,29 @@ def _label_names(
     if options.label_type == "none":
         return ()
     known = (*columns, *lists)
-    if options.label_column is not None:
-        given = options.label_column
-        names = [given] if given in known else [name.strip() for name in given.split(",")]
+    given = options.label_column
+    if given is not None:
+        names = (given,) if given in known else tuple(map(str.strip, given.split(",")))
         for name in names:
             if name not in known:
-                message = f"--label-column {given}: {file} has no such column"
-                raise CallError(message, hint=suggest(name, known))
-        return tuple(names)
+                raise CallError(
+                    f"--label-column {given}: {file} has no such column", hint=suggest(name, known)
+                )
+        return names
     preferred = CAPTION_COLUMNS if options.label_type == "caption" else _LABEL_COLUMNS
-    found = [name for name in (*preferred, *features, *_OTHER_LABEL_COLUMNS) if name in known]
-    if not found:
-        shown = ", ".join(map(printable, known[:20])) or "none"
-        raise CallError(
-            f"{file} has no column of labels",
-            hint=f"set --label-column or --unlabelled; its columns are {shown}",
-        )
-    return (found[0],)
+    for name in (*preferred, *features, *_OTHER_LABEL_COLUMNS):
+        if name in known:
+            return (name,)
+    shown = ", ".join(map(printable, known[:20])) or "none"
+    raise CallError(
+        f"{file} has no column of labels",
+        hint=f"set --label-column or --unlabelled; its columns are {shown}",
+    )
 
 
-def _without_unlabelled(files: Sequence[_File], label: str) -> tuple[list[_File], list[str]]:
+def _without_unlabelled(files: Sequence[_File], label: str, notices: list[str]) -> list[_File]:
     """Leave out splits without labels: Hugging Face writes -1 or null for all labels of a test split."""
-    kept, notices = [], []
+    kept = []
     for split in split_order({file.split for file in files}):
         members = [file for file in files if file.split == split]
         if any(_has_labels(file.table[label]) for file in members):
@@ -346,7 +349,7 @@ def _without_unlabelled(files: Sequence[_File], label: str) -> tuple[list[_File]
         raise SourceError(
             "no image has a label", file=files[0].path, hint="set --label-column to another column"
         )
-    return kept, notices
+    return kept
 
 
 def _has_labels(column: pa.ChunkedArray) -> bool:
@@ -371,20 +374,19 @@ def find_parquet_files(src: str, folders: Sequence[str]) -> list[str]:
     """
     files = _parquet_files(src, "")
     if not files and len(folders) <= _MAX_FOLDERS:
-        inner = [
-            f"{folder}/{name}" for folder in folders for name in _peek(src, folder, folders=True)
-        ]
-        places = [*folders, *inner[:_MAX_FOLDERS]]
-        peeked = {place: _peek(src, place) for place in places}
-        if not any(
-            suffix_of(name) in IMAGE_SUFFIXES for names in peeked.values() for name in names
-        ):
-            found = (
-                place
-                for place, names in peeked.items()
-                if any(suffix_of(name) == ".parquet" for name in names)
-            )
-            files = sorted(name for place in found for name in _parquet_files(src, place))
+        inner = []
+        for folder in folders:
+            inner += [f"{folder}/{name}" for name in _peek(src, folder, folders=True)]
+        places = []
+        for place in [*folders, *inner[:_MAX_FOLDERS]]:
+            suffixes = {*map(suffix_of, _peek(src, place))}
+            if suffixes & IMAGE_SUFFIXES:
+                return []
+            if ".parquet" in suffixes:
+                places.append(place)
+        for place in places:
+            files += _parquet_files(src, place)
+        files.sort()
     return files if files and image_columns(f"{src}/{files[0]}") else []
 
 
@@ -430,17 +432,15 @@ def column_of(leaf: str) -> str:
 
 
 def _is_image(schema: pa.Schema, leaf: str) -> bool:
-    name, dot, member = leaf.partition(".")
-    arrow_type = schema.field(name).type if name in schema.names else None
-    if arrow_type is None or (dot and member != "bytes"):
+    name, _, member = leaf.partition(".")
+    if name not in schema.names or member not in ("", "bytes"):
         return False
-    if dot and pa.types.is_struct(arrow_type):
-        arrow_type = (
-            arrow_type.field("bytes").type
-            if arrow_type.get_field_index("bytes") >= 0
-            else pa.null()
-        )
-    return bool(pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type))
+    column_type = schema.field(name).type
+    if member and pa.types.is_struct(column_type):
+        if column_type.get_field_index(member) < 0:
+            return False
+        column_type = column_type.field(member).type
+    return bool(pa.types.is_binary(column_type) or pa.types.is_large_binary(column_type))
 
 
 class opened:  # noqa: N801  (a context manager, named like a function)

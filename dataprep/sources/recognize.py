@@ -41,7 +41,7 @@ from dataprep.sources.merge import (
     read_renames,
     relabel,
     rename_classes,
-    used_classes,
+    used_names,
 )
 from dataprep.sources.parquet import find_parquet_files, image_columns, read_hugging_face
 from dataprep.sources.patterns import (
@@ -156,8 +156,7 @@ def read_sources(
 
 
 def _check_classes(src: str, source: Source, classes: tuple[str, ...]) -> None:
-    for label in used_classes(source).tolist():
-        name = source.classes[label]
+    for name in used_names(source):
         if name not in classes:
             raise SourceError(
                 f"class {printable(name)} is not in --classes",

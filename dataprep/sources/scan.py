@@ -433,7 +433,7 @@ class Visit:
                 elif (suffix := suffix_of(entry.name)) not in IMAGE_SUFFIXES:
                     self.skipped[suffix or "no extension"] += 1
                 else:
-                    images.append((path, *_stats_of(entry)))
+                    images.append((path, *entry_stats(entry)))
         return self._subfolders(folder, is_link, number)
 
     def _subfolders(self, folder: str, is_link: Mapping[str, bool], number: int) -> list[str]:
@@ -454,6 +454,14 @@ class Visit:
     def _reject(self, path: str, reason: str, detail: str) -> None:
         escaped = os.fsencode(path).decode("utf-8", "backslashreplace")
         self.rejected.append({"source": escaped, "reason": reason, "detail": detail})
+
+
+def skipped_files(counts: Counter[str]) -> list[str]:
+    """Return a message about files that were skipped, by their suffixes. Empty if there are none."""
+    if not counts:
+        return []
+    shown = ", ".join(f"{suffix} {count:,}" for suffix, count in counts.most_common(8))
+    return [f"skipped files that are not images by name: {shown}"]
 
 
 def skipped_notices(reasons: Mapping[str, str]) -> list[str]:
@@ -481,7 +489,8 @@ def _parents(folders: Sequence[str]) -> set[str]:
     return above
 
 
-def _stats_of(entry: storage.Entry) -> tuple[int, int, int]:
+def entry_stats(entry: storage.Entry) -> tuple[int, int, int]:
+    """Return size, modification time in ns and inode of a file; `NO_STATS` of a broken link, for example."""
     try:
         return stats_of(entry.stat())
     except OSError:
@@ -575,10 +584,7 @@ class Scan:
             *_some(self._left_out, "skipped {} of masks or annotations", "more folder"),
             *_some(self._links, "skipped {} to folders that are visited already", "more link"),
         ]
-        if not self._skipped:
-            return notices
-        counts = ", ".join(f"{suffix} {count:,}" for suffix, count in self._skipped.most_common(8))
-        return [*notices, f"skipped files that are not images by name: {counts}"]
+        return notices + skipped_files(self._skipped)
 
 
 def _some(notices: Sequence[str], others: str, noun: str) -> list[str]:

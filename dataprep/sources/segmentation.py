@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -46,17 +45,25 @@ VOC = tuple(_VOC.split(", "))
 
 #: Folders of images, of masks, and of depth maps, in plain layouts.
 IMAGE_FOLDERS = frozenset(
-    ("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg")
+    ["images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg"]
 )
-_MASK_FOLDERS = (
-    "masks, mask, labels, annotations, annotation, gt, ground_truth, groundtruth, segmentations, "
-    "segmentation, segmentationclass, trimaps"
+MASK_FOLDERS = frozenset(
+    [
+        "masks",
+        "mask",
+        "labels",
+        "annotations",
+        "annotation",
+        "gt",
+        "ground_truth",
+        "groundtruth",
+        "segmentations",
+        "segmentation",
+        "segmentationclass",
+        "trimaps",
+    ]
 )
-MASK_FOLDERS = frozenset(_MASK_FOLDERS.split(", "))
-DEPTH_FOLDERS = frozenset(("depth", "depths", "disparity"))
-
-#: Masks are stored as PNG, and other files of these folders are annotations of another kind.
-_PNG = ".png"
+DEPTH_FOLDERS = frozenset(["depth", "depths", "disparity"])
 
 
 def read_segmentation(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
@@ -72,8 +79,7 @@ def read_segmentation(src: str, folders: Sequence[str], options: SourceOptions) 
         SourceError: two masks belong to one image, or no image has one.
 
     """
-    readers = (_read_cityscapes, _read_ade20k, _read_plain)
-    for read in readers:
+    for read in (_read_cityscapes, _read_ade20k, _read_plain):
         source = read(src, folders, options)
         if source is not None:
             return source
@@ -84,7 +90,7 @@ def _wants(options: SourceOptions, label_type: LabelType) -> bool:
     return options.label_type in (None, label_type)
 
 
-# --- Cityscapes -----------------------------------------------------------------------------------
+# --- Cityscapes ----------------------------------------------------------------------------------
 
 _CITYSCAPES_SPLITS = ("train", "train_extra", "val")
 
@@ -92,48 +98,32 @@ _CITYSCAPES_SPLITS = ("train", "train_extra", "val")
 def _read_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
     if "leftImg8bit" not in folders:
         return None
-    labels = next((name for name in ("gtFine", "gtCoarse") if name in folders), None)
-    if labels is not None and _wants(options, "mask"):
-        ending = _cityscapes_ending(f"{src}/{labels}")
-        classes = CITYSCAPES_TRAIN_IDS if ending == "labelTrainIds" else CITYSCAPES_IDS
-        suffix = f"_{labels}_{ending}"
-        return _cityscapes(src, labels, suffix, "mask", options.classes or classes)
-    if "disparity" in folders and _wants(options, "depth"):
-        return _cityscapes(src, "disparity", "_disparity", "depth", ())
-    if options.label_type in ("mask", "depth"):
-        needed = "gtFine/ or gtCoarse/" if options.label_type == "mask" else "disparity/"
-        raise SourceError(
-            f"Cityscapes has no {needed} for --label-type {options.label_type}",
-            file=src,
-            hint=f"unpack {needed} beside leftImg8bit/, or choose another label type",
-        )
-    return None
-
-
-def _cityscapes_ending(folder: str) -> str:
-    """Return the ending of the masks to read: those with the 19 classes of the benchmark if they exist."""
-    for split in _CITYSCAPES_SPLITS:
-        for city in (
-            list_folders(f"{folder}/{split}")[:1] if storage.is_folder(f"{folder}/{split}") else []
-        ):
-            if any(
-                name.endswith("_labelTrainIds.png")
-                for name in list_images(f"{folder}/{split}/{city}")
-            ):
-                return "labelTrainIds"
-    return "labelIds"
-
-
-def _cityscapes(
-    src: str, labels: str, suffix: str, label_type: LabelType, classes: tuple[str, ...]
-) -> Source:
+    label_type: LabelType = "mask"
+    for labels in ("gtFine", "gtCoarse"):
+        if labels in folders and _wants(options, "mask"):
+            suffix, classes = f"_{labels}_labelIds", CITYSCAPES_IDS
+            if _has_train_ids(f"{src}/{labels}"):
+                suffix, classes = f"_{labels}_labelTrainIds", CITYSCAPES_TRAIN_IDS
+            classes = options.classes or classes
+            break
+    else:
+        if "disparity" in folders and _wants(options, "depth"):
+            labels, suffix, label_type, classes = "disparity", "_disparity", "depth", ()
+        elif options.label_type in ("mask", "depth"):
+            needed = "gtFine/ or gtCoarse/" if options.label_type == "mask" else "disparity/"
+            raise SourceError(
+                f"Cityscapes has no {needed} for --label-type {options.label_type}",
+                file=src,
+                hint=f"unpack {needed} beside leftImg8bit/, or choose another label type",
+            )
+        else:
+            return None
     # The masks of test/ are not published: what is there has no classes.
-    pairs = [
-        PairedFolders(split, f"leftImg8bit/{split}", f"{labels}/{split}")
-        for split in _CITYSCAPES_SPLITS
-        if storage.is_folder(f"{src}/leftImg8bit/{split}")
-        and storage.is_folder(f"{src}/{labels}/{split}")
-    ]
+    pairs = []
+    for split in _CITYSCAPES_SPLITS:
+        pair = PairedFolders(split, f"leftImg8bit/{split}", f"{labels}/{split}")
+        if storage.is_folder(f"{src}/{pair.images}") and storage.is_folder(f"{src}/{pair.labels}"):
+            pairs.append(pair)
     return read_pairs(
         src,
         pairs,
@@ -141,15 +131,22 @@ def _cityscapes(
         layout="Cityscapes",
         classes=classes,
         name_of_image=lambda stem: stem.removesuffix("_leftImg8bit"),
-        image_of=partial(_without, suffix),
+        image_of=lambda stem: stem.removesuffix(suffix) if stem.endswith(suffix) else None,
     )
 
 
-def _without(suffix: str, stem: str) -> str | None:
-    return stem.removesuffix(suffix) if stem.endswith(suffix) else None
+def _has_train_ids(folder: str) -> bool:
+    """Return whether there are masks with the 19 classes of the benchmark; they are read then."""
+    for split in _CITYSCAPES_SPLITS:
+        inside = f"{folder}/{split}"
+        for city in list_folders(inside)[:1] if storage.is_folder(inside) else ():
+            names = list_images(f"{inside}/{city}")
+            if any(name.endswith("_labelTrainIds.png") for name in names):
+                return True
+    return False
 
 
-# --- ADE20K ---------------------------------------------------------------------------------------
+# --- ADE20K --------------------------------------------------------------------------------------
 
 #: The folder in the archive.
 _ADE20K = "ADEChallengeData2016"
@@ -161,37 +158,30 @@ def _read_ade20k(src: str, folders: Sequence[str], options: SourceOptions) -> So
         folders = list_folders(src)
     if not {"images", "annotations"} <= {*folders} or not _wants(options, "mask"):
         return None
-    inside = [
-        name
-        for name in ("training", "validation")
-        if storage.is_folder(f"{src}/annotations/{name}")
-    ]
-    if not inside:
+    pairs = []
+    for name in ("training", "validation"):
+        if storage.is_folder(f"{src}/annotations/{name}"):
+            split = SPLIT_ALIASES[name]
+            pairs.append(PairedFolders(split, f"images/{name}", f"annotations/{name}"))
+    if not pairs:
         return None
-    pairs = [
-        PairedFolders(SPLIT_ALIASES[name], f"images/{name}", f"annotations/{name}")
-        for name in inside
-    ]
     classes = options.classes or _ade20k_classes(f"{src}/objectInfo150.txt")
     return read_pairs(src, pairs, "mask", layout="ADE20K", classes=classes)
 
 
 def _ade20k_classes(file: str) -> tuple[str, ...]:
-    """Return the names in objectInfo150.txt, after the name of the value 0.
-
-    Empty if there is no such file.
-    """
+    """Return the names in objectInfo150.txt, after the name of the value 0; empty without such a file."""
     if not storage.is_file(file):
         return ()
-    rows = [
-        line.decode("utf-8", "replace").rstrip("\n").split("\t")
-        for line in read_lines(file, SOURCE_LIST)
-    ]
-    names = [row[-1].split(",")[0].strip() for row in rows[1:] if row[0].strip().isdigit()]
-    return ("other", *names)
+    names = ["other"]
+    for line in [*read_lines(file, SOURCE_LIST)][1:]:
+        row = line.decode("utf-8", "replace").rstrip("\n").split("\t")
+        if row[0].strip().isdigit():
+            names.append(row[-1].split(",")[0].strip())
+    return tuple(names)
 
 
-# --- plain folders --------------------------------------------------------------------------------
+# --- plain folders -------------------------------------------------------------------------------
 
 
 #: The split that is often published without masks.
@@ -200,33 +190,33 @@ _WITHOUT_MASKS = "test"
 
 def _read_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
     """Read ``images/`` and ``masks/``. There may be folders of splits in both, or around them."""
-    if (found := _image_and_second(src, folders, options)) is not None:
+    notices: list[str] = []
+    found = _image_and_second(src, folders, options)
+    if found is not None:
         images, labels, label_type = found
-        pairs, notices = _inner_splits(src, images, labels)
+        pairs = _inner_splits(src, images, labels, notices)
     else:
-        pairs, notices, label_type = _outer_splits(src, folders, options)
+        pairs, label_type = _outer_splits(src, folders, options, notices)
     if not pairs:
         return None
-    layout = "images with masks" if label_type == "mask" else "images with depth maps"
-    classes = (options.classes or ()) if label_type == "mask" else ()
-    source = read_pairs(src, pairs, label_type, layout=layout, classes=classes)
+    if label_type == "mask":
+        classes = options.classes or ()
+        source = read_pairs(src, pairs, "mask", layout="images with masks", classes=classes)
+    else:
+        source = read_pairs(src, pairs, "depth", layout="images with depth maps")
     return replace(source, notices=(*source.notices, *notices))
 
 
-def _inner_splits(src: str, images: str, labels: str) -> tuple[list[PairedFolders], list[str]]:
+def _inner_splits(src: str, images: str, labels: str, notices: list[str]) -> list[PairedFolders]:
     """Return ``images/train/`` and ``masks/train/`` for each split, or ``images/`` and ``masks/`` without splits."""
     folders = list_folders(f"{src}/{images}")
-    splits = map_splits(
-        f"{src}/{images}",
-        [name for name in folders if name.lower() in SPLIT_ALIASES],
-        SPLIT_ALIASES,
-    )
+    named = [name for name in folders if name.lower() in SPLIT_ALIASES]
+    splits = map_splits(f"{src}/{images}", named, SPLIT_ALIASES)
     if not splits:
-        return [PairedFolders("train", images, labels)], []
-    others = [name for name in folders if name not in splits.values()]
-    notices = [
-        f"skipped {images}/{printable(name)}/, which is not the name of a split" for name in others
-    ]
+        return [PairedFolders("train", images, labels)]
+    for name in folders:
+        if name not in named:
+            notices.append(f"skipped {images}/{printable(name)}/, which is not the name of a split")
     notices += stray_notices(list_images(src, images), "outside of the splits")
     pairs = []
     for split in split_order({*splits}):
@@ -235,75 +225,69 @@ def _inner_splits(src: str, images: str, labels: str) -> tuple[list[PairedFolder
             notices.append(f"skipped {split}: there is no {labels}/{name}/")
         else:
             pairs.append(PairedFolders(split, f"{images}/{name}", f"{labels}/{name}"))
-    return pairs, notices
+    return pairs
 
 
 def _outer_splits(
-    src: str, folders: Sequence[str], options: SourceOptions
-) -> tuple[list[PairedFolders], list[str], LabelType]:
+    src: str, folders: Sequence[str], options: SourceOptions, notices: list[str]
+) -> tuple[list[PairedFolders], LabelType]:
     """Return ``train/images/`` and ``train/masks/`` for each split, if it has masks."""
-    pairs: list[PairedFolders] = []
-    notices: list[str] = []
+    pairs: dict[str, PairedFolders] = {}
     types: list[LabelType] = []
     named = [name for name in folders if name.lower() in SPLIT_ALIASES]
     for name in named:
+        split = SPLIT_ALIASES[name.lower()]
         inside = list_folders(f"{src}/{name}")
-        if (found := _image_and_second(f"{src}/{name}", inside, options)) is not None:
+        found = _image_and_second(f"{src}/{name}", inside, options)
+        if found is not None:
             images, labels, label_type = found
-            pairs.append(
-                PairedFolders(SPLIT_ALIASES[name.lower()], f"{name}/{images}", f"{name}/{labels}")
-            )
+            pairs[split] = PairedFolders(split, f"{name}/{images}", f"{name}/{labels}")
             types.append(label_type)
-        elif SPLIT_ALIASES[name.lower()] == _WITHOUT_MASKS and any(
-            each.lower() in IMAGE_FOLDERS for each in inside
-        ):
+        elif split == _WITHOUT_MASKS and not IMAGE_FOLDERS.isdisjoint(map(str.lower, inside)):
             notices.append(f"skipped {name}/: its images have no masks or depth maps")
         else:
-            return [], [], "mask"
-    if pairs:
-        map_splits(src, named, SPLIT_ALIASES)
+            return [], "mask"
+    if not pairs:
+        return [], "mask"
+    map_splits(src, named, SPLIT_ALIASES)
     if len({*types}) > 1:
-        message = "some splits have masks, and others depth maps"
-        raise SourceError(message, file=src, hint="set --label-type to mask or depth")
-    order = split_order({pair.split for pair in pairs})
-    return (
-        sorted(pairs, key=lambda pair: order.index(pair.split)),
-        notices,
-        types[0] if types else "mask",
-    )
+        raise SourceError(
+            "some splits have masks, and others depth maps",
+            file=src,
+            hint="set --label-type to mask or depth",
+        )
+    return [pairs[split] for split in split_order({*pairs})], types[0]
 
 
 def _image_and_second(
     src: str, folders: Sequence[str], options: SourceOptions
 ) -> tuple[str, str, LabelType] | None:
     """Return the folders of images and of masks or depth maps, and which these are."""
-    images = [name for name in folders if name.lower() in IMAGE_FOLDERS]
-    masks = [_mask_folder(src, name) for name in folders if name.lower() in MASK_FOLDERS]
-    masks = [name for name in masks if _has_png(f"{src}/{name}")]
-    depths = [
-        name for name in folders if name.lower() in DEPTH_FOLDERS and _has_png(f"{src}/{name}")
-    ]
-    if len(images) != 1:
-        return None
-    if len(masks) == 1 and _wants(options, "mask"):
-        return images[0], masks[0], "mask"
-    if len(depths) == 1 and _wants(options, "depth"):
-        return images[0], depths[0], "depth"
+    images, masks, depths = [], [], []
+    for name in folders:
+        if name.lower() in IMAGE_FOLDERS:
+            images.append(name)
+        elif name.lower() in MASK_FOLDERS:
+            # Oxford-IIIT Pet has its masks in a folder of the annotations.
+            inside = f"{name}/trimaps" if "trimaps" in list_folders(f"{src}/{name}") else name
+            if _has_png(f"{src}/{inside}"):
+                masks.append(inside)
+        elif name.lower() in DEPTH_FOLDERS and _has_png(f"{src}/{name}"):
+            depths.append(name)
+    if len(images) == 1:
+        if len(masks) == 1 and _wants(options, "mask"):
+            return images[0], masks[0], "mask"
+        if len(depths) == 1 and _wants(options, "depth"):
+            return images[0], depths[0], "depth"
     return None
 
 
-def _mask_folder(src: str, name: str) -> str:
-    """Return the folder of the masks, which Oxford-IIIT Pet has in another one."""
-    return f"{name}/trimaps" if "trimaps" in list_folders(f"{src}/{name}") else name
-
-
 def _has_png(folder: str) -> bool:
-    """Return whether a folder, or a folder in it, contains PNGs."""
-    return any(
-        name.lower().endswith(_PNG)
-        for part in ("", *list_folders(folder)[:10])
-        for name in list_images(os.path.join(folder, part) if part else folder)
-    )
+    """Return whether a folder, or a folder in it, contains PNGs: other files are no masks."""
+    for part in (folder, *(f"{folder}/{name}" for name in list_folders(folder)[:10])):
+        if any(name.lower().endswith(".png") for name in list_images(part)):
+            return True
+    return False
 
 
 # --- pairs of an image and its label image --------------------------------------------------------
@@ -373,10 +357,11 @@ def read_pairs(
         (count,) = scan.add(each.images)
         found, found_stats = _find_label_images(root, each.labels, image_of)
         unused = {*found.values()}
-        number = splits.index(each.split)
         for path in scan.path.slice(at, count).to_pylist():
-            stem = _stem(os.path.relpath(path, each.images), name_of_image)
+            inside, name = os.path.split(os.path.splitext(os.path.relpath(path, each.images))[0])
+            stem = os.path.join(inside, name_of_image(name))
             label_image = found.get(stem)
+            kept.append(label_image is not None)
             if label_image is None:
                 detail = f"it has no {label_type}: {each.labels}/ has no file of the name {stem}"
                 rejected.append({"source": path, "reason": "bad-label", "detail": detail})
@@ -384,16 +369,14 @@ def read_pairs(
                 unused.discard(label_image)
                 label_images.append(label_image)
                 stats.append(found_stats[label_image])
-                numbers.append(number)
-            kept.append(label_image is not None)
+                numbers.append(splits.index(each.split))
         at += count
         if unused:
-            first = printable(min(unused))
-            what = (
-                f"{plural(len(unused), 'file')} in {each.labels}/ that"
-                f" {agree(len(unused), 'belongs', 'belong')}"
+            belong = agree(len(unused), "belongs", "belong")
+            notices.append(
+                f"skipped {plural(len(unused), 'file')} in {each.labels}/ that {belong} to no"
+                f" image: {printable(min(unused))}"
             )
-            notices.append(f"skipped {what} to no image: {first}")
     if not label_images:
         raise SourceError(
             f"no image has a {label_type} of the same name",
@@ -404,7 +387,7 @@ def read_pairs(
             ),
         )
     source = scan.source(layout, splits)
-    source = replace(source, table=source.table.filter(pa.array(kept, pa.bool_())))
+    source = replace(source, table=source.table.filter(pa.array(kept)))
     source = source.with_columns(
         split=np.array(numbers, np.int8),
         extra=pa.table({MASK_SOURCE: pa.array(label_images, pa.string())}),
@@ -418,11 +401,6 @@ def read_pairs(
         label_type=label_type,
         label_origin=" and ".join(dict.fromkeys(f"{each.labels}/" for each in folders)),
     )
-
-
-def _stem(path: str, name_of_image: Callable[[str], str] = lambda stem: stem) -> str:
-    folder, name = os.path.split(os.path.splitext(path)[0])
-    return os.path.join(folder, name_of_image(name))
 
 
 def with_label_images(
@@ -446,20 +424,20 @@ def _find_label_images(
     """Return the file of each image, by the path of the image without suffix, and size, time and inode of each file."""
     scan = Scan(root)
     scan.add(folder)
+    paths = scan.path.to_pylist()
     found: dict[str, str] = {}
-    for path in scan.path.to_pylist():
-        inside, name = os.path.split(_stem(os.path.relpath(path, folder)))
-        names = (
-            [image_of(name)]
-            if image_of
-            else [name.removesuffix(end) for end in _ENDINGS if name.endswith(end)]
-        )
-        for stem in (os.path.join(inside, each) for each in names if each):
-            other = found.setdefault(stem, path)
+    for path in paths:
+        inside, name = os.path.split(os.path.splitext(os.path.relpath(path, folder))[0])
+        if image_of:
+            stems = [image_of(name)]
+        else:
+            stems = [name.removesuffix(end) for end in _ENDINGS if name.endswith(end)]
+        for stem in filter(None, stems):
+            other = found.setdefault(os.path.join(inside, stem), path)
             if other != path:
                 raise SourceError(
                     f"{printable(other)} and {printable(path)} belong to the same image",
                     file=root,
                     hint="keep one of them",
                 )
-    return found, dict(zip(scan.path.to_pylist(), scan.stats, strict=True))
+    return found, dict(zip(paths, scan.stats, strict=True))

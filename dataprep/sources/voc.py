@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 from xml.parsers import expat
 
 import numpy as np
 import pyarrow as pa
 
 from dataprep import storage
-from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns, reject_outside
-from dataprep.sources.base import Source, SourceOptions, take_rows
-from dataprep.sources.scan import NO_STATS, Scan, list_folders, scan_folder, stats_of
+from dataprep.labels.boxes import BoxList
+from dataprep.sources.base import Source, SourceOptions, positions, take_rows
+from dataprep.sources.coco import add_boxes
+from dataprep.sources.scan import Scan, entry_stats, list_folders, scan_folder
 from dataprep.sources.segmentation import VOC as VOC_CLASSES
 from dataprep.sources.segmentation import with_label_images
 from manifests.errors import CallError, SourceError
@@ -41,7 +43,7 @@ def read_voc(src: str, folders: Sequence[str], options: SourceOptions) -> Source
     inside = {*list_folders(root)}
     label_type = options.label_type or ("boxes" if _BOXES in inside else "mask")
     needed = {"boxes": _BOXES, "mask": _MASKS}.get(label_type)
-    if needed is None or needed not in inside:
+    if needed not in inside:
         raise CallError(
             f"--label-type {label_type}: {printable(root)} has"
             f" {' and '.join(sorted(inside & {_BOXES, _MASKS}))}/",
@@ -50,59 +52,71 @@ def read_voc(src: str, folders: Sequence[str], options: SourceOptions) -> Source
                 " SegmentationClass/"
             ),
         )
-    sets = _read_sets(root, "Main" if label_type == "boxes" else "Segmentation")
-    source = _list_images(root, sets, needed)
     if label_type == "mask":
-        return _with_masks(source, options)
-    return _with_boxes(source, options, both=_MASKS in inside)
+        return _read_masks(root, options)
+    return _read_boxes(root, options, both=_MASKS in inside)
 
 
 def _find_root(src: str, folders: Sequence[str]) -> str | None:
     if _IMAGES in folders and {_BOXES, _MASKS} & {*folders}:
         return src
-    places = [src, *([f"{src}/VOCdevkit"] if "VOCdevkit" in folders else [])]
-    years = [
-        f"{place}/{name}"
-        for place in places
-        for name in list_folders(place)
-        if name.startswith("VOC20") and _IMAGES in list_folders(f"{place}/{name}")
-    ]
+    places = [src]
+    if "VOCdevkit" in folders:
+        places.append(f"{src}/VOCdevkit")
+    years = []
+    for place in places:
+        for name in list_folders(place):
+            if name.startswith("VOC20") and _IMAGES in list_folders(f"{place}/{name}"):
+                years.append(f"{place}/{name}")
     if len(years) > 1:
         raise SourceError(
-            f"there are several years: {', '.join(os.path.basename(year) for year in years)}",
+            f"there are several years: {', '.join(map(os.path.basename, years))}",
             file=src,
             hint="give one of them as --src, or each as a --src of its own",
         )
     return years[0] if years else None
 
 
-def _read_sets(root: str, name: str) -> dict[str, str]:
+def _read_sets(folder: str) -> dict[str, str]:
     """Return the split of each image by its name without suffix; empty if there are no lists."""
-    folder = f"{root}/{_SETS}/{name}"
-    if not storage.is_folder(folder):
-        return {}
     found: dict[str, str] = {}
-    lists = [split for split in SPLIT_ALIASES if storage.is_file(f"{folder}/{split}.txt")]
-    both = storage.is_file(f"{folder}/trainval.txt") and not {"train", "val"} & {*lists}
-    for each in [*lists, *(["trainval"] if both else [])]:
-        split = SPLIT_ALIASES.get(each, "train")
-        for number, line in enumerate(read_lines(f"{folder}/{each}.txt", SOURCE_LIST), 1):
-            stem = line.decode("utf-8", "replace").split(maxsplit=1)[:1]
-            if stem and found.setdefault(stem[0], split) != split:
-                raise SourceError(
-                    f"image {shorten(stem[0])} is also in the split {found[stem[0]]!r}",
-                    file=f"{folder}/{each}.txt",
-                    line=number,
-                    hint="remove one of the lines",
-                )
+    if not storage.is_folder(folder):
+        return found
+    lists = {}
+    for name in (*SPLIT_ALIASES, "trainval"):
+        if storage.is_file(f"{folder}/{name}.txt"):
+            lists[name] = SPLIT_ALIASES.get(name, "train")
+    if {"train", "val"} & {*lists}:
+        lists.pop("trainval", None)  # it repeats both
+    for name, split in lists.items():
+        file = f"{folder}/{name}.txt"
+        for number, line in enumerate(read_lines(file, SOURCE_LIST), 1):
+            for stem in line.decode("utf-8", "replace").split(maxsplit=1)[:1]:
+                if found.setdefault(stem, split) != split:
+                    raise SourceError(
+                        f"image {shorten(stem)} is also in the split {found[stem]!r}",
+                        file=file,
+                        line=number,
+                        hint="remove one of the lines",
+                    )
     return found
 
 
-def _list_images(root: str, sets: dict[str, str], labels: str) -> Source:
-    """Return the images that are in a list, or that have a label if there are no lists."""
+def _read_images(root: str, purpose: str, labels: str, suffix: str) -> tuple[Source, list[str]]:
+    """Return the images that are in a list and have a label, and their names without suffix.
+
+    Args:
+        root: the folder of the year.
+        purpose: folder of the lists in ``ImageSets``. Without lists, all images are read.
+        labels: folder of the labels.
+        suffix: suffix of the labels. An image without a label is rejected.
+
+    """
+    sets = _read_sets(f"{root}/{_SETS}/{purpose}")
     scan = Scan(root)
     scan.add(_IMAGES)
-    stems = [os.path.splitext(os.path.relpath(path, _IMAGES))[0] for path in scan.path.to_pylist()]
+    paths = scan.path.to_pylist()
+    stems = [os.path.splitext(os.path.relpath(path, _IMAGES))[0] for path in paths]
     missing = sorted({*sets} - {*stems})
     if missing:
         raise SourceError(
@@ -112,122 +126,99 @@ def _list_images(root: str, sets: dict[str, str], labels: str) -> Source:
             hint=f"unpack {_IMAGES}/ again, or remove the line",
         )
     names = split_order({*sets.values()} or {"train"})
-    splits = [sets.get(stem) if sets else names[0] for stem in stems]
-    kept = np.array([row for row, split in enumerate(splits) if split is not None], np.int64)
-    notices = (
-        [f"skipped {plural(len(stems) - len(kept), 'image')} that no list names"]
-        if len(kept) < len(stems)
-        else []
-    )
-    source = scan.source(
-        "Pascal VOC",
-        names,
-        split=np.array([0 if split is None else names.index(split) for split in splits], np.int8),
-        extra=pa.table({"image": pa.array(stems, pa.string())}),
-    )
-    source = replace(source, notices=(*source.notices, *notices), label_origin=f"{labels}/")
-    return take_rows(source, kept)
-
-
-def _without_label(source: Source, folder: str, suffix: str) -> tuple[Source, list[str]]:
-    """Return the samples that have a label, and their names. The others are rejected."""
-    found = _stats_in(f"{source.root}/{folder}", suffix)
-    stems = source.extra["image"].to_pylist()
-    has = np.array([stem in found for stem in stems], bool)
-    rejected = tuple(
-        {"source": path, "reason": "bad-label", "detail": f"{folder}/{stem}{suffix} does not exist"}
-        for path, stem, ok in zip(source.path.to_pylist(), stems, has.tolist(), strict=True)
-        if not ok
-    )
-    if not has.any():
+    stats = _stats_in(f"{root}/{labels}", suffix)
+    kept, split, kept_stats, rejected = [], [], [], []
+    listed = 0
+    for row, stem in enumerate(stems):
+        if sets and stem not in sets:
+            continue
+        listed += 1
+        if stem in stats:
+            kept.append(row)
+            split.append(names.index(sets.get(stem, names[0])))
+            kept_stats.append(stats[stem])
+        else:
+            detail = f"{labels}/{stem}{suffix} does not exist"
+            rejected.append({"source": paths[row], "reason": "bad-label", "detail": detail})
+    if not kept:
         raise SourceError(
-            f"no image has a label in {folder}/", file=source.root, hint=f"unpack {folder}/ again"
+            f"no image has a label in {labels}/", file=root, hint=f"unpack {labels}/ again"
         )
-    source = replace(take_rows(source, np.flatnonzero(has)), rejected=(*source.rejected, *rejected))
-    stems = source.extra["image"].to_pylist()
-    stats = np.array([found[stem] for stem in stems], np.int64)
-    return source.with_columns(stamp=with_label_images(source.stamp, stats)), stems
+    source = scan.source("Pascal VOC", names)
+    notices = [*source.notices]
+    if listed < len(stems):
+        notices.append(f"skipped {plural(len(stems) - listed, 'image')} that no list names")
+    source = replace(
+        source,
+        table=source.table.take(pa.array(kept)),
+        notices=tuple(notices),
+        rejected=(*source.rejected, *rejected),
+        label_origin=f"{labels}/",
+    )
+    stamp = with_label_images(source.stamp, np.array(kept_stats, np.int64))
+    source = source.with_columns(split=np.array(split, np.int8), stamp=stamp)
+    # Splits whose images have no labels are removed.
+    return take_rows(source, np.arange(len(source))), [stems[row] for row in kept]
 
 
 def _stats_in(folder: str, suffix: str) -> dict[str, tuple[int, int, int]]:
     """Return size, modification time and inode of each file with a suffix, by its name without."""
+    stats = {}
     with scan_folder(folder) as entries:
-        return {
-            entry.name.removesuffix(suffix): _stats_of(entry)
-            for entry in entries
-            if entry.name.endswith(suffix)
-        }
+        for entry in entries:
+            if entry.name.endswith(suffix):
+                stats[entry.name.removesuffix(suffix)] = entry_stats(entry)
+    return stats
 
 
-def _stats_of(entry: storage.Entry) -> tuple[int, int, int]:
-    try:
-        return stats_of(entry.stat())
-    except OSError:  # such as a broken link: reading the file says why
-        return NO_STATS
-
-
-def _with_masks(source: Source, options: SourceOptions) -> Source:
-    source, stems = _without_label(source, _MASKS, ".png")
+def _read_masks(root: str, options: SourceOptions) -> Source:
+    source, stems = _read_images(root, "Segmentation", _MASKS, ".png")
     paths = pa.array([f"{_MASKS}/{stem}.png" for stem in stems], pa.string())
-    return replace(
-        source.with_columns(extra=pa.table({MASK_SOURCE: paths})),
-        classes=options.classes or VOC_CLASSES,
-        label_type="mask",
-    )
+    source = source.with_columns(extra=pa.table({MASK_SOURCE: paths}))
+    return replace(source, classes=options.classes or VOC_CLASSES, label_type="mask")
 
 
-def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source:
-    source, stems = _without_label(source, _BOXES, ".xml")
-    paths = (f"{source.root}/{_BOXES}/{stem}.xml" for stem in stems)
-    files = list(storage.map_files(source.root, read_voc_xml, paths))
-    classes = options.classes or tuple(
-        sorted({each.name for file in files for each in file.objects})
-    )
-    number = {name: label for label, name in enumerate(classes)}
+def _read_boxes(root: str, options: SourceOptions, *, both: bool) -> Source:
+    source, stems = _read_images(root, "Main", _BOXES, ".xml")
+    paths = [f"{root}/{_BOXES}/{stem}.xml" for stem in stems]
+    files = [*storage.map_files(root, read_voc_xml, paths)]
+    objects = [each for file in files for each in file.objects]
+    classes = options.classes or tuple(sorted({each.name for each in objects}))
+    number = positions(classes)
     # The first pixel has the number 1, and edges are pixels of the object. Some tools count from 0
     # instead.
-    from_zero = any(0 in each.edges[:2] for file in files for each in file.objects)
+    from_zero = any(0 in each.edges[:2] for each in objects)
+    start = 0 if from_zero else 1
     boxes = BoxList()
-    for image, (stem, file) in enumerate(zip(stems, files, strict=True)):
+    for image, (path, file) in enumerate(zip(paths, files, strict=True)):
         for place, each in enumerate(file.objects):
             if each.name not in number:
                 raise SourceError(
                     f"the class {shorten(each.name)} of object {place} is not in --classes",
-                    file=f"{source.root}/{_BOXES}/{stem}.xml",
+                    file=path,
                     hint="add it to the class names",
                 )
             left, top, right, bottom = each.edges
-            start = 0 if from_zero else 1
             boxes.add(image, number[each.name], (left - start, top - start, right, bottom), place)
     sizes = np.array([(file.width, file.height) for file in files], np.int64).reshape(-1, 2)
-    columns = box_columns(boxes, sizes)
-    rejected = reject_outside(
-        source.path,
-        columns,
+    source, box_notices = add_boxes(
+        source,
+        boxes,
         sizes,
         lambda image, place: f"the box of object {place} in {_BOXES}/{stems[image]}.xml",
     )
-    extra = {"boxes": columns.boxes, "box_labels": columns.labels}
-    extra |= {name: pa.array(values) for name, values in zip(ANNOTATED, sizes.T, strict=True)}
-    notices = [*source.notices, *columns.notices]
+    notices = [*source.notices, *box_notices]
     if from_zero:
         notices.append("boxes begin at 0, so their coordinates count from 0 and not from 1")
-    if difficult := sum(each.difficult for file in files for each in file.objects):
+    difficult = sum(each.difficult for each in objects)
+    if difficult:
         notices.append(
             f"kept {plural(difficult, 'box')} marked as difficult, which the evaluation of VOC"
             " leaves out"
         )
     if both:
         notices.append("the source also has masks; --label-type mask converts them")
-    source = replace(
-        source.with_columns(extra=pa.table(extra)),
-        classes=classes,
-        rejected=(*source.rejected, *rejected),
-        notices=tuple(notices),
-        label_type="boxes",
-    )
-    kept = np.array([row for row in range(len(source)) if row not in columns.outside], np.int64)
-    return take_rows(source, kept) if rejected else source
+    return replace(source, classes=classes, notices=tuple(notices), label_type="boxes")
 
 
 # --- XML ------------------------------------------------------------------------------------------
@@ -335,7 +326,7 @@ class _Handler:
         self._path.append(name)
         self._parts.clear()
         if len(self._path) > _MAX_DEPTH:
-            raise SourceError("the file is nested too deeply", file=self._file, hint=_HINT)
+            self._fail("the file is nested too deeply")
         if "/".join(self._path) == _OBJECT:
             self._object = {}
 
@@ -349,41 +340,36 @@ class _Handler:
         text = "".join(self._parts).strip()
         self._parts.clear()
         self.complete |= path == "annotation"
+        name = path.rpartition("/")[2]
         if path in ("annotation/size/width", "annotation/size/height"):
-            setattr(self.out, path.rpartition("/")[2], self._side(path, text))
+            if not text.isdecimal() or len(text) > 9:
+                self._fail(f"<{name}> of <size> is {shorten(text)}, not an integer")
+            setattr(self.out, name, int(text))
         elif path == _OBJECT:
             self._end_object()
         elif path in _TEXTS:
-            self._object[path.rpartition("/")[2]] = text
+            self._object[name] = text
 
-    def _side(self, path: str, text: str) -> int:
-        if not text.isdecimal() or len(text) > 9:
-            message = f"<{path.rpartition('/')[2]}> of <size> is {shorten(text)}, not an integer"
-            raise SourceError(message, file=self._file, hint=_HINT)
-        return int(text)
+    def _fail(self, message: str) -> NoReturn:
+        raise SourceError(message, file=self._file, hint=_HINT)
 
     def _end_object(self) -> None:
         number = len(self.out.objects)
         if number >= _MAX_OBJECTS:
-            raise SourceError(
-                f"the file has more than {_MAX_OBJECTS:,} objects", file=self._file, hint=_HINT
-            )
+            self._fail(f"the file has more than {_MAX_OBJECTS:,} objects")
         name = self._object.get("name", "")
         if not name:
-            raise SourceError(f"object {number} has no <name>", file=self._file, hint=_HINT)
-        edges = [self._edge(number, side) for side in _SIDES]
+            self._fail(f"object {number} has no <name>")
+        left, top, right, bottom = (self._edge(number, side) for side in _SIDES)
         difficult = self._object.get("difficult", "0") not in ("", "0")
-        self.out.objects.append(
-            VocObject(name, (edges[0], edges[1], edges[2], edges[3]), difficult)
-        )
+        self.out.objects.append(VocObject(name, (left, top, right, bottom), difficult))
 
     def _edge(self, number: int, side: str) -> float:
         text = self._object.get(side, "")
         try:
             value = float(text)
         except ValueError:
-            value = float("nan")
+            value = math.nan
         if not abs(value) < 1e9:
-            message = f"<{side}> of object {number} is {shorten(text)}, not a number"
-            raise SourceError(message, file=self._file, hint=_HINT)
+            self._fail(f"<{side}> of object {number} is {shorten(text)}, not a number")
         return value
