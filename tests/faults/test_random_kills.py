@@ -1,0 +1,201 @@
+"""Runs that are killed at random moments and resumed make the same files as runs that are not.
+
+Each kind of run is killed before a random change of a file or object, or at a random time, as often
+as ``RANDOM_KILLS`` says for all kinds together. ``RANDOM_KILLS_LIST`` names a file to which each
+test appends what it killed: ``kind``, ``phase`` and how often.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from helpers.gate import Gate
+from helpers.processes import signal_group
+
+from manifests.remote.store import open_store
+from manifests.remote.url import is_url
+from manifests.store import MANIFEST_NAME
+
+#: In commands, the folder or URL of the dataset, and the sources.
+OUT = "OUT"
+Command = tuple[str, ...]
+
+CONVERT: Command = ("convert", "--src", "first", "--out", OUT, "--samples-per-shard", "4", "--max-rejected", "1")  # fmt: skip
+APPEND: Command = ("convert", "--src", "more", "--out", OUT, "--append", "--max-rejected", "1")
+PLAN: Command = ("plan", *CONVERT[1:-2])
+PLAN_APPEND: Command = ("plan", *APPEND[1:-2])
+FINISH: Command = ("finish", OUT, "--max-rejected", "1")
+REVERT: Command = ("revert", OUT)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Commands that are killed.
+
+    Attributes:
+        before: commands that make the dataset that the first one finds.
+        steps: commands, one after the other; each is killed and run again until it ends. A tuple of
+            commands runs at the same time.
+
+    """
+
+    before: Sequence[Command]
+    steps: Sequence[Sequence[Command]]
+
+
+def _works(out_is_url: bool) -> Sequence[Command]:
+    tasks = [("work", OUT, "--task", f"{task}/2") for task in range(2)]
+    return tasks if out_is_url else [("work", OUT, "--claim", "--heartbeat", "0.1")] * 2
+
+
+KINDS = {
+    "convert": Kind((), [[CONVERT]]),
+    "append": Kind([CONVERT], [[APPEND]]),
+    "steps": Kind((), [[PLAN], _works(False), [FINISH]]),
+    "steps of an append": Kind([CONVERT], [[PLAN_APPEND], _works(True), [FINISH]]),
+    "revert": Kind([CONVERT, APPEND], [[REVERT]]),
+    "convert in a bucket": Kind((), [[CONVERT]]),
+    "append in a bucket": Kind([CONVERT], [[APPEND]]),
+    "steps in a bucket": Kind((), [[PLAN], _works(True), [FINISH]]),
+}
+
+#: Runs to kill, for each kind.
+KILLS = max(1, int(os.environ.get("RANDOM_KILLS", "16")) // len(KINDS))
+
+
+@pytest.fixture(scope="module")
+def sources(make_photos, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("sources")
+    for name, count, side in (("first", 22, 40), ("more", 13, 48)):
+        make_photos(root / name, count, side=side)
+        for number in range(5):  # one shard may consist of rejected images
+            (root / name / "class 0" / f"broken {number}.jpg").write_bytes(b"<html>")
+    return root
+
+
+class Runs:
+    """Runs commands of one kind in one place after another."""
+
+    def __init__(self, tmp_path: Path, sources: Path, dataprep, start) -> None:
+        self._tmp_path, self._sources = tmp_path, sources
+        self._dataprep, self._start = dataprep, start
+        self._gates = 0
+        self.killed: Counter[str] = Counter()
+
+    def must(self, commands: Sequence[Command], out: str) -> None:
+        for command in commands:
+            done = self._dataprep(*self._arguments(command, out))
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+
+    def count_changes(self, commands: Sequence[Command], out: str) -> int:
+        """Run commands undisturbed and return how many changes the longest of them makes."""
+        counts = []
+        for command in commands:
+            gate = self._gate(1 << 30)
+            process = self._start(*self._arguments(command, out), *_workers(command, 1), at=gate)
+            errors = process.communicate(timeout=300)[1]
+            assert process.returncode == 0, errors
+            changes = Path(gate.folder, "changes")
+            counts.append(len(changes.read_text().splitlines()) if changes.exists() else 0)
+        return max(counts)
+
+    def kill(self, commands: Sequence[Command], out: str, changes: int, rng: random.Random) -> None:
+        """Run commands at the same time, and kill each at a random moment, with its workers."""
+        running = []
+        for command in commands:
+            arguments = self._arguments(command, out)
+            if rng.random() < 0.6:
+                gate = self._gate(rng.randrange(max(1, changes)))
+                process = self._start(*arguments, *_workers(command, 1), at=gate)
+            else:
+                gate, process = None, self._start(*arguments, *_workers(command, 2))
+            running.append((process, gate, time.monotonic() + rng.random() * 0.5))
+        for process, gate, moment in running:
+            while process.poll() is None:
+                if gate.waiting() if gate else time.monotonic() > moment:
+                    break
+                time.sleep(0.001)
+            is_running = process.poll() is None
+            if is_running:
+                signal_group(process.pid, signal.SIGKILL)
+            errors = process.communicate(timeout=300)[1]
+            assert process.returncode in (0, -signal.SIGKILL), (commands, errors)
+            if process.returncode:
+                self.killed[f"{commands[0][0]}: {_phase(out)}"] += 1
+
+    def _arguments(self, command: Command, out: str) -> list[str]:
+        names = {OUT: out, **{path.name: str(path) for path in self._sources.iterdir()}}
+        return [names.get(word, word) for word in command]
+
+    def _gate(self, changes: int) -> Gate:
+        self._gates += 1
+        return Gate(self._tmp_path / f"gate {self._gates}", changes=changes)
+
+
+def _workers(command: Command, number: int) -> Sequence[str]:
+    return () if command[0] in ("revert", "plan") else ("--workers", str(number))
+
+
+def _files(out: str) -> dict[str, bytes]:
+    """Return the files of a dataset, without bookkeeping."""
+    if is_url(out):
+        store = open_store(out)
+        found = {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
+    else:
+        paths = Path(out).iterdir() if Path(out).exists() else ()
+        found = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    bookkeeping = ("source-stamps.json", "manifest.incomplete.json", "manifest.append.json")
+    return {n: data for n, data in found.items() if "/" not in n and n not in bookkeeping}
+
+
+def _phase(out: str) -> str:
+    """Return how far a run came that was killed."""
+    names = _files(out)
+    tables = sum(name.endswith(".parquet") for name in names)
+    manifest = "a manifest" if MANIFEST_NAME in names else "no manifest"
+    return f"{manifest}, {tables} tables"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_killed_runs_make_the_same_files(name, request, tmp_path, sources, dataprep, start) -> None:
+    kind, seed = KINDS[name], int(os.environ.get("RANDOM_KILLS_SEED", "0"))
+    rng = random.Random(f"{name} {seed}")
+    places = _places(name, request, tmp_path)
+    runs = Runs(tmp_path, sources, dataprep, start)
+    undisturbed = next(places)
+    runs.must(kind.before, undisturbed)
+    counts = [runs.count_changes(step, undisturbed) for step in kind.steps]
+    expected = _files(undisturbed)
+    assert MANIFEST_NAME in expected
+    while runs.killed.total() < KILLS:
+        out = next(places)
+        runs.must(kind.before, out)
+        for step, changes in zip(kind.steps, counts, strict=True):
+            for _ in range(rng.randint(1, 3)):
+                runs.kill(step, out, changes, rng)
+                if step == [REVERT] and _files(out) == expected:
+                    break
+            if step != [REVERT] or _files(out) != expected:
+                runs.must(step, out)
+        assert _files(out) == expected, (name, seed, dict(runs.killed))
+        runs.must([("verify", OUT)], out)
+    if path := os.environ.get("RANDOM_KILLS_LIST"):
+        with open(path, "a", encoding="utf-8") as file:
+            for phase, count in sorted(runs.killed.items()):
+                file.write(f"{name} | {phase} | {count}\n")
+
+
+def _places(name: str, request, tmp_path: Path) -> Iterator[str]:
+    number = 0
+    root = str(request.getfixturevalue("bucket")) if "bucket" in name else str(tmp_path)
+    while True:
+        yield f"{root}/out {number}"
+        number += 1
