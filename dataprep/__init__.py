@@ -10,5 +10,4 @@
                      (TFRecord, WebDataset)
     files            package storage (a file system or an object store)
     a dataset        packages index (shards of other tools), verify, repair, duplicates, info (summary, differences)
-    text             humanize
 """

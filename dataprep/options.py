@@ -1,4 +1,19 @@
-"""Options of `convert_dataset` and `index_shards`.
+"""Every option of a conversion, declared once: its name, type, range, default, help and where it acts.
+
+An option is a field of a record::
+
+    SourceOptions     how to read a source: LabelOptions and ClassOptions are a part of it
+    Options           what determines the bytes of a dataset; Downscale and Raw are parts of it
+    RunOptions        where to write and how: these do not change the bytes
+    WorkerOptions     the number of processes, for every command that starts some
+    IndexOptions      how `dataprep index` reads shards
+    ReportOptions     what `dataprep report` shows
+
+Everything else about an option is a loop over these fields: the option of the command line
+(`dataprep.commands.parameters`), the JSON in plans and manifests (`Options.as_json`,
+`options_from_json`), the text that says how two conversions differ (`stored_flags`), what an append
+takes from its dataset (`inherit`), and the tables in docs/. To add an option, add a field and use
+it.
 
 This module imports nothing heavy, because every worker process imports it first.
 """
@@ -6,16 +21,20 @@ This module imports nothing heavy, because every worker process imports it first
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Collection, Iterator
+from dataclasses import Field, asdict, dataclass, field, fields, replace
+from typing import Any, Literal, get_args
 
 from dataprep.images.base import MAX_PIXELS, Validation
-from manifests.labels import LabelType
-from manifests.schema import DEFAULT_MAX_CLASSES, Format, Store
+from manifests.errors import CallError
+from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
+from manifests.labels import LABEL_TYPES, LabelType
+from manifests.schema import DEFAULT_MAX_CLASSES, FORMAT_NAMES, MAX_LABEL, Format, Store
 
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
 Fit = Literal["crop", "pad"]
+EngineName = Literal["local", "ray"]
 
 #: What to do with images that occur more than once; see `dataprep.duplicates.results`.
 Resolution = Literal["keep", "drop", "same-split"]
@@ -53,9 +72,298 @@ NORMALIZATIONS = {
     "icc": "color profile applied",
 }
 
+#: Largest seed of a plan. On the command line, integers have 64 bits.
+_MAX_SEED = 1 << 128
+
 #: Mean bytes per pixel of a JPEG of quality 90, measured on ImageNet photographs whose shorter side
 #: is 256.
 _JPEG_BYTES_PER_PIXEL = 0.35
+
+
+# --- declarations ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text. `unit` is its placeholder in the help."""
+
+    unit: str = "NAME"
+
+    def read(self, member: Member) -> Any:
+        """Read the value from JSON."""
+        return member.text()
+
+
+class Location(Text):
+    """A path or URL."""
+
+
+class ClassFile(Location):
+    """A file of class names. The value of the option is the tuple of names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several names."""
+
+    names: tuple[str, ...]
+
+    def read(self, member: Member) -> Any:
+        """Read the value from JSON."""
+        return member.one_of(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer from `low` to `high`."""
+
+    low: int
+    high: int = MAX_INTEGER
+    unit: str = "N"
+
+    def read(self, member: Member) -> Any:
+        """Read the value from JSON."""
+        return member.integer(self.low, self.high)
+
+
+class Size(Integer):
+    """A number of bytes, written with its unit on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fraction:
+    """A number from 0 to 1, on the command line also a percentage."""
+
+    includes_one: bool = False
+    unit: str = "FRACTION"
+
+    def read(self, member: Member) -> Any:
+        """Read the value from JSON."""
+        value = member.value
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+            member.fail("a number from 0 to 1")
+        return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false. On the command line, the option negates a default of true."""
+
+    def read(self, member: Member) -> Any:
+        """Read the value from JSON."""
+        return boolean(member)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The fields of another record. On the command line, each has an option of its own."""
+
+    record: type[Any]
+
+    def read(self, member: Member) -> Any:
+        """Read the value from JSON."""
+        return self.record(**_read_fields(self.record, member))
+
+
+Kind = Text | Choice | Integer | Fraction | Flag | Part
+
+
+def boolean(member: Member) -> bool:
+    """Return a member that must be true or false.
+
+    Raises:
+        MemberError: it is neither.
+
+    """
+    if not isinstance(member.value, bool):
+        member.fail("true or false")
+    return member.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """Everything about an option that is not the name, the type and the default of its field.
+
+    Attributes:
+        kind: which values it has.
+        help: its help text.
+        group: heading of the options among which ``--help`` shows it.
+        flag: its name on the command line, unless that is the name of the field. Empty if it has
+            no option there.
+        unset: what happens if it is not given, to show as its default.
+        rare: whether only ``--help-all`` shows it.
+        required: whether it must be given.
+        multiple: whether it can be given several times.
+        commands: the commands that have it; empty if all have it that take its record.
+        stored: whether JSON has it always, or only if it differs from its default.
+        stored_as: what JSON has instead of the value.
+        applies: property of the record that must be true for it to have an effect; else JSON does
+            not have it.
+        overridden_by: option that makes it ineffective; JSON has its default then.
+        inherited: whether an append takes it from the dataset, unless it is given.
+
+    """
+
+    kind: Kind
+    help: str = ""
+    group: str = "Options"
+    flag: str | None = None
+    unset: str = ""
+    rare: bool = False
+    required: bool = False
+    multiple: bool = False
+    commands: tuple[str, ...] = ()
+    stored: Literal["always", "if set"] = "always"
+    stored_as: str | None = None
+    applies: str | None = None
+    overridden_by: str | None = None
+    inherited: bool = False
+
+
+def option(default: Any, kind: Kind, text: str = "", **members: Any) -> Any:
+    """Declare a field as an option; `members` are other attributes of `Declaration`."""
+    return field(default=default, metadata={"option": Declaration(kind=kind, help=text, **members)})
+
+
+def declaration(member: Field[Any]) -> Declaration:
+    """Return the declaration of a field."""
+    declared: Declaration = member.metadata["option"]
+    return declared
+
+
+def flag_of(member: Field[Any]) -> str:
+    """Return the name of an option on the command line; empty if it has none."""
+    flag = declaration(member).flag
+    return f"--{member.name.replace('_', '-')}" if flag is None else flag
+
+
+# --- how to read a source -------------------------------------------------------------------------
+
+_SOURCE, _READING, _LABELS = "Source and output", "Reading the source", "Labels"
+_SPLITS, _SHARDS, _IMAGES = "Splits and duplicates", "Shards", "Images"
+
+#: Headings of the options in the help, in this order.
+GROUPS = (_SOURCE, _READING, _LABELS, _SPLITS, _SHARDS, _IMAGES, "Options")
+
+
+@dataclass(frozen=True)
+class ClassOptions:
+    """The class names, for sources and for shards of other tools."""
+
+    classes: tuple[str, ...] | None = option(
+        None,
+        ClassFile("FILE"),
+        "File of class names in label order, one per line.",
+        group=_LABELS,
+    )
+    max_classes: int = option(
+        DEFAULT_MAX_CLASSES,
+        Integer(1, MAX_LABEL + 1),
+        "Refuse integer labels of N and more, unless --classes names them: the manifest lists every"
+        " class up to the largest label.",
+        group=_LABELS,
+        rare=True,
+    )
+
+
+@dataclass(frozen=True)
+class LabelOptions(ClassOptions):
+    """How to read the labels of a source."""
+
+    label_type: LabelType | None = option(
+        None,
+        Choice(LABEL_TYPES),
+        "What the labels are. By default, it is detected and printed before anything is written:"
+        " lists, and text with vertical bars, are multi-label; numbers with fractions are a"
+        " regression; text in a column called caption is a caption; other labels are classes. none"
+        " leaves the labels out: a folder may then contain images without class folders.",
+        group=_LABELS,
+    )
+    label_separator: str | None = option(
+        None,
+        Text("TEXT"),
+        "Text between the classes of an image that has several, or between its numbers.",
+        group=_LABELS,
+        unset="a vertical bar for classes",
+        rare=True,
+    )
+
+    def check(self) -> None:
+        """Check that the options fit together.
+
+        Raises:
+            CallError: they do not.
+
+        """
+        if self.label_separator == "":
+            raise CallError(
+                "--label-separator is empty",
+                hint="give the text between two classes, for example ';'",
+            )
+        if self.label_separator is not None and self.label_type not in (
+            None,
+            "multi-label",
+            "regression",
+        ):
+            raise CallError(
+                "--label-separator needs labels of several classes or numbers",
+                hint="set --label-type multi-label or regression, or leave it out",
+            )
+
+
+@dataclass(frozen=True)
+class SourceOptions(LabelOptions):
+    """How to read a source that does not follow the defaults."""
+
+    image_root: str | None = option(
+        None,
+        Location("DIR"),
+        "Folder or URL that the paths in a list or table are relative to.",
+        group=_READING,
+        unset="the folder of the list",
+    )
+    path_column: str | None = option(
+        None, Text(), "Table column that contains the paths.", group=_READING
+    )
+    split_column: str | None = option(
+        None, Text(), "Table column that contains the split names.", group=_READING, rare=True
+    )
+    pattern: str | None = option(
+        None,
+        Text("PATTERN"),
+        "How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part}"
+        " becomes a column, * matches any text, ? one character. The label is {identity} or"
+        " {label}, or else the class folder.",
+        group=_READING,
+    )
+    label_column: str | None = option(
+        None,
+        Text(),
+        "Table column, or {part} of --pattern, that contains the labels. Several columns, separated"
+        " by commas, are numbers of a regression, or 0 or 1 for each class.",
+        group=_LABELS,
+    )
+    rename_classes: str | None = option(
+        None,
+        Location("FILE"),
+        "File of class names to rename, lines of `old,new`. Classes with the same new name become"
+        " one. --classes then lists the new names.",
+        group=_LABELS,
+        rare=True,
+    )
+
+
+# --- what determines the bytes of a dataset -------------------------------------------------------
+
+
+def _filter() -> Any:
+    return option(
+        "lanczos",
+        Choice(get_args(Filter)),
+        "Resampling filter of resized and raw images.",
+        group=_IMAGES,
+        rare=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +372,42 @@ class Downscale:
 
     Both sides of an image shrink by the same factor: the smallest reduction that meets both
     `shorter` and `longest`. Images are never enlarged.
-
-    Attributes:
-        shorter: maximum length of the shorter side, in pixels.
-        longest: maximum length of the longer side, in pixels.
-        only_above: an image is stored unchanged if its shorter side (its longer side if only
-            `longest` is given) has at most this many pixels.
-        quality: JPEG quality of resized images, 1 to 100.
-        subsampling: chroma subsampling of resized images; ``"keep"`` uses that of the source, or
-            4:4:4 if the source is not a JPEG.
-        filter: resampling filter.
-
     """
 
-    shorter: int | None = None
-    longest: int | None = None
-    only_above: int | None = None
-    quality: int = 90
-    subsampling: Subsampling = "keep"
-    filter: Filter = "lanczos"
+    shorter: int | None = option(
+        None,
+        Integer(1),
+        "Shrink images until the shorter side has at most N pixels.",
+        flag="--resize-shorter",
+        group=_IMAGES,
+    )
+    longest: int | None = option(
+        None,
+        Integer(1),
+        "Shrink images until the longer side has at most N pixels.",
+        flag="--max-side",
+        group=_IMAGES,
+    )
+    only_above: int | None = option(
+        None,
+        Integer(1),
+        "Do not resize images whose shorter side (with only --max-side: longer side) has at most N"
+        " pixels.",
+        group=_IMAGES,
+        rare=True,
+    )
+    quality: int = option(
+        90, Integer(1, 100), "JPEG quality of resized images.", group=_IMAGES, rare=True
+    )
+    subsampling: Subsampling = option(
+        "keep",
+        Choice(get_args(Subsampling)),
+        "Chroma subsampling of resized images. keep: the same as the source JPEG, or 444 for other"
+        " formats.",
+        group=_IMAGES,
+        rare=True,
+    )
+    filter: Filter = _filter()
 
     @property
     def estimated_max_bytes(self) -> int:
@@ -101,19 +426,25 @@ class Downscale:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Store pixels of one size instead of encoded images: uint8 RGB [size, size, 3], row by row.
+    """Store pixels of one size instead of encoded images: uint8 RGB [size, size, 3], row by row."""
 
-    Attributes:
-        size: height and width, in pixels.
-        fit: ``"crop"`` resizes the image to cover the square and cuts off both ends equally;
-            ``"pad"`` resizes it to fit inside and fills the rest with black.
-        filter: resampling filter.
-
-    """
-
-    size: int = 256
-    fit: Fit = "crop"
-    filter: Filter = "lanczos"
+    size: int = option(
+        256,
+        Integer(1, 4096),
+        "With --store raw: store images of N x N pixels.",
+        flag="--raw-size",
+        group=_IMAGES,
+    )
+    fit: Fit = option(
+        "crop",
+        Choice(get_args(Fit)),
+        "How raw images become square. crop: resize to cover the square, then center crop. pad:"
+        " resize to fit, then pad with black.",
+        flag="--raw-fit",
+        group=_IMAGES,
+        rare=True,
+    )
+    filter: Filter = _filter()
 
     @property
     def pixels(self) -> tuple[int, int, int]:
@@ -125,44 +456,141 @@ class Raw:
 class Options:
     """Everything besides the source that determines the bytes of a dataset, and nothing else.
 
-    Attributes:
-        fmt: record format.
-        shard_bytes: maximum total bytes of the images in a shard; a single larger image gets a
-            shard of its own.
-        shard_samples: number of samples per shard; overrides `shard_bytes`.
-        shuffle: shuffle each split globally.
-        seed: seed of the shuffle and of the random split; any integer from 0.
-        val_fraction: fraction of the train split to move into a new split ``"val"``, in [0, 1).
-        test_fraction: fraction of the train split to move into a new split ``"test"``, in [0, 1).
-        split_by: column whose values the splits must not share. If `None`, the new splits are
-            stratified by label.
-        validate: how thoroughly to check the images.
-        max_pixels: an image with more pixels is rejected as a decompression bomb.
-        downscale: store large images at a smaller size.
-        raw: store pixels instead of encoded images; excludes `downscale`.
-        where: the filter that was applied to the source; see `dataprep.plan.filter.filter_source`.
-        hash: add `HASH_COLUMN`.
-        duplicates: what to do with images that occur more than once.
-        distance: hashes of copies differ in at most this many bits. -1 finds only equal bytes.
-
+    The order of the fields is the order of the members in JSON. The fingerprint of a plan is
+    computed from this JSON and is stored in the sample tables, so neither may change.
     """
 
-    fmt: Format = "tfrecord"
-    shard_bytes: int = 256 << 20
-    shard_samples: int | None = None
-    shuffle: bool = True
-    seed: int = 0
-    val_fraction: float = 0.0
-    test_fraction: float = 0.0
-    split_by: str | None = None
-    validate: Validation = "header"
-    max_pixels: int = MAX_PIXELS
-    downscale: Downscale | None = None
-    raw: Raw | None = None
-    where: str | None = None
-    hash: bool = False
-    duplicates: Resolution = "keep"
-    distance: int = DEFAULT_DISTANCE
+    fmt: Format = option(
+        "tfrecord",
+        Choice(FORMAT_NAMES),
+        "Record format of the shards.",
+        group=_SHARDS,
+        inherited=True,
+    )
+    shard_bytes: int = option(
+        256 << 20,
+        Size(1, unit="SIZE"),
+        "Maximum total size of the images in one shard. A larger image gets a shard of its own.",
+        flag="--shard-size",
+        group=_SHARDS,
+        inherited=True,
+        overridden_by="shard_samples",
+    )
+    shard_samples: int | None = option(
+        None,
+        Integer(1),
+        "Samples per shard. Overrides --shard-size.",
+        flag="--samples-per-shard",
+        group=_SHARDS,
+        rare=True,
+        inherited=True,
+    )
+    shuffle: bool = option(
+        True,
+        Flag(),
+        "Store the images in the order of the source. Readers that shuffle only within a buffer"
+        " need the shuffle.",
+        flag="--no-shuffle",
+        group=_SHARDS,
+        rare=True,
+        inherited=True,
+    )
+    seed: int = option(
+        0,
+        Integer(0, _MAX_SEED),
+        "Random seed of the shuffle and of the new splits.",
+        group=_SHARDS,
+        inherited=True,
+    )
+    val_fraction: float = option(
+        0.0,
+        Fraction(),
+        "Move this fraction of the train split to a new val split, stratified by label.",
+        group=_SPLITS,
+    )
+    test_fraction: float = option(
+        0.0,
+        Fraction(),
+        "Move this fraction of the train split to a new test split, stratified by label.",
+        group=_SPLITS,
+        stored="if set",
+    )
+    split_by: str | None = option(
+        None,
+        Text("COLUMN"),
+        "With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the"
+        " same split, instead of stratifying. Every source with classes has the column label."
+        " duplicates: keep copies in the same split, and stratify.",
+        group=_SPLITS,
+    )
+    validate: Validation = option(
+        "header",
+        Choice(get_args(Validation)),
+        "none: do not check the images. header: check the header and the end of each image. decode:"
+        " also decode every image.",
+        group=_IMAGES,
+        inherited=True,
+    )
+    max_pixels: int = option(
+        MAX_PIXELS,
+        Integer(1),
+        "Reject images with more than N pixels, which may be decompression bombs. A value above the"
+        " default also accepts small files with very many pixels.",
+        group=_IMAGES,
+        rare=True,
+        inherited=True,
+    )
+    downscale: Downscale | None = option(
+        None, Part(Downscale), flag="", stored="if set", inherited=True
+    )
+    raw: Raw | None = option(
+        None,
+        Part(Raw),
+        "encoded: image files such as JPEG or PNG. raw: decoded pixels, all images of one size,"
+        " which need no decoding when they are read, but far more disk space.",
+        flag="--store",
+        group=_IMAGES,
+        stored="if set",
+        inherited=True,
+    )
+    where: str | None = option(
+        None,
+        Text("FILTER"),
+        'Convert only images that match FILTER, a condition in SQL, for example "size > 10000 and'
+        " label != 'n01440764'\". Columns: path, label (the class name), split, size, columns of"
+        " the source, width and height of a prepared dataset. Needs the extra [sql].",
+        group=_SOURCE,
+        stored="if set",
+    )
+    hash: bool = option(
+        False,
+        Flag(),
+        "Store a perceptual hash of each image in the sample tables. dataprep duplicates and report"
+        " use it.",
+        group=_SPLITS,
+        rare=True,
+        stored="if set",
+        stored_as=HASH_RECIPE,
+        inherited=True,
+    )
+    duplicates: Resolution = option(
+        "keep",
+        Choice(get_args(Resolution)),
+        "What to do with images that occur more than once, also in another size, quality or"
+        " orientation. drop: convert one of them, and list the others in rejected.jsonl."
+        " same-split: move them to one split.",
+        group=_SPLITS,
+        stored="if set",
+    )
+    distance: int = option(
+        DEFAULT_DISTANCE,
+        Integer(-1, MAX_DISTANCE),
+        "With --duplicates or --split-by duplicates: the 256-bit perceptual hashes of copies differ"
+        " in at most N bits. -1: only images with the same bytes are copies.",
+        group=_SPLITS,
+        rare=True,
+        applies="finds_duplicates",
+    )
 
     @property
     def store(self) -> Store:
@@ -190,34 +618,64 @@ class Options:
         changes = CHANGE_COLUMNS if self.changes_images else ()
         return (*changes, HASH_COLUMN) if self.hash else changes
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the options as the manifest stores them.
+    def check(self) -> None:
+        """Check that the options fit together.
 
-        The plan's fingerprint is computed from the same members.
+        Raises:
+            CallError: they contradict each other, or one has no effect.
+
         """
-        members = asdict(self)
-        if self.shard_samples:  # `shard_bytes` has no effect, so it must not change the fingerprint
-            members["shard_bytes"] = Options.shard_bytes
-        for name in (
-            "downscale",
-            "raw",
-            "test_fraction",
-            "where",
-            "hash",
-        ):  # omitted unless used: older releases did not have them
-            if not members[name]:
-                del members[name]
+        if self.duplicates == "same-split" and self.split_by not in (None, BY_DUPLICATES):
+            raise CallError(
+                f"--split-by {self.split_by} excludes --duplicates same-split: copies could be in"
+                " groups of different splits",
+                hint="use --duplicates drop, or leave one of them out",
+            )
+        if not self.finds_duplicates and self.distance != DEFAULT_DISTANCE:
+            raise CallError(
+                f"--distance {self.distance} has no effect",
+                hint="add --duplicates drop, --duplicates same-split or --split-by duplicates",
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the options as plans and manifests store them."""
+        members: dict[str, Any] = {}
+        for each in fields(self):
+            declared, value = declaration(each), getattr(self, each.name)
+            if declared.overridden_by and getattr(self, declared.overridden_by):
+                value = each.default
+            if declared.stored == "if set" and value in (each.default, ""):
+                continue
+            if declared.applies and not getattr(self, declared.applies):
+                continue
+            if isinstance(declared.kind, Part):
+                value = asdict(value)
+            members[each.name] = declared.stored_as or value
         if (self.val_fraction or self.test_fraction) and not self.split_by:
-            members["stratified"] = True  # older releases chose the images of val at random
-        if self.hash:
-            members["hash"] = HASH_RECIPE
-        if not self.finds_duplicates:
-            del members["distance"]
-        if self.duplicates == "keep":
-            del members["duplicates"]
+            members["stratified"] = True
         if self.changes_images or self.hash or self.finds_duplicates:
             members["made_by"] = library_versions()
         return members
+
+    def inherit(self, newest: Options, given: Collection[str]) -> Options:
+        """Return the options of an append.
+
+        Args:
+            newest: options of the newest revision, which apply unless an option was given.
+            given: names of the fields that the user set.
+
+        """
+        own = set(given)
+        for each in fields(self):
+            # A given option must not be overridden by an inherited one.
+            other = declaration(each).overridden_by
+            if other and (each.name in own or other in own):
+                own |= {each.name, other}
+        taken = {}
+        for each in fields(self):
+            if declaration(each).inherited and each.name not in own:
+                taken[each.name] = getattr(newest, each.name)
+        return replace(self, **taken)
 
 
 def library_versions() -> dict[str, str]:
@@ -234,35 +692,211 @@ def library_versions() -> dict[str, str]:
     return {**versions, "cykooz-resizer": version("cykooz-resizer")}
 
 
+def options_from_json(body: Member) -> Options:
+    """Read the options in a plan or a manifest, which anybody can have written.
+
+    The members must be the ones that `Options.as_json` writes.
+
+    Raises:
+        MemberError: a member is missing, unknown or wrong.
+
+    """
+    options = Options(**_read_fields(Options, body))
+    # The versions of the libraries are compared elsewhere.
+    known = {**options.as_json(), "made_by": None}
+    members = {**body.mapping(), "made_by": None}
+    if known != members or (options.downscale and options.raw):
+        wrong = [name for name in {**known, **members} if known.get(name) != members.get(name)]
+        raise MemberError(
+            f"options has members that this release does not know: {', '.join(map(shorten, wrong))}"
+        )
+    return options
+
+
+def _read_fields(record: type[Any], body: Member) -> dict[str, Any]:
+    """Read the fields of a record from JSON, as far as they are there."""
+    values: dict[str, Any] = {}
+    for each in fields(record):
+        declared = declaration(each)
+        is_always_there = declared.stored == "always" and not declared.applies
+        member = body[each.name] if is_always_there else body.get(each.name)
+        if member is None:
+            continue
+        if declared.stored_as:
+            values[each.name] = True  # `options_from_json` compares the text
+        elif is_always_there and member.value is None and each.default is None:
+            values[each.name] = None
+        else:
+            values[each.name] = declared.kind.read(member)
+    return values
+
+
+def stored_flags() -> Iterator[tuple[str, str]]:
+    """Yield each member of `Options.as_json` that has an option: ``downscale.quality``, ``--quality``."""
+    for each in fields(Options):
+        kind = declaration(each).kind
+        if isinstance(kind, Part):
+            for member in fields(kind.record):
+                yield f"{each.name}.{member.name}", flag_of(member)
+        else:
+            yield each.name, flag_of(each)
+
+
+# --- what does not change the bytes ---------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class IndexOptions:
+class WorkerOptions:
+    """How many processes a command starts."""
+
+    workers: int | None = option(
+        None,
+        Integer(1),
+        "Maximum number of processes.",
+        unset="one per CPU",
+        commands=("convert", "work", "finish", "index", "verify", "repair", "duplicates", "report"),
+    )
+
+
+@dataclass(frozen=True)
+class RunOptions(WorkerOptions):
+    """Where a conversion writes, and how."""
+
+    src: tuple[str, ...] = option(
+        (),
+        Location("SRC"),
+        "The images: path or URL of a folder, archive, list, table or dataset (docs/sources.md)."
+        " Several --src are merged by class name.",
+        group=_SOURCE,
+        required=True,
+        multiple=True,
+        commands=("convert", "plan"),
+    )
+    out: str | None = option(
+        None,
+        Location("OUT"),
+        "Output folder, or its URL: s3://, gs:// or az://.",
+        group=_SOURCE,
+        unset="<SRC name>-<fmt> in the current folder",
+        commands=("convert", "plan"),
+    )
+    max_rejected: float = option(
+        0.01,
+        Fraction(includes_one=True),
+        "Exit with status 1 if more than this fraction of the images is rejected: 0.02 or 2%.",
+        commands=("convert", "finish"),
+    )
+    engine: EngineName = option(
+        "local",
+        Choice(get_args(EngineName)),
+        "Where shards are written. local: in processes on this machine. ray: on the machines of a"
+        " Ray cluster, which must have the source and OUT at the same paths.",
+        commands=("convert",),
+    )
+    address: str | None = option(
+        None,
+        Text("ADDRESS"),
+        "With --engine ray: auto, HOST:PORT or ray://HOST:PORT.",
+        unset="auto, the cluster that this machine belongs to",
+        rare=True,
+        commands=("convert",),
+    )
+    overwrite: bool = option(
+        False,
+        Flag(),
+        "Start over instead of resuming, and replace a dataset in OUT that was made from another"
+        " source or with other options.",
+        commands=("convert", "plan"),
+    )
+    check_shards: bool = option(
+        False,
+        Flag(),
+        "Read the shards that an earlier run finished, and write damaged ones again. Indexes and"
+        " tables are always checked.",
+        rare=True,
+        commands=("convert",),
+    )
+    append: bool = option(
+        False,
+        Flag(),
+        "Add the images to the dataset OUT, as its next revision: new shards after the old ones,"
+        " new classes at the end. Images that are in OUT are left out. Options that are not given"
+        " are taken from OUT. `dataprep revert` undoes it.",
+        commands=("convert", "plan"),
+    )
+    dry_run: bool = option(False, Flag(), "Print the plan; write nothing.", commands=("convert",))
+
+
+@dataclass(frozen=True)
+class IndexOptions(ClassOptions):
     """How `index_shards` reads shards.
 
     It detects the image and the label of a record unless they are given.
-
-    Attributes:
-        image: TFRecord feature or WebDataset extension of the encoded image; several extensions are
-            separated by commas.
-        label: TFRecord feature or WebDataset extension of the label.
-        label_key: member of the ``.json`` component that contains the label.
-        label_offset: added to every label; -1 for shards whose labels count from 1.
-        classes: class names in label order.
-        max_classes: labels must be less than this, unless `classes` is given.
-        split: name of the split; `None` derives it from each file's name or folder.
-        validate: ``"none"`` reads headers only; ``"header"`` and ``"decode"`` read every byte, and
-            write checksums into the tables and the manifest.
-        overwrite: replace existing index files that differ.
-        label_type: ``"class"``, ``"none"`` for records without labels, or ``"caption"``.
-
     """
 
-    image: str | None = None
-    label: str | None = None
-    label_key: str | None = None
-    label_offset: int = 0
-    classes: tuple[str, ...] | None = None
-    split: str | None = None
-    validate: Validation = "none"
-    overwrite: bool = False
-    max_classes: int = DEFAULT_MAX_CLASSES
-    label_type: LabelType = "class"
+    image: str | None = option(
+        None,
+        Text(),
+        "TFRecord feature or WebDataset extension of the image. Separate several extensions with"
+        " commas.",
+    )
+    label: str | None = option(
+        None,
+        Text(),
+        "TFRecord feature or WebDataset extension of the label, or of the caption.",
+    )
+    label_type: LabelType = option(
+        "class",
+        Choice(("class", "none", "caption")),
+        "What the labels are. none: the records have no labels. caption: text in .txt files, or in"
+        " the feature image/caption, caption or text.",
+    )
+    label_key: str | None = option(
+        None, Text("KEY"), "Member of a sample's .json file that contains the label."
+    )
+    label_offset: int = option(
+        0,
+        Integer(-MAX_INTEGER),
+        "Number to add to every label, for example -1 if labels start at 1.",
+    )
+    split: str | None = option(
+        None,
+        Text(),
+        "Name of the split that all shards belong to.",
+        unset="from their file and folder names",
+    )
+    validate: Validation = option(
+        "none",
+        Choice(get_args(Validation)),
+        "none: read only record and image headers. header: read everything and compute checksums."
+        " decode: also decode every image.",
+    )
+    overwrite: bool = option(False, Flag(), "Replace existing index files that differ.")
+
+
+@dataclass(frozen=True)
+class ReportOptions(WorkerOptions):
+    """How to make a report."""
+
+    source: str | None = option(
+        None,
+        Text("DIR"),
+        "Folder that the dataset was converted from, to show the rejected images. Nothing outside"
+        " of it is opened.",
+        flag="--src",
+    )
+    sample: int = option(
+        20_000,
+        Integer(1),
+        "Number of random images to decode for pixel statistics. All other numbers come from all"
+        " images.",
+    )
+    batch_size: int = option(
+        256, Integer(1, 1 << 20), "Images per batch, for the estimate of GPU memory."
+    )
+    max_size: int = option(
+        8 << 20,
+        Size(1, unit="SIZE"),
+        "Limit on the size of the HTML file. It contains fewer pictures if necessary, and says so.",
+    )
+    seed: int = option(0, Integer(0), "Seed of the random images.")

@@ -4,9 +4,7 @@ Each command imports heavy modules inside its callback, so `dataprep --help` loa
 
 ::
 
-    all commands       group: begin here; base, sections, param_types
-    prepare            convert, append, index; plan, work and finish on several machines; revert
-    options            conversion_options: source_options, split_options, shard_options, image_options; engine_options
-    look and mend      info, plan_info, diff, verify, repair, duplicates, report
-    what it prints     console, progress_bars, meter, dry_run, results
+    all commands       group: begin here; base, console; parameters: options from dataprep.options
+    prepare            convert, plan (with work and finish); conversion: what they share; index
+    look and repair    info, diff, verify, repair (with revert), duplicates, report
 """

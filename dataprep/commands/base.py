@@ -1,73 +1,94 @@
-"""What all commands share: common options, and the code that turns an error into one line and an exit status."""
+"""What all commands share: their options, their help, and how an error becomes one line and an exit status."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import Any
 
 import click
 
 from dataprep.commands.console import console
-from dataprep.commands.param_types import path_or_url
-from dataprep.commands.sections import option, write_options
 from dataprep.images.base import FAILED_HINT
-from manifests.errors import CallError, SourceError
-from manifests.files import CLASS_NAMES, read_file
-from manifests.json_members import shorten
+from dataprep.options import GROUPS
 from manifests.process.program import end_of
-from manifests.process.text import one_line, plural
-from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
+from manifests.process.text import format_bytes, one_line, plural
 
-Callback = TypeVar("Callback", bound=Callable[..., Any] | click.Command)
-
-workers_option = click.option(
-    "--workers",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Maximum number of processes.  [default: one per CPU]",
-)
-classes_option = option(
-    "--classes",
-    type=path_or_url,
-    metavar="FILE",
-    help="File of class names in label order, one per line.",
-)
-max_classes_option = option(
-    "--max-classes",
-    type=click.IntRange(1, MAX_LABEL + 1),
-    metavar="N",
-    default=DEFAULT_MAX_CLASSES,
-    show_default=True,
-    help=(
-        "Refuse integer labels of N and more, unless --classes names them: the manifest lists every"
-        " class up to the largest label."
+#: Options of all commands: what to print on stderr, and whether only ``--help-all`` shows them.
+_LOG_OPTIONS = {
+    "--quiet": ("Print no progress and no notes, only results and errors.", False),
+    "--verbose": ("Also print what the command does in detail.", True),
+    "--log-json": (
+        "Print one JSON object per line on stderr: progress, warnings, errors, and the result.",
+        True,
     ),
-)
+}
+_QUIET, _VERBOSE, _HELP_ALL = "dataprep.quiet", "dataprep.verbose", "dataprep.help_all"
 
 
 class Command(click.Command):
-    """A command whose callback returns an `ExitStatus`.
+    """A command whose callback returns an `ExitStatus`. An error becomes one line and an exit status.
 
-    An error becomes one line and an exit status.
+    Args:
+        instead: options that users expect, and the hint for them; ``{value}`` in it is the value.
+        args: see `click.Command`.
+        kwargs: see `click.Command`.
 
-    Every command has the options of `add_log_options`.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, instead: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        add_log_options(self)
+        self._instead = instead or {}
+        self._has_rare = any(getattr(each, "is_rare", False) for each in self.params)
+        for name, (text, is_rare) in _LOG_OPTIONS.items():
+            each = click.Option(
+                [name], is_flag=True, expose_value=False, callback=_remember, help=text
+            )
+            each.is_rare = is_rare  # type: ignore[attr-defined]
+            self.params.append(each)
+        if self._has_rare:
+            self.params.append(
+                click.Option(
+                    ["--help-all"],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=_show_all,
+                    help="Show all options and exit.",
+                )
+            )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options section by section."""
-        write_options(self, ctx, formatter)
+        """Write the options group by group."""
+        groups: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
+        hides = self._has_rare and not ctx.meta.get(_HELP_ALL)
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
+            is_hidden = hides and getattr(each, "is_rare", False)
+            if record and isinstance(each, click.Option) and not is_hidden:
+                groups[getattr(each, "group", GROUPS[-1])].append(record)
+        for group, records in groups.items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; report wrong ones as an event if ``--log-json`` is among them."""
         options = args[: args.index("--")] if "--" in args else args
         console.begin(self.name or "", is_json="--log-json" in options)
+        value_of = dict(pairwise(args))
         with _report_usage(ctx):
-            return super().parse_args(ctx, args)
+            try:
+                return super().parse_args(ctx, args)
+            except click.NoSuchOption as error:
+                name = error.option_name
+                if name not in self._instead:
+                    raise
+                hint = self._instead[name].format(value=value_of.get(name, "N"))
+                raise click.UsageError(
+                    f"`{ctx.command_path}` has no option {name}. Hint: {hint}.", ctx
+                ) from None
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the callback, print an error as one line, and exit."""
@@ -83,29 +104,11 @@ class Command(click.Command):
             ctx.exit(status)
 
 
-_QUIET, _VERBOSE = "dataprep.quiet", "dataprep.verbose"
-
-
-def add_log_options(command: Callback) -> Callback:
-    """Add the options of all commands that say what to print on stderr. `Command` reads them."""
-    for name, help_text in reversed(
-        (
-            ("--quiet", "Print no progress and no notes, only results and errors."),
-            ("--verbose", "Also print what the command does in detail."),
-            (
-                "--log-json",
-                (
-                    "Print one JSON object per line on stderr: progress, warnings, errors, and the"
-                    " result."
-                ),
-            ),
-        )
-    ):
-        add = click.option(
-            name, is_flag=True, expose_value=False, callback=_remember, help=help_text
-        )
-        add(command)
-    return command
+def _show_all(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def _remember(ctx: click.Context, option: click.Parameter, value: bool) -> None:
@@ -127,6 +130,9 @@ def _report_usage(ctx: click.Context) -> Iterator[None]:
         console.error(error.format_message())
         console.end(error.exit_code)
         ctx.exit(error.exit_code)
+
+
+# --- what commands print --------------------------------------------------------------------------
 
 
 def print_error(message: str) -> None:
@@ -154,44 +160,6 @@ def print_line(text: str = "") -> None:
     click.echo(one_line(text))
 
 
-def read_classes(file: str | None) -> tuple[str, ...] | None:
-    """Read the class names in the file that ``--classes`` names.
-
-    Raises:
-        CallError: the file cannot be read.
-        SourceError: the file is empty, has a blank line, or repeats a name.
-
-    """
-    if file is None:
-        return None
-    try:
-        names = tuple(
-            line.strip()
-            for line in read_file(file, CLASS_NAMES).decode("utf-8-sig").rstrip().split("\n")
-        )
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CallError(
-            f"--classes {file} cannot be read: {reason}",
-            hint="give a UTF-8 text file with one class name per line",
-        ) from None
-    if not any(names):
-        raise SourceError(
-            "the file contains no class names", file=file, hint="write one class name per line"
-        )
-    if "" in names:
-        line = names.index("") + 1
-        raise SourceError(
-            "the line is blank", file=file, line=line, hint="write one class name per line"
-        )
-    if len(set(names)) < len(names):
-        line = _first_repeated(names)
-        message = f"class {shorten(names[line - 1])} is listed twice"
-        raise SourceError(message, file=file, line=line, hint="list each class once")
-    return names
-
-
-def _first_repeated(names: Sequence[str]) -> int:
-    """Return the line of the first name that an earlier line has."""
-    first = {name: line for line, name in reversed(list(enumerate(names, 1)))}
-    return next(line for line, name in enumerate(names, 1) if first[name] < line)
+def format_totals(samples: int, size: int, shards: int) -> str:
+    """Format the totals of a split: ``1,000 samples, 1.2 GB, 5 shards``."""
+    return f"{plural(samples, 'sample')}, {format_bytes(size)}, {plural(shards, 'shard')}"

@@ -1,83 +1,74 @@
-"""``dataprep convert``: write images into shards."""
+"""``dataprep convert``: write images into shards, or append them to a dataset."""
 
 from __future__ import annotations
 
+import math
+import shutil
 from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from dataprep.commands.append import append_option, append_source, refuse_with_append
-from dataprep.commands.base import Command, workers_option
-from dataprep.commands.conversion_options import (
-    Conversion,
-    add_conversion_options,
-    overwrite_option,
+from dataprep.commands.base import Command, print_line
+from dataprep.commands.console import ProgressBar, console
+from dataprep.commands.conversion import (
+    INSTEAD,
+    Request,
+    planned_images,
+    print_append,
+    print_append_plan,
+    print_notes,
+    print_result,
+    print_splits,
     read_samples,
     resolve_request,
 )
-from dataprep.commands.engine_options import EngineName, add_engine_options, make_engine
-from dataprep.commands.progress_bars import ProgressBar
-from dataprep.commands.results import max_rejected_option, print_result
-from manifests.errors import ExitStatus
+from dataprep.commands.parameters import takes
+from dataprep.engines import Engine, LocalEngine
+from dataprep.options import Downscale, Options, Raw, RunOptions, SourceOptions
+from manifests.errors import CallError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
+from manifests.process.text import format_bytes, format_duration, plural
+
+if TYPE_CHECKING:
+    from dataprep.sources import Source
+
+#: A note is printed if the free space is less than the estimated size of the shards times this
+#: factor.
+_SPACE_FACTOR = 1.02
 
 
-@click.command(cls=Command)
-@add_conversion_options
-@max_rejected_option
-@workers_option
-@add_engine_options
-@overwrite_option
-@click.option(
-    "--check-shards",
-    is_flag=True,
-    help=(
-        "Read the shards that an earlier run finished, and write damaged ones again. Indexes and"
-        " tables are always checked."
-    ),
-)
-@append_option
-@click.option("--dry-run", is_flag=True, help="Print the plan; write nothing.")
-def convert(
-    *,
-    conversion: Conversion,
-    max_rejected: float,
-    workers: int | None,
-    engine: EngineName,
-    address: str | None,
-    overwrite: bool,
-    check_shards: bool,
-    append: bool,
-    dry_run: bool,
-) -> ExitStatus:
+@click.command(cls=Command, instead=INSTEAD)
+@takes(run=RunOptions, reading=SourceOptions, options=Options)
+def convert(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitStatus:
     """Write images into shards.
 
     Each shard gets a DALI index and a sample table. Images are stored byte for byte, unless you
     resize them or set --store raw. Images that fail the check are not written; rejected.jsonl lists
-    them with the reason. By default, the header and the end of each image are checked; --validate
-    decode decodes every image. If the command is interrupted or killed, run it again to resume.
-    """
-    if append:
-        refuse_with_append(overwrite=overwrite, check_shards=check_shards)
-    with closing(make_engine(engine, address, workers)) as runner:
-        if not dry_run:
-            runner.start(
-                "dataprep.shards.write"
-            )  # the worker starts while this process reads the source
-        request = resolve_request(conversion, append=append)
-        source = read_samples(conversion, request, workers)
-        if append:
-            return append_source(source, request, runner, max_rejected, dry_run=dry_run)
+    them with the reason. If the command is interrupted or killed, run it again to resume.
+
+    \b
+    Examples:
+    dataprep convert --src photos/ --val-fraction 0.1
+    dataprep convert --src ILSVRC2012/ --resize-shorter 256 --out imagenet-256
+    dataprep convert --src more.csv --append --out s3://bucket/products
+    """  # noqa: D301  (click reads the backslash)
+    with closing(_make_engine(run)) as engine:
+        if not run.dry_run:
+            # The worker starts while this process reads the source.
+            engine.start("dataprep.shards.write")
+        request = resolve_request(run, options)
+        source = read_samples(run, reading, request, run.workers)
+        if run.append:
+            return _append(source, request, run, engine)
 
         from dataprep.run.convert import convert_dataset
         from dataprep.run.source import check_output
 
-        options, out = request.options, request.out
-        check_output(source, out)
-        if dry_run:
-            from dataprep.commands.dry_run import print_plan
-
-            print_plan(source, out, options, runner.workers, overwrite=overwrite)
+        check_output(source, request.out)
+        if run.dry_run:
+            _print_plan(source, request, engine.workers, overwrite=run.overwrite)
             return ExitStatus.SUCCESS
         with (
             ProgressBar("checking") as check_bar,
@@ -86,12 +77,114 @@ def convert(
         ):
             result = convert_dataset(
                 source,
-                out,
-                options,
-                engine=runner,
-                overwrite=overwrite,
-                check_shards=check_shards,
+                request.out,
+                request.options,
+                engine=engine,
+                overwrite=run.overwrite,
+                check_shards=run.check_shards,
                 progress=bar,
                 check_progress=check_bar,
             )
-    return print_result(result, out, max_rejected)
+    return print_result(result, request.out, run.max_rejected)
+
+
+def _make_engine(run: RunOptions) -> Engine:
+    """Return the engine that the options choose.
+
+    Raises:
+        CallError: the options do not fit together, or there is no such cluster.
+
+    """
+    if run.engine == "local":
+        if run.address is not None:
+            raise CallError(
+                "--address needs --engine ray", hint="add --engine ray, or leave --address out"
+            )
+        return LocalEngine(run.workers)
+    from dataprep.engines.ray import RayEngine
+
+    engine = RayEngine("auto" if run.address is None else run.address, run.workers)
+    machines, cpus = plural(len(engine.nodes), "machine"), plural(engine.workers, "CPU")
+    console.info(f"Ray cluster: {machines}, {cpus}")
+    return engine
+
+
+def _append(source: Source, request: Request, run: RunOptions, engine: Engine) -> ExitStatus:
+    """Append a source to the dataset in the output folder, and print what was added."""
+    from dataprep.run.append import append_dataset, plan_append
+    from dataprep.run.base import read_base
+
+    options, out, name = request.options, request.out, request.name
+    if run.dry_run:
+        planned = plan_append(source, read_base(out), options, name=name, reader=engine)
+        print_append_plan(planned, out)
+        return ExitStatus.SUCCESS
+    with (
+        ProgressBar("comparing") as check_bar,
+        ProgressBar("converting") as bar,
+        cleanup_on_interrupt(),
+    ):
+        result = append_dataset(
+            source, out, options, name=name, engine=engine, progress=bar, check_progress=check_bar
+        )
+    return print_append(result, out, run.max_rejected)
+
+
+# --- --dry-run ------------------------------------------------------------------------------------
+
+
+def _print_plan(source: Source, request: Request, workers: int, *, overwrite: bool) -> None:
+    """Print the planned shards, and estimates of disk space and time. Nothing is written.
+
+    Raises:
+        CallError: the output folder cannot be written, or contains files of another dataset.
+        StorageError: another run is writing to the output folder.
+
+    """
+    from dataprep.plan.assign import make_plan
+    from dataprep.run.prepare import find_resumable
+    from dataprep.run.source import check_writable, run_trial
+
+    options, out = request.options, request.out
+    plan = make_plan(source, options)
+    print_notes(plan.notices)
+    writable = check_writable(out)
+    finished = find_resumable(source, plan, out, options, overwrite=overwrite).shards
+    print_splits(source, plan.splits, plan.shards)
+    remaining = [shard for shard in plan.shards if shard.name not in finished]
+    if finished:
+        print_line(
+            f"done by an earlier run: {plural(len(finished), 'shard')}; to do:"
+            f" {plural(len(remaining), 'shard')}"
+        )
+    images, source_bytes = planned_images(source, remaining)
+    trial = run_trial(source, remaining, options)
+    size = trial.stored * images if options.changes_images else source_bytes
+    free = shutil.disk_usage(writable).free
+    about = "about " if options.downscale else ""
+    print_line(f"out: {out}, {about}{format_bytes(size)} to write, {format_bytes(free)} free")
+    if not remaining:
+        return
+
+    # The disk space of the images as they are, shrunk, and as raw pixels.
+    downscale, raw = options.downscale or Downscale(shorter=256), options.raw or Raw()
+    shrunk = trial
+    if not options.downscale:
+        shrunk = run_trial(source, remaining, replace(options, downscale=downscale, raw=None))
+    sides = {"--resize-shorter": downscale.shorter, "--max-side": downscale.longest}
+    resize = " ".join(f"{flag} {side}" for flag, side in sides.items() if side)
+    print_line(
+        f"disk: {format_bytes(source_bytes)} for the images as they are; about"
+        f" {format_bytes(shrunk.stored * images)} with {resize}, measured on"
+        f" {plural(shrunk.measured, 'image')}; {format_bytes(math.prod(raw.pixels) * images)} with"
+        f" --store raw --raw-size {raw.size}"
+    )
+    processes = min(workers, len(remaining))
+    seconds = max(images / trial.rate / processes, 1)
+    print_line(
+        f"time: about {format_duration(seconds)} with {plural(processes, 'worker')}, at"
+        f" {trial.rate:,.0f} images/s each, measured on {plural(trial.measured, 'image')} (without"
+        " writing)"
+    )
+    if free < size * _SPACE_FACTOR:
+        console.note("the disk does not have enough free space")

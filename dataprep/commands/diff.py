@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dataprep.commands.base import Command, print_line
-from dataprep.commands.param_types import path_or_url
+from dataprep.commands.parameters import path_or_url
 from manifests.errors import ExitStatus
 from manifests.process.text import MAX_SHOWN, one_line, plural
 

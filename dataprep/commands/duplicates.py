@@ -7,21 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dataprep.commands.base import Command, print_line, print_note, workers_option
-from dataprep.commands.param_types import path_or_url
-from dataprep.commands.progress_bars import ProgressBar
-from dataprep.options import DEFAULT_DISTANCE, HASHES_NAME, MAX_DISTANCE
+from dataprep.commands.base import Command, print_line
+from dataprep.commands.console import ProgressBar, console
+from dataprep.commands.conversion import INSTEAD, print_notes
+from dataprep.commands.parameters import path_or_url, takes_option
+from dataprep.options import (
+    DEFAULT_DISTANCE,
+    HASHES_NAME,
+    MAX_DISTANCE,
+    SourceOptions,
+    WorkerOptions,
+)
 from manifests.errors import CallError, ExitStatus
+from manifests.labels import LabelType
 from manifests.process.text import MAX_SHOWN, agree, one_line, plural, printable
 from manifests.remote.url import absolute
 
 if TYPE_CHECKING:
     from dataprep.duplicates.find import Duplicates
     from dataprep.duplicates.results import Match, Place, Summary
-    from dataprep.sources import Source, SourceOptions
+    from dataprep.sources import Source
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, instead=INSTEAD)
 @click.argument("datasets", nargs=-1, required=True, type=path_or_url, metavar="DATASET [OTHER]...")
 @click.option(
     "--distance",
@@ -45,14 +53,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Number of pairs to list.",
 )
-@click.option(
-    "--unlabelled",
-    is_flag=True,
-    help=(
-        "Do not read the labels of sources that are not prepared datasets. A folder may then"
-        " contain images without class folders."
-    ),
-)
+@takes_option(SourceOptions, "label_type")
 @click.option(
     "--no-store",
     is_flag=True,
@@ -62,14 +63,14 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@workers_option
+@takes_option(WorkerOptions, "workers")
 def duplicates(
     datasets: tuple[str, ...],
     *,
     distance: int,
     across: bool,
     limit: int,
-    unlabelled: bool,
+    label_type: LabelType | None,
     no_store: bool,
     as_json: bool,
     workers: int | None,
@@ -85,7 +86,6 @@ def duplicates(
     from dataprep.duplicates.collection import collect, store_hashes
     from dataprep.duplicates.find import find_duplicates
     from dataprep.duplicates.results import find_places, summarize
-    from dataprep.sources import SourceOptions
     from dataprep.sources.prepared import is_prepared
 
     for number, path in enumerate(datasets):
@@ -94,13 +94,13 @@ def duplicates(
                 f"{printable(path)} is given twice",
                 hint="give each dataset once: copies in it are found",
             )
-    plain = SourceOptions(label_type="none" if unlabelled else None)
+    plain = SourceOptions(label_type=label_type)
     sources = [_read(path, SourceOptions() if is_prepared(path) else plain) for path in datasets]
     with ProgressBar("hashing") as bar:
         images = collect(sources, workers=workers, progress=bar)
     if not no_store:
         for folder, reason in store_hashes(images).items():
-            print_note(
+            console.note(
                 f"{folder}: the hashes are not stored ({reason}), so the next run computes them"
                 " again"
             )
@@ -115,9 +115,8 @@ def duplicates(
         source, row = images.place(number)
         path = one_line(sources[source].path[row].as_py(), MAX_SHOWN)
         count = plural(len(images.problems), "image")
-        print_note(f"{count} cannot be compared, because they do not decode: {path} ({reason})")
-    for note in found.notes:
-        print_note(note)
+        console.note(f"{count} cannot be compared, because they do not decode: {path} ({reason})")
+    print_notes(found.notes)
     if as_json:
         click.echo(
             json.dumps(_as_json(summary, places, datasets, found), indent=1)

@@ -7,15 +7,12 @@ import click
 from dataprep.commands.convert import convert
 from dataprep.commands.diff import diff
 from dataprep.commands.duplicates import duplicates
-from dataprep.commands.finish import finish
 from dataprep.commands.index import index
 from dataprep.commands.info import info
-from dataprep.commands.plan import plan
-from dataprep.commands.repair import repair
+from dataprep.commands.plan import finish, plan, work
+from dataprep.commands.repair import repair, revert
 from dataprep.commands.report import report
-from dataprep.commands.revert import revert
 from dataprep.commands.verify import verify
-from dataprep.commands.work import work
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -50,15 +47,8 @@ def main() -> None:
     """  # noqa: D301  (click reads the backslash)
 
 
-main.add_command(convert)
-main.add_command(index)
-main.add_command(verify)
-main.add_command(info)
-main.add_command(report)
-main.add_command(repair)
-main.add_command(revert)
-main.add_command(diff)
-main.add_command(duplicates)
-main.add_command(plan)
-main.add_command(work)
-main.add_command(finish)
+for _command in (
+    *(convert, index, verify, info, report, repair, revert, diff, duplicates),
+    *(plan, work, finish),
+):
+    main.add_command(_command)

@@ -9,27 +9,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataprep.commands.base import Command, print_line
-from dataprep.commands.param_types import path_or_url
-from dataprep.humanize import format_bytes, format_totals
-from manifests.errors import ExitStatus
+from dataprep.commands.base import Command, format_totals, print_line
+from dataprep.commands.parameters import path_or_url
+from manifests.errors import CallError, ExitStatus
 from manifests.labels import LabelType, has_classes
-from manifests.process.text import cut_middle, plural, printable
+from manifests.process.text import cut_middle, format_bytes, plural, printable
 
 if TYPE_CHECKING:
     from dataprep.info.info import DatasetSummary, SplitSummary
+    from dataprep.plan.files import StoredPlan
 
 
-def _refuse_batch_size(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        raise click.UsageError(
-            "`dataprep info` has no option --batch-size. "
-            f"Hint: `loaders memory DATASET --batch-size {value}` estimates the GPU memory.",
-            ctx,
-        )
-
-
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    instead={
+        "--batch-size": "`loaders memory DATASET --batch-size {value}` estimates the GPU memory",
+    },
+)
 @click.argument("dataset", type=path_or_url)
 @click.option(
     "--json",
@@ -37,7 +33,6 @@ def _refuse_batch_size(ctx: click.Context, _: click.Parameter, value: str | None
     is_flag=True,
     help="Print JSON, including the number of samples of each class.",
 )
-@click.option("--batch-size", hidden=True, expose_value=False, callback=_refuse_batch_size)
 def info(dataset: str, *, as_json: bool) -> ExitStatus:
     """Print what a dataset contains.
 
@@ -45,9 +40,7 @@ def info(dataset: str, *, as_json: bool) -> ExitStatus:
     that `dataprep plan` wrote, if DATASET is OUT/plan.
     """
     if _is_plan(dataset):
-        from dataprep.commands.plan_info import print_plan
-
-        print_plan(dataset, as_json=as_json)
+        _print_plan(dataset, as_json=as_json)
         return ExitStatus.SUCCESS
     from dataprep.info.info import summarize
 
@@ -133,3 +126,59 @@ def _class_sizes(labels: Mapping[str, int]) -> str:
     text = f"samples per class: {low} to {high}, median {median:,}"
     empty = sum(samples == 0 for samples in labels.values())
     return text + (f"; {plural(empty, 'class')} without samples" if empty else "")
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+def _print_plan(folder: str, *, as_json: bool) -> None:
+    """Print a plan, as JSON or for people.
+
+    Raises:
+        CallError: the folder is not called ``plan``.
+        PlanError: the plan is damaged or was changed.
+
+    """
+    from dataprep.plan.files import plan_folder, plan_to_json, read_plan
+
+    out = os.path.dirname(os.path.abspath(folder))
+    if not os.path.samefile(plan_folder(out), folder):
+        raise CallError(
+            f"{folder} is not the folder `plan` of an output folder", hint="give OUT/plan"
+        )
+    plan = read_plan(out)
+    if as_json:
+        members = {name: value for name, value in plan_to_json(plan).items() if name != "tables"}
+        click.echo(json.dumps(members, indent=1, ensure_ascii=False))
+    else:
+        _print_plan_text(folder, plan)
+
+
+def _print_plan_text(folder: str, plan: StoredPlan) -> None:
+    images = sum(split.images for split in plan.splits)
+    contents = f"{plural(images, 'image')}{labels_line(plan.label_type, len(plan.classes))}"
+    print_line(f"{folder}: plan of {plan.options.fmt}, {contents}, {plural(plan.shards, 'shard')}")
+    if plan.append:
+        print_line(
+            f"appends to revision {plan.append.revision - 1}; {plural(plan.append.known, 'image')}"
+            " known before"
+        )
+    for split in plan.splits:
+        totals = (
+            f"{plural(split.images, 'image')}, {format_bytes(split.bytes)},"
+            f" {plural(split.shards, 'shard')}"
+        )
+        print_line(f"  {split.name}: {totals}")
+    print_line(f"source: {plan.root} ({plan.layout})")
+    if plan.extra:
+        print_line(f"columns: {', '.join(plan.extra)}")
+    if plan.rejected:
+        print_line(f"rejected by the scan: {plural(len(plan.rejected), 'image')}")
+    for name, value in plan.options.as_json().items():
+        if name not in ("fmt", "made_by") and value is not None:
+            print_line(f"  {name}: {json.dumps(value)}")
+    print_line(
+        "made by"
+        f" {', '.join(f'{name} {version}' for name, version in plan.canary.versions.items())}"
+    )
+    print_line(f"fingerprint {plan.fingerprint}, canary {plan.canary.digest}")

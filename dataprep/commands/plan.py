@@ -1,76 +1,151 @@
-"""``dataprep plan``: decide what each shard contains, for workers on several machines."""
+"""``dataprep plan``, ``work`` and ``finish``: a conversion in three steps, for several machines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from dataclasses import replace
 
 import click
 
-from dataprep.commands.append import append_option, print_append_plan, refuse_with_append
-from dataprep.commands.base import Command, print_line, print_note
-from dataprep.commands.conversion_options import (
-    Conversion,
-    Request,
-    add_conversion_options,
-    overwrite_option,
+from dataprep.commands.base import Command, print_failed, print_line
+from dataprep.commands.console import ProgressBar
+from dataprep.commands.conversion import (
+    INSTEAD,
+    print_append,
+    print_append_plan,
+    print_notes,
+    print_result,
     read_samples,
     resolve_request,
 )
-from dataprep.commands.progress_bars import ProgressBar
-from dataprep.humanize import format_bytes
-from manifests.errors import ExitStatus
+from dataprep.commands.parameters import path_or_url, takes
+from dataprep.images.base import FAILED
+from dataprep.options import Options, RunOptions, SourceOptions
+from manifests.errors import CallError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
-from manifests.process.text import plural
+from manifests.process.options import Number
+from manifests.process.text import agree, format_bytes, plural
+from manifests.remote.url import is_url
 
-if TYPE_CHECKING:
-    from dataprep.sources import Source
 
-
-@click.command(cls=Command)
-@add_conversion_options
-@overwrite_option
-@append_option
-def plan(*, conversion: Conversion, overwrite: bool, append: bool) -> ExitStatus:
+@click.command(cls=Command, instead=INSTEAD)
+@takes(run=RunOptions, reading=SourceOptions, options=Options)
+def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitStatus:
     """Plan a conversion that several processes or machines share.
 
     Writes OUT/plan/, which lists the images of each shard. Then `dataprep work OUT` writes the
     shards, and `dataprep finish OUT` the manifest. The three steps give the same bytes as `dataprep
     convert`. `dataprep info OUT/plan` describes the plan.
     """
-    if append:
-        refuse_with_append(overwrite=overwrite)
-    request = resolve_request(conversion, append=append)
-    source = read_samples(conversion, request)
-    if append:
-        return _plan_append(source, request)
-
+    from dataprep.run.append import write_append_plan
     from dataprep.run.convert import plan_dataset
 
-    with cleanup_on_interrupt():
-        result = plan_dataset(source, request.out, request.options, overwrite=overwrite)
-    for notice in result.notices:
-        print_note(notice)
-    for split in result.plan.splits:
-        images = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}"
-        print_line(f"{split.name}: {images}, {plural(split.shards, 'shard')}")
-    _print_end(request.out, result.resumed)
-    return ExitStatus.SUCCESS
-
-
-def _plan_append(source: Source, request: Request) -> ExitStatus:
-    from dataprep.run.append import write_append_plan
-
-    with ProgressBar("comparing") as bar, cleanup_on_interrupt():
-        result = write_append_plan(
-            source, request.out, request.options, name=request.name, progress=bar
-        )
-    print_append_plan(result.planned, request.out)
-    _print_end(request.out, result.resumed)
-    return ExitStatus.SUCCESS
-
-
-def _print_end(out: str, resumed: int) -> None:
+    request = resolve_request(run, options)
+    out = request.out
+    source = read_samples(run, reading, request)
+    if run.append:
+        with ProgressBar("comparing") as bar, cleanup_on_interrupt():
+            appended = write_append_plan(
+                source, out, request.options, name=request.name, progress=bar
+            )
+        print_append_plan(appended.planned, out)
+        resumed = appended.resumed
+    else:
+        with cleanup_on_interrupt():
+            result = plan_dataset(source, out, request.options, overwrite=run.overwrite)
+        print_notes(result.notices)
+        for split in result.plan.splits:
+            images = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}"
+            print_line(f"{split.name}: {images}, {plural(split.shards, 'shard')}")
+        resumed = result.resumed
     if resumed:
         print_line(f"done by an earlier run: {plural(resumed, 'shard')}")
     print_line(f"{out}/plan is complete")
     print_line(f"next: `dataprep work {out} --task I/N` or --claim, then `dataprep finish {out}`")
+    return ExitStatus.SUCCESS
+
+
+@click.command(cls=Command, short_help="Write the shards of a plan, or a share of them.")
+@click.argument("out", type=path_or_url)
+@click.option(
+    "--task",
+    metavar="I/N",
+    help=(
+        "Write share I of N equal shares of the shards; I counts from 0. auto takes I and N from a"
+        " Slurm array; auto/N takes I from a Slurm array or an indexed job of Kubernetes."
+    ),
+)
+@click.option(
+    "--claim",
+    is_flag=True,
+    help=(
+        "Write shards that no other `work --claim` is writing, until all are finished. A process"
+        " that sends no heartbeat for three times --heartbeat loses its shards to the others."
+    ),
+)
+@click.option(
+    "--heartbeat",
+    type=Number(0.05, 600),
+    metavar="SECONDS",
+    help="With --claim: time between two heartbeats.  [default: 5]",
+)
+@takes(run=RunOptions)
+def work(
+    out: str, *, task: str | None, claim: bool, heartbeat: float | None, run: RunOptions
+) -> ExitStatus:
+    """Write shards of the plan in OUT: a share of them with --task, what is left with --claim, or all.
+
+    Any number of these commands can run at the same time, on any number of machines that share OUT
+    and the source. Finished shards are kept. If the command is interrupted or killed, run it again
+    to resume.
+    """
+    from dataprep.run.work import Share, parse_task
+    from dataprep.run.work import work as work_on
+
+    if claim and task is not None:
+        raise CallError("--claim and --task exclude each other", hint="leave one of them out")
+    if claim and is_url(out):
+        raise CallError(
+            "--claim needs a folder that all machines share, but OUT is a URL",
+            hint="use --task I/N",
+        )
+    share = None
+    if not claim:
+        share = Share(0, 1) if task is None else parse_task(task, os.environ)
+    with ProgressBar("converting") as bar, cleanup_on_interrupt():
+        result = work_on(out, share, workers=run.workers, progress=bar, beat=heartbeat)
+    if result.resumed:
+        were = agree(result.resumed, "was", "were")
+        by = "another run" if claim else "an earlier run"
+        print_line(f"{plural(result.resumed, 'shard')} {were} done by {by}")
+    images = sum(shard.conversion.samples for shard in result.written)
+    print_line(f"{plural(len(result.written), 'shard')} written, {plural(images, 'sample')}")
+    rejected = [row for shard in result.written for row in shard.conversion.rejected]
+    if rejected:
+        print_line(f"rejected: {plural(len(rejected), 'image')}")
+        print_failed([row for row in rejected if row["reason"] == FAILED])
+    print_line(f"when all tasks are done, run `dataprep finish {out}`")
+    return ExitStatus.SUCCESS
+
+
+@click.command(cls=Command)
+@click.argument("out", type=path_or_url)
+@takes(run=RunOptions)
+def finish(out: str, *, run: RunOptions) -> ExitStatus:
+    """Complete a dataset whose shards `dataprep work` has written.
+
+    Checks that every shard of OUT/plan is there, and writes rejected.jsonl and manifest.json. If
+    shards are missing, it says which tasks to run again. It can be run any number of times, on any
+    machine.
+    """
+    from dataprep.plan.files import read_plan
+    from dataprep.run.append import finish_planned_append
+    from dataprep.run.finish import finish as finish_dataset
+
+    is_append = read_plan(out).append is not None
+    with ProgressBar("checking") as bar, cleanup_on_interrupt():
+        if is_append:
+            appended = finish_planned_append(out, workers=run.workers, progress=bar)
+            return print_append(appended, out, run.max_rejected)
+        result = finish_dataset(out, workers=run.workers, progress=bar)
+    return print_result(replace(result, resumed=0), out, run.max_rejected)

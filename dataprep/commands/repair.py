@@ -1,19 +1,20 @@
-"""``dataprep repair``: replace damaged and missing files of a dataset."""
+"""``dataprep repair`` and ``revert``: replace damaged files of a dataset, and undo an append."""
 
 from __future__ import annotations
 
 import click
 
-from dataprep.commands.base import Command, print_line, print_note, workers_option
-from dataprep.commands.param_types import path_or_url
-from dataprep.commands.progress_bars import ProgressBar
-from dataprep.commands.source_options import SourceArguments, add_source_options
+from dataprep.commands.base import Command, print_line
+from dataprep.commands.console import ProgressBar, console
+from dataprep.commands.conversion import INSTEAD
+from dataprep.commands.parameters import path_or_url, takes, takes_option
+from dataprep.options import SourceOptions, WorkerOptions
 from manifests.errors import CallError, DatasetError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
-from manifests.process.text import plural
+from manifests.process.text import agree, plural
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, instead=INSTEAD)
 @click.argument("dataset", type=path_or_url)
 @click.option(
     "--src",
@@ -26,15 +27,15 @@ from manifests.process.text import plural
     ),
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be repaired; write nothing.")
-@add_source_options
-@workers_option
+@takes(reading=SourceOptions)
+@takes_option(WorkerOptions, "workers")
 def repair(
     dataset: str,
     *,
     src: tuple[str, ...],
     dry_run: bool,
     workers: int | None,
-    reading: SourceArguments,
+    reading: SourceOptions,
 ) -> ExitStatus:
     """Replace damaged and missing files of a dataset.
 
@@ -51,8 +52,8 @@ def repair(
         from dataprep.sources.merge import merge_sources
         from dataprep.sources.recognize import read_sources
 
-        source = merge_sources(read_sources(src, reading.resolve(), reading.rename_classes))
-    elif reading.given:
+        source = merge_sources(read_sources(src, reading))
+    elif reading != SourceOptions(max_classes=reading.max_classes):
         raise CallError("options that say how to read the source require --src", hint="set --src")
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
         result = repair_dataset(dataset, source, dry_run=dry_run, workers=workers, progress=bar)
@@ -80,5 +81,28 @@ def repair(
         )
     if not broken:
         return ExitStatus.SUCCESS
-    print_note(f"{plural(broken, 'file')} in {dataset} cannot be repaired")
+    console.note(f"{plural(broken, 'file')} in {dataset} cannot be repaired")
     return ExitStatus.DATA_PROBLEM
+
+
+@click.command(cls=Command)
+@click.argument("dataset", type=path_or_url)
+def revert(dataset: str) -> ExitStatus:
+    """Undo the last append.
+
+    Removes what an interrupted `dataprep convert --append` wrote to DATASET. If none was
+    interrupted, goes back to the revision before the newest one, and removes the shards that the
+    newest one added. If the command is interrupted or killed, run it again. Close loaders that read
+    the newest revision first.
+    """
+    from dataprep.run.revert import revert_dataset
+
+    with cleanup_on_interrupt():
+        result = revert_dataset(dataset)
+    if result.removed:
+        samples = plural(result.removed, "sample")
+        print_line(f"{samples} {agree(result.removed, 'was', 'were')} removed")
+    else:
+        print_line(f"what an interrupted append wrote was removed: {plural(result.files, 'file')}")
+    print_line(f"{dataset} is at revision {result.manifest.revision}")
+    return ExitStatus.SUCCESS

@@ -6,10 +6,11 @@ from collections import Counter
 
 import click
 
-from dataprep.commands.base import Command, print_line, workers_option
-from dataprep.commands.param_types import path_or_url
-from dataprep.commands.progress_bars import ProgressBar
+from dataprep.commands.base import Command, print_line
+from dataprep.commands.console import ProgressBar
+from dataprep.commands.parameters import path_or_url, takes_option
 from dataprep.images.base import MAX_PIXELS
+from dataprep.options import WorkerOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.text import plural
 
@@ -31,7 +32,7 @@ from manifests.process.text import plural
         f" dataset was converted with, but at most {MAX_PIXELS}]"
     ),
 )
-@workers_option
+@takes_option(WorkerOptions, "workers")
 def verify(
     dataset: str, *, decode: bool, manifest_only: bool, max_pixels: int | None, workers: int | None
 ) -> ExitStatus:

@@ -276,7 +276,7 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
             f"{shards.names[0]} has no label in its first record",
             hint=(
                 "give the feature or extension of the label with --label, or its member of the"
-                " .json with --label-key; or add --unlabelled, or --label-type caption"
+                " .json with --label-key; or add --label-type none or caption"
             ),
         )
     scan = ScanOptions(
@@ -314,7 +314,7 @@ def _without_class(
         raise CallError(
             f"--label-type {options.label_type}: only classes and captions are read from shards of"
             " other tools",
-            hint="add --unlabelled, or convert the source with dataprep convert",
+            hint="add --label-type none, or convert the source with dataprep convert",
         )
     names = (options.label,) if options.label else _CAPTIONS[shards.format]
     path = next(shards.paths)
@@ -605,7 +605,7 @@ class ShardReader:
                 file=self._name,
                 record=number,
                 byte=record.start,
-                hint="name another feature or extension with --label, or add --unlabelled",
+                hint="name another feature or extension with --label, or add --label-type none",
             )
         return record.caption
 

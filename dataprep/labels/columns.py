@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep.options import LabelOptions
 from manifests.errors import CallError, SourceError
 from manifests.json_members import shorten
 from manifests.label_values import find_wrong_value
@@ -20,26 +21,6 @@ from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
 
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
 Locate = Callable[[int], tuple[str, int | None]]
-
-
-@dataclass(frozen=True)
-class LabelOptions:
-    """How to read the labels of a source.
-
-    Attributes:
-        classes: class names in label order; `None` takes them from the source.
-        max_classes: integer labels in a list or table must be less than this, unless `classes` is
-            given.
-        label_type: what the labels are; `None` detects it. ``"none"`` leaves them out.
-        label_separator: text between the classes of an image with several, or between its numbers;
-            `None` is ``|`` for classes.
-
-    """
-
-    classes: tuple[str, ...] | None = None
-    max_classes: int = DEFAULT_MAX_CLASSES
-    label_type: LabelType | None = None
-    label_separator: str | None = None
 
 
 def number_labels(

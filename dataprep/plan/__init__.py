@@ -7,6 +7,6 @@
     splits           which samples go to val and test, and random orders
     filter           samples that a filter keeps
     job              what the steps of a conversion share
-    files, table, stored_options, mismatch
+    files, table, mismatch
                      the plan on disk, and how it differs from another one
 """

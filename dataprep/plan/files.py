@@ -22,11 +22,10 @@ import pyarrow.compute as pc
 
 from dataprep import storage
 from dataprep.canary import Canary, canary, check_canary
-from dataprep.options import Options
+from dataprep.options import Options, boolean, options_from_json
 from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, PlannedShard, shard_name, shard_number
 from dataprep.plan.job import Job, shard_task
 from dataprep.plan.mismatch import other_plan_error
-from dataprep.plan.stored_options import boolean, options_from_json
 from dataprep.plan.table import (
     SHARDS_PER_FILE,
     PlanTable,

@@ -7,37 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from dataprep.options import Options, library_versions
+from dataprep.options import Options, library_versions, stored_flags
 from manifests.errors import CallError, DamagedError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
-
-#: The command line option of each member of `Options.as_json`.
-_OPTION_OF = {
-    "fmt": "--fmt",
-    "shard_bytes": "--shard-size",
-    "shard_samples": "--samples-per-shard",
-    "shuffle": "--no-shuffle",
-    "seed": "--seed",
-    "val_fraction": "--val-fraction",
-    "test_fraction": "--test-fraction",
-    "split_by": "--split-by",
-    "where": "--where",
-    "validate": "--validate",
-    "hash": "--hash",
-    "duplicates": "--duplicates",
-    "distance": "--distance",
-    "max_pixels": "--max-pixels",
-    "downscale.shorter": "--resize-shorter",
-    "downscale.longest": "--max-side",
-    "downscale.only_above": "--only-above",
-    "downscale.quality": "--quality",
-    "downscale.subsampling": "--subsampling",
-    "downscale.filter": "--filter",
-    "raw.size": "--raw-size",
-    "raw.fit": "--raw-fit",
-    "raw.filter": "--filter",
-}
 
 
 def foreign_file_error(out: str, name: str, options: Options, files: tuple[str, ...]) -> CallError:
@@ -95,33 +68,33 @@ def _differences(recorded: Mapping[str, Any], options: Options) -> str:
     if not recorded:
         return ""
     before, now = _flatten(recorded), _flatten(options.as_json())
-    different = [name for name in _OPTION_OF if before.get(name) != now.get(name)]
+    different = []
+    for name, flag in stored_flags():
+        if before.get(name) != now.get(name):
+            values = [_value(name, members.get(name)) for members in (before, now)]
+            different.append(f"{flag} ({values[0]} in the folder, {values[1]} now)")
     if not different:
         return "; the options are the same, so the source or the file is not"
-    shown = ", ".join(_describe(name, before.get(name), now.get(name)) for name in different[:5])
-    return f"; different: {shown}{', ...' if len(different) > 5 else ''}"
+    return f"; different: {', '.join(different[:5])}{', ...' if len(different) > 5 else ''}"
 
 
-def _describe(name: str, before: object, now: object) -> str:
-    if name == "shuffle":
-        before, now = not before, not now
-    return f"{_OPTION_OF[name]} ({_value(before)} in the folder, {_value(now)} now)"
-
-
-def _value(value: object) -> str:
+def _value(name: str, value: object) -> str:
     if isinstance(value, bool):
-        return "set" if value else "not set"
+        # The option --no-shuffle negates its member.
+        return "set" if value != (getattr(Options, name, None) is True) else "not set"
     return "not set" if value is None else printable(str(value)[:40])
 
 
 def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
-    flat = dict(options)
+    """Return the members of options with the names that `stored_flags` gives them."""
+    flat: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{member}": each for member, each in value.items()}
+        else:
+            flat[name] = value
     if "hash" in flat:  # the recipe
         flat["hash"] = True
-    for name in ("downscale", "raw"):
-        members = flat.pop(name, None)
-        if isinstance(members, dict):
-            flat |= {f"{name}.{member}": value for member, value in members.items()}
     return flat
 
 
@@ -134,16 +107,12 @@ def _other_versions(recorded: Mapping[str, Any]) -> str:
     if not recorded:
         return f" and {_join_versions(installed)}"
     used = recorded.get("made_by", installed)
-    return (
-        ""
-        if used == installed
-        else f" and {_join_versions(installed)} (but with {_join_versions(used)})"
-    )
+    if used == installed:
+        return ""
+    return f" and {_join_versions(installed)} (but with {_join_versions(used)})"
 
 
 def _join_versions(versions: object) -> str:
-    items = versions.items() if isinstance(versions, dict) else ()
-    return (
-        " and ".join(printable(f"{name} {version}") for name, version in items)
-        or "unknown versions"
-    )
+    if not isinstance(versions, dict) or not versions:
+        return "unknown versions"
+    return " and ".join(printable(f"{name} {version}") for name, version in versions.items())

@@ -15,10 +15,9 @@ from dataprep.duplicates.collection import Collection, collect, has_all_hashes
 from dataprep.duplicates.find import Duplicates, find_duplicates, number_rows
 from dataprep.duplicates.results import Match, count_near_conflicts, leaked_rows, near_matches
 from dataprep.duplicates.search import Pairs
-from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_NAME
+from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_NAME, SourceOptions
 from dataprep.report.columns import Columns
 from dataprep.report.facts import Copies, CopyGroup, NearCopies
-from dataprep.sources.base import SourceOptions
 from dataprep.sources.prepared import read_prepared
 from manifests.errors import DatasetError
 from manifests.process.text import plural

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep import engines, storage
+from dataprep.options import ReportOptions
 from dataprep.progress import Progress
 from dataprep.report import page as choose
 from dataprep.report import statistics
@@ -48,29 +49,6 @@ MAX_SPLITS = 100
 
 #: Bytes of one picture on the page, and of everything else, to choose which classes get pictures.
 _PICTURE_BYTES, _OTHER_BYTES = 4_500, 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """How to make a report.
-
-    Attributes:
-        source: folder that the paths of rejected images are relative to; nothing outside of it is
-            opened. `None` shows no rejected images.
-        sample: number of random images to decode for statistics.
-        batch_size: images per batch, for the estimate of GPU memory.
-        max_size: limit on the HTML file in bytes.
-        seed: of the random choices.
-        workers: number of processes; `None` means one per CPU.
-
-    """
-
-    source: str | None = None
-    sample: int = 20_000
-    batch_size: int = 256
-    max_size: int = 8 << 20
-    seed: int = 0
-    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from dataprep.humanize import format_bytes, format_duration
 from dataprep.images.base import REASONS
 from dataprep.report import statistics as cost
 from dataprep.report import svg
@@ -25,7 +24,7 @@ from dataprep.report.svg import show_name
 from manifests.errors import CallError
 from manifests.process.pages import make_page as make_html
 from manifests.process.pages import mark_code, page_mark
-from manifests.process.text import plural
+from manifests.process.text import format_bytes, format_duration, plural
 
 #: Pictures of a class on its contact sheet, if they fit.
 PER_CLASS = 12

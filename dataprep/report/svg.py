@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from dataprep.humanize import format_bytes
 from dataprep.report.facts import ClassFacts, Histogram, SizeGrid
 from dataprep.report.statistics import OPEN_END
-from manifests.process.text import cut_middle, printable
+from manifests.process.text import cut_middle, format_bytes, printable
 
 #: Characters of a name on the page.
 _NAME = 120

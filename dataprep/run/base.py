@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from dataprep.labels.columns import count_numbers
-from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options
+from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, options_from_json
 from dataprep.plan.assign import shard_number
-from dataprep.plan.stored_options import options_from_json
 from dataprep.sources import Source
 from manifests.errors import CallError, ManifestError, SourceError
 from manifests.json_members import MemberError, parse_json
@@ -105,22 +104,7 @@ def options_members(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if name != "plan"}
 
 
-#: Options that say how images are stored. Those that choose and divide images belong to one source.
-_INHERITED = (
-    "fmt",
-    "shard_bytes",
-    "shard_samples",
-    "shuffle",
-    "seed",
-    "validate",
-    "max_pixels",
-    "downscale",
-    "raw",
-    "hash",
-)
-
-
-def inherited_options(base: Base, given: Options, names: frozenset[str]) -> Options:
+def inherited_options(base: Base, given: Options, names: Collection[str]) -> Options:
     """Return the options of an append: those that the user gave, and for others those of the newest revision.
 
     Args:
@@ -142,8 +126,7 @@ def inherited_options(base: Base, given: Options, names: frozenset[str]) -> Opti
             f" ({error})"
         )
         raise CallError(message, hint=hint) from None
-    merged = {name: getattr(given if name in names else options, name) for name in _INHERITED}
-    return check_options(base, Options(**{**vars(given), **merged}))
+    return check_options(base, given.inherit(options, names))
 
 
 def check_options(base: Base, options: Options) -> Options:

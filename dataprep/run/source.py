@@ -14,12 +14,12 @@ from dataprep import storage
 from dataprep.containers import Location, locations_of
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
-from dataprep.options import Options
+from dataprep.options import Options, SourceOptions
 from dataprep.plan.assign import ShardPlan
 from dataprep.progress import Progress
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
-from dataprep.sources.base import NamedSource, SourceOptions
+from dataprep.sources.base import NamedSource
 from dataprep.sources.recognize import read_sources
 from manifests.errors import CallError, ManifestError
 from manifests.process.text import printable
@@ -180,7 +180,6 @@ def open_source(
     options: Options,
     *,
     out: str,
-    renames: str | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
     search_progress: Progress | None = None,
@@ -192,7 +191,6 @@ def open_source(
         reading: how to read each of them.
         options: options of the conversion.
         out: the output folder.
-        renames: file of class names to rename; see `read_sources`.
         workers: see `select_samples`.
         progress: see `select_samples`.
         search_progress: see `select_samples`.
@@ -203,7 +201,7 @@ def open_source(
         SourceError: the layout is not known, or a line, a label or an image is not valid.
 
     """
-    given = read_sources(srcs, reading, renames)
+    given = read_sources(srcs, reading)
     whole = given[0].source
     if len(given) > 1:
         from dataprep.sources.merge import merge_sources

@@ -20,7 +20,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dataprep.sources.base import Source, SourceOptions
+from dataprep.options import SourceOptions
+from dataprep.sources.base import Source
 from manifests.schema import UNREADABLE
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from dataprep.containers.members import DEFLATED, MIN_HEADER_BYTES, STORED, max_
 from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES
 from dataprep.labels.columns import number_labels
-from dataprep.sources.base import Source, SourceOptions, sample_table, text_array
+from dataprep.options import SourceOptions
+from dataprep.sources.base import Source, sample_table, text_array
 from dataprep.sources.folders import label_folders, refuse_other_archives
 from dataprep.sources.scan import (
     IMAGE_SUFFIXES,
@@ -402,8 +403,8 @@ def read_archive(path: str, options: SourceOptions) -> Source:
             "the archive has no class folders",
             file=path,
             hint=(
-                "pack the images as CLASS/IMAGE, or set --unlabelled; to use the shards of another"
-                " tool as they are, run `dataprep index`"
+                "pack the images as CLASS/IMAGE, or set --label-type none; to use the shards of"
+                " another tool as they are, run `dataprep index`"
             ),
         )
     label, classes = number_labels(

@@ -1,4 +1,4 @@
-"""The records of this package, `Source` and `SourceOptions`, and the selection of samples."""
+"""The samples to convert as columns, `Source`, and the selection of samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dataprep.labels.columns import LabelOptions
 from manifests.labels import LabelType
 from manifests.process.text import printable
 from manifests.schema import TABLE_COLUMNS
@@ -25,29 +24,6 @@ RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
 #: Longest name of an extra column, in bytes: `dataprep index` reads TFRecord features with names of
 #: up to 127 bytes.
 MAX_COLUMN_NAME = 100
-
-
-@dataclass(frozen=True)
-class SourceOptions(LabelOptions):
-    """How to read a source that does not follow the defaults, and its labels: `LabelOptions`.
-
-    Attributes:
-        image_root: folder that the paths of a list or table are relative to; `None` is the folder
-            of the list.
-        path_column: column of a table with the path of each image; `None` tries common names.
-        label_column: column of a table, or part of `pattern`, with the label; `None` tries common
-            names.
-        split_column: column of a table with the split; `None` is ``split`` if there is such a
-            column.
-        pattern: pattern of the file names, as in `dataprep.sources.patterns.parse_pattern`.
-
-    """
-
-    image_root: str | None = None
-    path_column: str | None = None
-    label_column: str | None = None
-    split_column: str | None = None
-    pattern: str | None = None
 
 
 @dataclass(frozen=True)

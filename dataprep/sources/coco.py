@@ -17,14 +17,8 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns, reject_outside
-from dataprep.sources.base import (
-    Source,
-    SourceOptions,
-    join_sources,
-    positions,
-    take_rows,
-    text_array,
-)
+from dataprep.options import SourceOptions
+from dataprep.sources.base import Source, join_sources, positions, take_rows, text_array
 from dataprep.sources.scan import is_folder, listed_table, scan_folder
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays

@@ -25,7 +25,8 @@ from dataprep.containers.members import IMAGE_HEADER, Fragment, RecordIOError, w
 from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
 from dataprep.labels.columns import number_labels
-from dataprep.sources.base import Source, SourceOptions, sample_table
+from dataprep.options import SourceOptions
+from dataprep.sources.base import Source, sample_table
 from dataprep.sources.scan import stats_of
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines

@@ -14,7 +14,8 @@ from itertools import islice
 
 import numpy as np
 
-from dataprep.sources.base import Source, SourceOptions
+from dataprep.options import SourceOptions
+from dataprep.sources.base import Source
 from dataprep.sources.scan import (
     IMAGE_SUFFIXES,
     Scan,
@@ -81,8 +82,8 @@ _PANOPTIC = (
 #: Folders of COCO's images, of the years with images.
 _COCO_IMAGES = re.compile(r"(train|val|test|unlabeled)20(07|12|14|15|17)")
 _COCO_HINT = (
-    "put COCO's annotations into annotations/ beside it, or set --unlabelled to convert the images"
-    " alone"
+    "put COCO's annotations into annotations/ beside it, or set --label-type none to convert the"
+    " images alone"
 )
 
 #: Files of a folder to look at.
@@ -380,7 +381,7 @@ def _read_one(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
             file=src,
             hint=(
                 "sort the images into CLASS/IMAGE; or give the labels in a list file (`path"
-                " label`), in a CSV, or in the file names with --pattern; or set --unlabelled"
+                " label`), in a CSV, or in the file names with --pattern; or set --label-type none"
             ),
         )
     source = read_class_folders(

@@ -23,8 +23,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep import storage
+from dataprep.options import SourceOptions
 from dataprep.sources.archives import Listing, archive_source, list_archive, read_archive
-from dataprep.sources.base import Source, SourceOptions, join_sources
+from dataprep.sources.base import Source, join_sources
 from dataprep.sources.folders import read_class_folders
 from dataprep.sources.scan import Scan, is_folder, scan_folder
 from manifests.errors import SourceError

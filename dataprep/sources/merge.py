@@ -476,7 +476,7 @@ def class_notices(source: Source) -> Iterator[str]:
     if used == len(source) >= _MANY_CLASSES:
         yield (
             f"each of the {plural(used, 'image')} has a class of its own; if the labels are not"
-            " classes, set --label-type regression or caption, or --unlabelled"
+            " classes, set --label-type regression, caption or none"
         )
     counts = np.zeros((len(source.splits), len(source.classes)), np.int64)
     np.add.at(counts, (source.split, source.label), 1)

@@ -20,14 +20,8 @@ from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.labels.columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
-from dataprep.sources.base import (
-    LABEL_COLUMN_NAMES,
-    Source,
-    SourceOptions,
-    first_names,
-    sample_table,
-    text_array,
-)
+from dataprep.options import SourceOptions
+from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, first_names, sample_table, text_array
 from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, scan_folder, stats_of, suffix_of
 from dataprep.sources.tables import (
     PATH_COLUMNS,
@@ -332,7 +326,7 @@ def _label_names(
     shown = ", ".join(map(printable, known[:20])) or "none"
     raise CallError(
         f"{file} has no column of labels",
-        hint=f"set --label-column or --unlabelled; its columns are {shown}",
+        hint=f"set --label-column or --label-type none; its columns are {shown}",
     )
 
 

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from dataprep import storage
 from dataprep.labels.columns import REGRESSION_COLUMNS, number_labels
+from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
     Source,
-    SourceOptions,
     concat,
 )
 from dataprep.sources.scan import (

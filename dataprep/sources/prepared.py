@@ -18,8 +18,8 @@ from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.labels.columns import number_labels
 from dataprep.ledger.journal import INCOMPLETE_NAME
-from dataprep.options import HASH_COLUMN, HASH_RECIPE
-from dataprep.sources.base import Source, SourceOptions, concat, sample_table
+from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
+from dataprep.sources.base import Source, concat, sample_table
 from dataprep.sources.merge import relabel_lists
 from dataprep.sources.scan import identify, stats_of
 from manifests.errors import DamagedError, SourceError

@@ -13,8 +13,9 @@ from typing import Any
 
 from dataprep import storage
 from dataprep.containers import forget_readers
+from dataprep.options import SourceOptions
 from dataprep.sources.archives import is_archive, read_archive, read_unlabelled_archive
-from dataprep.sources.base import NamedSource, Source, SourceOptions
+from dataprep.sources.base import NamedSource, Source
 from dataprep.sources.coco import is_coco, read_coco, read_coco_file
 from dataprep.sources.databases import (
     SUFFIX,
@@ -127,21 +128,19 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     return replace(source, notices=(*notices, *class_notices(source)))
 
 
-def read_sources(
-    srcs: Sequence[str], options: SourceOptions, renames: str | None = None
-) -> list[NamedSource]:
+def read_sources(srcs: Sequence[str], options: SourceOptions) -> list[NamedSource]:
     """Read one or more sources, and rename classes.
 
     Args:
         srcs: what `read_source` reads.
-        options: how to read each of them.
-        renames: file of class names to rename; see `read_renames`. Then `options.classes` are the
-            new names.
+        options: how to read each of them. If they rename classes, `options.classes` are the new
+            names.
 
     Raises:
         CallError, SourceError: as `read_source`, `read_renames` and `rename_classes`.
 
     """
+    renames = options.rename_classes
     if renames is None:
         return [NamedSource(src, read_source(src, options)) for src in srcs]
     table = read_renames(renames)

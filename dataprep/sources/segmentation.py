@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.sources.base import Source, SourceOptions
+from dataprep.options import SourceOptions
+from dataprep.sources.base import Source
 from dataprep.sources.scan import Scan, list_folders, list_images, map_splits, stray_notices
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines

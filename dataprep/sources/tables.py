@@ -32,12 +32,12 @@ from dataprep.labels.columns import (
     parse_numbers,
     read_labels,
 )
+from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
     Source,
-    SourceOptions,
     concat,
     one_array,
 )
@@ -368,7 +368,7 @@ def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[s
     if found is None:
         raise CallError(
             f"{file} has none of the columns {', '.join(searched)}",
-            hint=f"set --label-column or --unlabelled; its columns are {', '.join(columns)}",
+            hint=f"set --label-column or --label-type none; its columns are {', '.join(columns)}",
         )
     return (found,)
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.labels.boxes import BoxList
-from dataprep.sources.base import Source, SourceOptions, positions, take_rows
+from dataprep.options import SourceOptions
+from dataprep.sources.base import Source, positions, take_rows
 from dataprep.sources.coco import add_boxes
 from dataprep.sources.scan import Scan, entry_stats, list_folders, scan_folder
 from dataprep.sources.segmentation import VOC as VOC_CLASSES

@@ -45,6 +45,19 @@ def format_bytes(size: float) -> str:
     return f"{size:,.1f} TB"
 
 
+def format_duration(seconds: float) -> str:
+    """Format a time with its two largest units: ``45 s``, ``3 min 12 s``, ``2 h 5 min``, ``1 d 4 h``."""
+    whole = round(seconds)
+    for name, size, smaller, unit in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // unit} {smaller}"
+    return f"{whole} s"
+
+
 def suggest(name: object, known: Iterable[str], *, quote: bool = True) -> str:
     """Return a hint for an unknown name: the closest valid names, or all valid names if none is close.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataprep.commands import progress_bars
-from dataprep.commands.progress_bars import ProgressBar
+from dataprep.commands import console as progress_bars
+from dataprep.commands.console import ProgressBar
 from dataprep.progress import divide
 
 

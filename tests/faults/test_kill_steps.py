@@ -115,7 +115,7 @@ def test_the_shards_of_a_paused_process_are_claimed_by_another(
     """
     (options, expected), out = slow, tmp_path / "out"
     assert dataprep("plan", *options, "--out", out).returncode == 0
-    claim = ("work", out, "--claim", "--beat", "0.1", "--workers", 1)
+    claim = ("work", out, "--claim", "--heartbeat", "0.1", "--workers", 1)
     at = Gate(tmp_path / "gate", shards=1)  # it waits there while it writes its second shard
     paused = start(*claim, at=at)
     at.wait(paused)
@@ -141,7 +141,7 @@ def test_several_processes_write_each_shard_once(slow, start, dataprep, snapshot
     assert dataprep("plan", *options, "--out", out).returncode == 0
     at = Gate(tmp_path / "gate")  # each of them holds a claim there
     processes = [
-        start("work", out, "--claim", "--beat", 5, "--workers", 1, at=at) for _ in range(3)
+        start("work", out, "--claim", "--heartbeat", 5, "--workers", 1, at=at) for _ in range(3)
     ]
     at.wait_for_all(processes)
     at.open()

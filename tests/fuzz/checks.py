@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 # Commands import these when they need them. Importing them here saves every child process the time.
 import dataprep.cli
-import dataprep.commands.dry_run
+import dataprep.commands.convert
 import dataprep.index.index
 import dataprep.info.info
 import dataprep.report.make

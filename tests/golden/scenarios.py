@@ -81,7 +81,7 @@ def without_labels(r: Recorder) -> None:
     for number, data in enumerate(images("photographs").values()):
         r.write(f"flat/{number:02d}.{_extension(data)}", data)
     r.run("convert", "--src", "flat", "--out", "refused")
-    convert_both(r, "flat", "--unlabelled")
+    convert_both(r, "flat", "--label-type", "none")
     r.run("convert", "--src", "flat", "--out", "none", "--label-type", "none", files=True)
 
 
@@ -186,7 +186,7 @@ def masks(r: Recorder) -> None:
     r.note("Shrunk, as raw pixels, and without the masks")
     convert(r, "pairs", "--max-side", 20, "--fmt", "webdataset", out="small")
     convert(r, "pairs", "--store", "raw", "--raw-size", 16, "--raw-fit", "pad", out="raw")
-    convert(r, "pairs", "--unlabelled", out="none")
+    convert(r, "pairs", "--label-type", "none", out="none")
 
 
 @scenario
@@ -414,7 +414,7 @@ def append_with_other_options(r: Recorder) -> None:
         ("--store", "raw"),
         ("--resize-shorter", 20),
         ("--label-type", "caption"),
-        ("--unlabelled",),
+        ("--label-type", "none"),
         ("--seed", 5),
     ):
         r.run("convert", "--src", "second", "--out", "out", "--append", "--dry-run", *options)
@@ -443,7 +443,7 @@ def mismatch(r: Recorder) -> None:
         ("--store", "raw", "--raw-size", 8),
         ("--hash",),
         ("--duplicates", "drop"),
-        ("--unlabelled",),
+        ("--label-type", "none"),
         ("--classes", "photos/order.txt"),
         ("--where", "size > 3000"),
         ("--seed", 1, "--hash", "--no-shuffle"),
@@ -539,7 +539,7 @@ def index_of_captions(r: Recorder) -> None:
     for fmt in FORMATS:
         shards = _foreign(r, fmt, source)
         r.run("index", shards)
-        r.run("index", shards, "--unlabelled", files=True)
+        r.run("index", shards, "--label-type", "none", files=True)
         r.run("index", shards, "--label-type", "caption", "--overwrite", files=True)
         check(r, shards)
 
@@ -680,6 +680,8 @@ def help_texts(r: Recorder) -> None:
     r.run("--help")
     for command in COMMANDS:
         r.run(command, "--help")
+    for command in ("convert", "plan", "index", "repair"):
+        r.run(command, "--help-all")
 
 
 @scenario
@@ -691,7 +693,7 @@ def dry_run(r: Recorder) -> None:
         ("--fmt", "webdataset", "--samples-per-shard", 3),
         ("--resize-shorter", 32, "--val-fraction", 0.2),
         ("--store", "raw", "--raw-size", 32),
-        ("--src", "others", "--unlabelled"),
+        ("--src", "others", "--label-type", "none"),
         ("--duplicates", "drop"),
     ):
         r.run("convert", "--src", "photos", "--dry-run", "--out", "out", *options)
@@ -727,7 +729,7 @@ def refusals(r: Recorder) -> None:
         ("--classes", "missing.txt"),
         ("--where", "nothing > 3"),
         ("--pattern", "{"),
-        ("--unlabelled", "--label-type", "class"),
+        ("--unlabelled",),
         ("--append",),
         ("--address", "auto"),
         ("--max-rejected", "x"),

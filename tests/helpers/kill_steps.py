@@ -127,7 +127,15 @@ class Trial:
     def works(self) -> list[tuple[object, ...]]:
         if self.rng.random() < 0.5:
             return [
-                ("work", self.out, "--claim", "--beat", 0.1, "--workers", self.rng.choice((1, 2)))
+                (
+                    "work",
+                    self.out,
+                    "--claim",
+                    "--heartbeat",
+                    0.1,
+                    "--workers",
+                    self.rng.choice((1, 2)),
+                )
                 for _ in range(3)
             ]
         return [

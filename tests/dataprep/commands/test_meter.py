@@ -2,7 +2,8 @@
 
 import pytest
 
-from dataprep.commands.meter import Cadence, Meter, describe, format_duration
+from dataprep.commands.console import Cadence, Meter, describe
+from manifests.process.text import format_duration
 
 
 class Clock:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataprep.commands import progress_bars
-from dataprep.commands.progress_bars import ProgressBar
+from dataprep.commands import console as progress_bars
+from dataprep.commands.console import ProgressBar
 
 
 class Display:

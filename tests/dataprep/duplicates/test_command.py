@@ -161,7 +161,15 @@ def test_labels_that_are_not_classes(invoke, pictures, tmp_path):
     result = run(invoke, tmp_path / "numbers", status=0)
     assert (result["near"], result["conflicts"]) == (2, 1)
     assert {image["label"] for image in result["pairs"][0]["images"]} == {"0.5", "1.5"}
-    invoke("convert", "--src", tmp_path / "list.csv", "--unlabelled", "--out", tmp_path / "none")
+    invoke(
+        "convert",
+        "--src",
+        tmp_path / "list.csv",
+        "--label-type",
+        "none",
+        "--out",
+        tmp_path / "none",
+    )
     result = run(invoke, tmp_path / "none", status=0)
     assert (result["near"], result["conflicts"]) == (2, 0)
     result = run(invoke, tmp_path / "numbers", tmp_path / "none", status=1)
@@ -180,4 +188,4 @@ def test_a_folder_without_class_folders(invoke, pictures, tmp_path):
     for quality in (90, 60):
         (tmp_path / f"{quality}.jpg").write_bytes(encode(pictures["coffee"], quality=quality))
     invoke("duplicates", tmp_path, status=2)
-    assert run(invoke, tmp_path, "--unlabelled", status=0)["near"] == 1
+    assert run(invoke, tmp_path, "--label-type", "none", status=0)["near"] == 1

@@ -28,7 +28,7 @@ CAPTIONS = [f'a "photo" of number {number}, é|' for number in range(N)]
 
 #: Columns of the table, and further options, for each label type.
 TYPES = {
-    "none": ({}, ["--unlabelled"]),
+    "none": ({}, ["--label-type", "none"]),
     "multi-label": ({"labels": [[CLASSES[label] for label in labels] for labels in LABELS]}, []),
     "regression": ({"values": VALUES}, []),
     "caption": ({"caption": CAPTIONS}, []),

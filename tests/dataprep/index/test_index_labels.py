@@ -53,12 +53,10 @@ def shards(tmp_path, jpegs):
 
 
 @FORMATS
-@pytest.mark.parametrize(
-    "options", [["--unlabelled"], ["--label-type", "none"], ["--label-type", "caption"]]
-)
+@pytest.mark.parametrize("options", [["--label-type", "none"], ["--label-type", "caption"]])
 def test_records_without_classes_are_indexed(shards, fmt, options, invoke, tmp_path):
     folder = shards(fmt)
-    assert "add --unlabelled, or --label-type caption" in invoke("index", folder, status=2).stderr
+    assert "add --label-type none or caption" in invoke("index", folder, status=2).stderr
     invoke("index", folder, *options, "--validate", "header")
     manifest = read_manifest(folder)
     label_type = "caption" if "caption" in options else "none"
@@ -97,8 +95,7 @@ def test_a_record_without_a_caption_is_named(shards, fmt, invoke):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--unlabelled", "--label-type", "caption"], "contradict each other"),
-        (["--unlabelled", "--label", "cls"], "--label-type none excludes --label"),
+        (["--label-type", "none", "--label", "cls"], "--label-type none excludes --label"),
         (["--label-type", "caption", "--label-key", "x"], "excludes"),
         (["--label-type", "caption", "--label", "json2"], "has no caption in its first record"),
     ],

@@ -135,12 +135,12 @@ def test_images_without_checksums_are_read(convert, invoke, source, tmp_path):
 
 def test_images_without_labels(convert, invoke, source):
     """No empty places in what is printed."""
-    a = convert(source, "a", "--unlabelled")
+    a = convert(source, "a", "--label-type", "none")
     output = invoke("diff", a, convert(source, "b"), "--limit", 1, status=1).output
     assert ": no label -> " in output
     path = images(source)[0]
     path.unlink()
-    output = invoke("diff", a, convert(source, "c", "--unlabelled"), status=1).output
+    output = invoke("diff", a, convert(source, "c", "--label-type", "none"), status=1).output
     assert f"\n  cat/{path.name}, train\n" in output
 
 

@@ -252,7 +252,7 @@ def test_the_same_dataset_gives_the_same_bytes(invoke, dataset, source, tmp_path
         tmp_path / "c.html",
         "--seed",
         1,
-        "--source",
+        "--src",
         source,
         "--workers",
         1,

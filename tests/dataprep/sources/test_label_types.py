@@ -218,7 +218,7 @@ def test_captions(images):
         "caption": texts
     }
     assert has_notice(
-        read(write_csv(images, label=texts)), "--label-type regression or caption, or --unlabelled"
+        read(write_csv(images, label=texts)), "--label-type regression, caption or none"
     )
 
 

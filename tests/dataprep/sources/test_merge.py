@@ -201,7 +201,9 @@ def test_several_classes_stay_sorted_and_unique(tmp_path):
     (tmp_path / "b.csv").write_text("path,label\nx/2.jpg,ape|dog|kitten|yak\n")
     (tmp_path / "names.csv").write_text("kitten,dog\n")
     srcs = [f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]
-    merged = merge_sources(read_sources(srcs, SourceOptions(), str(tmp_path / "names.csv")))
+    merged = merge_sources(
+        read_sources(srcs, SourceOptions(rename_classes=str(tmp_path / "names.csv")))
+    )
     assert merged.classes == ("dog", "yak", "ape")
     assert merged.extra["labels"].to_pylist() == [[0, 1], [0, 1, 2]]
 

@@ -108,7 +108,7 @@ def test_no_image_is_opened(make_tree, monkeypatch, files, src):
             "",
             {},
             SourceError,
-            "has no class folders. Hint: .* --pattern; or set --unlabelled",
+            "has no class folders. Hint: .* --pattern; or set --label-type none",
         ),
         (["a/notes.txt"], "", {}, SourceError, "the source contains no images"),
         ({"l.txt": ""}, "l.txt", {}, SourceError, "the source contains no images"),

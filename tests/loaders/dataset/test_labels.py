@@ -24,7 +24,7 @@ VALUES = [[number / 8, -number] for number in range(N)]
 CAPTIONS = [f"a photo of {number}, é" for number in range(N)]
 
 TYPES = {
-    "none": ({}, ["--unlabelled"]),
+    "none": ({}, ["--label-type", "none"]),
     "multi-label": ({"labels": [[CLASSES[label] for label in labels] for labels in LABELS]}, []),
     "regression": ({"values": VALUES}, []),
     "caption": ({"caption": CAPTIONS}, []),
@@ -173,7 +173,13 @@ def test_a_label_of_another_type_is_an_error_that_names_the_field(tmp_path, data
         with pytest.raises(CallError, match=hint):
             build(tmp_path / "age", batch_size=1, fields=("image", "values"), sampler=sampler)
     done = dataprep(
-        "convert", "--src", tmp_path / "list.csv", "--out", tmp_path / "none", "--unlabelled"
+        "convert",
+        "--src",
+        tmp_path / "list.csv",
+        "--out",
+        tmp_path / "none",
+        "--label-type",
+        "none",
     )
     with pytest.raises(CallError, match="its label type is none"):
         build(tmp_path / "none", batch_size=1)

@@ -1,0 +1,314 @@
+"""What `dataprep convert`, `plan` and `finish` share: what to convert, and what they print about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dataprep.commands.base import format_totals, print_failed, print_line
+from dataprep.commands.console import ProgressBar, console
+from dataprep.commands.info import labels_line
+from dataprep.commands.parameters import given_fields
+from dataprep.options import NORMALIZATIONS, Options, RunOptions, SourceOptions
+from manifests.errors import CallError, ExitStatus
+from manifests.process.text import agree, format_bytes, plural, printable
+from manifests.remote.url import is_url, parse_url
+
+if TYPE_CHECKING:
+    from dataprep.plan.assign import ShardPlan
+    from dataprep.run.append import AppendPlan, AppendResult
+    from dataprep.run.convert import ConvertResult
+    from dataprep.sources import Source
+
+#: What users expect instead of an option's name.
+INSTEAD = {"--unlabelled": "set --label-type none"}
+
+
+# --- what to convert ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks for.
+
+    Attributes:
+        options: options of the conversion.
+        out: the output folder.
+        name: name of the source, without its folder.
+
+    """
+
+    options: Options
+    out: str
+    name: str
+
+
+def resolve_request(run: RunOptions, options: Options) -> Request:
+    """Return the options of the conversion and its output folder.
+
+    Raises:
+        DatasetError: an option is wrong, or the dataset to append to.
+
+    """
+    if run.out == "":
+        raise CallError("--out is empty", hint="set a folder")
+    if run.append:
+        _refuse_with_append(run)
+        options = _appended_options(run.out, options)
+    if run.out is None and len(run.src) > 1:
+        raise CallError(
+            "several --src require --out", hint="set --out to the folder of the new dataset"
+        )
+    out = run.out or f"{_name_of(run.src[0], without_suffix=True)}-{options.fmt}"
+    return Request(options, out, " + ".join(map(_name_of, run.src)))
+
+
+def _refuse_with_append(run: RunOptions) -> None:
+    for flag, is_set in (("--overwrite", run.overwrite), ("--check-shards", run.check_shards)):
+        if is_set:
+            raise CallError(f"--append excludes {flag}", hint=f"leave out {flag}")
+
+
+def _appended_options(out: str | None, options: Options) -> Options:
+    """Return the options of an append: the dataset's options are the defaults."""
+    if out is None:
+        raise CallError("--append requires --out", hint="set --out to the dataset to append to")
+
+    from dataprep.run.base import inherited_options, read_base
+
+    base = read_base(out)
+    made = base.manifest.options
+    made_splits = made.get("val_fraction") or made.get("test_fraction")
+    if made_splits and not (options.val_fraction or options.test_fraction):
+        console.note(
+            f"{out} was made with --val-fraction or --test-fraction, but this append is not: images"
+            " without a split go to train"
+        )
+    return inherited_options(base, options, given_fields())
+
+
+def _name_of(src: str, *, without_suffix: bool = False) -> str:
+    """Return the name of a source without its folder."""
+    if is_url(src):
+        name = parse_url(src).name or parse_url(src).bucket
+    else:
+        path = Path(src).absolute()
+        name = path.name
+        without_suffix = without_suffix and not path.is_dir()
+    return Path(name).stem if without_suffix else name
+
+
+def read_samples(
+    run: RunOptions, reading: SourceOptions, request: Request, workers: int | None = None
+) -> Source:
+    """Open the source, print what was found to stderr, and return the samples to convert.
+
+    Raises:
+        DatasetError: the source is wrong, or an option does not fit it.
+
+    """
+    from dataprep.run.source import open_source
+
+    with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
+        opened = open_source(
+            run.src,
+            reading,
+            request.options,
+            out=request.out,
+            workers=workers,
+            progress=bar,
+            search_progress=search_bar,
+        )
+    if len(opened.given) == 1:
+        _print_contents(opened.given[0].src, opened.samples)
+    else:
+        for src, source in opened.given:
+            _print_contents(src, source)
+    print_notes(opened.samples.notices)
+    # Not the sources before they were merged, which take as much memory.
+    return opened.samples
+
+
+def _print_contents(src: str, source: Source) -> None:
+    """Print how many images a source has, and what their labels are."""
+    labels = labels_line(source.label_type, len(source.classes))
+    origin = ""
+    if source.label_origin and source.label_type != "class":
+        origin = f" from {source.label_origin}"
+    console.info(f"{src}: {source.layout}, {plural(len(source), 'image')}{labels}{origin}")
+
+
+# --- what was planned and written -----------------------------------------------------------------
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """Print notices for the user to stderr."""
+    for note in notes:
+        console.note(note)
+
+
+def planned_images(source: Source, shards: Sequence[ShardPlan]) -> tuple[int, int]:
+    """Return the number of images in shards, and their bytes in the source."""
+    images = sum(len(shard.rows) for shard in shards)
+    return images, sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
+
+
+def print_splits(
+    source: Source, splits: Sequence[str], shards: Sequence[ShardPlan], end: str = ""
+) -> None:
+    """Print what a plan will write, split by split."""
+    for split in splits:
+        own = [shard for shard in shards if shard.split == split]
+        images, size = planned_images(source, own)
+        totals = f"{plural(images, 'image')}, {format_bytes(size)}"
+        print_line(f"{split}: {totals}, {plural(len(own), 'shard')}{end}")
+
+
+def print_result(
+    result: ConvertResult,
+    out: str,
+    max_rejected: float,
+    *,
+    appended: bool = False,
+    rejected: str | None = None,
+) -> ExitStatus:
+    """Print the totals of a complete dataset; return status 1 if too many images were rejected.
+
+    Args:
+        result: what was converted.
+        out: the output folder.
+        max_rejected: largest fraction of the images that may be rejected.
+        appended: whether the totals are about new shards in a dataset.
+        rejected: name of the list of rejected images in the folder, if not the manifest's.
+
+    """
+    print_notes(result.notices)
+    for split in result.manifest.splits:
+        totals = format_totals(split.samples, split.bytes, len(split.shards))
+        print_line(f"{split.name}: {totals}{' appended' if appended else ''}")
+    if result.resumed:
+        were = agree(result.resumed, "was", "were")
+        print_line(f"{plural(result.resumed, 'shard')} {were} done by an earlier run")
+    if result.changes:
+        for line in _change_table(result):
+            print_line(line)
+    if result.duplicates:
+        print_line(f"copies left out: {result.duplicates:,} of {plural(result.images, 'image')}")
+    if result.rejected:
+        fraction = result.rejected / result.images
+        images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
+        listed = result.manifest.rejected
+        name = rejected or (listed.name if listed else "rejected.jsonl")
+        print_line(f"rejected: {images}, see {out}/{name}")
+        print_failed(result.failed)
+        if fraction > max_rejected:
+            console.error(
+                f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}."
+                " Hint: replace these images, or raise --max-rejected to accept the dataset"
+                " without them."
+            )
+            return ExitStatus.DATA_PROBLEM
+    if not appended:
+        print_line(f"{out} is complete")
+    return ExitStatus.SUCCESS
+
+
+def _change_table(result: ConvertResult) -> Iterator[str]:
+    """Yield the lines of a table: images and bytes before and after, kept, resized and rejected."""
+    kept, resized = result.changes.get("", (0, 0, 0)), (0, 0, 0)
+    for change, (images, before, after) in result.changes.items():
+        if change:
+            resized = (resized[0] + images, resized[1] + before, resized[2] + after)
+    rejected_bytes = result.bytes - kept[1] - resized[1]
+    stored_bytes = format_bytes(kept[2] + resized[2])
+    rows = [
+        ("kept", kept[0], kept[1], format_bytes(kept[2])),
+        ("resized", resized[0], resized[1], format_bytes(resized[2])),
+        ("rejected", result.rejected, rejected_bytes, "-"),
+        ("all", result.images, result.bytes, stored_bytes),
+    ]
+    yield f"{'':10}{'images':>12}{'before':>12}{'after':>12}"
+    for name, images, before, stored in rows:
+        yield f"{name:10}{images:>12,}{format_bytes(before):>12}{stored:>12}"
+    normalized = {text: _count_changed(result, change) for change, text in NORMALIZATIONS.items()}
+    if any(normalized.values()):
+        counts = ", ".join(f"{text} {images:,}" for text, images in normalized.items() if images)
+        yield f"normalized: {plural(_count_changed(result, *NORMALIZATIONS), 'image')} ({counts})"
+
+
+def _count_changed(result: ConvertResult, *changes: str) -> int:
+    """Count the images that had at least one of these changes."""
+    return sum(
+        counts[0]
+        for made, counts in result.changes.items()
+        if not set(changes).isdisjoint(made.split())
+    )
+
+
+# --- appends --------------------------------------------------------------------------------------
+
+
+def print_append(result: AppendResult, out: str, max_rejected: float) -> ExitStatus:
+    """Print what was appended; return status 1 if too many images were rejected."""
+    from dataprep.plan.assign import PLAN_FOLDER
+    from dataprep.plan.files import ENDED_NAME
+
+    print_notes(result.notices)
+    if result.converted is None:
+        _print_nothing(result, out)
+        return ExitStatus.SUCCESS
+    _print_known(result.known, out)
+    is_nothing = not result.converted.manifest.splits
+    rejected = f"{PLAN_FOLDER}/{ENDED_NAME}" if is_nothing else None
+    status = print_result(result.converted, out, max_rejected, appended=True, rejected=rejected)
+    if is_nothing:
+        print_line(f"nothing was appended to {out}: every new image was rejected")
+        return status
+    _print_new(result.new_classes)
+    samples = sum(split.samples for split in result.manifest.splits)
+    print_line(
+        f"{out} is at revision {result.manifest.revision}: {plural(samples, 'sample')} in "
+        f"{plural(len(result.manifest.classes), 'class')}"
+    )
+    return status
+
+
+def print_append_plan(planned: AppendPlan | AppendResult, out: str) -> None:
+    """Print what will be appended."""
+    from dataprep.run.append import AppendResult
+
+    print_notes(planned.notices)
+    if isinstance(planned, AppendResult):
+        _print_nothing(planned, out)
+        return
+    print_notes(planned.plan.notices)
+    _print_known(planned.known, out)
+    print_splits(planned.source, planned.plan.splits, planned.plan.shards, " to append")
+    _print_new(planned.new_classes)
+
+
+def _print_nothing(result: AppendResult, out: str) -> None:
+    """Say that there was nothing to append."""
+    since = "" if result.revision is None else f" since revision {result.revision}"
+    images = plural(result.known, "image")
+    rejected = ", or rejected then" if result.manifest.rejected else ""
+    print_line(
+        f"nothing to append: all {images} of the source {agree(result.known, 'is', 'are')} in"
+        f" {out}{since}{rejected}"
+    )
+
+
+def _print_known(known: int, out: str) -> None:
+    if known:
+        print_line(
+            f"{plural(known, 'image')} of the source {agree(known, 'is', 'are')} in {out} already"
+        )
+
+
+def _print_new(classes: Sequence[str]) -> None:
+    if classes:
+        names = ", ".join(map(printable, classes[:5]))
+        more = ", ..." if len(classes) > 5 else ""
+        print_line(f"{plural(len(classes), 'new class')}: {names}{more}")

@@ -1,0 +1,359 @@
+"""The options of the command line, built from their declarations in `dataprep.options`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import Field, fields
+from functools import wraps
+from typing import Any, get_args
+
+import click
+from click.core import ParameterSource
+
+from dataprep.options import (
+    Choice,
+    ClassFile,
+    Downscale,
+    Flag,
+    Fraction,
+    Integer,
+    Kind,
+    Location,
+    Options,
+    Part,
+    Raw,
+    Size,
+    declaration,
+    flag_of,
+)
+from manifests.errors import CallError, SourceError
+from manifests.files import CLASS_NAMES, read_file
+from manifests.json_members import MAX_INTEGER, shorten
+from manifests.process.options import Number
+from manifests.process.text import parse_bytes
+from manifests.remote.url import normal_path
+from manifests.schema import Store
+
+Decorator = Callable[[Any], Any]
+
+
+# --- options of a command -------------------------------------------------------------------------
+
+
+class DeclaredOption(click.Option):
+    """An option that a record of `dataprep.options` declares.
+
+    Attributes:
+        field: name of the field that it sets: of the part, if it belongs to a part of the record.
+        group: heading of the options among which the help shows it.
+        is_rare: whether only ``--help-all`` shows it.
+
+    """
+
+    def __init__(
+        self, *args: Any, field: str, group: str, is_rare: bool, **attributes: Any
+    ) -> None:
+        super().__init__(*args, **attributes)
+        self.field = field
+        self.group = group
+        self.is_rare = is_rare
+
+
+def takes(**records: type[Any]) -> Decorator:
+    """Return a decorator that adds the options of records to a command's callback.
+
+    The callback gets each record as the keyword argument of this name.
+    """
+
+    def add(callback: Any) -> Any:
+        command = callback.__name__
+        options: dict[str, Decorator] = {}
+        for record in records.values():
+            for name, decorate in _options(record, command):
+                options.setdefault(name, decorate)
+
+        @wraps(callback)
+        def run(**values: Any) -> Any:
+            arguments = {name: value for name, value in values.items() if name not in options}
+            for name, record in records.items():
+                arguments[name] = _make(record, command, values)
+            return callback(**arguments)
+
+        decorated: Any = run
+        for decorate in reversed(options.values()):
+            decorated = decorate(decorated)
+        return decorated
+
+    return add
+
+
+def takes_option(record: type[Any], name: str) -> Decorator:
+    """Return a decorator that adds one option of a record to a command's callback."""
+    return dict(_options(record))[name]
+
+
+def given_fields() -> set[str]:
+    """Return the fields that the options of this command line set."""
+    context = click.get_current_context()
+    given = set()
+    for each in context.command.params:
+        if isinstance(each, DeclaredOption) and each.name is not None:
+            source = context.get_parameter_source(each.name)
+            if source is ParameterSource.COMMANDLINE:
+                given.add(each.field)
+    return given
+
+
+def _options(
+    record: type[Any], command: str | None = None, part: str = ""
+) -> Iterator[tuple[str, Decorator]]:
+    """Yield the options of a record that a command has, with the names of their parameters."""
+    for member in _members(record, command):
+        declared, flag = declaration(member), flag_of(member)
+        if flag:
+            decorate = click.option(
+                flag,
+                cls=DeclaredOption,
+                field=part or member.name,
+                group=declared.group,
+                is_rare=declared.rare,
+                required=declared.required,
+                multiple=declared.multiple,
+                **_attributes(member, is_part=bool(part)),
+            )
+            yield _parameter(member), decorate
+        if isinstance(declared.kind, Part):
+            yield from _options(declared.kind.record, command, member.name)
+
+
+def _members(record: type[Any], command: str | None) -> Iterator[Field[Any]]:
+    for member in fields(record):
+        commands = declaration(member).commands
+        if command is None or not commands or command in commands:
+            yield member
+
+
+def _parameter(member: Field[Any]) -> str:
+    """Return the name that click gives to the value of an option."""
+    return flag_of(member).removeprefix("--").replace("-", "_")
+
+
+def _attributes(member: Field[Any], *, is_part: bool) -> dict[str, Any]:
+    """Return what `click.option` needs to know: help, type and default.
+
+    An option of a part has no default, because giving it asks for the part.
+    """
+    declared = declaration(member)
+    default: Any = member.default
+    kind, text = declared.kind, declared.help
+    shown = default if is_part else declared.unset
+    if shown:
+        text = f"{text}  [default: {shown}]"
+    if isinstance(kind, Flag):
+        return {"help": text, "is_flag": True}
+    if isinstance(kind, Part):
+        names = get_args(Store)
+        return {
+            "help": text,
+            "type": click.Choice(names),
+            "default": names[0],
+            "show_default": True,
+        }
+    if isinstance(kind, Size):
+        default = f"{default >> 20}MiB"
+    attributes = {"help": text, "type": _type(kind), "metavar": getattr(kind, "unit", None)}
+    if not is_part and not declared.multiple:
+        attributes |= {"default": default, "show_default": True}
+    return attributes
+
+
+def _type(kind: Kind) -> Any:
+    """Return the type of click for a kind of values."""
+    if isinstance(kind, Choice):
+        return click.Choice(kind.names)
+    if isinstance(kind, Size):
+        return byte_size
+    if isinstance(kind, Integer):
+        if kind.low == -MAX_INTEGER:
+            return int
+        return Count(kind.low, kind.high if kind.high < MAX_INTEGER else None)
+    if isinstance(kind, Fraction):
+        return FractionType(0, 1, max_open=not kind.includes_one)
+    return path_or_url if isinstance(kind, Location) else str
+
+
+# --- records from values --------------------------------------------------------------------------
+
+
+def _make(record: type[Any], command: str, values: Mapping[str, Any]) -> Any:
+    """Return a record with the values of its options.
+
+    Raises:
+        CallError: the options contradict each other, or one has no effect.
+
+    """
+    members: dict[str, Any] = {}
+    if record is Options:
+        members |= _stored_images(values)
+    for member in _members(record, command):
+        kind = declaration(member).kind
+        if isinstance(kind, Part):
+            continue
+        value = values[_parameter(member)]
+        if isinstance(kind, ClassFile):
+            value = read_classes(value)
+        elif isinstance(kind, Flag) and member.default:
+            value = not value
+        members[member.name] = value
+    made = record(**members)
+    check: Callable[[], None] = getattr(made, "check", lambda: None)
+    check()
+    return made
+
+
+def _stored_images(values: Mapping[str, Any]) -> dict[str, Downscale | Raw]:
+    """Return how images are shrunk, or the size of raw pixels, as fields of `Options`.
+
+    Raises:
+        CallError: an option has no effect with the other options, or contradicts one of them.
+
+    """
+    downscale, raw = _given(Downscale, values), _given(Raw, values)
+    if values["store"] == "raw":
+        hint = "leave it out; --raw-size sets the image size"
+        _refuse(Downscale, downscale, raw, "cannot be used with --store raw", hint)
+        return {"raw": Raw(**raw)}
+    hint = "add --store raw, or leave the option out"
+    _refuse(Raw, raw, downscale, "requires --store raw", hint)
+    side = downscale.get("shorter") or downscale.get("longest")
+    if side is None:
+        hint = "set the size of the stored images with one of them"
+        _refuse(Downscale, downscale, (), "requires --resize-shorter or --max-side", hint)
+        return {}
+    if downscale.get("only_above", side) < side:
+        name = "--resize-shorter" if "shorter" in downscale else "--max-side"
+        raise CallError(
+            f"--only-above {downscale['only_above']} is less than {name} {side}, so it has no"
+            " effect",
+            hint="leave --only-above out, or set a larger value",
+        )
+    return {"downscale": Downscale(**downscale)}
+
+
+def _given(record: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a part's options that were given."""
+    given = {member.name: values[_parameter(member)] for member in fields(record)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _refuse(
+    record: type[Any],
+    given: Mapping[str, Any],
+    allowed: Collection[str],
+    reason: str,
+    hint: str,
+) -> None:
+    for member in fields(record):
+        if member.name in given and member.name not in allowed:
+            raise CallError(f"{flag_of(member)} {given[member.name]} {reason}", hint=hint)
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+_MAX_BYTES = 1 << 60
+
+#: Without a unit, a smaller number is more likely meant to be in MiB.
+_MIN_BARE = 1 << 20
+
+
+def byte_size(text: str) -> int:
+    """Parse a size in bytes such as ``256MiB``. Sizes over 1 EiB count as 1 EiB."""
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}. Hint: write it like 256MiB, 1GB or 4096.") from None
+    if text.strip().isdigit() and 0 < size < _MIN_BARE:
+        raise click.BadParameter(
+            f"{text.strip()} means {text.strip()} bytes, less than 1 MiB. Hint: write"
+            f" {text.strip()}MiB, or {text.strip()}B if you mean bytes."
+        )
+    if size < 1:
+        raise click.BadParameter(f"{text!r} is less than one byte.")
+    return min(size, _MAX_BYTES)
+
+
+def path_or_url(text: str) -> str:
+    """Normalize a path or a URL: a ``file://`` URL becomes a path."""
+    try:
+        return normal_path(text)
+    except CallError as error:
+        # A `ValueError` would make click show the URL, with all that is secret in it.
+        raise click.BadParameter(str(error)) from None
+
+
+class Count(click.IntRange):
+    """An integer that fits into 64 bits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert text to an int."""
+        number = int(super().convert(value, param, ctx))
+        if number > MAX_INTEGER:
+            self.fail(f"{value} is more than {MAX_INTEGER}.", param, ctx)
+        return number
+
+
+class FractionType(Number):
+    """A number from 0 to 1, or a percentage."""
+
+    name = "fraction"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Convert ``"0.01"`` or ``"1%"`` to a float."""
+        if isinstance(value, str) and value.strip().endswith("%"):
+            with suppress(ValueError):
+                value = str(float(value.strip()[:-1]) / 100)
+        return super().convert(value, param, ctx)
+
+
+def read_classes(file: str | None) -> tuple[str, ...] | None:
+    """Read the class names in the file that ``--classes`` names.
+
+    Raises:
+        CallError: the file cannot be read.
+        SourceError: the file is empty, has a blank line, or repeats a name.
+
+    """
+    if file is None:
+        return None
+    try:
+        text = read_file(file, CLASS_NAMES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CallError(
+            f"--classes {file} cannot be read: {reason}",
+            hint="give a UTF-8 text file with one class name per line",
+        ) from None
+    names = tuple(line.strip() for line in text.rstrip().split("\n"))
+    hint = "write one class name per line"
+    if not any(names):
+        raise SourceError("the file contains no class names", file=file, hint=hint)
+    if "" in names:
+        raise SourceError("the line is blank", file=file, line=names.index("") + 1, hint=hint)
+    if len(set(names)) < len(names):
+        line = _first_repeated(names)
+        message = f"class {shorten(names[line - 1])} is listed twice"
+        raise SourceError(message, file=file, line=line, hint="list each class once")
+    return names
+
+
+def _first_repeated(names: Sequence[str]) -> int:
+    """Return the line of the first name that an earlier line has."""
+    seen = set()
+    for line, name in enumerate(names, 1):
+        if name in seen:
+            return line
+        seen.add(name)
+    raise ValueError("no name is repeated")
