@@ -239,7 +239,7 @@ _NOTHING = Stored(np.zeros(0, np.int64), np.zeros((0, WORDS), np.uint64), np.zer
 
 
 def read_hashes(source: Source) -> Stored:
-    """Return the hashes in the file of a prepared dataset, of those samples that are as they were."""
+    """Return the hashes in the file of a prepared dataset, of the samples that have not changed."""
     path = os.path.join(source.root, HASHES_NAME)
     if source.location is None or not storage.is_file(path):
         return _NOTHING
@@ -282,7 +282,7 @@ def write_hashes(
 
     Args:
         source: the samples.
-        rows: those to write, int64 [N]. Those without a checksum in the sample table are left out.
+        rows: the rows to write, int64 [N]. A row without a checksum in the sample table is left out.
         hashes: their hashes, uint64 [N, 4].
         has_hash: whether each has one, bool [N].
         problems: why images do not decode, by row of the source.

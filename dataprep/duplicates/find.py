@@ -104,35 +104,25 @@ class CheckTask(NamedTuple):
 
 
 def pixels_agree(
-    images: Collection,
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-    symmetry: NDArray[np.uint8],
-    *,
-    workers: int | None,
-    progress: Progress | None = None,
+    images: Collection, pairs: Pairs, *, workers: int | None, progress: Progress | None = None
 ) -> NDArray[np.bool_]:
     """Return which pairs of images show the same, bool [N].
 
     Args:
         images: the collection.
-        first: an image of each pair, int64 [N].
-        second: the other one.
-        symmetry: what turns the second into the first: positions in `SYMMETRIES`.
+        pairs: numbers of the images.
         workers: number of processes; `None` means one per CPU.
         progress: receives the images that are read, and then as many again, in proportion to the
             compared pairs.
 
     """
-    result = np.zeros(len(first), np.bool_)
-    if not len(first):
+    result = np.zeros(len(pairs.first), np.bool_)
+    if not len(result):
         return result
-    needed = np.unique(np.concatenate([first, second]))
-    order = np.lexsort((second, first))
-    at_first, at_second = (
-        np.searchsorted(needed, first[order]),
-        np.searchsorted(needed, second[order]),
-    )
+    needed = np.unique(np.concatenate([pairs.first, pairs.second]).astype(np.int64))
+    order = np.lexsort((pairs.second, pairs.first))
+    ordered = pairs.take(order)
+    first, second = np.searchsorted(needed, ordered.first), np.searchsorted(needed, ordered.second)
     count = -(-len(order) // _TASK_PAIRS)
     with temporary_folder() as folder, divide(progress, [len(needed)] * 2) as (reading, comparing):
         path = os.path.join(folder, "pixels")
@@ -141,7 +131,7 @@ def pixels_agree(
         def tasks() -> Iterator[CheckTask]:
             for start in range(0, len(order), _TASK_PAIRS):
                 part = slice(start, start + _TASK_PAIRS)
-                yield CheckTask(start, path, at_first[part], at_second[part], symmetry[order[part]])
+                yield CheckTask(start, path, first[part], second[part], ordered.symmetry[part])
 
         comparing.start(len(order), count)
         with closing(LocalEngine(workers)) as engine:
@@ -216,8 +206,6 @@ class Duplicates:
             bytes.
         first_image: the first image of each item, int64 [items].
         pairs: items whose images are near copies, as positions in `first_image`.
-        symmetry: what turns the image of the second item into that of the first: positions in
-            `SYMMETRIES`, uint8 [pairs].
         distance: the largest distance of a near copy.
         notes: what a user should know about the search.
 
@@ -226,13 +214,12 @@ class Duplicates:
     item: NDArray[np.int64]
     first_image: NDArray[np.int64]
     pairs: Pairs
-    symmetry: NDArray[np.uint8]
     distance: int
     notes: tuple[str, ...] = ()
 
     @property
     def group(self) -> NDArray[np.int64]:
-        """The first image of each image's group: of those that copies link, directly or through others."""
+        """The first image of each image's group: copies link its images, directly or through others."""
         root = connected(len(self.first_image), self.pairs.first, self.pairs.second)
         first: NDArray[np.int64] = self.first_image[root[self.item]]
         return first
@@ -265,24 +252,24 @@ def find_duplicates(
     candidate, repeated = _same_checksums(images)
     with divide(progress, _shares(images, len(repeated), distance)) as (same, *parts):
         item, first_image = _items(images, candidate, repeated, workers, same)
-        hashed = (
-            np.flatnonzero(images.has_hash[first_image]) if distance >= 0 else np.empty(0, np.int64)
+        hashed = np.flatnonzero(images.has_hash[first_image] & (distance >= 0))
+        near, notes = _near(
+            images, first_image[hashed], distance, across=across, workers=workers, parts=parts
         )
-        rows = first_image[hashed]
-        near, symmetry, notes = _near(
-            images, rows, distance, across=across, workers=workers, parts=parts
-        )
-    pairs = Pairs(
-        hashed[near.first].astype(np.int32), hashed[near.second].astype(np.int32), near.distance
+    return Duplicates(
+        item=item,
+        first_image=first_image,
+        pairs=near.among(hashed, hashed),
+        distance=distance,
+        notes=notes,
     )
-    return Duplicates(item, first_image, pairs, symmetry, distance, notes)
 
 
 def _shares(images: Collection, repeated: int, distance: int) -> tuple[int, int, int, int]:
     """Divide the images by the work of each part of the search, about.
 
-    The parts are the comparison of bytes, the search among hashes, that among small images, and the
-    check of pixels.
+    The parts are the comparison of bytes, the search among hashes, the search among small images, and
+    the check of pixels.
     """
     count = len(images)
     same = count if distance < 0 else repeated // 2
@@ -298,48 +285,36 @@ def _near(
     across: bool,
     workers: int | None,
     parts: Sequence[Progress],
-) -> tuple[Pairs, NDArray[np.uint8], tuple[str, ...]]:
-    """Find the near copies among some images, as positions in `rows`.
+) -> tuple[Pairs, tuple[str, ...]]:
+    """Find the near copies among some images, as positions in `rows`; return also notes for the user.
 
-    Return also their symmetries, and notes.
-
-    `parts` receive the progress of the search among hashes, of that among small images, and of the
-    check of pixels.
+    `parts` receive the progress of the search among hashes, of the search among small images, and of
+    the check of pixels.
     """
     in_hashes, in_small, in_pixels = parts
     is_small = images.shorter[rows] < SMALL
     side = images.part[rows] if across else None
-    found, symmetries, note = [], [np.empty(0, np.uint8)], ""
+    found, note = [], ""
     if not is_small.all():
         # `search_small` alone finds pairs of two small images, of which there can be too many.
-        pairs, symmetry = search_hashes(
+        pairs = search_hashes(
             images.hashes[rows], distance, side, skip=is_small, workers=workers, progress=in_hashes
         )
         found.append(pairs)
-        symmetries.append(symmetry)
     if is_small.any():
         small = np.flatnonzero(is_small)
         sides = None if side is None else side[small]
-        pairs, symmetry, note = search_small(
+        pairs, note = search_small(
             images.hashes[rows[small]], distance, sides, workers=workers, progress=in_small
         )
-        found.append(
-            Pairs(
-                small[pairs.first].astype(np.int32),
-                small[pairs.second].astype(np.int32),
-                pairs.distance,
-            )
-        )
-        symmetries.append(symmetry)
-    pairs, symmetry = keep_closest(join_pairs(found), np.concatenate(symmetries))
+        found.append(pairs.among(small, small))
+    pairs = keep_closest(join_pairs(found))
     keep = np.ones(len(pairs.first), np.bool_)
     check = np.flatnonzero(is_small[pairs.first] | is_small[pairs.second])
-    first, second = rows[pairs.first[check]], rows[pairs.second[check]]
-    keep[check] = pixels_agree(
-        images, first, second, symmetry[check], workers=workers, progress=in_pixels
-    )
-    near = Pairs(pairs.first[keep], pairs.second[keep], pairs.distance[keep])
-    return near, symmetry[keep], tuple(each for each in (note, doubt(near, is_small)) if each)
+    checked = pairs.take(check).among(rows, rows)
+    keep[check] = pixels_agree(images, checked, workers=workers, progress=in_pixels)
+    near = pairs.take(keep)
+    return near, tuple(each for each in (note, doubt(near, is_small)) if each)
 
 
 # --- the same bytes ---------------------------------------------------------------------------------
@@ -368,15 +343,13 @@ def _items(
     bounds = np.searchsorted(repeated, images.starts).tolist()
     with divide(progress, np.diff(bounds).tolist()) as shares:
         for number, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
-            inside, start = (
-                repeated[bounds[number] : bounds[number + 1]],
-                int(images.starts[number]),
-            )
+            inside = repeated[bounds[number] : bounds[number + 1]]
+            start = int(images.starts[number])
             if not len(inside):
                 continue
-            for row, value in map_images(
-                source, inside - start, digest, workers=workers, progress=share
-            ).items():
+            rows = inside - start
+            found = map_images(source, rows, digest, workers=workers, progress=share)
+            for row, value in found.items():
                 if isinstance(value, bytes):
                     digests[:, start + row] = np.frombuffer(value, np.uint64)
                 else:  # it was readable before; it is not a copy of anything now

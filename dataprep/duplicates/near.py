@@ -24,6 +24,7 @@ from dataprep.duplicates.search import (
     iterate_pairs,
     join_pairs,
     low_frequencies,
+    make_pairs,
 )
 from dataprep.engines import LocalEngine
 from dataprep.engines.base import Result
@@ -35,8 +36,7 @@ from manifests.errors import CallError
 #: Fewer comparisons than this are made in this process alone.
 _FEW_COMPARISONS = 1e9
 
-#: Among the same images, the pairs that this rotation finds are those of the inverse rotation, in
-#: the other order.
+#: Among the same images, this rotation finds the pairs of the inverse rotation, in the other order.
 _INVERSE: Symmetry = "rotated 270"
 
 
@@ -50,7 +50,7 @@ def search_hashes(
     most: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> tuple[Pairs, NDArray[np.uint8]]:
+) -> Pairs:
     """Find all pairs of images whose hashes differ in at most `distance` bits.
 
     Args:
@@ -66,36 +66,28 @@ def search_hashes(
         progress: receives the progress, in hashes.
 
     Returns:
-        Each pair once, as rows, `first` less than `second`, with the distance in the symmetry in
-        which it is smallest; and this symmetry, which turns the image of `second` into that of
-        `first`: uint8, positions in `SYMMETRIES`.
+        Each pair once, as rows, `first` less than `second`, with the symmetry in which the distance
+        is smallest.
 
     Raises:
         TooManyPairsError: there are more than `most` pairs.
 
     """
     parts: list[Pairs] = []
-    symmetries: list[NDArray[np.uint8]] = []
     total = 0
     search = Search(hashes, side, distance, bits, skip=skip, limit=most)
     with closing(search.run(search_part, workers, progress)) as results:
         for task, found in results:
-            first, second = (
-                search.sides[task.first][found.first],
-                search.sides[task.second][found.second],
-            )
-            parts.append(Pairs(first.astype(np.int32), second.astype(np.int32), found.distance))
-            symmetries.append(np.full(len(first), task.symmetry, np.uint8))
-            total += len(first)
+            parts.append(found.among(search.sides[task.first], search.sides[task.second]))
+            total += len(found.first)
             check_count(total, distance, most)
-    return keep_closest(join_pairs(parts), np.concatenate([np.empty(0, np.uint8), *symmetries]))
+    return keep_closest(join_pairs(parts))
 
 
 class Search:
     """A search that is divided into tasks: one for each band and symmetry of two sides.
 
-    The hashes of a side that are compared with each other, and those that are not, are two sides
-    here.
+    Here, a side is two sides if some of its hashes are compared with each other, and others are not.
 
     Args:
         hashes: uint64 [N, 4].
@@ -121,12 +113,11 @@ class Search:
     ) -> None:
         self._hashes, self._distance, self._bits = hashes, distance, bits
         self._limit, self._with_hashes, self._within = limit, with_hashes, side is None
-        value = (
-            np.zeros(len(hashes), np.int64)
-            if side is None
-            else np.unique(side, return_inverse=True)[1]
-        )
-        skipped = np.zeros(len(hashes), np.bool_) if skip is None else skip
+        value, skipped = np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.bool_)
+        if side is not None:
+            value = np.unique(side, return_inverse=True)[1]
+        if skip is not None:
+            skipped = skip
         keys = np.unique(np.stack([value, skipped], axis=1), axis=0).tolist()
         #: The value of each side, and whether its hashes are not compared with each other.
         self._keys = [(each, bool(is_skipped)) for each, is_skipped in keys]
@@ -173,7 +164,7 @@ class Search:
                         )
 
     def _compared(self) -> Iterator[tuple[int, int]]:
-        """Yield the numbers of two sides that are compared with each other, or twice that of one."""
+        """Yield the numbers of two sides that are compared; twice the same number for one side."""
         for first, second in combinations_with_replacement(range(len(self.sides)), 2):
             (value, is_skipped), (other, is_other_skipped) = self._keys[first], self._keys[second]
             if (self._within or value != other) and not (is_skipped and is_other_skipped):
@@ -212,11 +203,8 @@ class SearchTask(NamedTuple):
         self, kind: Literal["hashes", "bits"]
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Map the hashes of the first side, and the transformed ones of the second, or the bits to compare."""
-        paths = (
-            _path(self.folder, kind, self.first, 0),
-            _path(self.folder, kind, self.second, self.symmetry),
-        )
-        a, b = (np.load(path, mmap_mode="r") for path in paths)
+        a = np.load(_path(self.folder, kind, self.first, 0), mmap_mode="r")
+        b = np.load(_path(self.folder, kind, self.second, self.symmetry), mmap_mode="r")
         return a, b
 
 
@@ -227,46 +215,44 @@ def _path(folder: str, kind: str, side: int, symmetry: int) -> str:
 def search_part(task: SearchTask) -> tuple[SearchTask, Pairs]:
     """Find the pairs of a task, as rows of its sides."""
     a, b = task.load("bits")
-    return task, find_pairs(a, b, task.distance, task.band, is_same=task.is_same, most=task.limit)
+    pairs = find_pairs(a, b, task.distance, task.band, is_same=task.is_same, most=task.limit)
+    return task, make_pairs(pairs.first, pairs.second, pairs.distance, task.symmetry)
 
 
-def keep_closest(pairs: Pairs, symmetry: NDArray[np.uint8]) -> tuple[Pairs, NDArray[np.uint8]]:
+def keep_closest(pairs: Pairs) -> Pairs:
     """Keep each pair once, with the symmetry in which it is closest.
 
     `first` becomes the smaller.
     """
-    symmetry = np.where(pairs.first > pairs.second, INVERSES[symmetry], symmetry)
+    is_reversed = pairs.first > pairs.second
+    symmetry = np.where(is_reversed, INVERSES[pairs.symmetry], pairs.symmetry)
     low, high = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)
     order = np.lexsort((symmetry, pairs.distance, high, low))
     order = order[low[order] != high[order]]  # a symmetric image is close to its own reflection
     new = np.ones(len(order), np.bool_)
     new[1:] = (low[order[1:]] != low[order[:-1]]) | (high[order[1:]] != high[order[:-1]])
-    kept = order[new]
-    return Pairs(low[kept], high[kept], pairs.distance[kept]), symmetry[kept]
+    return Pairs(low, high, pairs.distance, symmetry).take(order[new])
 
 
-def count_bits(
+def with_all_bits(
     hashes: NDArray[np.uint64],
     first: NDArray[np.integer],
     second: NDArray[np.integer],
     symmetry: NDArray[np.uint8],
-) -> NDArray[np.uint8]:
-    """Return how many of all bits differ in each pair of rows, after the symmetry of the second one, uint8 [N]."""
+) -> Pairs:
+    """Return pairs of rows with the number of all different bits, after the symmetry of the second one."""
     bits = np.zeros(len(symmetry), np.uint8)
     for number, name in enumerate(SYMMETRIES):
         some = symmetry == number
-        bits[some] = distances(
-            hashes[first[some]], transform_hashes(hashes[second[some]], name)
-        ).clip(max=255)
-    return bits
+        turned = transform_hashes(hashes[second[some]], name)
+        bits[some] = distances(hashes[first[some]], turned).clip(max=255)
+    return make_pairs(first, second, bits, symmetry)
 
 
-def _inverse(symmetry: Symmetry) -> Symmetry:
-    return {"rotated 90": "rotated 270", "rotated 270": "rotated 90"}.get(symmetry, symmetry)  # type: ignore[return-value]
-
-
-#: The symmetry that undoes each one: positions in `SYMMETRIES`.
-INVERSES = np.array([SYMMETRIES.index(_inverse(name)) for name in SYMMETRIES], np.uint8)
+#: The symmetry that undoes each one: positions in `SYMMETRIES`. Only a quarter turn is not its own.
+INVERSES = np.arange(len(SYMMETRIES), dtype=np.uint8)
+_QUARTERS = [SYMMETRIES.index("rotated 90"), SYMMETRIES.index("rotated 270")]
+INVERSES[_QUARTERS] = _QUARTERS[::-1]
 
 
 # --- the nearest hashes of each image, where too many are near --------------------------------------
@@ -293,12 +279,11 @@ def search_nearest(
     keep: int,
     workers: int | None,
     progress: Progress | None,
-) -> tuple[Pairs, NDArray[np.uint8]]:
+) -> Pairs:
     """Find pairs of images with similar low frequencies, of which one is among the nearest of the other.
 
-    The nearest are those with the fewest different bits, where those of the 64 low frequencies
-    count twice; of equally near images, the first ones. So the result is the same with any number
-    of processes.
+    The nearest images have the fewest different bits, where the 64 low frequencies count twice; of
+    equally near images, the first ones. So the result is the same with any number of processes.
 
     Args:
         hashes: uint64 [N, 4], at most `MAX_ROWS`.
@@ -310,7 +295,7 @@ def search_nearest(
         progress: receives the progress, in hashes.
 
     Returns:
-        As `near.search_hashes`, but the distance is that of all 256 bits.
+        As `search_hashes`, but with the distance of all 256 bits.
 
     """
     nearest = Nearest(len(hashes), keep)
@@ -321,12 +306,11 @@ def search_nearest(
             nearest.add(*_unpack(firsts, rows, partners))
             nearest.add(*_unpack(seconds, partners, rows))
     row, _, partner, symmetry = _unpack(nearest.keys())
-    bits = count_bits(hashes, row, partner, symmetry)
-    return keep_closest(Pairs(row.astype(np.int32), partner.astype(np.int32), bits), symmetry)
+    return keep_closest(with_all_bits(hashes, row, partner, symmetry))
 
 
 def nearest_part(task: SearchTask) -> tuple[SearchTask, NDArray[np.uint64], NDArray[np.uint64]]:
-    """Find the nearest images of those of each side in a task: keys of `Nearest`, with rows of the sides."""
+    """Find the nearest images of each side of a task: keys of `Nearest`, with rows of the sides."""
     bits, hashes = task.load("bits"), task.load("hashes")
     keep = task.limit or 0
     firsts = Nearest(len(hashes[0]), keep)
@@ -368,7 +352,7 @@ class Nearest:
         partner: NDArray[np.integer],
         symmetry: NDArray[np.uint8] | np.uint8,
     ) -> None:
-        """Add candidates. Score and symmetry are those of the partner."""
+        """Add candidates; score and symmetry describe the partner."""
         keys = row.astype(np.uint64) << np.uint64(_SCORE_BITS + _ROW_BITS + _SYMMETRY_BITS)
         keys |= score.astype(np.uint64) << np.uint64(_ROW_BITS + _SYMMETRY_BITS)
         keys |= partner.astype(np.uint64) << np.uint64(_SYMMETRY_BITS)
@@ -399,7 +383,7 @@ class Nearest:
         )
 
     def _nearest(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the candidates to keep of those of some rows, in ascending order."""
+        """Return the candidates to keep for these rows, in ascending order."""
         # Each partner counts once, in the symmetry in which it is nearest.
         keys = _exchange(keys, _SCORE_BITS, _ROW_BITS)
         keys.sort()
@@ -476,21 +460,6 @@ _CANDIDATES, _FEW_CANDIDATES = 50, 1_000_000
 _MANY_COPIES, _MANY_IMAGES = 0.2, 100
 
 
-class Candidates(NamedTuple):
-    """Pairs of small images whose pixels are to be compared.
-
-    Attributes:
-        pairs: positions of the images, with the number of all 256 bits that differ.
-        symmetry: what turns the second image into the first: positions in `SYMMETRIES`, uint8 [N].
-        note: what was not compared, for the user; empty if all was.
-
-    """
-
-    pairs: Pairs
-    symmetry: NDArray[np.uint8]
-    note: str
-
-
 def search_small(
     hashes: NDArray[np.uint64],
     distance: int,
@@ -498,8 +467,8 @@ def search_small(
     *,
     workers: int | None,
     progress: Progress | None,
-) -> Candidates:
-    """Find pairs of small images with similar low frequencies.
+) -> tuple[Pairs, str]:
+    """Find pairs of small images with similar low frequencies, whose pixels are to be compared.
 
     Args:
         hashes: uint64 [N, 4].
@@ -507,6 +476,10 @@ def search_small(
         side: [N]. If given, only images with different values are compared.
         workers: number of processes; `None` means one per CPU.
         progress: receives the progress, in images.
+
+    Returns:
+        The pairs, with the number of all 256 bits that differ; and a note for the user about what
+        was not compared, empty if everything was.
 
     Raises:
         CallError: there are too many images.
@@ -524,7 +497,7 @@ def search_small(
     coarse = min(_MAX_COARSE_DISTANCE, distance * _COARSE_DISTANCE // DEFAULT_DISTANCE)
     most = min(max(_CANDIDATES * len(hashes), _FEW_CANDIDATES), search.MAX_PAIRS)
     try:
-        pairs, symmetry = search_hashes(
+        pairs = search_hashes(
             hashes,
             coarse,
             side,
@@ -535,17 +508,14 @@ def search_small(
         )
     except TooManyPairsError:
         keep = max(1, most // len(hashes))
-        pairs, symmetry = search_nearest(
-            hashes, coarse, side, keep=keep, workers=workers, progress=progress
-        )
+        pairs = search_nearest(hashes, coarse, side, keep=keep, workers=workers, progress=progress)
         note = (
             f"so many of the {len(hashes):,} images with a side of less than {SMALL} pixels look"
             f" alike that only the {keep} nearest ones of each were compared with it: some near"
             " copies may be missing. A smaller --distance has fewer candidates"
         )
-        return Candidates(pairs, symmetry, note)
-    bits = count_bits(hashes, pairs.first, pairs.second, symmetry)
-    return Candidates(Pairs(pairs.first, pairs.second, bits), symmetry, "")
+        return pairs, note
+    return with_all_bits(hashes, pairs.first, pairs.second, pairs.symmetry), ""
 
 
 def doubt(near: Pairs, is_small: NDArray[np.bool_]) -> str:

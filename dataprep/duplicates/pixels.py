@@ -59,7 +59,7 @@ def transform_pixels(pixels: NDArray[np.uint8], symmetry: Symmetry) -> NDArray[n
 
 
 def transform_hashes(hashes: NDArray[np.uint64], symmetry: Symmetry) -> NDArray[np.uint64]:
-    """Return the hashes of the transformed images, uint64 [N, 4], from those of the images."""
+    """Return the hashes that images have after a symmetry, uint64 [N, 4]."""
     transposed, mirrored, flipped = _STEPS[symmetry]
     if transposed:
         hashes = _transpose(hashes)
@@ -200,7 +200,7 @@ class Spectra(NamedTuple):
 
     Attributes:
         x: Fourier transform of the horizontal gradients, complex64 [N, _SIZE, _SIZE // 2 + 1].
-        y: that of the vertical ones.
+        y: the same of the vertical gradients.
         inside: sum of their squares over the part that is inside another image at each shift,
             float32 [N, shifts, shifts].
 
@@ -211,7 +211,7 @@ class Spectra(NamedTuple):
     inside: NDArray[np.float32]
 
     def take(self, rows: NDArray[np.int64]) -> Spectra:
-        """Return those of some images."""
+        """Return the gradients of some images."""
         return Spectra(self.x[rows], self.y[rows], self.inside[rows])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from dataprep.duplicates.collection import Collection, Part, collect
 from dataprep.duplicates.find import Duplicates, find_duplicates
 from dataprep.duplicates.pixels import SYMMETRIES, Symmetry
+from dataprep.duplicates.search import Pairs, join_pairs, make_pairs
 from dataprep.images.base import DUPLICATE
 from dataprep.options import BY_DUPLICATES, Options
 from dataprep.progress import Progress
@@ -85,8 +87,8 @@ def resolve_duplicates(
 ) -> Source:
     """Apply `Options.duplicates` to a source, and number the groups of copies if the options need them.
 
-    ``"drop"`` keeps one image of those that are copies of each other: that in the split that is not
-    train, else the first. ``"same-split"`` moves groups of copies that are in several splits to
+    ``"drop"`` keeps one image of each group of copies: the image in the split that is not train, else
+    the first. ``"same-split"`` moves groups of copies that are in several splits to
     train, or else to the first of these splits.
 
     Args:
@@ -121,7 +123,7 @@ def resolve_duplicates(
 def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bool) -> Source:
     """Leave out copies.
 
-    If groups of copies are split, those that are left stay together: others may link them.
+    If groups of copies are split, their remaining images stay together: others may link them.
     """
     is_train = np.array([split == "train" for split in source.splits])[source.split]
     order = np.lexsort((np.arange(len(source)), source.split, is_train))
@@ -172,7 +174,7 @@ def _detail(original: str, distance: int, symmetry: int) -> str:
 def choose_originals(
     found: Duplicates, rank: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.uint8]]:
-    """Decide which images to leave out, so that no two of those that are kept are copies of each other.
+    """Decide which images to leave out, so that no two of the kept images are copies of each other.
 
     Args:
         found: the copies.
@@ -199,30 +201,22 @@ def _originals_of_items(
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.uint8]]:
     """Visit the items by rank: each that is still there is kept, and its near copies are left out."""
     pairs = found.pairs
-    one, other = (
-        np.concatenate(sides)
-        for sides in ((pairs.first, pairs.second), (pairs.second, pairs.first))
-    )
-    bits, turned = np.concatenate([pairs.distance] * 2), np.concatenate([found.symmetry] * 2)
-    by_rank = np.lexsort((rank[other], rank[one]))
-    one, other, bits, turned = one[by_rank], other[by_rank], bits[by_rank], turned[by_rank]
+    reverse = make_pairs(pairs.second, pairs.first, pairs.distance, pairs.symmetry)
+    both = join_pairs([pairs, reverse])
+    both = both.take(np.lexsort((rank[both.second], rank[both.first])))
+    one = both.first
     kept_for = np.full(len(rank), -1, np.int64)
     distance, symmetry = np.zeros(len(rank), np.int16), np.zeros(len(rank), np.uint8)
-    starts = (
-        np.flatnonzero(np.append(True, one[1:] != one[:-1])) if len(one) else np.empty(0, np.int64)
-    )
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(one)], strict=False):
-        item = int(one[start])
-        if kept_for[item] >= 0:
+    ends = np.append(np.flatnonzero(one[1:] != one[:-1]) + 1, len(one)).tolist()
+    for start, end in pairwise([0, *ends]):
+        if start == end or kept_for[one[start]] >= 0:
             continue
-        near = other[start:end]
-        fresh = kept_for[near] < 0
-        fresh &= rank[near] > rank[item]
-        kept_for[near[fresh]] = item
-        distance[near[fresh]], symmetry[near[fresh]] = (
-            bits[start:end][fresh],
-            turned[start:end][fresh],
-        )
+        near = both.take(slice(start, end))
+        item = one[start]
+        fresh = near.take((kept_for[near.second] < 0) & (rank[near.second] > rank[item]))
+        kept_for[fresh.second] = item
+        distance[fresh.second] = fresh.distance
+        symmetry[fresh.second] = fresh.symmetry
     return kept_for, distance, symmetry
 
 
@@ -297,8 +291,7 @@ class Summary:
         groups: groups of copies, linked directly or through others.
         conflicts: pairs with different labels, among `exact` and `near` pairs.
         leaks: for each two splits, the images of the later one that have a copy in the earlier one.
-        matches: the first pairs: those with conflicting labels, then leaks, then the others, by
-            distance.
+        matches: the first pairs: conflicting labels, then leaks, then the others, by distance.
 
     """
 
@@ -326,7 +319,7 @@ def summarize(images: Collection, found: Duplicates, limit: int) -> Summary:
         limit: number of `Summary.matches`, at most.
 
     """
-    links = _join_links(_exact_links(images, found), _near_links(found))
+    links = join_pairs([_exact_links(images, found), _near_links(found)])
     return Summary(
         images=len(images),
         hashed=int(images.has_hash.sum()),
@@ -352,40 +345,19 @@ def count_near_conflicts(images: Collection, found: Duplicates) -> int:
     return int(_conflicts(images, _near_links(found)).sum())
 
 
-@dataclass(frozen=True, slots=True)
-class _Links:
-    """Pairs of images. The distance of images with the same bytes is -1."""
-
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    distance: NDArray[np.int16]
-    symmetry: NDArray[np.uint8]
-
-
-def _exact_links(images: Collection, found: Duplicates) -> _Links:
-    """Link each image to the first with the same bytes."""
+def _exact_links(images: Collection, found: Duplicates) -> Pairs:
+    """Link each image to the first one with the same bytes; the distance is -1."""
     copies = np.setdiff1d(np.arange(len(images)), found.first_image, assume_unique=True)
-    count = len(copies)
     originals = found.first_image[found.item[copies]]
-    return _Links(originals, copies, np.full(count, -1, np.int16), np.zeros(count, np.uint8))
+    return make_pairs(originals, copies, np.full(len(copies), -1, np.int16))
 
 
-def _near_links(found: Duplicates) -> _Links:
+def _near_links(found: Duplicates) -> Pairs:
     """Link the first images of near items."""
-    first, second = found.first_image[found.pairs.first], found.first_image[found.pairs.second]
-    return _Links(first, second, found.pairs.distance.astype(np.int16), found.symmetry)
+    return found.pairs.among(found.first_image, found.first_image)
 
 
-def _join_links(a: _Links, b: _Links) -> _Links:
-    return _Links(
-        np.concatenate([a.first, b.first]),
-        np.concatenate([a.second, b.second]),
-        np.concatenate([a.distance, b.distance]),
-        np.concatenate([a.symmetry, b.symmetry]),
-    )
-
-
-def _conflicts(images: Collection, links: _Links) -> NDArray[np.bool_]:
+def _conflicts(images: Collection, links: Pairs) -> NDArray[np.bool_]:
     """Return which pairs have different labels.
 
     Labels of two types, such as a class and none, do not conflict.
@@ -399,7 +371,7 @@ def _conflicts(images: Collection, links: _Links) -> NDArray[np.bool_]:
     return different
 
 
-def _first_matches(images: Collection, links: _Links, limit: int) -> tuple[Match, ...]:
+def _first_matches(images: Collection, links: Pairs, limit: int) -> tuple[Match, ...]:
     has_conflict = _conflicts(images, links)
     is_leak = images.part[links.first] != images.part[links.second]
     order = np.lexsort((links.second, links.first, links.distance, ~is_leak, ~has_conflict))[:limit]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from math import comb
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +44,41 @@ class Pairs:
     Attributes:
         first: rows of the first collection, int32 [N].
         second: rows of the second collection, int32 [N].
-        distance: number of different bits, uint8 [N].
+        distance: number of different bits, uint8 [N]; int16 if -1 stands for the same bytes.
+        symmetry: what turns the second image into the first: positions in `SYMMETRIES`, uint8 [N].
 
     """
 
     first: NDArray[np.int32]
     second: NDArray[np.int32]
-    distance: NDArray[np.uint8]
+    distance: NDArray[np.uint8] | NDArray[np.int16]
+    symmetry: NDArray[np.uint8]
+
+    def take(self, which: NDArray[Any] | slice) -> Pairs:
+        """Return some of the pairs."""
+        return Pairs(
+            self.first[which], self.second[which], self.distance[which], self.symmetry[which]
+        )
+
+    def among(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> Pairs:
+        """Return the pairs as rows of larger collections, from the rows there of both collections."""
+        return make_pairs(first[self.first], second[self.second], self.distance, self.symmetry)
+
+
+def make_pairs(
+    first: NDArray[np.integer],
+    second: NDArray[np.integer],
+    distance: NDArray[np.uint8] | NDArray[np.int16],
+    symmetry: NDArray[np.uint8] | int = 0,
+) -> Pairs:
+    """Return pairs; a symmetry that is a number is the symmetry of all of them."""
+    if isinstance(symmetry, int):
+        symmetry = np.full(len(first), symmetry, np.uint8)
+    return Pairs(first.astype(np.int32), second.astype(np.int32), distance, symmetry)
+
+
+#: No pairs.
+_NONE = make_pairs(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint8))
 
 
 def count_bands(hashes: NDArray[np.uint64]) -> int:
@@ -78,10 +107,12 @@ def check_count(pairs: int, distance: int, most: int | None = None) -> None:
 
 def join_pairs(parts: list[Pairs]) -> Pairs:
     """Join pairs, in the given order."""
+    parts = [_NONE, *parts]
     return Pairs(
-        np.concatenate([np.empty(0, np.int32), *(part.first for part in parts)]),
-        np.concatenate([np.empty(0, np.int32), *(part.second for part in parts)]),
-        np.concatenate([np.empty(0, np.uint8), *(part.distance for part in parts)]),
+        np.concatenate([part.first for part in parts]),
+        np.concatenate([part.second for part in parts]),
+        np.concatenate([part.distance for part in parts]),
+        np.concatenate([part.symmetry for part in parts]),
     )
 
 
@@ -159,11 +190,10 @@ def iterate_pairs(
         first, second = left.order[pairs.first], right.order[pairs.second]
         keep = _first_near_band(a[first], b[second], radius) == band
         if is_same:
-            keep &= (
-                pairs.first > pairs.second
-            )  # as sorted; the same bucket is compared in both directions
+            # As sorted: the same bucket is compared in both directions.
+            keep &= pairs.first > pairs.second
             first, second = np.minimum(first, second), np.maximum(first, second)
-        return Pairs(first[keep], second[keep], pairs.distance[keep])
+        return make_pairs(first, second, pairs.distance).take(keep)
 
     found, count = [], 0
     for rows_a, rows_b in _blocks(left, right, bits, radius, is_same=is_same):
@@ -196,19 +226,16 @@ class _Buckets:
         value = np.ascontiguousarray(hashes).view(np.uint16)[:, band] >> np.uint16(BAND_BITS - bits)
         order = np.argsort(value, kind="stable").astype(np.int32)
         counts = np.bincount(value, minlength=1 << bits)
-        return cls(
-            order, np.ascontiguousarray(hashes[order].T), np.concatenate([[0], np.cumsum(counts)])
-        )
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return cls(order, np.ascontiguousarray(hashes[order].T), starts)
 
 
 def _prefix_bits(rows_a: int, rows_b: int, radius: int) -> int:
     """Return the number of bits that makes the search fastest."""
 
     def cost(bits: int) -> float:
-        near = sum(comb(bits, count) for count in range(radius + 1)) / (
-            1 << bits
-        )  # the number of `_masks`
-        return (1 << bits) * _BUCKET_COST + near * rows_a * rows_b
+        masks = sum(comb(bits, count) for count in range(radius + 1))  # as `_masks` yields
+        return (1 << bits) * _BUCKET_COST + masks / (1 << bits) * rows_a * rows_b
 
     return min(range(BAND_BITS + 1), key=cost)
 
@@ -262,9 +289,7 @@ def _compare(
     for word in range(half, words):
         total += popcount(left.words[word, first] ^ right.words[word, second])
     keep = total <= distance
-    return Pairs(
-        first[keep].astype(np.int32), second[keep].astype(np.int32), total[keep].astype(np.uint8)
-    )
+    return make_pairs(first[keep], second[keep], total[keep].astype(np.uint8))
 
 
 def _first_near_band(

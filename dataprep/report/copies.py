@@ -14,7 +14,7 @@ from dataprep import storage
 from dataprep.duplicates.collection import Collection, collect, has_all_hashes
 from dataprep.duplicates.find import Duplicates, find_duplicates, number_rows
 from dataprep.duplicates.results import Match, count_near_conflicts, leaked_rows, near_matches
-from dataprep.duplicates.search import Pairs
+from dataprep.duplicates.search import join_pairs
 from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_NAME, SourceOptions
 from dataprep.report.columns import Columns
 from dataprep.report.facts import Copies, CopyGroup, NearCopies
@@ -188,10 +188,7 @@ def _describe(columns: Columns, images: Collection, found: Duplicates, note: str
 
 
 def _near_leaks(images: Collection, found: Duplicates) -> Iterator[tuple[str, int]]:
-    none = found.pairs.first[:0]
-    same_bytes = leaked_rows(
-        images, replace(found, pairs=Pairs(none, none, found.pairs.distance[:0]))
-    )
+    same_bytes = leaked_rows(images, replace(found, pairs=join_pairs([])))
     for (earlier, later), rows in leaked_rows(images, found).items():
         count = len(np.setdiff1d(rows, same_bytes.get((earlier, later), rows[:0])))
         if count:

@@ -177,7 +177,7 @@ def measure_search(own: NDArray[np.uint64], size: str, workers: int | None) -> d
         planted = {(source, first + target) for source, target in plant(queries, hashes, 1000)}
         hashes, side = np.concatenate([queries, hashes]), np.repeat([0, 1], [first, second])
     cpu, wall = sum(os.times()[:4]), time.perf_counter()
-    pairs, _ = search_hashes(hashes, DEFAULT_DISTANCE, side, workers=workers)
+    pairs = search_hashes(hashes, DEFAULT_DISTANCE, side, workers=workers)
     cpu, wall = sum(os.times()[:4]) - cpu, time.perf_counter() - wall
     found = set(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
     missing = {tuple(sorted(pair)) for pair in planted} - found

@@ -39,19 +39,19 @@ def test_finds_what_comparing_all_finds(monkeypatch, across, workers):
     smallest = np.triu(every.min(axis=0) <= 31, 1)
     if across:
         smallest &= side[:, None] != side[None]
-    pairs, symmetry = search_hashes(hashes, 31, side, workers=workers)
+    pairs = search_hashes(hashes, 31, side, workers=workers)
     assert list(zip(pairs.first, pairs.second, strict=True)) == list(
         zip(*np.nonzero(smallest), strict=True)
     )
     assert len(pairs.first) > 100
     assert (pairs.distance == every.min(axis=0)[pairs.first, pairs.second]).all()
-    assert (pairs.distance == every[symmetry, pairs.first, pairs.second]).all()
+    assert (pairs.distance == every[pairs.symmetry, pairs.first, pairs.second]).all()
 
 
 def test_one_side_has_nothing_to_compare():
     hashes = hashes_with_copies()
-    assert not len(search_hashes(hashes, 31, np.zeros(len(hashes), np.int8))[0].first)
-    assert not len(search_hashes(hashes[:0], 31)[0].first)
+    assert not len(search_hashes(hashes, 31, np.zeros(len(hashes), np.int8)).first)
+    assert not len(search_hashes(hashes[:0], 31).first)
 
 
 @pytest.mark.parametrize("across", [False, True])
@@ -59,8 +59,8 @@ def test_skipped_hashes_are_compared_with_the_others_only(across):
     hashes = hashes_with_copies()
     side = np.arange(len(hashes)) % 3 if across else None
     skip = np.arange(len(hashes)) % 5 < 3
-    every, _ = search_hashes(hashes, 31, side)
-    found, _ = search_hashes(hashes, 31, side, skip=skip)
+    every = search_hashes(hashes, 31, side)
+    found = search_hashes(hashes, 31, side, skip=skip)
     wanted = ~(skip[every.first] & skip[every.second])
     assert (found.first == every.first[wanted]).all()
     assert (found.second == every.second[wanted]).all()

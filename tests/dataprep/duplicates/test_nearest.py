@@ -59,14 +59,14 @@ def test_finds_what_sorting_finds(monkeypatch, across, keep, workers):
     hashes = alike_hashes(90)
     side = np.arange(90) % 3 if across else None
     expected, score, bits = nearest_by_sorting(hashes, 11, side, keep)
-    pairs, symmetry = search_nearest(hashes, 11, side, keep=keep, workers=workers, progress=None)
+    pairs = search_nearest(hashes, 11, side, keep=keep, workers=workers, progress=None)
     found = list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
     assert found == sorted(expected)
     assert len(found) <= keep * 90
-    assert [score[way, a, b] for (a, b), way in zip(found, symmetry, strict=True)] == [
+    assert [score[way, a, b] for (a, b), way in zip(found, pairs.symmetry, strict=True)] == [
         expected[pair] for pair in found
     ]
-    assert (pairs.distance == bits[symmetry, pairs.first, pairs.second]).all()
+    assert (pairs.distance == bits[pairs.symmetry, pairs.first, pairs.second]).all()
 
 
 @pytest.mark.parametrize("part", [1, 50, 1 << 21])
@@ -97,7 +97,5 @@ def test_pruning_early_and_late_is_the_same(monkeypatch, most, part):
 
 
 def test_no_hashes():
-    pairs, symmetry = search_nearest(
-        np.zeros((0, 4), np.uint64), 11, None, keep=3, workers=1, progress=None
-    )
-    assert len(pairs.first) == len(symmetry) == 0
+    pairs = search_nearest(np.zeros((0, 4), np.uint64), 11, None, keep=3, workers=1, progress=None)
+    assert len(pairs.first) == len(pairs.symmetry) == 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dataprep.duplicates import results as resolve
 from dataprep.duplicates.find import Duplicates
 from dataprep.duplicates.results import choose_originals
-from dataprep.duplicates.search import Pairs
+from dataprep.duplicates.search import make_pairs
 from dataprep.options import Options
 from dataprep.sources import read_source
 from manifests.store import read_manifest
@@ -101,9 +101,9 @@ def test_drop_and_split_by_duplicates(convert, invoke, monkeypatch, pictures, tm
         np.array([0, 1], np.int32),
         np.array([1, 2], np.int32),
     )  # 0 and 2 are near 1, but not near each other
-    pairs = Pairs(one, other, np.zeros(2, np.uint8))
+    pairs = make_pairs(one, other, np.zeros(2, np.uint8))
     every = np.arange(len(source))
-    found = Duplicates(every, every, pairs, np.zeros(2, np.uint8), 31)
+    found = Duplicates(every, every, pairs, 31)
     monkeypatch.setattr(resolve, "find_duplicates", lambda *_, **__: found)
     left = resolve.resolve_duplicates(source, Options(duplicates="drop", split_by="duplicates"))
     assert len(left) == len(source) - 1
@@ -241,9 +241,7 @@ def test_no_two_images_that_are_kept_are_copies(case, random):
     edges = sorted({(min(a, b), max(a, b)) for a, b in pairs if a != b and max(a, b) < len(names)})
     first, second = (np.array([edge[side] for edge in edges], np.int32) for side in (0, 1))
     bits = np.array([random.randrange(32) for _ in edges], np.uint8)
-    found = Duplicates(
-        item, first_image, Pairs(first, second, bits), np.zeros(len(edges), np.uint8), 31
-    )
+    found = Duplicates(item, first_image, make_pairs(first, second, bits), 31)
     rank = np.array(random.sample(range(len(items)), len(items)))
     original, distance, _ = choose_originals(found, rank)
     is_copy = (
