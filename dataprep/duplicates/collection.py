@@ -179,12 +179,11 @@ def describe(image: LoadedImage) -> Content:
     """
     info, checksum = image.info, crc32c(image.data)
     shorter = min(info.width, info.height)
+    content = Content(size=len(image.data), crc32c=checksum, shorter=shorter, hash=None)
     try:
-        return Content(
-            len(image.data), checksum, shorter, hash_pixels(reduce_image(image.data, info))
-        )
+        return content._replace(hash=hash_pixels(reduce_image(image.data, info)))
     except Rejected as error:
-        return Content(len(image.data), checksum, shorter, None, f"{error.reason}: {error.detail}")
+        return content._replace(problem=f"{error.reason}: {error.detail}")
 
 
 def digest(image: LoadedImage) -> bytes:
@@ -450,42 +449,35 @@ def collect(
             f"the datasets have {len(parts)} splits, but at most {MAX_PARTS} can be compared",
             hint="give fewer datasets, or join splits with `dataprep convert`",
         )
-    known = [_stated(source) for source in sources]
-    with divide(progress, [int((~each.is_known).sum()) for each in known]) as shares:
-        columns = [
-            _columns(source, each, workers, share)
-            for source, each, share in zip(sources, known, shares, strict=True)
-        ]
-    counts = [len(source) for source in sources]
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    columns = [_stated(source) for source in sources]
+    unread = [int((~each.is_known).sum()) for each in columns]
+    with divide(progress, unread) as shares:
+        for source, each, share in zip(sources, columns, shares, strict=True):
+            _read_unknown(source, each, workers, share)
+    starts = np.cumsum([0, *map(len, sources)])
     first_part = np.cumsum([0, *(len(source.splits) for source in sources)])
-    labels = [_labels(source) for source in sources]
-    numbers = {
-        name: number
-        for number, name in enumerate(dict.fromkeys(name for names, _ in labels for name in names))
-    }
-    joined: dict[str, NDArray[Any]] = {
-        name: np.concatenate([each.arrays[name] for each in columns]) for name in _TYPES
-    }
+    problems: dict[int, str] = {}
+    part, label, computed = [], [], []
+    numbers: dict[str, int] = {}
+    for source, each, start, first in zip(sources, columns, starts, first_part, strict=False):
+        names, positions = _labels(source)
+        in_all = [numbers.setdefault(name, len(numbers)) for name in names]
+        label.append(np.array(in_all, np.int32)[positions])
+        part.append((first + source.split.astype(np.int64)).astype(np.int8))
+        computed.append(start + each.computed)
+        problems.update((int(start) + row, why) for row, why in each.problems.items())
+    joined = {name: np.concatenate([each.arrays[name] for each in columns]) for name in _TYPES}
     return Collection(
         sources=tuple(sources),
         starts=starts,
         parts=tuple(parts),
-        part=np.concatenate(
-            [first_part[n] + s.split.astype(np.int64) for n, s in enumerate(sources)]
-        ).astype(np.int8),
+        part=np.concatenate(part),
         labels=tuple(numbers),
-        label=np.concatenate(
-            [np.array([numbers[name] for name in names], np.int32)[at] for names, at in labels]
-        ),
+        label=np.concatenate(label),
         **joined,
-        problems={
-            int(starts[n]) + row: why
-            for n, each in enumerate(columns)
-            for row, why in each.problems.items()
-        },
-        computed=np.concatenate([starts[n] + each.computed for n, each in enumerate(columns)]),
-        read=tuple(each.read for each in columns),
+        problems=problems,
+        computed=np.concatenate(computed),
+        read=tuple(unread),
     )
 
 
@@ -512,12 +504,15 @@ def _labels(source: Source) -> tuple[list[str], NDArray[np.int32]]:
     if source.label_type not in _COMPARED:
         return [""], np.zeros(len(source), np.int32)
     (column,) = LABEL_COLUMNS[source.label_type]
-    values = source.extra[column].to_pylist()
-    if source.label_type == "multi-label":
-        values = [sorted(source.classes[number] for number in value) for value in values]
-    texts = [", ".join(map(str, value)) for value in values]
-    names = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    return [*names], np.array([names[text] for text in texts], np.int32)
+    numbers: dict[str, int] = {}
+    positions = []
+    for value in source.extra[column].to_pylist():
+        items = value
+        if source.label_type == "multi-label":
+            items = sorted(source.classes[number] for number in value)
+        text = ", ".join(map(str, items))
+        positions.append(numbers.setdefault(text, len(numbers)))
+    return [*numbers], np.array(positions, np.int32)
 
 
 class _Columns(NamedTuple):
@@ -526,23 +521,6 @@ class _Columns(NamedTuple):
     Attributes:
         arrays: arrays with the names in `_TYPES`.
         problems: why images cannot be read or decoded, by row.
-        computed: rows whose hashes are not in the sample tables.
-        read: number of images that were read.
-
-    """
-
-    arrays: dict[str, NDArray[Any]]
-    problems: dict[int, str]
-    computed: NDArray[np.int64]
-    read: int
-
-
-class _Stated(NamedTuple):
-    """What is known about the images of one source before any of them is read.
-
-    Attributes:
-        arrays: arrays with the names in `_TYPES`.
-        problems: why images do not decode, by row.
         computed: rows whose hashes are not in the sample tables.
         is_known: images that need not be read, bool [n].
 
@@ -554,35 +532,39 @@ class _Stated(NamedTuple):
     is_known: NDArray[np.bool_]
 
 
-def _stated(source: Source) -> _Stated:
+def _stated(source: Source) -> _Columns:
+    """Return what is known before any image is read."""
     arrays, is_known = _known(source)
     computed = np.flatnonzero(~is_known)
     problems = _fill_in_stored(source, arrays, is_known) if source.prepared else {}
-    return _Stated(arrays, problems, computed, is_known)
+    return _Columns(arrays, problems, computed, is_known)
 
 
-def _columns(source: Source, stated: _Stated, workers: int | None, progress: Progress) -> _Columns:
-    arrays, problems, computed, is_known = stated
+def _read_unknown(
+    source: Source, columns: _Columns, workers: int | None, progress: Progress
+) -> None:
+    """Read the images that are not known, and fill in what they contain."""
+    arrays, problems, _, is_known = columns
     rows = np.flatnonzero(~is_known)
     if not len(rows):
-        return _Columns(arrays, problems, computed, 0)
+        return
     arrays["readable"][rows] = False
     found = map_images(source, rows, describe, workers=workers, progress=progress)
-    problems |= {row: why for row, value in found.items() if (why := _problem(value))}
-    contents = {row: value for row, value in found.items() if isinstance(value, Content)}
-    at = np.fromiter(contents, np.int64, len(contents))
-    for name in ("size", "crc32c", "shorter"):
-        arrays[name][at] = [getattr(content, name) for content in contents.values()]
-    arrays["readable"][at] = True
-    hashed = {row: content.hash for row, content in contents.items() if content.hash is not None}
+    hashed: dict[int, str] = {}
+    for row, value in found.items():
+        if isinstance(value, str):
+            problems[row] = value
+            continue
+        if value.problem:
+            problems[row] = value.problem
+        if value.hash is not None:
+            hashed[row] = value.hash
+        for name in ("size", "crc32c", "shorter"):
+            arrays[name][row] = getattr(value, name)
+        arrays["readable"][row] = True
     at = np.fromiter(hashed, np.int64, len(hashed))
     arrays["hashes"][at] = parse_hashes("".join(hashed.values()).encode())
     arrays["has_hash"][at] = True
-    return _Columns(arrays, problems, computed, len(rows))
-
-
-def _problem(value: Content | str) -> str:
-    return value if isinstance(value, str) else value.problem
 
 
 def _known(source: Source) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
@@ -624,9 +606,7 @@ def _fill_in_stored(
 
 def has_all_hashes(source: Source) -> bool:
     """Return whether the hashes of all images of a prepared dataset are stored, in its tables or beside them."""
-    arrays, is_known = _known(source)
-    _fill_in_stored(source, arrays, is_known)
-    return bool(is_known.all())
+    return bool(_stated(source).is_known.all())
 
 
 def store_hashes(images: Collection) -> dict[str, str]:
@@ -641,9 +621,8 @@ def store_hashes(images: Collection) -> dict[str, str]:
         if not source.prepared:
             continue
         if not images.read[number]:
-            remove_leftovers(
-                source.root
-            )  # an earlier run may have been killed right after it stored the hashes
+            # An earlier run may have been killed right after it stored the hashes.
+            remove_leftovers(source.root)
             continue
         start, stop = images.starts[number : number + 2].tolist()
         rows = images.computed[(images.computed >= start) & (images.computed < stop)]
