@@ -27,10 +27,6 @@ REVISION_FILE = re.compile(
     r"manifest\.[0-9]{1,9}\.json|manifest\.shards\.[0-9]{1,9}\.parquet|rejected\.[0-9]{1,9}\.jsonl"
 )
 
-#: Exists while an append, or its removal, is in progress or was interrupted. See
-#: `dataprep.ledger.mark`.
-APPEND_MARK_NAME = "manifest.append.json"
-
 
 def old_manifest_name(revision: int) -> str:
     """Return the name under which the manifest of an older revision is kept."""

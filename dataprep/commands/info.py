@@ -37,7 +37,7 @@ def info(dataset: str, *, as_json: bool) -> ExitStatus:
     """Print what a dataset contains.
 
     Prints the splits, classes, image sizes and bytes of DATASET, a folder or a URL, or the plan
-    that `dataprep plan` wrote, if DATASET is OUT/plan.
+    that `dataprep plan` wrote, if DATASET is OUT/.dataprep/plan.
     """
     if _is_plan(dataset):
         _print_plan(dataset, as_json=as_json)
@@ -135,16 +135,16 @@ def _print_plan(folder: str, *, as_json: bool) -> None:
     """Print a plan, as JSON or for people.
 
     Raises:
-        CallError: the folder is not called ``plan``.
+        CallError: the folder is not the plan of an output folder.
         PlanError: the plan is damaged or was changed.
 
     """
     from dataprep.plan.files import plan_folder, plan_to_json, read_plan
 
-    out = os.path.dirname(os.path.abspath(folder))
-    if not os.path.samefile(plan_folder(out), folder):
+    out = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
+    if not os.path.exists(plan_folder(out)) or not os.path.samefile(plan_folder(out), folder):
         raise CallError(
-            f"{folder} is not the folder `plan` of an output folder", hint="give OUT/plan"
+            f"{folder} is not the plan of an output folder", hint="give OUT/.dataprep/plan"
         )
     plan = read_plan(out)
     if as_json:

@@ -33,9 +33,9 @@ from manifests.remote.url import is_url
 def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitStatus:
     """Plan a conversion that several processes or machines share.
 
-    Writes OUT/plan/, which lists the images of each shard. Then `dataprep work OUT` writes the
+    Writes OUT/.dataprep/plan/, which lists the images of each shard. Then `dataprep work OUT` writes the
     shards, and `dataprep finish OUT` the manifest. The three steps give the same bytes as `dataprep
-    convert`. `dataprep info OUT/plan` describes the plan.
+    convert`. `dataprep info OUT/.dataprep/plan` describes the plan.
     """
     from dataprep.run.append import write_append_plan
     from dataprep.run.convert import plan_dataset
@@ -134,7 +134,7 @@ def work(
 def finish(out: str, *, run: RunOptions) -> ExitStatus:
     """Complete a dataset whose shards `dataprep work` has written.
 
-    Checks that every shard of OUT/plan is there, and writes rejected.jsonl and manifest.json. If
+    Checks that every shard of the plan is there, and writes rejected.jsonl and manifest.json. If
     shards are missing, it says which tasks to run again. It can be run any number of times, on any
     machine.
     """

@@ -30,13 +30,12 @@ from dataprep.index.shard import (
     split_of,
     table_metadata,
 )
-from dataprep.ledger.journal import INCOMPLETE_NAME
+from dataprep.ledger.journal import JOURNAL_NAME, find_conversion
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError
 from manifests.process.text import printable
 from manifests.remote.url import is_url, parent_folder
-from manifests.revisions import APPEND_MARK_NAME
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
 from manifests.store import (
     MANIFEST_NAME,
@@ -172,18 +171,14 @@ def _refuse_folders(shards: FoundShards) -> None:
 
 def _refuse_unfinished(folder: str) -> None:
     """Refuse a folder in which a conversion or an append has not ended: its shards are only a part of the dataset."""
-    for name, what, hint in (
-        (INCOMPLETE_NAME, "a conversion", "run the command that made it again to finish it"),
-        (
-            APPEND_MARK_NAME,
-            "an append",
-            f"`dataprep verify {shlex.quote(folder)}` says how to finish or to undo it",
-        ),
-    ):
-        if storage.is_file(os.path.join(folder, name)):
-            raise CallError(
-                f"{what} in {printable(folder)} was interrupted, or is running", hint=hint
-            )
+    if not storage.is_file(os.path.join(folder, JOURNAL_NAME)):
+        return
+    if find_conversion(folder):
+        what, hint = "a conversion", "run the command that made it again to finish it"
+    else:
+        what = "an append"
+        hint = f"`dataprep verify {shlex.quote(folder)}` says how to finish or to undo it"
+    raise CallError(f"{what} in {printable(folder)} was interrupted, or is running", hint=hint)
 
 
 def _refuse_to_replace(shards: FoundShards) -> None:

@@ -4,31 +4,38 @@ A file name proves nothing, because other tools also call their shards ``train-0
 belongs to the plan of a run only if the manifest or an intact sample table of the plan lists its
 name and length. A run that is killed between the renames of a shard's files leaves the table among
 its temporary files, and that table counts too.
+
+A plan's fingerprint contains the sizes of the source images but no times, so a copy of the source
+gives the same dataset. Times and inodes are recorded apart, in `STAMPS_NAME`: one digest for each
+shard. Where a digest differs, the checksums in the sample table tell whether the images differ.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from dataprep import storage
 from dataprep.formats import FORMATS
 from dataprep.images.base import FAILED
-from dataprep.ledger.journal import INCOMPLETE_NAME
+from dataprep.ledger.journal import find_conversion
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan
 from dataprep.shards.write import ShardResult
+from dataprep.sources import Source
 from manifests.errors import CallError, DamagedError, ManifestError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
-from manifests.revisions import APPEND_MARK_NAME, REVISION_FILE
+from manifests.revisions import REVISION_FILE
 from manifests.schema import SPLIT_NAMES, Conversion, File, Manifest
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
     may_replace_manifest,
-    parse_manifest,
     read_manifest,
 )
 from manifests.tables import has_canonical_bytes, read_table_metadata
@@ -48,19 +55,10 @@ def files_in_manifest(fingerprint: str, out: str) -> dict[str, File]:
         return {}
 
 
-def files_in_mark(fingerprint: str, out: str) -> dict[str, File]:
-    """Do the same for ``manifest.incomplete.json``, which is complete between two renames of `mark_complete`."""
-    manifest = manifest_in_mark(out)
-    return files_of_plan(fingerprint, manifest) if manifest else {}
-
-
-def manifest_in_mark(out: str) -> Manifest | None:
-    """Return the complete manifest in `INCOMPLETE_NAME`; `None` if it is not one."""
-    try:
-        path = os.path.join(out, INCOMPLETE_NAME)
-        return parse_manifest(read_file(path, MANIFEST), path)
-    except (OSError, ManifestError):
-        return None
+def pending_manifest(out: str) -> Manifest | None:
+    """Return the manifest that a killed run was about to rename to ``manifest.json``."""
+    journal = find_conversion(out)
+    return journal.manifest if journal else None
 
 
 def files_of_plan(fingerprint: str, manifest: Manifest) -> dict[str, File]:
@@ -175,9 +173,10 @@ def length(path: str) -> int:
 # --- whose files are in the folder ----------------------------------------------------------------
 
 
-_OTHER_FILES = "|".join(
-    [re.escape(REJECTED_NAME), re.escape(APPEND_MARK_NAME), REVISION_FILE.pattern]
-)
+#: Its content depends on the machine. Without it, a rerun compares checksums.
+STAMPS_NAME = f"{storage.BOOKKEEPING}/stamps.json"
+
+_OTHER_FILES = f"{re.escape(REJECTED_NAME)}|{REVISION_FILE.pattern}"
 
 
 def listed_files(
@@ -187,7 +186,11 @@ def listed_files(
     tables: list[ShardResult | None],
 ) -> dict[str, File]:
     """Return the files that belong to the plan, by name."""
-    listed: dict[str, File] = {**files_in_mark(plan.fingerprint, out), **in_manifest}
+    pending = pending_manifest(out)
+    listed: dict[str, File] = {
+        **(files_of_plan(plan.fingerprint, pending) if pending else {}),
+        **in_manifest,
+    }
     for shard, result in zip(plan.shards, tables, strict=True):
         if result is not None:
             listed[result.table.name] = result.table
@@ -242,3 +245,42 @@ def dataset_files(plan: ConversionPlan, out: str) -> list[str]:
     splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
     pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{_OTHER_FILES}")
     return sorted(entry.name for entry in storage.list_folder(out) if pattern.fullmatch(entry.name))
+
+
+# --- the source images ----------------------------------------------------------------------------
+
+
+def stamps_of(source: Source, plan: ConversionPlan) -> dict[str, str]:
+    """Return a digest for each shard: of size, modification time and inode of its images.
+
+    Empty if not known.
+    """
+    if source.stamp is None:
+        return {}
+    stats = np.column_stack([source.size, source.stamp]).astype("<i8")
+    stamps = {}
+    for shard in plan.shards:
+        stamps[shard.name] = hashlib.blake2b(
+            stats[shard.rows].tobytes(), digest_size=16
+        ).hexdigest()
+    return stamps
+
+
+def read_stamps(out: str, plan: ConversionPlan) -> dict[str, str]:
+    """Return the digests that an earlier run of this plan recorded; empty if there are none."""
+    try:
+        members = json.loads(read_file(os.path.join(out, STAMPS_NAME), MANIFEST))
+        return dict(members["shards"]) if members["plan"] == plan.fingerprint else {}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
+        return {}
+
+
+def write_stamps(out: str, plan: ConversionPlan, stamps: Mapping[str, str]) -> None:
+    """Record the digests of all shards, to write and to keep."""
+    note = (
+        "Digests of the sizes, times and inodes of the source images. dataprep convert compares"
+        " them when it resumes."
+    )
+    members = {"note": note, "plan": plan.fingerprint, "shards": dict(stamps)}
+    data = (json.dumps(members, indent=1) + "\n").encode()
+    storage.replace_file(os.path.join(out, STAMPS_NAME), data)

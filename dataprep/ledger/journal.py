@@ -1,177 +1,216 @@
-"""Mark an output folder as incomplete before the first shard, and as complete after the last one.
+"""The journal of an output folder: what a run that has not ended does there. One writer, one reader.
 
-A plan's fingerprint contains the sizes of the source images but no times, so a copy of the source
-gives the same dataset. Times and inodes are recorded apart, in `STAMPS_NAME`: one digest for each
-shard. Where a digest differs, the checksums in the sample table tell whether the images differ.
+`JOURNAL_NAME` is written before a run changes anything, and removed when the run ends.
+
+A conversion has no manifest until it ends. Its last step renames the manifest twice, first to
+`JOURNAL_NAME`, so for a moment the journal is a complete manifest; see `dataprep.run.commit`.
+
+An append or its removal leaves ``manifest.json`` intact, so readers are not disturbed. Its journal
+proves whose files are in the folder, because it is written when no file has one of their names, and
+it keeps other machines from appending to the same object store.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 from dataprep import storage
 from dataprep.options import Options
-from manifests.errors import CallError, DamagedError, StorageError
+from manifests.errors import DamagedError, ManifestError
 from manifests.files import MANIFEST, read_file
-from manifests.process.text import printable
+from manifests.json_members import Member, MemberError, parse_json
 from manifests.remote.url import is_url
+from manifests.revisions import REVISION_FILE, numbered, old_manifest_name
 from manifests.schema import Manifest
-from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, manifest_files
+from manifests.store import REJECTED_NAME, SHARD_LIST_NAME, parse_manifest
 
-if TYPE_CHECKING:  # both import Arrow's functions, which `dataprep index` does not need
-    from dataprep.plan.assign import ConversionPlan
-    from dataprep.sources import Source
+#: What a run that has not ended does.
+JOURNAL_NAME = f"{storage.BOOKKEEPING}/journal.json"
 
-#: Marks an incomplete dataset: JSON whose member ``options`` contains the fingerprint of the plan.
-INCOMPLETE_NAME = "manifest.incomplete.json"
+#: What the command that wrote the journal does.
+Action = Literal["convert", "append", "revert"]
+
+_NOTES: Mapping[Action, str] = {
+    "convert": (
+        "dataprep convert has not completed this dataset. Run the same command again to resume."
+    ),
+    "append": (
+        "dataprep convert --append, or plan --append with work and finish, has not ended. Run the"
+        " same commands again to finish it, or dataprep revert to remove what they wrote. The"
+        " dataset itself is complete."
+    ),
+    "revert": "dataprep revert has not ended. Run it again.",
+}
+
+#: A shard, its index or its table. Nothing else, and nothing in another folder, is ever removed.
+_SHARD_FILE = re.compile(r"[^/\0]+-[0-9]{5,}\.(tfrecord|tar|idx|parquet)")
 
 
-class Plan(Protocol):
-    """What a mark needs to know of a plan."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What a run that has not ended does.
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of everything that determines the bytes."""
+    Attributes:
+        action: what the command does.
+        plan: fingerprint of the plan; of a removal, the digest of the manifest that it removes.
+        overwrite: whether a conversion that started over may be resumed by the same command.
+        options: options of a conversion, to describe how another one differs.
+        files: of an append or its removal, the files that are not part of the dataset unless its
+            manifest lists them.
+        stamps: of an append, a digest for each shard; see `dataprep.ledger.finished.stamps_of`.
+        manifest: the manifest that a conversion was about to rename to ``manifest.json``.
+
+    """
+
+    action: Action
+    plan: str
+    overwrite: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    stamps: Mapping[str, str] = field(default_factory=dict)
+    manifest: Manifest | None = None
 
 
-def mark_incomplete(
-    out: str, plan: Plan, options: Options, *, overwrite: bool = False, removing: bool = False
+def journal_bytes(journal: Journal) -> bytes:
+    """Serialize a journal."""
+    members = {
+        "note": _NOTES[journal.action],
+        "action": journal.action,
+        "plan": journal.plan,
+        "overwrite": journal.overwrite,
+        "options": dict(journal.options),
+        "stamps": dict(journal.stamps),
+        "files": list(journal.files),
+    }
+    return (json.dumps(members, indent=1) + "\n").encode()
+
+
+def read_journal(out: str) -> Journal | None:
+    """Read the journal of an output folder; `None` if there is none.
+
+    Raises:
+        ManifestError: it is damaged.
+
+    """
+    path = os.path.join(out, JOURNAL_NAME)
+    try:
+        data = read_file(path, MANIFEST)
+        body = parse_json(data)
+        if "action" not in body.mapping():
+            manifest = parse_manifest(data, path)
+            plan = str(manifest.options.get("plan", ""))
+            return Journal(action="convert", plan=plan, manifest=manifest)
+        return _parse(body)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, DamagedError) as error:
+        message = f"the record of an interrupted append is damaged or cannot be read ({error})"
+        hint = "remove it, then the files that `dataprep verify` reports as not in the manifest"
+        raise ManifestError(message, file=path, hint=hint) from None
+
+
+def _parse(body: Member) -> Journal:
+    files = body["files"].texts()
+    for name in files:
+        if not (_SHARD_FILE.fullmatch(name) or REVISION_FILE.fullmatch(name)):
+            raise MemberError(f"{name!r} is not the name of a file of a revision")
+    return Journal(
+        action=body["action"].one_of(get_args(Action)),
+        plan=body["plan"].text(),
+        overwrite=body["overwrite"].value is True,
+        options=body["options"].mapping(),
+        files=files,
+        stamps={name: member.text() for name, member in body["stamps"].members().items()},
+    )
+
+
+def write_conversion(
+    out: str, plan: str, options: Options, *, overwrite: bool = False, removing: bool = False
 ) -> None:
-    """Write `INCOMPLETE_NAME`.
+    """Write the journal of a conversion.
 
     With `overwrite`, the same call resumes this run instead of starting over, unless the run is
     still `removing` the files that it overwrites.
     """
-    note = "dataprep convert has not completed this dataset. Run the same command again to resume."
-    members = {
-        "note": note,
-        "overwrite": overwrite and not removing,
-        "options": {**options.as_json(), "plan": plan.fingerprint},
-    }
-    storage.replace_file(
-        os.path.join(out, INCOMPLETE_NAME), (json.dumps(members, indent=1) + "\n").encode()
+    journal = Journal(
+        action="convert",
+        plan=plan,
+        overwrite=overwrite and not removing,
+        options={**options.as_json(), "plan": plan},
     )
+    storage.replace_file(os.path.join(out, JOURNAL_NAME), journal_bytes(journal))
 
 
-def read_incomplete(out: str) -> tuple[str, bool] | None:
-    """Return the fingerprint in `INCOMPLETE_NAME`, and whether its run overwrites.
+def create_journal(out: str, journal: Journal) -> bool:
+    """Write the journal unless there is one; return whether it was written.
 
-    `None` if there is no such file.
+    Only one of several processes succeeds.
+
+    Raises:
+        CallError: the object store ignores conditions, so another process could succeed too.
+
     """
+    storage.make_folder(out)  # it exists; of an object store, this checks the conditions
+    return storage.create_file(os.path.join(out, JOURNAL_NAME), journal_bytes(journal))
+
+
+def remove_journal(out: str, plan: str) -> None:
+    """Remove the journal of a plan.
+
+    In an object store, another process may have removed it already, and another append may have
+    begun: its journal stays.
+    """
+    journal = read_journal(out)
+    if journal is not None and journal.plan == plan:
+        storage.remove(os.path.join(out, JOURNAL_NAME))
+
+
+def find_conversion(out: str) -> Journal | None:
+    """Return the journal of a conversion that has not ended. A damaged one is not taken for one."""
     try:
-        members = json.loads(read_file(os.path.join(out, INCOMPLETE_NAME), MANIFEST))
-        return str(members["options"]["plan"]), members["overwrite"] is True
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
+        journal = read_journal(out)
+    except ManifestError:
         return None
+    return journal if journal and journal.action == "convert" else None
 
 
-def owns_names(out: str, fingerprint: str) -> bool:
+def owns_names(out: str, plan: str) -> bool:
     """Return whether all files with the names of a plan's shards are from this plan, also those without a table.
 
     In an object store, the table of a killed run may be on another machine. But before a run writes
-    its mark, it checks that all files of these names are its own, or is about to replace them.
+    its journal, it checks that all files of these names are its own, or is about to replace them.
     """
-    mark = read_incomplete(out) if is_url(out) else None
-    return mark is not None and mark[0] == fingerprint
+    journal = find_conversion(out) if is_url(out) else None
+    return journal is not None and journal.plan == plan
 
 
-def mark_complete(out: str, manifest: Manifest, obsolete: Iterable[str] = ()) -> None:
-    """Write ``manifest.json``, unless it already exists, and remove `INCOMPLETE_NAME` and files that are obsolete then.
-
-    On a file system, the manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own
-    name. So a kill never leaves a complete dataset with `INCOMPLETE_NAME` or obsolete files, or an
-    incomplete dataset without the mark. In an object store, a kill may leave all of them; see
-    `remove_incomplete`.
-    """
-    path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
-    *others, (_, data) = manifest_files(manifest).items()
-    for name, content in others:
-        storage.replace_file(os.path.join(out, name), content)
-    if not others:
-        storage.remove(os.path.join(out, SHARD_LIST_NAME))
-    is_written = _read_existing(path) == data
-    if not is_written and is_url(out):
-        storage.replace_file(path, data)
-        is_written = True
-    if not is_written:
-        storage.write_partial(path, data)
-        storage.publish_all([(storage.partial_path(path), marker)])
-    for name in obsolete:
-        storage.remove(os.path.join(out, name))
-    if is_written:
-        storage.remove(marker)
-        return
-    try:
-        storage.publish_all([(marker, path)])
-    except StorageError:
-        if (
-            _read_existing(path) != data
-        ):  # else another process that finishes the same dataset was faster
-            raise
+# --- appends and their removal --------------------------------------------------------------------
 
 
-def remove_incomplete(out: str) -> None:
-    """Remove `INCOMPLETE_NAME` of a complete dataset: a run was killed before it did."""
-    marker = os.path.join(out, INCOMPLETE_NAME)
-    if storage.is_file(marker):
-        storage.remove(marker)
+def is_committed(journal: Journal, manifest: Manifest) -> bool:
+    """Return whether the newest revision is of this journal: its append was killed after the manifest."""
+    revisions = manifest.revisions
+    return bool(revisions) and revisions[-1].options.get("plan") == journal.plan
 
 
-def _read_existing(path: str) -> bytes | None:
-    try:
-        return read_file(path, MANIFEST)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CallError(
-            f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away"
-        ) from None
+def unlisted_files(journal: Journal, manifest: Manifest) -> list[str]:
+    """Return the files of a journal that do not belong to the dataset."""
+    listed = {*own_files(manifest)}
+    for split in manifest.splits:
+        for shard in split.shards:
+            listed.update(file.name for file in shard.files)
+    return [name for name in journal.files if name not in listed]
 
 
-# --- the source images ----------------------------------------------------------------------------
-
-
-#: Its content depends on the machine; that of no other file does. Without it, a rerun compares
-#: checksums.
-STAMPS_NAME = "source-stamps.json"
-
-
-def stamps_of(source: Source, plan: ConversionPlan) -> dict[str, str]:
-    """Return a digest for each shard: of size, modification time and inode of its images.
-
-    Empty if not known.
-    """
-    if source.stamp is None:
-        return {}
-    stats = np.column_stack([source.size, source.stamp]).astype("<i8")
-    return {
-        shard.name: hashlib.blake2b(stats[shard.rows].tobytes(), digest_size=16).hexdigest()
-        for shard in plan.shards
-    }
-
-
-def read_stamps(out: str, plan: ConversionPlan) -> dict[str, str]:
-    """Return the digests that an earlier run of this plan recorded; empty if there are none."""
-    try:
-        members = json.loads(read_file(os.path.join(out, STAMPS_NAME), MANIFEST))
-        return dict(members["shards"]) if members["plan"] == plan.fingerprint else {}
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
-        return {}
-
-
-def write_stamps(out: str, plan: ConversionPlan, stamps: Mapping[str, str]) -> None:
-    """Record the digests of all shards, those to write and those that are kept."""
-    note = (
-        "Digests of the sizes, times and inodes of the source images. dataprep convert compares"
-        " them when it resumes."
-    )
-    members = {"note": note, "plan": plan.fingerprint, "shards": dict(stamps)}
-    storage.replace_file(
-        os.path.join(out, STAMPS_NAME), (json.dumps(members, indent=1) + "\n").encode()
-    )
+def own_files(manifest: Manifest) -> Sequence[str]:
+    """Return the names that lists and manifests of this revision and older ones can have, except ``manifest.json``."""
+    numbers = range(manifest.revision + 1)
+    names = [old_manifest_name(number) for number in numbers[:-1]]
+    for name in (SHARD_LIST_NAME, REJECTED_NAME):
+        names += [numbered(name, number) for number in numbers]
+    return names

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
+from dataprep.storage import BOOKKEEPING
 from manifests.errors import CallError
 from manifests.process.text import shown
 from manifests.schema import MAX_SPLIT_NAME, is_split_name
@@ -39,8 +40,8 @@ __all__ = [
 ]
 
 
-#: The folder in an output folder to which `dataprep plan` writes; see `plan.files`.
-PLAN_FOLDER = "plan"
+#: The folder in an output folder to which `dataprep plan` writes; see `dataprep.plan.files`.
+PLAN_FOLDER = f"{BOOKKEEPING}/plan"
 
 
 @dataclass(frozen=True)

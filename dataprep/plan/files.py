@@ -309,7 +309,7 @@ def write_plan(
     options: Options,
     append: PlannedAppend | None = None,
 ) -> StoredPlan:
-    """Write the plan into the folder ``plan``; the folder for temporary files must exist.
+    """Write the plan into `PLAN_FOLDER`; the folder for temporary files must exist.
 
     Args:
         source: the samples to write.
@@ -324,12 +324,13 @@ def write_plan(
         storage.make_folder(folder)
     tables, pairs = [], []
     for name, shards in file_parts(plan.shards):
-        temporary = storage.partial_path(os.path.join(out, name))
-        with storage.translate_errors(os.path.join(folder, name), "the file cannot be written"):
+        path = os.path.join(folder, name)
+        temporary = storage.partial_path(path)
+        with storage.translate_errors(path, "the file cannot be written"):
             tables.append(
                 write_plan_table(temporary, name, source, shards, append.revision if append else 0)
             )
-        pairs.append((temporary, os.path.join(folder, name)))
+        pairs.append((temporary, path))
     stored = StoredPlan(
         fingerprint=plan.fingerprint,
         options=options,
@@ -345,17 +346,11 @@ def write_plan(
         label_type=source.label_type,
         append=append,
     )
-    storage.write_partial(os.path.join(out, PLAN_NAME), seal(plan_to_json(stored)))
-    storage.remove(
-        os.path.join(folder, PLAN_NAME)
-    )  # first: the old one must never describe new tables
+    path = os.path.join(folder, PLAN_NAME)
+    storage.write_partial(path, seal(plan_to_json(stored)))
+    storage.remove(path)  # first: the old one must never describe new tables
     remove_plan(out)
-    storage.publish_all(
-        [
-            *pairs,
-            (storage.partial_path(os.path.join(out, PLAN_NAME)), os.path.join(folder, PLAN_NAME)),
-        ]
-    )
+    storage.publish_all([*pairs, (storage.partial_path(path), path)])
     return stored
 
 
@@ -402,7 +397,7 @@ def remove_empty_plan_folder(out: str) -> None:
 
 
 def read_plan(out: str) -> StoredPlan:
-    """Read ``OUT/plan/plan.json``.
+    """Read the plan of an output folder.
 
     Raises:
         CallError: there is no plan.

@@ -20,9 +20,16 @@ from dataprep import storage
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
-from dataprep.ledger.finished import is_final, is_intact, read_finished
-from dataprep.ledger.journal import remove_incomplete, stamps_of
-from dataprep.ledger.mark import Mark, create_mark, is_committed, read_mark
+from dataprep.ledger.finished import is_final, is_intact, read_finished, stamps_of
+from dataprep.ledger.journal import (
+    JOURNAL_NAME,
+    Journal,
+    create_journal,
+    find_conversion,
+    is_committed,
+    read_journal,
+    remove_journal,
+)
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name
 from dataprep.plan.files import PlannedAppend, StoredPlan, read_plan, write_plan
@@ -51,7 +58,7 @@ from manifests.errors import CallError, StorageError
 from manifests.labels import MASK_TYPES
 from manifests.process.text import printable
 from manifests.remote.url import is_url
-from manifests.revisions import APPEND_MARK_NAME, numbered, old_manifest_name
+from manifests.revisions import numbered, old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
 
@@ -215,7 +222,8 @@ def prepared_append(
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
         base = read_base(out)
-        remove_incomplete(out)  # of a conversion that was killed right after it wrote the manifest
+        if conversion := find_conversion(out):  # it was killed right after it wrote the manifest
+            remove_journal(out, conversion.plan)
         mark = _checked_mark(base)
         planned = plan_append(source, base, options, name=name, reader=reader, progress=progress)
         finished: dict[str, ShardResult] = {}
@@ -230,21 +238,21 @@ def prepared_append(
         yield planned, finished
 
 
-def _checked_mark(base: Base) -> Mark | None:
+def _checked_mark(base: Base) -> Journal | None:
     """Return the mark of an append that has not ended.
 
     Raises:
         CallError: a removal has not ended.
 
     """
-    mark = read_mark(base.out)
+    mark = read_journal(base.out)
     if mark and mark.action == "revert":
         message = f"--append: `dataprep revert` of {printable(base.out)} was interrupted"
         raise CallError(message, hint=f"run `dataprep revert {base.out}` again first")
     return mark
 
 
-def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
+def _begin(planned: AppendPlan, mark: Journal | None) -> dict[str, ShardResult]:
     """Write the mark, or resume its append: return the finished shards and remove what is not finished.
 
     Raises:
@@ -253,18 +261,21 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
 
     """
     out, base = planned.base.out, planned.base
-    new = Mark(
-        "append", planned.plan.fingerprint, planned.files, stamps_of(planned.source, planned.plan)
+    new = Journal(
+        action="append",
+        plan=planned.plan.fingerprint,
+        files=planned.files,
+        stamps=stamps_of(planned.source, planned.plan),
     )
-    refuse_folders(out, (APPEND_MARK_NAME, *new.files))
+    refuse_folders(out, (JOURNAL_NAME, *new.files))
     if mark and is_committed(mark, base.manifest):
         end_committed(base, mark)
         mark = None
     if mark is None:
         _refuse_files(base, new)
-        if create_mark(out, new):
+        if create_journal(out, new):
             return {}
-        mark = read_mark(out)
+        mark = read_journal(out)
     if mark is None or mark.plan != new.plan:
         raise CallError(
             f"--append: another append to {printable(out)} was interrupted, or is running",
@@ -286,14 +297,14 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
         # ended meanwhile. Only a table that is not valid has to go, because tables are not replaced
         # as other files are.
         names = [name for name in names if name in there and name.endswith(".parquet")]
-        if read_mark(out) != mark or read_base(out).digest != base.digest:
+        if read_journal(out) != mark or read_base(out).digest != base.digest:
             raise changed_error(out)
     for name in sorted(names, key=lambda name: name.endswith(".parquet")):
         storage.remove(os.path.join(out, name))
     return kept
 
 
-def _refuse_files(base: Base, mark: Mark) -> None:
+def _refuse_files(base: Base, mark: Journal) -> None:
     out = base.out
     if _present(out, mark.files):
         # A late `work` of an earlier append may have written tables of shards without images after
@@ -301,7 +312,7 @@ def _refuse_files(base: Base, mark: Mark) -> None:
         for revision in base.manifest.revisions:
             remove_empty_shards(base, str(revision.options.get("plan")), _present(out, mark.files))
         for name in _present(out, mark.files):
-            if read_mark(out) is not None:  # another machine has begun meanwhile
+            if read_journal(out) is not None:  # another machine has begun meanwhile
                 return
             if read_base(out).digest != base.digest:
                 raise changed_error(out)
@@ -442,7 +453,7 @@ def write_append_plan(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> PlannedSteps:
-    """Write the plan of an append into ``out/plan``.
+    """Write the plan of an append into its folder.
 
     The arguments and the errors are those of `dataprep.run.append.append_dataset`. If there is
     nothing to append, the plan has no shards, so `work` and `finish` have nothing to do.
@@ -458,7 +469,7 @@ def write_append_plan(
             appended = _planned_append(planned.base, name, planned.source_digest, planned.known)
             write_plan(planned.source, planned.plan, out, planned.job.options, appended)
         elif (
-            read_mark(out) is None
+            read_journal(out) is None
         ):  # else the folder has the plan of an append that is in progress
             _write_empty_plan(source, read_base(out), options, name)
         return PlannedSteps(planned, len(finished))
@@ -488,7 +499,7 @@ def is_appended(plan: StoredPlan, out: str) -> bool:
             since.
 
     """
-    mark = read_mark(
+    mark = read_journal(
         out
     )  # before the manifest: another process may finish meanwhile, and removes the mark last
     base = read_base(out, option="")
@@ -579,7 +590,7 @@ def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
 
     If it was killed before it removed its last files, remove them.
     """
-    base, mark = read_base(out, option=""), read_mark(out)
+    base, mark = read_base(out, option=""), read_journal(out)
     plans = [None, *(revision.options.get("plan") for revision in base.manifest.revisions)]
     revision = plans.index(plan.fingerprint) if plan.fingerprint in plans else None
     is_rejected = revision is None and has_ended(out)

@@ -13,8 +13,7 @@ from dataprep import storage
 from dataprep.formats import FORMATS, components
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
 from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected
-from dataprep.ledger.journal import mark_complete, remove_incomplete
-from dataprep.ledger.mark import Mark, remove_mark, unlisted_files
+from dataprep.ledger.journal import JOURNAL_NAME, Journal, remove_journal, unlisted_files
 from dataprep.options import Options
 from dataprep.plan.files import (
     ENDED_NAME,
@@ -27,14 +26,17 @@ from dataprep.plan.files import (
 from dataprep.plan.job import Job
 from dataprep.run.base import Base
 from dataprep.shards.write import ShardResult
-from manifests.errors import StorageError
+from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
+from manifests.process.text import printable
+from manifests.remote.url import is_url
 from manifests.revisions import numbered, old_manifest_name, part_of
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split, split_order
 from manifests.serialization import checksum_text
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
+    SHARD_LIST_NAME,
     manifest_files,
     read_manifest,
     rejected_bytes,
@@ -82,9 +84,54 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
 
     """
     file = _write_rejected(job.out, rejected_rows(job, results))
-    mark_complete(job.out, _build_manifest(job, results, file), empty_tables(results))
+    publish_manifest(job.out, _build_manifest(job, results, file), empty_tables(results))
     _log.info("%s: the manifest is written", job.out)
     return read_result(job, results)
+
+
+def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ()) -> None:
+    """Write ``manifest.json``, unless it already exists, and remove the journal and files that are obsolete then.
+
+    On a file system, the manifest is renamed twice: first to the name of the journal, then to its
+    own name. So a kill never leaves a complete dataset with a journal or obsolete files, or an
+    incomplete dataset without a journal. In an object store, a kill may leave all of them; see
+    `clean_up`.
+    """
+    path, journal = os.path.join(out, MANIFEST_NAME), os.path.join(out, JOURNAL_NAME)
+    *others, (_, data) = manifest_files(manifest).items()
+    for name, content in others:
+        storage.replace_file(os.path.join(out, name), content)
+    if not others:
+        storage.remove(os.path.join(out, SHARD_LIST_NAME))
+    is_written = _read_existing(path) == data
+    if not is_written and is_url(out):
+        storage.replace_file(path, data)
+        is_written = True
+    if not is_written:
+        storage.write_partial(path, data)
+        storage.publish_all([(storage.partial_path(path), journal)])
+    for name in obsolete:
+        storage.remove(os.path.join(out, name))
+    if is_written:
+        storage.remove(journal)
+        return
+    try:
+        storage.publish_all([(journal, path)])
+    except StorageError:
+        # Another process that finishes the same dataset may have been faster.
+        if _read_existing(path) != data:
+            raise
+
+
+def _read_existing(path: str) -> bytes | None:
+    try:
+        return read_file(path, MANIFEST)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CallError(
+            f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away"
+        ) from None
 
 
 def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
@@ -131,17 +178,18 @@ def empty_tables(results: Iterable[ShardResult]) -> list[str]:
     return [result.table.name for result in results if result.shard is None]
 
 
-def clean_up(out: str, results: Iterable[ShardResult]) -> None:
+def clean_up(out: str, fingerprint: str, results: Iterable[ShardResult]) -> None:
     """Remove what is left of a run that was killed after it wrote the manifest, and what a late worker wrote then.
 
     Args:
         out: the output folder.
+        fingerprint: fingerprint of the plan.
         results: the finished shards, with those that have no images.
 
     """
     for name in empty_tables(results):
         storage.remove(os.path.join(out, name))
-    remove_incomplete(out)
+    remove_journal(out, fingerprint)
 
 
 def count_duplicates(rejected: Iterable[Mapping[str, str]]) -> int:
@@ -232,9 +280,8 @@ def write_ended(out: str, fingerprint: str, rows: Sequence[Mapping[str, str]]) -
     folder = plan_folder(out)
     with storage.translate_errors(folder, "the folder cannot be made"):
         storage.make_folder(folder)
-    temporary = os.path.join(out, ENDED_NAME)
-    storage.write_partial(temporary, rejected_bytes(sorted(rows, key=lambda row: row["source"])))
-    storage.publish_all([(storage.partial_path(temporary), os.path.join(folder, ENDED_NAME))])
+    data = rejected_bytes(sorted(rows, key=lambda row: row["source"]))
+    storage.replace_file(os.path.join(folder, ENDED_NAME), data)
 
 
 def has_ended(out: str) -> bool:
@@ -308,21 +355,21 @@ def finish_append(
     remove_empty_shards(
         base, job.fingerprint, [result.table.name for result in results if not result.shard]
     )
-    remove_mark(base.out, job.fingerprint)
+    remove_journal(base.out, job.fingerprint)
     described = part_of(manifest, job.revision) if shards else replace(manifest, splits=())
     return manifest, describe_result(job, results, described, rejected)
 
 
-def end_committed(base: Base, mark: Mark) -> None:
+def end_committed(base: Base, journal: Journal) -> None:
     """End an append that was killed after it wrote the manifest, or the list of one that rejected every image.
 
     Args:
         base: the dataset as it is now.
-        mark: the mark of the append.
+        journal: the journal of the append.
 
     """
-    remove_empty_shards(base, mark.plan, unlisted_files(mark, base.manifest))
-    remove_mark(base.out, mark.plan)
+    remove_empty_shards(base, journal.plan, unlisted_files(journal, base.manifest))
+    remove_journal(base.out, journal.plan)
 
 
 def remove_empty_shards(base: Base, plan: str, names: Iterable[str]) -> None:

@@ -15,7 +15,8 @@ from itertools import chain
 
 from dataprep import storage
 from dataprep.engines import Engine, LocalEngine
-from dataprep.ledger.journal import mark_incomplete, write_stamps
+from dataprep.ledger.finished import write_stamps
+from dataprep.ledger.journal import write_conversion
 from dataprep.options import Options
 from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, make_plan
 from dataprep.plan.files import StoredPlan, write_plan
@@ -182,7 +183,7 @@ def prepared(
                 source, plan, out, options, overwrite=overwrite, rereading=rereading
             )
         if resumable.is_complete:
-            clean_up(out, resumable.shards.values())
+            clean_up(out, plan.fingerprint, resumable.shards.values())
         if (
             has_other_plan
             or always_writes
@@ -234,10 +235,10 @@ def _prepare_folder(
     """
     removing = overwrite and bool(resumable.outdated)
     if not resumable.is_complete:
-        mark_incomplete(out, plan, options, overwrite=overwrite, removing=removing)
+        write_conversion(out, plan.fingerprint, options, overwrite=overwrite, removing=removing)
     remove_outdated(out, resumable)
     if removing:
-        mark_incomplete(out, plan, options, overwrite=overwrite)
+        write_conversion(out, plan.fingerprint, options, overwrite=overwrite)
     if resumable.stamps:  # after the old shards are gone, which have other stamps
         write_stamps(out, plan, resumable.stamps)
     # Last, because a table among the temporary files can prove which run wrote an outdated shard.
@@ -266,7 +267,7 @@ class PlanResult:
 def plan_dataset(
     source: Source, out: str, options: Options, *, overwrite: bool = False
 ) -> PlanResult:
-    """Write a plan into ``out/plan``; see `convert_dataset` for the arguments.
+    """Write a plan into its folder; see `convert_dataset` for the arguments.
 
     Raises:
         CallError: the options do not fit the source, or `out` cannot be used, or contains another

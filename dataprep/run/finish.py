@@ -15,14 +15,19 @@ from dataprep.ledger.finished import (
     files_of_plan,
     has_all_of,
     is_intact,
-    manifest_in_mark,
+    pending_manifest,
     read_finished,
 )
-from dataprep.ledger.journal import mark_complete
 from dataprep.plan.files import read_plan
 from dataprep.plan.job import Job
 from dataprep.progress import Progress
-from dataprep.run.commit import ConvertResult, clean_up, read_result, write_dataset
+from dataprep.run.commit import (
+    ConvertResult,
+    clean_up,
+    publish_manifest,
+    read_result,
+    write_dataset,
+)
 from dataprep.run.source import refuse_appended
 from dataprep.run.work import recorded_tasks
 from dataprep.shards.write import ShardResult
@@ -103,7 +108,7 @@ def finish(
             in_manifest = files_in_manifest(job.fingerprint, out)
         unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
         if unlisted and has_all_of(out, in_manifest):
-            clean_up(out, found)
+            clean_up(out, job.fingerprint, found)
             storage.remove_partials(out)
             return read_result(job, found)
         if missing:
@@ -123,15 +128,15 @@ def finish(
 def _complete_interrupted(job: Job, out: str) -> None:
     """Complete a dataset whose `finish` was killed between the two renames of the manifest.
 
-    See `mark_complete`.
+    See `publish_manifest`.
 
     The tables of shards without images are gone then, so these shards would count as missing.
     """
-    manifest = manifest_in_mark(out)
+    manifest = pending_manifest(out)
     listed = files_of_plan(job.fingerprint, manifest) if manifest else {}
     if manifest and listed and has_all_of(out, listed):
         with storage.partials([out], is_locked=True):
-            mark_complete(out, manifest)
+            publish_manifest(out, manifest)
 
 
 def check_shards(

@@ -20,6 +20,7 @@ from dataprep.engines import Engine
 from dataprep.formats import FORMATS
 from dataprep.images.base import Rejected
 from dataprep.ledger.finished import (
+    STAMPS_NAME,
     dataset_files,
     files_in_manifest,
     foreign_files,
@@ -29,20 +30,15 @@ from dataprep.ledger.finished import (
     listed_files,
     lists_everything,
     read_finished,
-)
-from dataprep.ledger.journal import (
-    INCOMPLETE_NAME,
-    STAMPS_NAME,
-    owns_names,
-    read_incomplete,
     read_stamps,
     stamps_of,
 )
+from dataprep.ledger.journal import JOURNAL_NAME, find_conversion, owns_names
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, ShardPlan
 from dataprep.plan.mismatch import foreign_file_error
 from dataprep.progress import REPORTED_IMAGES, Progress, report_images
-from dataprep.run.source import refuse_appended, refuse_folders
+from dataprep.run.source import refuse_appended, refuse_folders, refuse_unended
 from dataprep.shards.source_image import load_image, load_label_image
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
@@ -267,9 +263,10 @@ def find_resumable(
     now = stamps_of(source, plan)
     if not storage.is_folder(out):
         return Resumable({}, stamps=now)
-    refuse_folders(out, (MANIFEST_NAME, INCOMPLETE_NAME, STAMPS_NAME, *dataset_files(plan, out)))
+    refuse_folders(out, (MANIFEST_NAME, JOURNAL_NAME, STAMPS_NAME, *dataset_files(plan, out)))
     if not overwrite:
         refuse_appended(out)
+        refuse_unended(out)
     # Before the manifest: another process may finish meanwhile, and removes the mark last.
     owned = owns_names(out, plan.fingerprint)
     in_manifest = files_in_manifest(plan.fingerprint, out)
@@ -337,8 +334,10 @@ def _intact_shards(
     listed = listed_files(plan, out, in_manifest, tables)
     foreign = next(foreign_files(plan, out, options, listed, owned=owned), None)
     if foreign and not overwrite:
-        raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
-    starts_over = overwrite and read_incomplete(out) != (plan.fingerprint, True)
+        raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, JOURNAL_NAME))
+    journal = find_conversion(out)
+    resumes = journal and journal.overwrite and journal.plan == plan.fingerprint
+    starts_over = overwrite and not resumes
     found = [] if foreign or starts_over else [result for result in tables if result]
     final = [result for result in found if is_final(result)]
     intact = storage.map_files(out, lambda result: is_intact(out, result), final)

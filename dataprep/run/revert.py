@@ -6,13 +6,14 @@ import os
 from dataclasses import dataclass
 
 from dataprep import storage
-from dataprep.ledger.mark import (
-    Mark,
-    create_mark,
+from dataprep.ledger.journal import (
+    Journal,
+    create_journal,
+    find_conversion,
     is_committed,
     own_files,
-    read_mark,
-    remove_mark,
+    read_journal,
+    remove_journal,
     unlisted_files,
 )
 from dataprep.plan.files import has_append_plan, remove_empty_plan_folder, remove_plan
@@ -61,7 +62,11 @@ def revert_dataset(out: str) -> RevertResult:
         storage.check_partials([out])
         with storage.partials([out], is_locked=is_locked):
             base = read_base(out, option="")
-            mark = read_mark(out)
+            if conversion := find_conversion(
+                out
+            ):  # it was killed right after it wrote the manifest
+                remove_journal(out, conversion.plan)
+            mark = read_journal(out)
             if mark is not None and mark.action == "append":
                 if not is_committed(mark, base.manifest):
                     return _remove_files(base.manifest, mark, out, removed=0)
@@ -87,12 +92,12 @@ def _revert_newest(base: Base, *, is_marked: bool) -> RevertResult:
     every = [
         file.name for split in manifest.splits for shard in split.shards for file in shard.files
     ]
-    mark = Mark(
-        "revert",
-        base.digest,
-        tuple(name for name in (*every, *own_files(manifest)) if name not in kept),
+    mark = Journal(
+        action="revert",
+        plan=base.digest,
+        files=tuple(name for name in (*every, *own_files(manifest)) if name not in kept),
     )
-    if not is_marked and not create_mark(out, mark):
+    if not is_marked and not create_journal(out, mark):
         raise StoppedError(
             "another command is changing the revision", file=out, hint="wait until it ends"
         )
@@ -106,13 +111,13 @@ def _revert_newest(base: Base, *, is_marked: bool) -> RevertResult:
     return _remove_files(old, mark, out, removed=next(samples) - next(samples))
 
 
-def _remove_files(manifest: Manifest, mark: Mark, out: str, *, removed: int) -> RevertResult:
+def _remove_files(manifest: Manifest, mark: Journal, out: str, *, removed: int) -> RevertResult:
     there = {entry.name for entry in storage.list_folder(out)}
     names = [name for name in unlisted_files(mark, manifest) if name in there]
     for name in names:
         storage.remove(os.path.join(out, name))
     _remove_append_plan(out)
-    remove_mark(out, mark.plan)
+    remove_journal(out, mark.plan)
     return RevertResult(manifest, removed, len(names))
 
 

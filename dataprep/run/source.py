@@ -14,6 +14,7 @@ from dataprep import storage
 from dataprep.containers import Location, locations_of
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
+from dataprep.ledger.journal import read_journal
 from dataprep.options import Options, SourceOptions
 from dataprep.plan.assign import ShardPlan
 from dataprep.progress import Progress
@@ -147,6 +148,27 @@ def refuse_appended(out: str) -> None:
             hint=(
                 "set --append to add the images of another source, choose another folder, or"
                 " replace everything with --overwrite"
+            ),
+        )
+
+
+def refuse_unended(out: str) -> None:
+    """Check that no append to the dataset in a folder, and no removal of one, has to end first.
+
+    Raises:
+        CallError: one was interrupted, or is running.
+
+    """
+    try:
+        journal = read_journal(out)
+    except ManifestError:  # of a conversion that was killed while a disk failed
+        return
+    if journal and journal.action != "convert":
+        raise CallError(
+            f"--out {printable(out)}: an append to it was interrupted, or is running",
+            hint=(
+                f"`dataprep verify {printable(out)}` says how to finish or to undo it; or choose"
+                " another folder, or replace everything with --overwrite"
             ),
         )
 

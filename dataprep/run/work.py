@@ -31,7 +31,7 @@ from dataprep.ledger.finished import (
     read_finished,
     unpublished_tables,
 )
-from dataprep.ledger.journal import INCOMPLETE_NAME, mark_incomplete, owns_names
+from dataprep.ledger.journal import JOURNAL_NAME, owns_names, write_conversion
 from dataprep.plan.files import StoredPlan, StoredTasks, count_images, read_plan
 from dataprep.plan.job import Job
 from dataprep.plan.mismatch import foreign_file_error
@@ -396,7 +396,7 @@ class _Run:
     def prepare_folder(self) -> None:
         """Mark the dataset as incomplete: no reader may see a manifest next to shards that are about to change."""
         if self.in_manifest:
-            mark_incomplete(self.job.out, self.job, self.job.options)
+            write_conversion(self.job.out, self.job.fingerprint, self.job.options)
             storage.remove(os.path.join(self.job.out, MANIFEST_NAME))
 
     def remove_outdated_tables(self, numbers: Sequence[int]) -> None:
@@ -425,7 +425,7 @@ class _Run:
                 foreign = self._foreign_file(number)
             if foreign is not None:
                 raise foreign_file_error(
-                    self.job.out, foreign, self.job.options, (MANIFEST_NAME, INCOMPLETE_NAME)
+                    self.job.out, foreign, self.job.options, (MANIFEST_NAME, JOURNAL_NAME)
                 )
 
     def _foreign_file(self, number: int) -> str | None:

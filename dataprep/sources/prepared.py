@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.labels.columns import number_labels
-from dataprep.ledger.journal import INCOMPLETE_NAME
+from dataprep.ledger.journal import JOURNAL_NAME
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
 from dataprep.sources.base import Source, concat, sample_table
 from dataprep.sources.merge import relabel_lists
@@ -35,7 +35,7 @@ _VERIFY = "run `dataprep verify` on it, then `dataprep repair`, or restore a cop
 
 def is_prepared(src: str) -> bool:
     """Return whether a folder contains a dataset of this project, complete or not."""
-    if storage.is_file(os.path.join(src, INCOMPLETE_NAME)):
+    if storage.is_file(os.path.join(src, JOURNAL_NAME)):
         return True
     path = os.path.join(src, MANIFEST_NAME)
     if not storage.is_file(path):

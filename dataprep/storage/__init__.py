@@ -42,6 +42,7 @@ from dataprep.storage.files import (
 )
 from dataprep.storage.local import flush, locked, translate_errors, write_all
 from dataprep.storage.partials import (
+    BOOKKEEPING,
     PARTIALS_NAME,
     check_partials,
     has_partials,
@@ -58,6 +59,7 @@ from dataprep.storage.partials import (
 from dataprep.storage.views import FileView, checksum_of
 
 __all__ = [
+    "BOOKKEEPING",
     "PARTIALS_NAME",
     "Entry",
     "FileView",

@@ -108,25 +108,28 @@ def _start(pid: int) -> str:
 # --- temporary files ------------------------------------------------------------------------------
 
 
+#: The folder of bookkeeping in each output folder: the journal, the stamps, the plan, temporary files.
+BOOKKEEPING = ".dataprep"
+
 #: The folder of temporary files in each output folder. It exists only during a run, or after a run
 #: was killed.
-PARTIALS_NAME = ".partial-dataprep"
+PARTIALS_NAME = f"{BOOKKEEPING}/partial"
 
 #: An empty file: the owner record in that folder. It is created in one step, so it is never
 #: incomplete.
 _RECORD_NAME = "made-by-dataprep"
 
-#: Names of temporary files: the owner, for early releases only the process number, and the final
-#: name.
+#: Names of temporary files: the owner and the final name, with ``~`` in place of each slash.
 _TEMPORARY = re.compile(rf"({OWNER}|[0-9]+)-(?s:.+)")
 
 #: Prefixes of other files that processes that share the folder keep there; see
 #: `dataprep.ledger.claims`.
 _SHARED = re.compile(r"(claim|beat|tasks)-(?s:.+)")
 
-#: Tables of a plan. Their temporary files are those of the output folder, but they get their final
-#: names in ``plan/``.
-_PLAN_TABLE = re.compile(r"source-[0-9]{5,}\.parquet")
+#: A file of bookkeeping that is written under a temporary name, after the output folder.
+_BOOKKEEPING_FILE = re.compile(
+    rf"(?s:(.*))/({re.escape(BOOKKEEPING)}/(?:journal\.json|stamps\.json|plan/[^/]+))"
+)
 
 
 def _inside(folder: str) -> str:
@@ -157,12 +160,17 @@ def shared_names(folder: str, kind: str) -> list[str]:
 
 def partial_path(path: str) -> str:
     """Return the temporary path of a file, which is different for each process: on the same file system, if local."""
-    folder, name = os.path.split(path)
-    if is_url(folder) and not has_partials(
-        folder
-    ):  # only the machine that started the run has made it
-        _make_folder(folder)
-    return os.path.join(_inside(folder), f"{this_owner()}-{name}")
+    folder, name = _split(path)
+    if is_url(folder) and not has_partials(folder):
+        _make_folder(folder)  # only the machine that started the run has made it
+    return os.path.join(_inside(folder), f"{this_owner()}-{name.replace('/', '~')}")
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Return the output folder of a file, and the name of the file in it."""
+    if match := _BOOKKEEPING_FILE.fullmatch(path):
+        return match[1], match[2]
+    return os.path.split(path)
 
 
 def has_partials(folder: str) -> bool:
@@ -188,14 +196,17 @@ def check_partials(folders: Iterable[str]) -> None:
 
     """
     for folder in folders:
-        path = _inside(folder)
+        inside = _inside(folder)
+        path = os.path.dirname(inside)
         with translate_errors(path, "the folder cannot be read"):
             try:
-                # A run that is killed right after it makes the folder, or right before it removes
-                # it, leaves it empty.
-                is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
-                if is_folder and (not (names := os.listdir(path)) or _RECORD_NAME in names):
-                    continue
+                if stat.S_ISDIR(os.lstat(path).st_mode):
+                    path = inside
+                    # A run that is killed right after it makes the folder, or right before it
+                    # removes it, leaves it empty.
+                    is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
+                    if is_folder and (not (names := os.listdir(path)) or _RECORD_NAME in names):
+                        continue
             except FileNotFoundError:
                 continue
         raise CallError(
@@ -276,8 +287,9 @@ def shared_partials(folder: str) -> Iterator[None]:
 def _make_folder(folder: str) -> None:
     path = _inside(folder)
     with translate_errors(folder, "the folder cannot be written"):
-        with suppress(FileExistsError):
-            os.mkdir(path)
+        for each in (os.path.dirname(path), path):
+            with suppress(FileExistsError):
+                os.mkdir(each)
         # Without O_NONBLOCK, a named pipe of this name would block the run.
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         os.close(os.open(os.path.join(path, _RECORD_NAME), flags, 0o666))
@@ -340,11 +352,10 @@ def remove_partial(folder: str, path: str) -> None:
     if is_url(folder):
         from dataprep.storage.remote import abort_upload
 
-        abort_upload(folder, path)
-        if _PLAN_TABLE.fullmatch(
-            os.path.basename(path).partition("-")[2]
-        ):  # or the table of a split named "source"
-            abort_upload(os.path.join(folder, "plan"), path)
+        owner, _, name = os.path.basename(path).partition("-")
+        if name.startswith(f"{BOOKKEEPING}~"):
+            name = name.replace("~", "/")
+        abort_upload(os.path.join(folder, name), path, is_own=owner == this_owner())
     with suppress(FileNotFoundError):  # a worker of a killed run may remove or rename it first
         os.unlink(path)
 
@@ -378,5 +389,7 @@ def _remove_folder(folder: str, *, is_locked: bool) -> None:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(inside, _RECORD_NAME))
             os.rmdir(inside)
-        if is_url(folder):
+        with suppress(OSError):  # it has the journal, the stamps or the plan
             os.rmdir(os.path.dirname(inside))
+        if is_url(folder):
+            os.rmdir(os.path.dirname(os.path.dirname(inside)))

@@ -16,7 +16,6 @@ from awscrt.checksums import crc32c
 
 from dataprep.storage.files import Entry, View
 from dataprep.storage.local import translate_errors
-from dataprep.storage.partials import this_owner
 from dataprep.storage.remote_view import RemoteView
 from manifests.errors import CallError, StorageError
 from manifests.files import FileKind, check_length, kind_of
@@ -247,17 +246,16 @@ def _status(mode: int, size: int, modified_ns: int, inode: int) -> os.stat_resul
 _FOLDER = _status(stat.S_IFDIR, 0, 0, 0)
 
 
-def abort_upload(folder: str, temporary: str) -> None:
+def abort_upload(path: str, temporary: str, *, is_own: bool) -> None:
     """Abort the upload of a temporary file, if it is uploaded in parts.
 
     If the file is of this process, another one that is alive may upload the same shard: its upload
     goes on.
     """
-    owner, _, name = os.path.basename(temporary).partition("-")
     with suppress(OSError):
         if may_have_parts(os.stat(temporary).st_size):
-            abort = abort_own_upload if owner == this_owner() else abort_uploads
-            abort(parse_url(folder).join(name))
+            abort = abort_own_upload if is_own else abort_uploads
+            abort(parse_url(path))
 
 
 @contextmanager

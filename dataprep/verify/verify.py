@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dataprep import engines, storage
-from dataprep.ledger.mark import own_files, read_mark, unlisted_files
+from dataprep.ledger.journal import JOURNAL_NAME, own_files, read_journal, unlisted_files
 from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
@@ -24,7 +24,7 @@ from manifests.errors import DamagedError
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
 from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import is_url, parse_url
-from manifests.revisions import APPEND_MARK_NAME, old_manifest_name
+from manifests.revisions import old_manifest_name
 from manifests.schema import UNREADABLE, File, Manifest, Shard
 from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest, read_older
 
@@ -222,16 +222,16 @@ def _check_rejected(folder: str, file: File) -> Iterator[Problem]:
     return check_file(folder, file, REJECTED, "run `dataprep repair` on the dataset")
 
 
-def _check_mark(folder: str, manifest: Manifest) -> tuple[list[Problem], frozenset[str]]:
+def _check_journal(folder: str, manifest: Manifest) -> tuple[list[Problem], frozenset[str]]:
     """Return a problem if an append has not ended, and the names of its files."""
     try:
-        mark = read_mark(folder)
+        journal = read_journal(folder)
     except DamagedError as error:
-        return [Problem(APPEND_MARK_NAME, error.message, hint=error.hint)], frozenset()
-    pending = frozenset(unlisted_files(mark, manifest) if mark else ())
-    if not mark or not pending:
+        return [Problem(JOURNAL_NAME, error.message, hint=error.hint)], frozenset()
+    pending = frozenset(unlisted_files(journal, manifest) if journal else ())
+    if not journal or not pending:
         return [], pending
-    again = "`dataprep convert --append`" if mark.action == "append" else "`dataprep revert`"
+    again = "`dataprep convert --append`" if journal.action == "append" else "`dataprep revert`"
     hint = f"run the same {again} again"
     if has_append_plan(folder):
         again, hint = (
@@ -239,9 +239,7 @@ def _check_mark(folder: str, manifest: Manifest) -> tuple[list[Problem], frozens
             f"run `dataprep work {folder}`, then `dataprep finish {folder}`",
         )
     hint += f"; or `dataprep revert {folder}`, which removes what it wrote"
-    return [
-        Problem(APPEND_MARK_NAME, f"{again} was interrupted, or is running", hint=hint)
-    ], pending
+    return [Problem(JOURNAL_NAME, f"{again} was interrupted, or is running", hint=hint)], pending
 
 
 #: Suffixes of the files that `dataprep convert` writes for each shard.
@@ -255,7 +253,7 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
         HASHES_NAME,
         *(own_files(manifest) if manifest.revisions or has_shard_list(manifest) else []),
     }
-    mark_problem, pending = _check_mark(folder, manifest)
+    journal_problem, pending = _check_journal(folder, manifest)
     for split in manifest.splits:
         for shard in split.shards:
             for file in (shard.file, shard.index, shard.table):
@@ -266,11 +264,14 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
                         hint="make the dataset again",
                     )
                 named.add(file.name)
-    for name in sorted(entry.name for entry in _entries(folder)):
-        if name == storage.PARTIALS_NAME:
-            hint = "run the same command again, or remove the folder"
-            yield Problem(name, "the folder is left over from an interrupted run", hint=hint)
-        elif (
+    names = sorted(entry.name for entry in _entries(folder))
+    partials = os.path.join(folder, storage.PARTIALS_NAME)
+    if storage.BOOKKEEPING in names and (storage.is_folder(partials) or storage.is_file(partials)):
+        hint = "run the same command again, or remove the folder"
+        message = "the folder is left over from an interrupted run"
+        yield Problem(storage.PARTIALS_NAME, message, hint=hint)
+    for name in names:
+        if (
             name.endswith(_SUFFIXES)
             and name not in named | pending
             and manifest.creator == "convert"
@@ -278,7 +279,7 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
             yield Problem(
                 name, "the file is not in the manifest", hint="remove it, or make the dataset again"
             )
-    yield from mark_problem
+    yield from journal_problem
     yield from _check_old_revisions(folder, manifest)
     if manifest.rejected is not None:
         yield from _check_rejected(folder, manifest.rejected)

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from dataprep import storage
 from dataprep.commands.base import Command
 from dataprep.commands.parameters import byte_size
-from dataprep.ledger.journal import INCOMPLETE_NAME, STAMPS_NAME
+from dataprep.ledger.journal import JOURNAL_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 from manifests.process.unexpected_errors import HINTS
 
@@ -39,7 +39,7 @@ def out(tmp_path):
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
 
 
 # --- help ---------------------------------------------------------------------------------------
@@ -248,7 +248,8 @@ def test_convert_verify_info(image_folder, out, invoke, fmt):
     expected = {
         f"{split}-00000.{kind}" for split in ("train", "val") for kind in (suffix, "idx", "parquet")
     }
-    assert set(files(out)) == expected | {"manifest.json", STAMPS_NAME}
+    assert set(files(out)) == expected | {"manifest.json"}
+    assert [path.name for path in (out / ".dataprep").iterdir()] == ["stamps.json"]
 
 
 def test_info_names_the_command_that_estimates_memory(image_folder, out, invoke):
@@ -317,7 +318,7 @@ def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
     assert files(out) == before
     for lost in ("train-00001.parquet", "train-00002.tfrecord", "train-00003.idx"):
         (out / lost).unlink()
-    (out / "manifest.json").rename(out / INCOMPLETE_NAME)
+    (out / "manifest.json").rename(out / JOURNAL_NAME)
     assert "1 shard was done by an earlier run" in invoke(*call).stdout
     assert files(out) == before
 
@@ -325,7 +326,7 @@ def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
 def test_a_dry_run_counts_the_shards_of_an_earlier_run(image_folder, out, invoke):
     call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
-    (out / "manifest.json").rename(out / INCOMPLETE_NAME)
+    (out / "manifest.json").rename(out / JOURNAL_NAME)
     (out / "train-00001.parquet").unlink()
     before = files(out)
     text = invoke(*call, "--dry-run").stdout
@@ -421,7 +422,7 @@ def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
 
     call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
-    (out / "manifest.json").rename(out / INCOMPLETE_NAME)
+    (out / "manifest.json").rename(out / JOURNAL_NAME)
     (out / "train-00003.parquet").unlink()
     monkeypatch.setattr(progress_bars, "Meter", RecordedMeter)
     invoke(*call)

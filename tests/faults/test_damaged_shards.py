@@ -109,7 +109,7 @@ def test_truncation_at_any_length(shard, tmp_path):
         (tmp_path / name).write_bytes(data[:length])
         if _is_accepted(tmp_path):
             undetected.append(length)
-        for path in tmp_path.iterdir():
+        for path in tmp_path.glob("[!.]*"):
             if path.name != name:
                 path.unlink()
     assert undetected == []

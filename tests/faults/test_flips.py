@@ -16,7 +16,7 @@ from helpers.pictures import SUFFIXES, encode, photo
 
 from dataprep.formats import FORMATS, ScanOptions
 from dataprep.index.index import index_shards
-from dataprep.ledger.journal import STAMPS_NAME
+from dataprep.ledger.finished import STAMPS_NAME
 from dataprep.options import IndexOptions
 from dataprep.plan.assign import Options
 from dataprep.run.convert import convert_dataset
@@ -116,7 +116,7 @@ def positions_to_flip(name: str, data: bytes) -> list[int]:
 def beside(dataset: Path) -> list[tuple[Path, ...]]:
     """Return the files to damage together: each file of the first shard with that of the second, and others alone."""
     groups: dict[str, list[Path]] = {}
-    for path in sorted(dataset.iterdir()):
+    for path in sorted(dataset.glob("[!.]*")):
         groups.setdefault(path.name.replace("train-00001", "train-00000"), []).append(path)
     assert sorted(map(len, groups.values())) == [1, 1, 2, 2, 2]
     return [*map(tuple, groups.values())]
@@ -243,7 +243,7 @@ def test_a_shard_cut_at_any_length(dataset):
 
 @pytest.mark.parametrize("garbage", [b"x", b"\0", b"\0" * 4096, b"\0" * 512 + b"x"])
 def test_bytes_after_the_end_of_any_file(dataset, garbage):
-    for path in sorted(dataset.iterdir()):
+    for path in sorted(dataset.glob("[!.]*")):
         data = path.read_bytes()
         path.write_bytes(data + garbage)
         assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {
@@ -253,7 +253,7 @@ def test_bytes_after_the_end_of_any_file(dataset, garbage):
 
 
 def test_a_file_removed_or_emptied(dataset):
-    for path in sorted(dataset.iterdir()):
+    for path in sorted(dataset.glob("[!.]*")):
         data = path.read_bytes()
         path.write_bytes(b"")
         assert path.name in {
@@ -348,7 +348,8 @@ def test_a_manifest_that_names_a_label_which_no_record_has(dataset):
 
 
 def test_a_file_that_is_not_in_the_manifest(dataset):
-    for name in ("train-00009.idx", "more.tar", ".partial-dataprep"):
+    for name in ("train-00009.idx", "more.tar", ".dataprep/partial"):
+        (dataset / name).parent.mkdir(exist_ok=True)
         (dataset / name).write_bytes(b"x")
         assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {
             name

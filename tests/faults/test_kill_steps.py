@@ -77,14 +77,18 @@ def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
         errors.splitlines()[-1]
         == f"dataprep: stopped by SIGTERM. Run the same command again; {kept(finished)}."
     )
-    left = [path.name for path in out.glob(".*/*") if path.suffix not in ("", ".parquet")]
+    left = [
+        path.name for path in out.glob(".dataprep/partial/*") if path.suffix not in ("", ".parquet")
+    ]
     assert not [
         name for name in left if "claim" in name or "beat" in name or name.endswith(".tfrecord")
     ], left
     assert dataprep(*call).returncode == 0
     if command != "convert":
         assert dataprep("finish", out).returncode == 0
-    files = {name: data for name, data in snapshot(out).items() if not name.startswith("plan/")}
+    files = {
+        name: data for name, data in snapshot(out).items() if not name.startswith(".dataprep/plan/")
+    }
     assert finished < 12
     assert files == expected
 
@@ -120,7 +124,7 @@ def test_the_shards_of_a_paused_process_are_claimed_by_another(
     paused = start(*claim, at=at)
     at.wait(paused)
     pause(paused.pid)
-    assert list(out.glob(".*/claim-*"))
+    assert list(out.glob(".dataprep/partial/claim-*"))
     at.open()
     try:
         other = dataprep(*claim)
@@ -132,7 +136,7 @@ def test_the_shards_of_a_paused_process_are_claimed_by_another(
     assert paused.returncode == 0, errors
     assert dataprep("finish", out).returncode == 0
     assert {
-        name: data for name, data in snapshot(out).items() if not name.startswith("plan/")
+        name: data for name, data in snapshot(out).items() if not name.startswith(".dataprep/plan/")
     } == expected
 
 
@@ -153,7 +157,7 @@ def test_several_processes_write_each_shard_once(slow, start, dataprep, snapshot
     assert sum(int(line.split()[0]) for line in written) == 12
     assert dataprep("finish", out).returncode == 0
     assert {
-        name: data for name, data in snapshot(out).items() if not name.startswith("plan/")
+        name: data for name, data in snapshot(out).items() if not name.startswith(".dataprep/plan/")
     } == expected
 
 

@@ -73,7 +73,7 @@ def prepared(make_photos, dataprep, tmp_path_factory):
             *fmt,
         ]
         assert dataprep(*call).returncode == 0
-    for path in (folder / "tars").iterdir():
+    for path in (folder / "tars").glob("[!.]*"):
         if path.suffix != ".tar":
             path.unlink()
     table = folder / "damaged" / "train-00001.parquet"

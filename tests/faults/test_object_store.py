@@ -41,9 +41,7 @@ def source(make_photos, tmp_path_factory) -> Path:
 def expected(source, dataprep, tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("expected") / "out"
     assert dataprep("convert", "--src", source, "--out", out, *SHARD).returncode == 0
-    return {
-        path.name: path.read_bytes() for path in out.iterdir() if path.name != "source-stamps.json"
-    }
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +61,7 @@ def download(store: Store) -> dict[str, bytes]:
     return {
         name: bytes(store.get(name))
         for name in names
-        if not name.startswith("plan/") and name != "source-stamps.json"
+        if not name.startswith(".dataprep/plan/") and name != ".dataprep/stamps.json"
     }
 
 

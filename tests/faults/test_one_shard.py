@@ -48,7 +48,7 @@ def start_and_wait(start, command, out):
     at = Gate(out.parent / "gate", writes=(10, 1))
     process = start(*command, "--out", out, "--workers", 3, at=at)
     worker = at.wait(process, worker=True)
-    (shard,) = out.glob(".partial-dataprep/*train-00000.tfrecord")
+    (shard,) = out.glob(".dataprep/partial/*train-00000.tfrecord")
     assert shard.stat().st_size
     assert worker in workers_of(process)
     return process, worker, at

@@ -90,8 +90,8 @@ def test_folder_for_temporary_files_that_is_not_ours_is_refused(
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "1-data").write_bytes(b"precious")
     for folder in (tmp_path / "out", shards):
-        folder.mkdir(exist_ok=True)
         path = folder / storage.PARTIALS_NAME
+        path.parent.mkdir(exist_ok=True, parents=True)
         if kind == "file":
             path.write_bytes(b"precious")
         elif kind == "folder":
@@ -99,9 +99,9 @@ def test_folder_for_temporary_files_that_is_not_ours_is_refused(
         else:
             path.symlink_to(tmp_path / "precious")
     before = snapshot(tmp_path)
-    with pytest.raises(CallError, match=r"\.partial-dataprep was not made by dataprep"):
+    with pytest.raises(CallError, match=r"\.dataprep/partial was not made by dataprep"):
         convert_dataset(source, str(tmp_path / "out"), Options(), workers=1)
-    with pytest.raises(CallError, match=r"\.partial-dataprep was not made by dataprep"):
+    with pytest.raises(CallError, match=r"\.dataprep/partial was not made by dataprep"):
         index_shards([str(shards)], workers=1)
     assert snapshot(tmp_path) == before
 
@@ -189,7 +189,7 @@ def test_folder_under_a_name_that_index_needs(name, shards, snapshot, dataprep):
 @pytest.mark.parametrize(
     "name",
     ["train-00000.tfrecord", "train-00000.idx", "train-00000.parquet", "test-00009.tar", "rejected.jsonl",
-     "manifest.json", "manifest.incomplete.json", "source-stamps.json"],
+     "manifest.json", ".dataprep/journal.json", ".dataprep/stamps.json"],
 )  # fmt: skip
 def test_folder_under_a_name_that_convert_needs(name, source, tmp_path):
     """Running the same command again can never succeed, so this is wrong usage."""
@@ -200,4 +200,5 @@ def test_folder_under_a_name_that_convert_needs(name, source, tmp_path):
             CallError, match=f"contains a folder '{name}', but a file of this name is needed"
         ):
             convert_dataset(source, str(out), Options(), workers=1, overwrite=overwrite)
-    assert [str(path.relative_to(out)) for path in out.rglob("*")] == [name, f"{name}/data.bin"]
+    found = [str(path.relative_to(out)) for path in out.rglob("*")]
+    assert [each for each in found if each != ".dataprep"] == [name, f"{name}/data.bin"]

@@ -82,14 +82,16 @@ def test_an_image_that_was_deleted_after_the_plan(out, source, dataprep):
 
 
 def test_plan_json_edited_by_hand(out, source, dataprep, snapshot):
-    path = out / "plan" / "plan.json"
+    path = out / ".dataprep" / "plan" / "plan.json"
     original = path.read_bytes()
     path.write_bytes(original.replace(b'"seed": 0', b'"seed": 1'))
     for command in ("work", "finish"):
         line = refusal(dataprep, 1, command, out, *ONE)
-        assert "plan/plan.json: the plan was changed after `dataprep plan` wrote it" in line
+        assert (
+            ".dataprep/plan/plan.json: the plan was changed after `dataprep plan` wrote it" in line
+        )
         assert "run the same `dataprep plan` again; finished shards are kept" in line
-    assert "was changed" in refusal(dataprep, 1, "info", out / "plan")
+    assert "was changed" in refusal(dataprep, 1, "info", out / ".dataprep" / "plan")
     assert dataprep("plan", "--src", source, "--out", out, "--samples-per-shard", 6).returncode == 0
     assert path.read_bytes() == original
     assert "1 shard was done by an earlier run" in dataprep("work", out, *ONE).stdout
@@ -98,7 +100,7 @@ def test_plan_json_edited_by_hand(out, source, dataprep, snapshot):
 
 def test_the_source_table_edited_by_hand(out, dataprep):
     """A label is changed with pyarrow, and all row groups stay as they were."""
-    path = out / "plan" / "source-00000.parquet"
+    path = out / ".dataprep" / "plan" / "source-00000.parquet"
     file = pq.ParquetFile(path)
     groups = [file.read_row_group(number) for number in range(file.num_row_groups)]
     labels = groups[2]["label"].to_pylist()
@@ -117,7 +119,10 @@ def test_every_changed_byte_of_a_plan_is_noticed(out):
     plan = read_plan(str(out))
     tasks = StoredTasks(plan, str(out), range(4), 1)
     assert [len(task.keys) for task in tasks] == [6] * 4
-    json_path, table = out / "plan" / "plan.json", out / "plan" / "source-00000.parquet"
+    json_path, table = (
+        out / ".dataprep" / "plan" / "plan.json",
+        out / ".dataprep" / "plan" / "source-00000.parquet",
+    )
     for path, read in ((json_path, lambda: read_plan(str(out))), (table, lambda: list(tasks))):
         original = path.read_bytes()
         for at in range(
@@ -150,11 +155,13 @@ def test_every_changed_byte_of_a_plan_is_noticed(out):
 )  # fmt: skip
 def test_a_sealed_plan_with_a_wrong_member_is_refused(member, value, out):
     """The checksum is right, so somebody wrote this on purpose."""
-    path = out / "plan" / "plan.json"
+    path = out / ".dataprep" / "plan" / "plan.json"
     body = {**json.loads(path.read_bytes()), member: value}
     del body["checksum"]
     path.write_bytes(seal(body))
-    with pytest.raises(PlanError, match=r"plan/plan\.json: the plan was changed .* Hint: "):
+    with pytest.raises(
+        PlanError, match=r".dataprep/plan/plan\.json: the plan was changed .* Hint: "
+    ):
         read_plan(str(out))
 
 
@@ -162,7 +169,7 @@ def test_labels_keys_and_paths_of_a_hostile_table(out):
     """The checksums are right, but the values would make a worker write outside of the folder, or fail."""
     from manifests.parquet import BoundedParquet
 
-    folder = out / "plan"
+    folder = out / ".dataprep" / "plan"
     path = folder / "source-00000.parquet"
     table = pq.read_table(path)
     for column, value in (
@@ -220,7 +227,7 @@ def test_two_plans_in_one_folder(out, source, dataprep, snapshot):
         "convert", "--src", source, "--out", out, "--samples-per-shard", 8, "--overwrite", *ONE
     )
     assert replaced.returncode == 0, replaced.stderr
-    assert not (out / "plan").exists(), "the plan is not that of the dataset any more"
+    assert not (out / ".dataprep" / "plan").exists(), "the plan is not that of the dataset any more"
 
 
 def test_no_plan(dataprep, tmp_path):
@@ -232,7 +239,7 @@ def test_no_plan(dataprep, tmp_path):
 
 
 def with_body(out, **members):
-    path = out / "plan" / "plan.json"
+    path = out / ".dataprep" / "plan" / "plan.json"
     body = {**json.loads(path.read_bytes()), **members}
     del body["checksum"]
     path.write_bytes(seal(body))
@@ -370,7 +377,7 @@ def test_a_copied_output_folder_continues(out, source, dataprep, tmp_path):
     shutil.copytree(out, copy)
     assert dataprep("work", copy, *ONE).returncode == 0
     assert dataprep("finish", copy, *ONE).returncode == 0
-    assert sorted(os.listdir(copy / "plan")) == ["plan.json", "source-00000.parquet"]
+    assert sorted(os.listdir(copy / ".dataprep" / "plan")) == ["plan.json", "source-00000.parquet"]
 
 
 def test_a_plan_is_not_written_to_a_web_server(source, dataprep):

@@ -152,8 +152,7 @@ def _files(out: str) -> dict[str, bytes]:
     else:
         paths = Path(out).iterdir() if Path(out).exists() else ()
         found = {path.name: path.read_bytes() for path in paths if path.is_file()}
-    bookkeeping = ("source-stamps.json", "manifest.incomplete.json", "manifest.append.json")
-    return {n: data for n, data in found.items() if "/" not in n and n not in bookkeeping}
+    return {n: data for n, data in found.items() if "/" not in n}
 
 
 def _phase(out: str) -> str:

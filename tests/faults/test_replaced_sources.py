@@ -10,7 +10,8 @@ from unittest.mock import Mock
 import pytest
 from helpers.pictures import encode, photo
 
-from dataprep.ledger.journal import INCOMPLETE_NAME, STAMPS_NAME
+from dataprep.ledger.finished import STAMPS_NAME
+from dataprep.ledger.journal import JOURNAL_NAME
 from dataprep.options import Downscale, Options, Raw
 from dataprep.run import prepare as reread
 from dataprep.run.convert import convert_dataset
@@ -96,7 +97,7 @@ def test_the_replaced_image_is_named(folder, tmp_path):
 def test_an_interrupted_run_reads_replaced_images_again(extra, folder, tmp_path, snapshot):
     out, options = tmp_path / "out", replace(OPTIONS, **extra)
     run(folder, out, options)
-    (out / "manifest.json").rename(out / INCOMPLETE_NAME)
+    (out / "manifest.json").rename(out / JOURNAL_NAME)
     replace_image(folder, "in place")
     assert run(folder, out, options).resumed == 2
     run(folder, tmp_path / "fresh", options)
@@ -139,7 +140,10 @@ def test_images_are_not_read_again_while_their_stamps_are_the_same(folder, tmp_p
 def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeypatch, snapshot):
     out = tmp_path / "out"
     run(folder, out)
-    before, times = snapshot(out), {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    before, times = (
+        snapshot(out),
+        {path.name: path.stat().st_mtime_ns for path in out.glob("[!.]*")},
+    )
 
     def stop(task, pool):
         if task.name == "train-00002":
@@ -154,7 +158,8 @@ def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeyp
     assert run(folder, out, overwrite=True).resumed == 2
     assert snapshot(out) == before
     assert (
-        not times.items() & {path.name: path.stat().st_mtime_ns for path in out.iterdir()}.items()
+        not times.items()
+        & {path.name: path.stat().st_mtime_ns for path in out.glob("[!.]*")}.items()
     )
     assert run(folder, out, overwrite=True).resumed == 0
 
@@ -172,7 +177,7 @@ def test_a_rerun_compares_the_checksums_of_indexes_and_tables(
     run(folder, out)
     before = snapshot(out)
     if not complete:
-        (out / "manifest.json").rename(out / INCOMPLETE_NAME)
+        (out / "manifest.json").rename(out / JOURNAL_NAME)
     data = bytearray(before[name])
     data = bytes(len(data)) if damage == "zeros" else data[:9] + bytes([data[9] ^ 1]) + data[10:]
     (out / name).write_bytes(data)

@@ -40,7 +40,7 @@ def script(out: Path) -> str:
 
 
 def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: data for name, data in files.items() if not name.startswith("plan/")}
+    return {name: data for name, data in files.items() if not name.startswith(".dataprep/plan/")}
 
 
 def test_the_array_script_writes_the_bytes_of_convert(

@@ -165,10 +165,11 @@ def test_a_shard_to_index(suffix, special, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["manifest.json", "manifest.incomplete.json", "train-00000.idx", "train-00000.parquet"]
+    "name", ["manifest.json", ".dataprep/journal.json", "train-00000.idx", "train-00000.parquet"]
 )
 @pytest.mark.parametrize("special", SPECIAL_FILES)
 def test_a_file_in_the_place_of_an_output(name, special, photo_folder, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     SPECIAL_FILES[special](tmp_path / name)
     for overwrite in ((), ("--overwrite",)):
         status, output = run(

@@ -14,7 +14,7 @@ import pytest
 from helpers.gate import Gate
 from helpers.processes import pause, signal_group
 
-from dataprep.storage.partials import PARTIALS_NAME
+from dataprep.storage.partials import BOOKKEEPING, PARTIALS_NAME
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import DatasetError
 from manifests.tables import read_table, samples
@@ -53,8 +53,9 @@ def count_finished(out: Path, undisturbed: dict[str, bytes]) -> int:
     the error stopped it before it renamed the table, which proves that the shard is of this run.
     """
     names = os.listdir(out)
-    assert {name for name in names if name.startswith(".")} <= {PARTIALS_NAME}
-    partials = {*os.listdir(out / PARTIALS_NAME)} if PARTIALS_NAME in names else set()
+    assert {name for name in names if name.startswith(".")} <= {BOOKKEEPING}
+    has_partials = (out / PARTIALS_NAME).exists()
+    partials = {*os.listdir(out / PARTIALS_NAME)} if has_partials else set()
     for temporary in partials - {"made-by-dataprep"}:
         table = temporary.partition("-")[2]
         assert table.endswith(".parquet")
@@ -351,7 +352,7 @@ def test_image_changes_after_the_scan(change, start, slow, tmp_path):
         change, " when the source was scanned, but has "
     ) in line
     assert not (tmp_path / "out" / "manifest.json").exists()
-    assert [name for name in os.listdir(tmp_path / "out") if name.startswith(".")] == []
+    assert not (tmp_path / "out" / ".dataprep" / "partial").exists()
 
 
 def test_output_folder_is_renamed(start, slow, tmp_path):
@@ -418,7 +419,7 @@ def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_
         assert snapshot(out) == before
     done = dataprep("convert", "--src", few, "--out", out, "--fmt", "webdataset", "--overwrite")
     assert done.returncode == 0
-    assert {os.path.splitext(name)[1] for name in os.listdir(out)} == {
+    assert {os.path.splitext(name)[1] for name in os.listdir(out) if name[0] != "."} == {
         ".tar",
         ".idx",
         ".parquet",

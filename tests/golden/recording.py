@@ -27,8 +27,8 @@ from manifests.remote.store import Store
 LIBRARIES = ("Pillow", "cykooz-resizer", "numpy", "pyarrow", "simplejpeg")
 
 #: Bookkeeping, which is no part of a dataset: names of files, and beginnings of paths.
-_BOOKKEEPING = ("manifest.incomplete.json", "manifest.append.json", "source-stamps.json")
-_BOOKKEEPING_FOLDERS = (".dataprep/", "plan/", ".partial-dataprep/")
+_BOOKKEEPING: tuple[str, ...] = ()
+_BOOKKEEPING_FOLDERS = (".dataprep/",)
 
 #: What differs between two runs: durations, speeds, dates, free space, process IDs.
 _CHANGING = (

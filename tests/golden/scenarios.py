@@ -462,7 +462,7 @@ def steps(r: Recorder) -> None:
     r.put("splits", "photos")
     options = ("--samples-per-shard", 3, "--hash")
     r.run("plan", "--src", "photos", "--out", "out", *options)
-    r.run("info", "out/plan")
+    r.run("info", "out/.dataprep/plan")
     r.run("finish", "out")
     r.run("work", "out", "--task", "0/2")
     r.run("info", "out")

@@ -83,11 +83,11 @@ def main() -> None:
         ) or not is_whole(out):
             broken.append(call)
         is_reverted = (
-            read_manifest(out).revision == 0 and not Path(out, "manifest.append.json").exists()
+            read_manifest(out).revision == 0 and not Path(out, ".dataprep/journal.json").exists()
         )
         if action != "revert" or not is_reverted:
             in_child(act)
-        if files(out) != new or (action != "revert" and Path(out, ".partial-dataprep").exists()):
+        if files(out) != new or (action != "revert" and Path(out, ".dataprep/partial").exists()):
             different.append(call)
     print(json.dumps({"calls": total, "killed": killed, "different": different, "broken": broken}))
 

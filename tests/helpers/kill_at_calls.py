@@ -97,7 +97,8 @@ def install(switch: KillSwitch) -> None:
 
 
 def files(folder: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
+    found = [*Path(folder).glob("[!.]*"), *Path(folder).glob(".dataprep/*.json")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found if path.is_file()}
 
 
 def main() -> None:
@@ -118,10 +119,7 @@ def main() -> None:
 
         killed += in_child(convert_and_die) == signal.SIGKILL
         remaining = files(out) if os.path.isdir(out) else {}
-        if (
-            "manifest.json" in remaining
-            and {n: d for n, d in remaining.items() if not n.startswith(".")} != undisturbed
-        ):
+        if "manifest.json" in remaining and remaining != undisturbed:
             early_manifest.append(call)
         in_child(lambda: convert(src, out, fmt))
         if files(out) != undisturbed:

@@ -234,9 +234,9 @@ def test_an_interrupted_append_can_be_removed(dataset, sources, invoke, snapshot
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.run.append.finish_append", stop)
         invoke(*append, status=3)
-    assert "manifest.append.json" in snapshot(dataset)
+    assert ".dataprep/journal.json" in snapshot(dataset)
     problems = verify_dataset(str(dataset), workers=1).problems
-    assert [problem.file for problem in problems] == ["manifest.append.json"]
+    assert [problem.file for problem in problems] == [".dataprep/journal.json"]
     other = write(sources[0].parent / "third", range(50, 53), ("eel",))
     output = invoke("convert", "--src", other, "--out", dataset, "--append", status=2).output
     assert "another append" in output

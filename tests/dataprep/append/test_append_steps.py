@@ -12,6 +12,7 @@ import pytest
 from helpers.pictures import encode, photo
 
 from dataprep import storage
+from dataprep.ledger.journal import Journal, journal_bytes
 from dataprep.run import commit as complete
 from dataprep.run.append import finish_planned_append
 from dataprep.run.base import read_base
@@ -54,7 +55,7 @@ def copy(before: Path, name: str) -> Path:
 
 
 def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: data for name, data in files.items() if not name.startswith("plan/")}
+    return {name: data for name, data in files.items() if not name.startswith(".dataprep/plan/")}
 
 
 def run_steps(invoke, out: Path, *tasks: str) -> str:
@@ -79,7 +80,10 @@ def test_the_same_bytes_as_convert(case, sources, before, invoke, snapshot):
     assert f"2 images of the source are in {b} already" in output
     assert "2 new classes: ant, zoo" in output
     assert f"{b}/plan is complete" in output
-    assert "appends to revision 0; 2 images known before" in invoke("info", b / "plan").stdout
+    assert (
+        "appends to revision 0; 2 images known before"
+        in invoke("info", b / ".dataprep" / "plan").stdout
+    )
     output = run_steps(invoke, b, "1/2", "0/2")
     assert without_plan(snapshot(b)) == snapshot(a)
     assert verify_dataset(str(b), decode=True, workers=1).problems == ()
@@ -110,7 +114,7 @@ def test_every_step_can_be_repeated(sources, before, invoke, snapshot):
     assert "0 shards written" in invoke("work", out, "--task", "3/5").output
     assert "nothing to append: all 32 images" in invoke("finish", out).output
     assert without_plan(snapshot(out)) == complete
-    assert "0 shards" in invoke("info", out / "plan").stdout
+    assert "0 shards" in invoke("info", out / ".dataprep" / "plan").stdout
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
@@ -153,19 +157,19 @@ def test_revert(sources, before, invoke, snapshot):
     plan = ("plan", "--src", sources[1], "--append", "--out", out)
     invoke(*plan)
     invoke("work", out, "--task", "0/2", "--workers", 1)
-    plans = {path.name: path.read_bytes() for path in (out / "plan").iterdir()}
+    plans = {path.name: path.read_bytes() for path in (out / ".dataprep" / "plan").iterdir()}
     problems = {problem.file: problem for problem in verify_dataset(str(out), workers=1).problems}
-    problem = problems["manifest.append.json"]
+    problem = problems[".dataprep/journal.json"]
     assert problem.hint.startswith(
         f"run `dataprep work {out}`, then `dataprep finish {out}`; or `dataprep revert"
     )
     assert "what an interrupted append wrote was removed" in invoke("revert", out).output
     assert without_plan(snapshot(out)) == old
-    assert not (out / "plan").exists()
+    assert not (out / ".dataprep" / "plan").exists()
     assert "contains no plan" in invoke("work", out, status=2).output
     for name, data in plans.items():  # a machine that has not seen the removal
-        (out / "plan").mkdir(exist_ok=True)
-        (out / "plan" / name).write_bytes(data)
+        (out / ".dataprep" / "plan").mkdir(exist_ok=True, parents=True)
+        (out / ".dataprep" / "plan" / name).write_bytes(data)
     for command in ("work", "finish"):
         assert "is of an append that was reverted" in invoke(command, out, status=2).output
     assert without_plan(snapshot(out)) == old
@@ -185,9 +189,15 @@ def broken(tmp_path) -> Path:
 
 
 def check_nothing_appended(out, result):
-    assert f"rejected: 6 of 6 images (100.00%), see {out}/plan/rejected.jsonl" in result.output
+    assert (
+        f"rejected: 6 of 6 images (100.00%), see {out}/.dataprep/plan/rejected.jsonl"
+        in result.output
+    )
     assert "every new image was rejected" in result.output
-    rows = [json.loads(line) for line in (out / "plan" / "rejected.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (out / ".dataprep" / "plan" / "rejected.jsonl").read_text().splitlines()
+    ]
     assert [row["source"] for row in rows] == [f"cat/{number}.jpg" for number in range(6)]
     assert verify_dataset(str(out), workers=1).problems == ()
 
@@ -206,7 +216,7 @@ def test_only_rejected_images(before, broken, sources, invoke, snapshot):
         out, invoke("convert", "--src", broken, "--append", "--out", out, status=1)
     )
     invoke("convert", "--src", sources[1], "--append", "--out", out, "--max-rejected", 1)
-    assert not (out / "plan" / "rejected.jsonl").exists()
+    assert not (out / ".dataprep" / "plan" / "rejected.jsonl").exists()
     assert "ended without a new image" in invoke("finish", out, status=2).output
 
 
@@ -217,7 +227,7 @@ def test_only_rejected_images_without_a_plan(before, broken, sources, invoke, sn
     )
     assert without_plan(snapshot(out)) == old
     invoke("plan", "--src", sources[1], "--append", "--out", out)
-    assert not (out / "plan" / "rejected.jsonl").exists()
+    assert not (out / ".dataprep" / "plan" / "rejected.jsonl").exists()
     invoke("work", out, "--workers", 1)
     invoke("finish", out, "--max-rejected", 1, "--workers", 1)
     assert read_manifest(out).revision == 1
@@ -242,7 +252,7 @@ def test_the_list_does_not_outlive_its_dataset(sources, broken, invoke, snapshot
     invoke("plan", *convert[1:])
     invoke(*convert)
     made = snapshot(out)
-    assert "plan/plan.json" in made
+    assert ".dataprep/plan/plan.json" in made
     for again in (sources[0], sources[1]):
         check_nothing_appended(
             out, invoke("convert", "--src", broken, "--append", "--out", out, status=1)
@@ -251,7 +261,7 @@ def test_the_list_does_not_outlive_its_dataset(sources, broken, invoke, snapshot
         invoke(*convert)
         assert snapshot(out) == ended
         invoke("convert", "--src", again, "--out", out, "--overwrite", "--max-rejected", 1)
-        assert not (out / "plan" / "rejected.jsonl").exists()
+        assert not (out / ".dataprep" / "plan" / "rejected.jsonl").exists()
         assert (snapshot(out) == made) == (again == sources[0])
 
 
@@ -271,13 +281,13 @@ def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, 
     with pytest.raises(KeyboardInterrupt):
         finish_planned_append(str(out), workers=1)
     monkeypatch.undo()
-    assert (out / "manifest.append.json").exists()
+    assert (out / ".dataprep/journal.json").exists()
     check_nothing_appended(out, invoke("finish", out, "--workers", 1, status=1))
     assert without_plan(snapshot(out)) == old
 
 
 @pytest.mark.parametrize("command", ["finish", "convert", "plan", "revert"])
-@pytest.mark.parametrize("name", ["manifest.json", "train-00012.parquet", "manifest.append.json"])
+@pytest.mark.parametrize("name", ["manifest.json", "train-00012.parquet", ".dataprep/journal.json"])
 def test_finish_killed_before_a_change(
     name, command, sources, before, invoke, snapshot, monkeypatch
 ):
@@ -338,9 +348,10 @@ def test_a_late_worker_of_a_shard_without_images(sources, before, invoke, snapsh
 
 def test_an_append_removes_the_mark_of_a_killed_conversion(sources, before, invoke):
     """It was killed right after it wrote the manifest, and is refused once something is appended."""
-    (before / "manifest.incomplete.json").write_text("{}")
+    journal = Journal(action="convert", plan="0" * 32)
+    (before / ".dataprep/journal.json").write_bytes(journal_bytes(journal))
     invoke("convert", "--src", sources[1], "--append", "--out", before, "--max-rejected", 1)
-    assert not (before / "manifest.incomplete.json").exists()
+    assert not (before / ".dataprep/journal.json").exists()
 
 
 def test_options_that_exclude_each_other(sources, before, invoke):
@@ -352,7 +363,9 @@ def test_options_that_exclude_each_other(sources, before, invoke):
 def test_older_releases_refuse_the_plan(sources, before, invoke):
     """They would write the first shards of the dataset again."""
     invoke("plan", "--src", sources[1], "--out", before, "--append")
-    assert json.loads((before / "plan" / "plan.json").read_text())["plan_version"] == 2
+    assert (
+        json.loads((before / ".dataprep" / "plan" / "plan.json").read_text())["plan_version"] == 2
+    )
     assert read_manifest(before).revision == 0
 
 
@@ -396,7 +409,7 @@ def test_revert_killed_before_it_removes_the_folder_of_the_plan(
     remove_folder = os.rmdir
 
     def killed(path, *arguments, **options):
-        if os.fspath(path) == str(out / "plan"):
+        if os.fspath(path) == str(out / ".dataprep" / "plan"):
             raise ZeroDivisionError
         remove_folder(path, *arguments, **options)
 
@@ -404,6 +417,6 @@ def test_revert_killed_before_it_removes_the_folder_of_the_plan(
         patch.setattr(os, "rmdir", killed)
         with pytest.raises(ZeroDivisionError):
             revert_dataset(str(out))
-    assert (out / "plan").is_dir()
+    assert (out / ".dataprep" / "plan").is_dir()
     revert_dataset(str(out))
-    assert not (out / "plan").exists()
+    assert not (out / ".dataprep" / "plan").exists()

@@ -55,7 +55,7 @@ def table(source):
 
 
 def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: data for name, data in files.items() if not name.startswith("plan/")}
+    return {name: data for name, data in files.items() if not name.startswith(".dataprep/plan/")}
 
 
 CASES = {
@@ -115,7 +115,7 @@ def test_images_inside_of_parquet_files(source, invoke, snapshot, tmp_path):
     invoke("work", out, "--workers", 1)
     invoke("finish", out, "--workers", 1)
     assert without_plan(snapshot(out)) == snapshot(tmp_path / "a")
-    names = pq.read_schema(out / "plan" / "source-00000.parquet").names
+    names = pq.read_schema(out / ".dataprep" / "plan" / "source-00000.parquet").names
     assert names[5:] == [
         "container_",
         "reader",
@@ -179,10 +179,12 @@ def test_a_plan_that_was_moved_with_its_source_is_the_same(source, invoke, snaps
     """Two plans of the same source are equal byte for byte, so `diff` compares them."""
     for name in ("a", "b"):
         invoke("plan", "--src", source, "--out", tmp_path / name)
-    assert snapshot(tmp_path / "a" / "plan") == snapshot(tmp_path / "b" / "plan")
+    assert snapshot(tmp_path / "a" / ".dataprep" / "plan") == snapshot(
+        tmp_path / "b" / ".dataprep" / "plan"
+    )
     copy = Path(shutil.copytree(source, tmp_path / "copy", copy_function=shutil.copyfile))
     invoke("plan", "--src", copy, "--out", tmp_path / "c")
-    first, second = (snapshot(tmp_path / name / "plan") for name in ("a", "c"))
+    first, second = (snapshot(tmp_path / name / ".dataprep" / "plan") for name in ("a", "c"))
     assert first["source-00000.parquet"] == second["source-00000.parquet"]
     lines = zip(first["plan.json"].splitlines(), second["plan.json"].splitlines(), strict=True)
     assert [line.split(b":")[0].strip() for line, other in lines if line != other] == [
@@ -196,7 +198,7 @@ def test_duckdb_reads_the_plan(source, invoke, tmp_path):
     out = tmp_path / "out"
     invoke("plan", "--src", source, "--out", out, "--samples-per-shard", 8)
     query = (
-        "SELECT shard, count(*), sum(size) FROM '{}/plan/source-*.parquet' GROUP BY shard ORDER BY"
+        "SELECT shard, count(*), sum(size) FROM '{}/.dataprep/plan/source-*.parquet' GROUP BY shard ORDER BY"
         " shard"
     )
     rows = duckdb.sql(query.format(out)).fetchall()
@@ -207,7 +209,7 @@ def test_duckdb_reads_the_plan(source, invoke, tmp_path):
         path.stat().st_size for path in source.rglob("*.*")
     )
     groups = duckdb.sql(
-        f"SELECT DISTINCT row_group_id FROM parquet_metadata('{out}/plan/source-00000.parquet')"
+        f"SELECT DISTINCT row_group_id FROM parquet_metadata('{out}/.dataprep/plan/source-00000.parquet')"
     )
     assert len(groups) == 10, "one row group for each shard"
 
@@ -217,7 +219,8 @@ def test_work_writes_nothing_where_nothing_is_left(source, invoke, tmp_path):
     invoke("plan", "--src", source, "--out", out, "--samples-per-shard", 40)
     result = invoke("work", out, "--task", "5/6", "--workers", 1)  # the plan has 2 shards
     assert "0 shards written" in result.stdout
-    assert sorted(os.listdir(out)) == ["manifest.incomplete.json", "plan", "source-stamps.json"]
+    assert sorted(os.listdir(out)) == [".dataprep"]
+    assert sorted(os.listdir(out / ".dataprep")) == ["journal.json", "plan", "stamps.json"]
 
 
 def test_another_process_finishes_first(source, invoke, snapshot, tmp_path, monkeypatch):
@@ -257,7 +260,7 @@ def with_empty_shards(source, invoke, snapshot, tmp_path):
     return out, snapshot(done), name
 
 
-@pytest.mark.parametrize("name", ["manifest.incomplete.json", "manifest.json"])
+@pytest.mark.parametrize("name", [".dataprep/journal.json", "manifest.json"])
 def test_finish_is_killed_before_one_of_the_renames_of_the_manifest(
     with_empty_shards, snapshot, monkeypatch, name
 ):
@@ -296,8 +299,8 @@ def test_finish_removes_temporary_files_of_one_that_was_killed(
     out, expected, _ = with_empty_shards
     shutil.copytree(out, tmp_path / "before")
     finish(str(out), workers=1)
-    shutil.copytree(tmp_path / "before" / ".partial-dataprep", out / ".partial-dataprep")
-    assert any((out / ".partial-dataprep").iterdir())
+    shutil.copytree(tmp_path / "before" / ".dataprep/partial", out / ".dataprep/partial")
+    assert any((out / ".dataprep/partial").iterdir())
     finish(str(out), workers=1)
     assert snapshot(out) == expected
-    assert not (out / ".partial-dataprep").exists()
+    assert not (out / ".dataprep/partial").exists()

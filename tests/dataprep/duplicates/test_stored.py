@@ -56,10 +56,10 @@ def test_computed_hashes_are_stored_beside_the_dataset(
 
 def leave_partials(out):
     """Leave the folder for temporary files, as a run does that is killed right after it stored the hashes."""
-    (out / ".partial-dataprep").mkdir()
-    (out / ".partial-dataprep" / "made-by-dataprep").touch()
+    (out / ".dataprep/partial").mkdir(exist_ok=True, parents=True)
+    (out / ".dataprep/partial" / "made-by-dataprep").touch()
     host, machine, _, start = this_owner().split(".")
-    (out / ".partial-dataprep" / f"{host}.{machine}.99999999.{start}-{HASHES_NAME}").write_bytes(
+    (out / ".dataprep/partial" / f"{host}.{machine}.99999999.{start}-{HASHES_NAME}").write_bytes(
         b"x"
     )
 
@@ -73,7 +73,7 @@ def test_what_a_killed_run_left_is_removed(is_stored, convert, invoke, snapshot,
         (out / HASHES_NAME).unlink()
     leave_partials(out)
     invoke("duplicates", out, status=1)
-    assert not (out / ".partial-dataprep").exists()
+    assert not (out / ".dataprep/partial").exists()
     assert snapshot(out) == expected
 
 
@@ -167,7 +167,7 @@ def test_a_dataset_that_cannot_be_written_to(convert, invoke, monkeypatch, sourc
 def test_raw_pixels_and_indexed_shards(convert, invoke, monkeypatch, source, tmp_path):
     raw = convert(source, "raw", "--store", "raw", "--raw-size", 64)
     indexed = convert(source, "indexed", "--fmt", "webdataset")
-    for path in indexed.iterdir():
+    for path in indexed.glob("[!.]*"):
         if path.suffix != ".tar":
             path.unlink()
     invoke("index", indexed, "--validate", "header")

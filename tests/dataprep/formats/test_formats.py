@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
-from dataprep.ledger.journal import STAMPS_NAME
+from dataprep.ledger.finished import STAMPS_NAME
 from dataprep.verify.verify import verify_dataset
 from manifests.dali_index import format_index
 from manifests.errors import ShardError
@@ -210,7 +210,7 @@ def test_gnu_tar(dataset, expected, tmp_path):
         folder = tmp_path / str(number)
         folder.mkdir()
         oracles.tar("--extract", "--file", path, "--directory", folder)
-        files = {file.name: file.read_bytes() for file in folder.iterdir()}
+        files = {file.name: file.read_bytes() for file in folder.glob("[!.]*")}
         assert len(files) == 3 * len(shard)
         for row, image in shard:
             (name,) = {name for name in files if name.startswith(row["key"] + ".")} - {
@@ -278,7 +278,7 @@ def digests(folder):
     """Return a digest of each file that does not depend on the machine."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.iterdir()
+        for path in folder.glob("[!.]*")
         if path.name != STAMPS_NAME
     }
 

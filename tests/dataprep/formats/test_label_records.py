@@ -285,7 +285,9 @@ def test_labels_in_three_steps(made, tmp_path, invoke):
             *options,
         )
         invoke("plan", "--src", dataset.parent / f"{label_type}.parquet", *arguments)
-        assert label_type in invoke("info", out / "plan").output.replace("unlabelled", "none")
+        assert label_type in invoke("info", out / ".dataprep" / "plan").output.replace(
+            "unlabelled", "none"
+        )
         invoke("work", out, "--task", "0/1")
         invoke("finish", out)
         for path in shards(dataset):

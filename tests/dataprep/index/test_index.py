@@ -25,6 +25,7 @@ from helpers.pictures import encode, photo
 from dataprep.engines import local
 from dataprep.index import index as index_module
 from dataprep.index.index import index_shards
+from dataprep.ledger.journal import JOURNAL_NAME, Journal, journal_bytes
 from dataprep.options import IndexOptions
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
@@ -751,9 +752,9 @@ def test_tables_of_convert_are_not_replaced(image_folder, tmp_path, invoke):
     """They contain checksums and columns that the shards do not contain."""
     out = tmp_path / "out"
     invoke("convert", "--src", image_folder, "--out", out, "--workers", 1)
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    before = {path.name: path.read_bytes() for path in out.glob("[!.]*")}
     invoke("index", out, "--workers", 1, status=2)
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in out.glob("[!.]*")} == before
 
 
 def test_shards_are_unchanged_and_no_other_files_remain(folder, jpegs):
@@ -771,8 +772,8 @@ def test_more_workers_give_the_same_files(folder, tmp_path, jpegs):
     shutil.copytree(folder, other)
     index_folder(folder)
     index_shards([str(other)], workers=2)
-    assert {p.name: p.read_bytes() for p in folder.iterdir()} == {
-        p.name: p.read_bytes() for p in other.iterdir()
+    assert {p.name: p.read_bytes() for p in folder.glob("[!.]*")} == {
+        p.name: p.read_bytes() for p in other.glob("[!.]*")
     }
 
 
@@ -790,15 +791,20 @@ def test_shards_in_hidden_folders_are_no_part_of_the_dataset(folder, jpegs, hidd
 
 @pytest.mark.parametrize(
     ("mark", "what"),
-    [("manifest.incomplete.json", "a conversion"), ("manifest.append.json", "an append")],
+    [
+        (Journal(action="convert", plan="0" * 32), "a conversion"),
+        (Journal(action="append", plan="0" * 32), "an append"),
+    ],
 )
 def test_a_folder_in_which_another_command_has_not_ended(folder, jpegs, mark, what):
     write_tar(folder / "a.tar", members(labeled(jpegs)))
-    (folder / mark).write_text("{}")
+    (folder / ".dataprep").mkdir()
+    (folder / JOURNAL_NAME).write_bytes(journal_bytes(mark))
     for overwrite in (False, True):
         with pytest.raises(CallError, match=f"{what} in .* was interrupted, or is running"):
             index_folder(folder, overwrite=overwrite)
-    assert sorted(os.listdir(folder)) == ["a.tar", mark]
+    assert sorted(os.listdir(folder)) == [".dataprep", "a.tar"]
+    assert os.listdir(folder / ".dataprep") == ["journal.json"]
 
 
 @pytest.mark.parametrize("split", ["../other", "/tmp/train", ".a", "a/b"])
@@ -931,10 +937,10 @@ def test_a_failed_run_keeps_the_files_of_an_earlier_one(folder, jpegs, kind, inv
     invoke("index", folder, "--workers", 1)
     shard_of(kind, folder / f"a.{kind}", labeled(jpegs[1:]))
     os.truncate(folder / f"b.{kind}", 700)
-    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    before = {file.name: file.read_bytes() for file in folder.glob("[!.]*")}
     result = invoke("index", folder, "--workers", 1, "--overwrite", status=1)
     assert f"so {folder} was not changed" in result.stderr
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert {file.name: file.read_bytes() for file in folder.glob("[!.]*")} == before
 
 
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])

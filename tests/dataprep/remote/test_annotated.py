@@ -93,11 +93,11 @@ def upload(folder: Path, url: str) -> str:
 
 def content(out: Path | str) -> dict[str, bytes]:
     if isinstance(out, Path):
-        files = {path.name: path.read_bytes() for path in out.iterdir()}
+        files = {path.name: path.read_bytes() for path in out.glob("[!.]*")}
     else:
         store = open_store(out)
         files = {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
-    return {name: data for name, data in files.items() if name != "source-stamps.json"}
+    return {name: data for name, data in files.items() if name != ".dataprep/stamps.json"}
 
 
 def test_every_layout_gives_the_same_bytes(sources, bucket, tmp_path) -> None:

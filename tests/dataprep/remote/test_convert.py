@@ -13,7 +13,7 @@ from helpers.object_stores import environment
 from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from dataprep import storage
-from dataprep.ledger.journal import INCOMPLETE_NAME
+from dataprep.ledger.journal import JOURNAL_NAME
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset, plan_dataset
 from dataprep.run.finish import finish
@@ -38,7 +38,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def without_stamps(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: data for name, data in files.items() if name != "source-stamps.json"}
+    return {name: data for name, data in files.items() if name != ".dataprep/stamps.json"}
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_a_run_killed_between_the_manifest_and_the_mark_of_incomplete_datasets(
     delete = Store.delete
 
     def killed(self, name):
-        if name == INCOMPLETE_NAME and "manifest.json" in download(self):
+        if name == "journal.json" and "manifest.json" in download(store):
             raise ZeroDivisionError
         delete(self, name)
 
@@ -154,9 +154,13 @@ def test_a_run_killed_between_the_manifest_and_the_mark_of_incomplete_datasets(
         patch.setattr(Store, "delete", killed)
         with pytest.raises(ZeroDivisionError):
             run()
-    assert {"manifest.json", INCOMPLETE_NAME} <= {*download(store)}
+    assert {"manifest.json", JOURNAL_NAME} <= {*download(store)}
     run()
-    files = {name: data for name, data in download(store).items() if not name.startswith("plan/")}
+    files = {
+        name: data
+        for name, data in download(store).items()
+        if not name.startswith(".dataprep/plan/")
+    }
     assert without_stamps(files) == expected
 
 
@@ -292,7 +296,11 @@ def test_plan_work_and_finish(source, expected, bucket, dataprep, staging) -> No
         assert done.returncode == 0, done.stderr
     done = dataprep("finish", url, "--max-rejected", "1")
     assert done.returncode == 0, done.stderr
-    files = {name: data for name, data in download(bucket).items() if not name.startswith("plan/")}
+    files = {
+        name: data
+        for name, data in download(bucket).items()
+        if not name.startswith(".dataprep/plan/")
+    }
     assert without_stamps(files) == expected
 
 
@@ -361,9 +369,12 @@ def test_no_credential_in_anything_that_is_written_or_printed(
             dataprep("plan", "--src", source, "--out", f"{bucket}/planned")]  # fmt: skip
     assert [run.returncode for run in runs] == [0] * 4
     written = {info.name: bytes(bucket.get(info.name)) for info in bucket.list_objects()}
-    assert {"manifest.json", "rejected.jsonl", "source-stamps.json", "planned/plan/plan.json"} <= {
-        *written
-    }
+    assert {
+        "manifest.json",
+        "rejected.jsonl",
+        ".dataprep/stamps.json",
+        "planned/.dataprep/plan/plan.json",
+    } <= {*written}
     printed = "".join(run.stdout + run.stderr for run in runs).encode()
     for content in (printed, *written.values()):
         for secret in (ACCESS_KEY, SECRET_KEY):

@@ -30,7 +30,7 @@ def shards(photos, dataprep, tmp_path_factory) -> Path:
         "500KB",
     )
     assert done.returncode == 0, done.stderr
-    for path in (folder / "set").iterdir():
+    for path in (folder / "set").glob("[!.]*"):
         if path.suffix != ".tar":
             path.unlink()
     return folder / "set"
@@ -46,10 +46,10 @@ def upload(folder: Path, store: Store) -> str:
 def expected(shards, tmp_path_factory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("indexed") / "set"
     folder.mkdir()
-    for path in shards.iterdir():
+    for path in shards.glob("[!.]*"):
         (folder / path.name).write_bytes(path.read_bytes())
     index_shards([str(folder)], IndexOptions(validate="header"), workers=1)
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
 
 
 def test_the_files_are_those_of_a_local_copy(shards, expected, store) -> None:
@@ -100,7 +100,7 @@ def test_an_index_that_differs_is_kept_without_overwrite(shards, store) -> None:
         index_shards([url], IndexOptions(), workers=1)
     assert bytes(store.get("train-00000.idx")) == b"other"
     assert {info.name for info in store.list_objects()} == {
-        *(path.name for path in shards.iterdir()),
+        *(path.name for path in shards.glob("[!.]*")),
         "train-00000.idx",
     }
     index_shards([url], IndexOptions(overwrite=True), workers=1)
@@ -112,7 +112,9 @@ def test_a_damaged_shard_changes_nothing(shards, store) -> None:
     store.put("train-00001.tar", b"x" * 2000)
     result = index_shards([url], IndexOptions(), workers=1)
     assert [error.file for error in result.errors] == [f"{url}/train-00001.tar"]
-    assert {info.name for info in store.list_objects()} == {path.name for path in shards.iterdir()}
+    assert {info.name for info in store.list_objects()} == {
+        path.name for path in shards.glob("[!.]*")
+    }
 
 
 def test_the_command(shards, bucket, dataprep) -> None:

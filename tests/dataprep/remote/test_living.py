@@ -29,15 +29,11 @@ OPTIONS = Options(shard_samples=5)
 
 def download(store: Store) -> dict[str, bytes]:
     files = {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
-    return {name: data for name, data in files.items() if name != "source-stamps.json"}
+    return {name: data for name, data in files.items() if name != ".dataprep/stamps.json"}
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes()
-        for path in folder.iterdir()
-        if path.name != "source-stamps.json"
-    }
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +89,7 @@ def test_only_one_of_two_appends_goes_on(bucket, sources, tmp_path, monkeypatch)
     ):
         append(str(tmp_path / "third"), str(bucket))
     problems = verify_dataset(str(bucket), workers=1).problems
-    assert [problem.file for problem in problems] == ["manifest.append.json"]
+    assert [problem.file for problem in problems] == [".dataprep/journal.json"]
     resumed = append(sources[1], str(bucket))
     assert resumed.converted is not None
     assert resumed.converted.resumed == 2
@@ -153,9 +149,9 @@ def test_append_in_three_steps(store, sources, tmp_path):
     convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
     append(sources[1], str(tmp_path / "out"))
     after = download(store)
-    assert {name: data for name, data in after.items() if not name.startswith("plan/")} == content(
-        tmp_path / "out"
-    )
+    assert {
+        name: data for name, data in after.items() if not name.startswith(".dataprep/plan/")
+    } == content(tmp_path / "out")
     assert verify_dataset(str(store), workers=1).problems == ()
     revert_dataset(str(store))
     assert download(store) == before
@@ -341,7 +337,7 @@ def test_images_change_after_an_interrupted_append(are_repaired, memory, third, 
         image.write_bytes(data if are_repaired else bytes(len(data)))
         assert append(third, str(memory)).manifest.revision == 1
         after = {*download(memory)}
-        assert len(before - after - {"manifest.append.json"}) == (1 if are_repaired else 3)
+        assert len(before - after - {".dataprep/journal.json"}) == (1 if are_repaired else 3)
         out = tmp_path / "out"
         convert_dataset(read_source(sources[0]), str(out), Options(shard_samples=5), workers=1)
         append(third, str(out))
@@ -357,12 +353,12 @@ def test_the_mark_of_the_next_append_stays(memory, sources, third, elsewhere, pa
     def wait(*args):
         patch.undo()
         elsewhere(interrupt, third, memory, "train-00005.parquet")
-        return remove_mark(*args)
+        return remove_journal(*args)
 
-    remove_mark = complete.remove_mark
-    patch.setattr(complete, "remove_mark", wait)
+    remove_journal = complete.remove_journal
+    patch.setattr(complete, "remove_journal", wait)
     append(sources[1], str(memory))
-    assert "manifest.append.json" in download(memory)
+    assert ".dataprep/journal.json" in download(memory)
     assert append(third, str(memory)).manifest.revision == 2
     assert verify_dataset(str(memory), workers=1).problems == ()
 

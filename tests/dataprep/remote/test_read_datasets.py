@@ -16,7 +16,7 @@ from manifests.remote.store import Store
 
 
 def upload(folder: Path, store: Store) -> str:
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.glob("[!.]*")):
         store.put(path.name, path.read_bytes())
     return str(store)
 

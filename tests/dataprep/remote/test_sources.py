@@ -57,9 +57,7 @@ def assert_equal(remote: Source, local: Source) -> None:
 
 def convert(source: Source, out: Path) -> dict[str, bytes]:
     convert_dataset(source, str(out), Options(shard_samples=10), workers=1)
-    return {
-        path.name: path.read_bytes() for path in out.iterdir() if path.name != "source-stamps.json"
-    }
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
 
 
 def test_an_image_folder_gives_the_same_bytes(images, store, tmp_path) -> None:
@@ -161,7 +159,7 @@ def test_plan_work_and_finish_with_images_in_an_object_store(
     url = upload(images, store)
     invoke("convert", "--src", url, "--out", tmp_path / "a", "--samples-per-shard", 10)
     invoke("plan", "--src", url, "--out", tmp_path / "b", "--samples-per-shard", 10)
-    invoke("info", tmp_path / "b/plan")
+    invoke("info", tmp_path / "b/.dataprep/plan")
     invoke("work", tmp_path / "b", "--task", "0/1")
     invoke("finish", tmp_path / "b")
     for name in ("manifest.json", "train-00000.tfrecord", "val-00001.parquet"):
@@ -215,8 +213,8 @@ def test_a_prepared_dataset_is_read_in_parts(images, store, tmp_path, monkeypatc
 
     monkeypatch.setattr("manifests.remote.transfers.open_downloaded", never_a_shard)
     convert_dataset(read_source(url), str(tmp_path / "remote"), options, workers=1)
-    for path in (tmp_path / "local").iterdir():
-        if path.name != "source-stamps.json":
+    for path in (tmp_path / "local").glob("[!.]*"):
+        if path.is_file():
             assert (tmp_path / "remote" / path.name).read_bytes() == path.read_bytes()
 
 

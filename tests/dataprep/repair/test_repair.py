@@ -46,7 +46,9 @@ def flip(path):
 
 
 def stats(folder):
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
+    return {
+        path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.glob("[!.]*")
+    }
 
 
 def suffix(fmt):
@@ -143,7 +145,7 @@ def test_replaced_and_missing_images_are_named(convert, invoke, source):
     image.unlink()
     result = invoke("repair", "--workers", 1, out, "--src", source, status=1)
     assert "was not made from" in result.stdout
-    assert not (out / ".partial-dataprep").exists()
+    assert not (out / ".dataprep/partial").exists()
 
 
 def test_indexed_dataset(convert, invoke, snapshot, tmp_path, fmt):
@@ -208,7 +210,7 @@ def test_killed_at_any_moment(convert, invoke, source, snapshot):
         )
     invoke("repair", "--workers", 1, out, "--src", source)
     assert snapshot(out) == files
-    assert not (out / ".partial-dataprep").exists()
+    assert not (out / ".dataprep/partial").exists()
 
 
 def test_revisions(convert, invoke, source, snapshot, tmp_path, fmt):

@@ -669,8 +669,8 @@ def test_columns_of_the_source_that_are_named_like_changes(run, tmp_path):
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path):
-    partials = tmp_path / ".partial-dataprep"
-    partials.mkdir()
+    partials = tmp_path / ".dataprep/partial"
+    partials.mkdir(parents=True)
     (partials / "made-by-dataprep").touch()
     host, machine, _, start = this_owner().split(".")
     (partials / f"{host}.{machine}.99999999.{start}-r.html").write_bytes(b"<p>")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dataprep import storage
-from dataprep.ledger.journal import INCOMPLETE_NAME, mark_incomplete
+from dataprep.ledger.journal import JOURNAL_NAME, write_conversion
 from dataprep.plan.assign import Options, make_plan
 from dataprep.run.convert import convert_dataset
 from dataprep.run.prepare import find_resumable
@@ -49,7 +49,7 @@ def test_stopped_run_leaves_the_mark_and_the_next_run_removes_it(
         patch.setattr("dataprep.run.convert.write_shard", fail_on_last)
         with pytest.raises(KeyboardInterrupt):
             convert_dataset(source, str(out), OPTIONS, workers=1)
-    mark = json.loads((out / INCOMPLETE_NAME).read_text())
+    mark = json.loads((out / JOURNAL_NAME).read_text())
     assert mark["options"] == {**OPTIONS.as_json(), "plan": make_plan(source, OPTIONS).fingerprint}
     assert "Run the same command again" in mark["note"]
     assert not (out / "manifest.json").exists()
@@ -63,7 +63,7 @@ LEFT_BY_A_KILL = ["train-00001.tfrecord", "train-00001.idx"]
 def write_mark(source, out):
     plan = make_plan(source, OPTIONS)
     with storage.partials([str(out)], is_locked=True):
-        mark_incomplete(str(out), plan, OPTIONS)
+        write_conversion(str(out), plan.fingerprint, OPTIONS)
     return plan
 
 
@@ -75,7 +75,7 @@ def test_shard_without_table_is_rewritten_if_its_table_is_among_the_temporary_fi
     write_mark(source, out)
     for name in LEFT_BY_A_KILL[:count]:
         (out / name).write_bytes(complete[name])
-    (out / storage.PARTIALS_NAME).mkdir()
+    (out / storage.PARTIALS_NAME).mkdir(exist_ok=True, parents=True)
     (out / storage.PARTIALS_NAME / "made-by-dataprep").touch()
     (out / storage.PARTIALS_NAME / "123-train-00001.parquet").write_bytes(
         complete["train-00001.parquet"]
@@ -102,7 +102,8 @@ def test_the_mark_does_not_make_files_of_others_ours(name, source, out, snapshot
 def test_files_are_refused_if_nothing_names_the_plan(mark, name, source, out, snapshot):
     (out / name).write_bytes(b"of another tool")
     if mark is not None:
-        (out / INCOMPLETE_NAME).write_bytes(mark)
+        (out / ".dataprep").mkdir()
+        (out / JOURNAL_NAME).write_bytes(mark)
     before = snapshot(out)
     with pytest.raises(
         CallError, match=f"'{name}', which was not made from this source with these options"

@@ -42,11 +42,7 @@ def change(mask):
 
 
 def content(folder):
-    return {
-        path.name: path.read_bytes()
-        for path in folder.iterdir()
-        if path.name != "source-stamps.json"
-    }
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def test_a_complete_dataset_of_other_masks_is_refused(source, tmp_path):

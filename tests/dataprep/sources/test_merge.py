@@ -283,7 +283,7 @@ def test_three_steps_and_a_copy_give_the_same_bytes(invoke, snapshot, tmp_path):
     invoke("work", tmp_path / "steps", "--task", "0/1")
     invoke("finish", tmp_path / "steps")
     one, other = snapshot(tmp_path / "out"), snapshot(tmp_path / "steps")
-    assert {name for name in one if name not in other} <= {"source-stamps.json"}
-    assert all(other[name] == data for name, data in one.items() if name != "source-stamps.json")
+    assert {name for name in one if name not in other} <= {".dataprep/stamps.json"}
+    assert all(other[name] == data for name, data in one.items() if name != ".dataprep/stamps.json")
     sources = sorted(row["source"] for row in rows(tmp_path / "out"))
     assert sources == [*(f"a/cat/{n}.jpg" for n in range(5)), *(f"c/dog/{n}.jpg" for n in range(4))]

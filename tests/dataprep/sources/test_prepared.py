@@ -252,12 +252,12 @@ def test_a_damaged_image_is_rejected_by_its_checksum(dataset, tmp_path, invoke):
             "the manifest does not match its own checksum",
         ),
         (
-            lambda d: (d / "manifest.json").rename(d / "manifest.incomplete.json"),
+            lambda d: (d / "manifest.json").rename(d / ".dataprep/journal.json"),
             "the dataset is incomplete",
         ),
         (
             lambda d: (
-                (d / "manifest.json").unlink() or (d / "manifest.incomplete.json").write_text("{}")
+                (d / "manifest.json").unlink() or (d / ".dataprep/journal.json").write_text("{}")
             ),
             "the dataset is incomplete",
         ),

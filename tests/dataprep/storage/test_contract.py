@@ -107,7 +107,7 @@ def _served(tmp_path: Path) -> Iterator[Place]:
 def names(folder: str) -> dict[str, bool]:
     """Return the name of everything in a folder, and whether it is a folder."""
     entries = storage.list_folder(folder)
-    return {entry.name: entry.is_dir() for entry in entries if entry.name != storage.PARTIALS_NAME}
+    return {entry.name: entry.is_dir() for entry in entries if entry.name != storage.BOOKKEEPING}
 
 
 def test_what_is_written_is_read(readable: Place) -> None:

@@ -34,7 +34,7 @@ def folder(request, tmp_path, monkeypatch) -> str:
 def leave_partials(folder: str, name: str, data: bytes = b"x") -> Path:
     """Leave the temporary file of a killed process; return its path."""
     inside = Path(files_of(folder).local_folder(folder), PARTIALS_NAME)
-    inside.mkdir()
+    inside.mkdir(parents=True)
     (inside / RECORD_NAME).touch()
     host, machine, _, start = this_owner().split(".")
     path = inside / f"{host}.{machine}.99999999.{start}-{name}"
@@ -92,6 +92,6 @@ def test_the_upload_of_a_table_of_a_plan_is_aborted_where_it_is(tmp_path, monkey
     aborted = []
     monkeypatch.setattr(remote, "abort_uploads", aborted.append)
     url = f"memory://bucket/{tmp_path.name}/set"
-    leave_partials(url, "source-00000.parquet", b"x" * 200)
+    leave_partials(url, ".dataprep~plan~source-00000.parquet", b"x" * 200)
     storage.sweep(url, is_locked=True)
-    assert parse_url(f"{url}/plan/source-00000.parquet") in aborted
+    assert parse_url(f"{url}/.dataprep/plan/source-00000.parquet") in aborted

@@ -48,7 +48,7 @@ def dataset(tmp_path_factory):
     )
     url = f"memory://bucket/{folder.parent.name}/set"
     store = open_store(url)
-    for path in folder.iterdir():
+    for path in folder.glob("[!.]*"):
         store.put(path.name, path.read_bytes())
     return folder, url
 
@@ -231,7 +231,7 @@ def test_an_object_that_changed_is_named(dataset, tmp_path, change):
     local, url = dataset
     url = f"{url}-{change}"
     store = open_store(url)
-    for path in local.iterdir():
+    for path in local.glob("[!.]*"):
         store.put(path.name, path.read_bytes())
     images = open_images(url, tmp_path / "cache")
     images.images(np.arange(2))
@@ -260,7 +260,7 @@ def test_a_dataset_that_was_created_again_gets_a_separate_folder(dataset, tmp_pa
     url = f"{url}-anew"
     store = open_store(url)
     for folder, samples in ((local, SAMPLES), (other, 1)):
-        for path in folder.iterdir():
+        for path in folder.glob("[!.]*"):
             store.put(path.name, path.read_bytes())
         images = open_images(url, cache)
         assert len(images.images(np.arange(samples))) == samples
@@ -279,7 +279,7 @@ def test_a_full_disk_evicts_what_nobody_uses(dataset, tmp_path, monkeypatch):
     other._cached.dataset.release()
     url2 = f"{url}-second"
     store = open_store(url2)
-    for path in local.iterdir():
+    for path in local.glob("[!.]*"):
         store.put(path.name, path.read_bytes())
     true, full = SparseFiles.write, [True]
 

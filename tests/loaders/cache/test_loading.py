@@ -47,7 +47,7 @@ def dataset(request, tmp_path, samples):
 
 def upload(folder: Path, url: str) -> None:
     store = open_store(url)
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.glob("[!.]*")):
         store.put(path.name, path.read_bytes())
 
 

@@ -31,7 +31,7 @@ FIELDS = {
 
 def upload(folder: Path, url: str) -> str:
     store = open_store(url)
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.glob("[!.]*")):
         store.put(path.name, path.read_bytes())
     return url
 

@@ -45,7 +45,7 @@ def test_a_server_that_restarts_in_the_middle_of_an_epoch(tmp_path, monkeypatch)
             monkeypatch.setenv(name, value)
         close_connections()
         store = open_store(url)
-        for path in local.iterdir():
+        for path in local.glob("[!.]*"):
             store.put(path.name, path.read_bytes())
         # Little is fetched in advance, so much of the epoch is left when the server stops.
         monkeypatch.setattr("loaders.cache.fetcher.LOOKAHEAD_BYTES", 0)
@@ -123,7 +123,7 @@ def test_one_request_in_twenty_fails(tmp_path, monkeypatch, options):
         }
         with environment(values):
             store = open_store("gs://bucket/set")
-            for path in local.iterdir():
+            for path in local.glob("[!.]*"):
                 store.put(path.name, path.read_bytes())
             server.fault = fault
             found = epochs("gs://bucket/set", cache=tmp_path / "cache")

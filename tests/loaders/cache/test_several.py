@@ -54,7 +54,7 @@ def datasets(tmp_path) -> list[tuple[Path, str]]:
         ]
         folder = handmade.make_dataset(tmp_path / f"local {number}", fmt, samples, shards=3)
         url = f"memory://bucket/{tmp_path.name}/set {number}"
-        for path in folder.iterdir():
+        for path in folder.glob("[!.]*"):
             open_store(url).put(path.name, path.read_bytes())
         made.append((folder, url))
     return made
@@ -126,7 +126,7 @@ def test_masks_of_several_datasets_do_not_restart_the_fetcher(tmp_path, monkeypa
         out = tmp_path / f"out {number}"
         convert_dataset(read_source(str(source)), str(out), Options(shard_samples=6), workers=1)
         urls.append(f"memory://bucket/{tmp_path.name}/masks {number}")
-        for path in out.iterdir():
+        for path in out.glob("[!.]*"):
             open_store(urls[-1]).put(path.name, path.read_bytes())
     plans: list[tuple[Fetcher, Upcoming]] = []  # objects stay alive, so that `is` compares them
     follow = Fetcher.follow
