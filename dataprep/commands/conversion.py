@@ -18,8 +18,8 @@ from manifests.remote.url import is_url, parse_url
 
 if TYPE_CHECKING:
     from dataprep.plan.assign import ShardPlan
-    from dataprep.run.append import AppendPlan, AppendResult
-    from dataprep.run.convert import ConvertResult
+    from dataprep.run.append import AppendPlan
+    from dataprep.run.commit import AppendResult, ConvertResult
     from dataprep.sources import Source
 
 #: What users expect instead of an option's name.
@@ -277,7 +277,7 @@ def print_append(result: AppendResult, out: str, max_rejected: float) -> ExitSta
 
 def print_append_plan(planned: AppendPlan | AppendResult, out: str) -> None:
     """Print what will be appended."""
-    from dataprep.run.append import AppendResult
+    from dataprep.run.commit import AppendResult
 
     print_notes(planned.notices)
     if isinstance(planned, AppendResult):

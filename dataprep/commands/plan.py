@@ -139,8 +139,8 @@ def finish(out: str, *, run: RunOptions) -> ExitStatus:
     machine.
     """
     from dataprep.plan.files import read_plan
-    from dataprep.run.append import finish_planned_append
     from dataprep.run.finish import finish as finish_dataset
+    from dataprep.run.finish import finish_planned_append
 
     is_append = read_plan(out).append is not None
     with ProgressBar("checking") as bar, cleanup_on_interrupt():

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -87,6 +87,14 @@ def read_finished(
     return ShardResult(name, conversion, table, resumed=True) if conversion else None
 
 
+def find_shard(
+    fingerprint: str, out: str, name: str, in_manifest: Mapping[str, File]
+) -> ShardResult | None:
+    """Find a finished shard; `None` if its table, its index or the shard is missing or damaged."""
+    result = read_finished(fingerprint, out, name, in_manifest)
+    return result if result and is_intact(out, result) else None
+
+
 def read_conversion(fingerprint: str, path: str) -> Conversion | None:
     """Read the metadata of a sample table; `None` if it is damaged or of another plan."""
     try:
@@ -130,14 +138,16 @@ def is_intact(out: str, result: ShardResult) -> bool:
     if result.shard is None:
         return True
     shard, index = result.shard.file, result.shard.index
-    return length(os.path.join(out, shard.name)) == shard.bytes and has_checksum(out, index)
+    return storage.file_length(os.path.join(out, shard.name)) == shard.bytes and has_checksum(
+        out, index
+    )
 
 
 def has_checksum(out: str, file: File) -> bool:
     """Return whether a file exists and is as the record says."""
     path = os.path.join(out, file.name)
     return (
-        length(path) == file.bytes
+        storage.file_length(path) == file.bytes
         and storage.is_file(path)
         and storage.describe(out, file.name) == file
     )
@@ -165,11 +175,6 @@ def has_all_of(out: str, in_manifest: Mapping[str, File]) -> bool:
     return bool(in_manifest) and is_listed and (rejected is None or has_checksum(out, rejected))
 
 
-def length(path: str) -> int:
-    """Return the length of a file in bytes; -1 if it does not exist."""
-    return storage.file_length(path)
-
-
 # --- whose files are in the folder ----------------------------------------------------------------
 
 
@@ -192,15 +197,24 @@ def listed_files(
         **in_manifest,
     }
     for shard, result in zip(plan.shards, tables, strict=True):
-        if result is not None:
-            listed[result.table.name] = result.table
-        for conversion in (
-            [result.conversion]
-            if result
-            else unpublished_tables(plan.fingerprint, out, f"{shard.name}.parquet")
-        ):
-            listed |= {file.name: file for file in (conversion.shard, conversion.index)}
+        listed |= files_of_shard(plan.fingerprint, out, shard.name, result)
     return listed
+
+
+def files_of_shard(
+    fingerprint: str, out: str, name: str, result: ShardResult | None
+) -> dict[str, File]:
+    """Return the files of a shard that are of the plan, by name: as its table says, or a table of a killed run."""
+    files = {}
+    conversions: Iterable[Conversion]
+    if result is not None:
+        files[result.table.name] = result.table
+        conversions = [result.conversion]
+    else:
+        conversions = unpublished_tables(fingerprint, out, f"{name}.parquet")
+    for conversion in conversions:
+        files |= {file.name: file for file in (conversion.shard, conversion.index)}
+    return files
 
 
 def foreign_files(
@@ -218,7 +232,7 @@ def foreign_files(
         if owned and name in planned:
             continue
         path = os.path.join(out, name)
-        is_listed = name in listed and listed[name].bytes == length(path)
+        is_listed = name in listed and listed[name].bytes == storage.file_length(path)
         if name not in planned or not (
             is_listed or (name == REJECTED_NAME and _is_rejected_list(path))
         ):

@@ -24,8 +24,9 @@ from dataprep.plan.assign import ConversionPlan, key_of, make_plan
 from dataprep.plan.job import Job, job_of, shard_task
 from dataprep.progress import Progress
 from dataprep.repair.rebuild import CheckTask, DamagedFile, check_shard, damage_of
-from dataprep.run.append import AppendResult, plan_append
+from dataprep.run.append import plan_append
 from dataprep.run.base import Base, options_of
+from dataprep.run.commit import AppendResult
 from dataprep.run.source import select_samples
 from dataprep.shards.write import ShardTask, write_files
 from dataprep.sources import Source

@@ -4,10 +4,10 @@
 
     source              read the source, choose the samples, check the output folder, try some images
     prepare             which files of earlier runs are kept, and which are replaced
-    convert             the whole conversion, in one command
-    work, finish        the same in separate processes: which process writes which shard
-    commit              write what makes a revision complete: rejected.jsonl and the manifest
-    append              the whole append, and the same in separate processes
+    convert, append     a whole conversion or append in one command, and the first of three steps
+    work                the one loop that writes shards: all, a share of them, or the shards that it claims
+    finish              the last of three steps
+    commit              what makes a revision complete: rejected images and the manifest
     base, known         whether a source fits a dataset, and which of its samples are new
     revert              undo an append
     machines            do other machines see the folders, and write the same bytes?

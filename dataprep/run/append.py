@@ -12,15 +12,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 
 from dataprep import storage
-from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
-from dataprep.ledger.finished import is_final, is_intact, read_finished, stamps_of
+from dataprep.ledger.finished import find_shard, is_final, stamps_of
 from dataprep.ledger.journal import (
     JOURNAL_NAME,
     Journal,
@@ -32,59 +30,31 @@ from dataprep.ledger.journal import (
 )
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name
-from dataprep.plan.files import PlannedAppend, StoredPlan, read_plan, write_plan
-from dataprep.plan.job import Job, SourceTasks, job_of
+from dataprep.plan.files import PlannedAppend, write_plan
+from dataprep.plan.job import Job, job_of
 from dataprep.progress import Progress
 from dataprep.run.base import Base, check_columns, check_label_type, check_options, read_base
 from dataprep.run.commit import (
-    ConvertResult,
+    AppendResult,
     changed_error,
-    describe_ended,
     end_committed,
     finish_append,
-    has_ended,
     remove_empty_shards,
     remove_ended,
 )
-from dataprep.run.finish import check_shards, missing_error
 from dataprep.run.known import find_known, revision_with
 from dataprep.run.source import check_output, refuse_folders
-from dataprep.run.work import says_what_is_kept
-from dataprep.shards.write import ShardResult, useful_workers, write_shard
+from dataprep.run.work import Prepared, says_what_is_kept, write_shards
+from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
 from dataprep.sources.merge import extended_classes, relabel
-from manifests.errors import CallError, StorageError
+from manifests.errors import CallError
 from manifests.labels import MASK_TYPES
 from manifests.process.text import printable
 from manifests.remote.url import is_url
 from manifests.revisions import numbered, old_manifest_name
-from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
-
-
-@dataclass(frozen=True)
-class AppendResult:
-    """What an append did.
-
-    Attributes:
-        manifest: manifest of the newest revision.
-        known: number of images of the source that were in the dataset before.
-        revision: the revision that the whole source made or was appended in before; `None` if there
-            is none.
-        converted: what was written, with a manifest of only the new shards. `None` if there was
-            nothing to append.
-        new_classes: names of the classes that were added.
-        notices: messages about the images that were in the dataset before, one line each.
-
-    """
-
-    manifest: Manifest
-    known: int
-    revision: int | None
-    converted: ConvertResult | None
-    new_classes: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -334,12 +304,8 @@ def _find_finished(
     names = [
         shard.name for shard in planned.plan.shards if before.get(shard.name) == now.get(shard.name)
     ]
-    found = storage.map_files(out, lambda name: read_finished(fingerprint, out, name, {}), names)
-    return {
-        result.name: result
-        for result in found
-        if result and is_final(result) and is_intact(out, result)
-    }
+    found = storage.map_files(out, lambda name: find_shard(fingerprint, out, name, {}), names)
+    return {result.name: result for result in found if result and is_final(result)}
 
 
 # --- one command ----------------------------------------------------------------------------------
@@ -387,7 +353,10 @@ def append_dataset(
         if isinstance(planned, AppendResult):
             return planned
         with says_what_is_kept(out, [shard.name for shard in planned.plan.shards]):
-            results = _write(planned, finished, engine, progress)
+            run = Prepared(
+                source=planned.source, plan=planned.plan, job=planned.job, finished=finished
+            )
+            results = write_shards(run, engine, progress)
             manifest, converted = finish_append(
                 planned.base, planned.job, results, planned.name, planned.source_digest
             )
@@ -395,36 +364,6 @@ def append_dataset(
     return AppendResult(
         manifest, planned.known, None, converted, planned.new_classes, planned.notices
     )
-
-
-def _write(
-    planned: AppendPlan,
-    finished: Mapping[str, ShardResult],
-    engine: Engine,
-    progress: Progress | None,
-) -> list[ShardResult]:
-    """Write the shards that are not finished; return all of them in the order of the plan."""
-    shards = planned.plan.shards
-    if progress:
-        progress.start(len(planned.source), len(shards))
-    if not engine.is_local:
-        from dataprep.run.machines import (
-            check_machines,  # takes time, and a local engine needs no check
-        )
-
-        check_machines(engine, planned.source, planned.base.out)
-    left = [number for number, shard in enumerate(shards) if shard.name not in finished]
-    tasks = SourceTasks(planned.source, planned.plan, planned.job, left, engine.workers)
-    images = sum(len(shards[number].rows) for number in left)
-    results: dict[str, ShardResult] = {}
-    with closing(
-        engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
-    ) as written:
-        for result in chain(finished.values(), written):
-            results[result.name] = result
-            if progress:
-                progress.advance(result.name, result.conversion.images, resumed=result.resumed)
-    return [results[shard.name] for shard in shards]
 
 
 # --- three steps ----------------------------------------------------------------------------------
@@ -489,122 +428,3 @@ def _write_empty_plan(source: Source, base: Base, options: Options, name: str) -
         write_plan(
             nothing, plan, base.out, options, _planned_append(base, name, digest, len(source))
         )
-
-
-def is_appended(plan: StoredPlan, out: str) -> bool:
-    """Return whether everything in the plan of an append is in the dataset, or was rejected.
-
-    Raises:
-        CallError: it is not, and the append is not in progress any more, or the dataset has changed
-            since.
-
-    """
-    mark = read_journal(
-        out
-    )  # before the manifest: another process may finish meanwhile, and removes the mark last
-    base = read_base(out, option="")
-    if not plan.shards or any(
-        each.options.get("plan") == plan.fingerprint for each in base.manifest.revisions
-    ):
-        return True
-    if has_ended(out):
-        return True
-    is_planned = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
-    if not is_planned or plan.append is None or plan.append.parent != base.digest:
-        raise CallError(
-            f"the plan in {printable(out)} is of an append that was reverted, or that ended without"
-            " a new image",
-            hint="run `dataprep plan --append` again",
-        )
-    return False
-
-
-def finish_planned_append(
-    out: str,
-    *,
-    workers: int | None = None,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
-) -> AppendResult:
-    """Check that every shard of the plan of an append is there, then write the manifest of the next revision.
-
-    It can be called any number of times, also by several processes at once.
-
-    Args:
-        out: folder or URL of the dataset.
-        workers: number of processes; `None` means one per CPU.
-        engine: checks the shards instead of a new `LocalEngine`. It is closed at the end.
-        progress: receives the shards; those that are missing have no images.
-
-    Raises:
-        CallError: there is no such plan, or its append is not in progress any more.
-        PlanError: the plan is damaged or was changed.
-        StoppedError: shards are missing, or another problem outside of the program.
-
-    """
-    plan = read_plan(out)
-    if plan.append is None:
-        raise CallError(
-            f"the plan in {printable(out)} appends nothing", hint=f"run `dataprep finish {out}`"
-        )
-    check_canary(plan.canary)
-    job = plan.job(out)
-    with storage.locked(out, shared=True):
-        storage.check_partials([out])
-        if not is_appended(plan, out):
-            results = check_shards(job, {}, engine or LocalEngine(workers), progress)
-            missing = [
-                number for number, shard in enumerate(job.shards) if results[shard.name] is None
-            ]
-            if missing and not is_appended(
-                plan, out
-            ):  # else another process has finished it meanwhile
-                storage.sweep_dead(out)
-                raise missing_error(job, missing)
-            base = read_base(out, option="")
-            if base.digest == plan.append.parent:
-                found = [result for shard in job.shards if (result := results[shard.name])]
-                try:
-                    with storage.partials(
-                        [out], is_locked=True
-                    ):  # all shards are there: nobody needs another
-                        appended = finish_append(
-                            base, job, found, plan.append.source, plan.append.source_digest
-                        )
-                except (
-                    StorageError
-                ):  # another process that finished the append removes the files of all
-                    if not is_appended(plan, out):
-                        raise
-                    return _describe_finished(plan, out)
-                manifest, converted = appended
-                new = job.classes[len(base.manifest.classes) :]
-                return AppendResult(
-                    manifest, plan.append.known, None, replace(converted, resumed=0), new
-                )
-        return _describe_finished(plan, out)
-
-
-def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
-    """Describe an append that has ended.
-
-    If it was killed before it removed its last files, remove them.
-    """
-    base, mark = read_base(out, option=""), read_journal(out)
-    plans = [None, *(revision.options.get("plan") for revision in base.manifest.revisions)]
-    revision = plans.index(plan.fingerprint) if plan.fingerprint in plans else None
-    is_rejected = revision is None and has_ended(out)
-    if mark is not None and mark.plan == plan.fingerprint and (is_rejected or revision is not None):
-        end_committed(base, mark)
-        mark = None
-    if mark is None:  # else the temporary files belong to the append of the mark
-        storage.remove_partials(out)
-    if is_rejected:
-        converted = describe_ended(plan, out, replace(base.manifest, splits=()))
-        return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)
-    images = (
-        sum(split.images for split in plan.splits)
-        + len(plan.rejected)
-        + (plan.append.known if plan.append else 0)
-    )
-    return AppendResult(base.manifest, images, revision, None)

@@ -13,7 +13,13 @@ from dataprep import storage
 from dataprep.formats import FORMATS, components
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
 from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected
-from dataprep.ledger.journal import JOURNAL_NAME, Journal, remove_journal, unlisted_files
+from dataprep.ledger.journal import (
+    JOURNAL_NAME,
+    Journal,
+    read_journal,
+    remove_journal,
+    unlisted_files,
+)
 from dataprep.options import Options
 from dataprep.plan.files import (
     ENDED_NAME,
@@ -24,7 +30,7 @@ from dataprep.plan.files import (
     remove_plan,
 )
 from dataprep.plan.job import Job
-from dataprep.run.base import Base
+from dataprep.run.base import Base, read_base
 from dataprep.shards.write import ShardResult
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
@@ -72,6 +78,30 @@ class ConvertResult:
     duplicates: int
     changes: Mapping[str, tuple[int, int, int]]
     failed: tuple[Mapping[str, str], ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AppendResult:
+    """What an append did.
+
+    Attributes:
+        manifest: manifest of the newest revision.
+        known: number of images of the source that were in the dataset before.
+        revision: the revision that the whole source made or was appended in before; `None` if there
+            is none.
+        converted: what was written, with a manifest of only the new shards. `None` if there was
+            nothing to append.
+        new_classes: names of the classes that were added.
+        notices: messages about the images that were in the dataset before, one line each.
+
+    """
+
+    manifest: Manifest
+    known: int
+    revision: int | None
+    converted: ConvertResult | None
+    new_classes: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
 
@@ -351,6 +381,7 @@ def finish_append(
             revisions=(*base.manifest.revisions, _revision(base, job, shards, name, source_digest)),
         )
         _publish(base, manifest)
+        _log.info("%s: the manifest of revision %d is written", base.out, job.revision)
     # Not before: until the manifest is there, another `finish` needs these tables.
     remove_empty_shards(
         base, job.fingerprint, [result.table.name for result in results if not result.shard]
@@ -468,3 +499,31 @@ def changed_error(out: str) -> StorageError:
         file=os.path.join(out, MANIFEST_NAME),
         hint="run the same command again",
     )
+
+
+def is_appended(plan: StoredPlan, out: str) -> bool:
+    """Return whether everything in the plan of an append is in the dataset, or was rejected.
+
+    Raises:
+        CallError: it is not, and the append is not in progress any more, or the dataset has changed
+            since.
+
+    """
+    mark = read_journal(
+        out
+    )  # before the manifest: another process may finish meanwhile, and removes the mark last
+    base = read_base(out, option="")
+    if not plan.shards or any(
+        each.options.get("plan") == plan.fingerprint for each in base.manifest.revisions
+    ):
+        return True
+    if has_ended(out):
+        return True
+    is_planned = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
+    if not is_planned or plan.append is None or plan.append.parent != base.digest:
+        raise CallError(
+            f"the plan in {printable(out)} is of an append that was reverted, or that ended without"
+            " a new image",
+            hint="run `dataprep plan --append` again",
+        )
+    return False

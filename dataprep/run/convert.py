@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from dataprep import storage
 from dataprep.engines import Engine, LocalEngine
@@ -20,18 +19,15 @@ from dataprep.ledger.journal import write_conversion
 from dataprep.options import Options
 from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, make_plan
 from dataprep.plan.files import StoredPlan, write_plan
-from dataprep.plan.job import Job, SourceTasks, job_of
+from dataprep.plan.job import job_of
 from dataprep.progress import Progress
 from dataprep.run.commit import ConvertResult, clean_up, read_result, write_dataset
 from dataprep.run.prepare import Rereading, Resumable, find_resumable, remove_outdated
 from dataprep.run.source import check_output
-from dataprep.run.work import says_what_is_kept
-from dataprep.shards.write import ShardResult, log_shard, useful_workers, write_shard
+from dataprep.run.work import Prepared, says_what_is_kept, write_shards
 from dataprep.sources import Source
 from manifests.errors import CallError
 from manifests.process.text import printable
-
-__all__ = ["ConvertResult", "Prepared", "convert_dataset", "prepared"]
 
 _log = logging.getLogger(__name__)
 
@@ -85,54 +81,9 @@ def convert_dataset(
         prepared(source, out, options, overwrite=overwrite, rereading=rereading) as run,
         says_what_is_kept(out, [shard.name for shard in run.plan.shards]),
     ):
-        if progress:
-            progress.start(len(source), len(run.plan.shards))
-        if not run.is_complete and not engine.is_local:
-            from dataprep.run.machines import (
-                check_machines,  # takes time, and a local engine needs no check
-            )
-
-            check_machines(engine, source, out)
-        left = [
-            n
-            for n, shard in enumerate(run.plan.shards)
-            if not run.is_complete and shard.name not in run.finished
-        ]
-        tasks = SourceTasks(source, run.plan, run.job, left, engine.workers)
-        images = sum(len(run.plan.shards[number].rows) for number in left)
-        results: dict[str, ShardResult] = {}
-        with closing(
-            engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
-        ) as written:
-            for result in chain(run.finished.values(), written):
-                log_shard(_log, result)
-                results[result.name] = result
-                if progress:
-                    progress.advance(result.name, result.conversion.images, resumed=result.resumed)
-        in_order = [results[shard.name] for shard in run.plan.shards if shard.name in results]
-        dataset = (
-            read_result(run.job, in_order) if run.is_complete else write_dataset(run.job, in_order)
-        )
+        results = write_shards(run, engine, progress)
+        dataset = (read_result if run.is_complete else write_dataset)(run.job, results)
     return replace(dataset, notices=run.plan.notices)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A locked output folder, and what a run has to do in it.
-
-    Attributes:
-        plan: the plan.
-        job: the job of the plan.
-        finished: finished shards of this plan, by name. They are kept.
-        is_complete: whether the dataset is complete. Then `finished` lacks the shards whose images
-            are all rejected.
-
-    """
-
-    plan: ConversionPlan
-    job: Job
-    finished: Mapping[str, ShardResult]
-    is_complete: bool
 
 
 @contextmanager
@@ -198,15 +149,12 @@ def prepared(
             remove_empty_plan_folder(out)
         if has_ended_append:
             remove_ended(out)
-        _log.info(
-            "%s: the plan %s has %d shards, of which %d are kept from an earlier run",
-            out,
-            plan.fingerprint,
-            len(plan.shards),
-            len(resumable.shards),
-        )
         yield Prepared(
-            plan, job_of(source, plan, out, options), resumable.shards, resumable.is_complete
+            source=source,
+            plan=plan,
+            job=job_of(source, plan, out, options),
+            finished=resumable.shards,
+            is_complete=resumable.is_complete,
         )
 
 

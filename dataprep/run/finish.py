@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dataprep import storage
 from dataprep.canary import check_canary
@@ -13,17 +13,24 @@ from dataprep.formats import FORMATS
 from dataprep.ledger.finished import (
     files_in_manifest,
     files_of_plan,
+    find_shard,
     has_all_of,
-    is_intact,
     pending_manifest,
-    read_finished,
 )
-from dataprep.plan.files import read_plan
+from dataprep.ledger.journal import read_journal
+from dataprep.plan.files import StoredPlan, read_plan
 from dataprep.plan.job import Job
 from dataprep.progress import Progress
+from dataprep.run.base import read_base
 from dataprep.run.commit import (
+    AppendResult,
     ConvertResult,
     clean_up,
+    describe_ended,
+    end_committed,
+    finish_append,
+    has_ended,
+    is_appended,
     publish_manifest,
     read_result,
     write_dataset,
@@ -31,7 +38,7 @@ from dataprep.run.commit import (
 from dataprep.run.source import refuse_appended
 from dataprep.run.work import recorded_tasks
 from dataprep.shards.write import ShardResult
-from manifests.errors import StoppedError, StorageError
+from manifests.errors import CallError, StoppedError, StorageError
 from manifests.process.text import agree, plural, printable
 from manifests.remote.url import is_url
 from manifests.schema import File
@@ -63,8 +70,7 @@ class _CheckTask:
 
 def check_shard(task: _CheckTask) -> CheckedShard:
     """Look for a shard: its table must be whole, the index have its checksum and the shard its length."""
-    result = read_finished(task.fingerprint, task.out, task.name, task.listed)
-    return CheckedShard(task.name, result if result and is_intact(task.out, result) else None)
+    return CheckedShard(task.name, find_shard(task.fingerprint, task.out, task.name, task.listed))
 
 
 def finish(
@@ -192,3 +198,97 @@ def missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
         " missing"
     )
     return StoppedError(f"{message} or damaged: {names}{more}", file=job.out, hint=hint)
+
+
+# --- appends --------------------------------------------------------------------------------------
+
+
+def finish_planned_append(
+    out: str,
+    *,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> AppendResult:
+    """Check that every shard of the plan of an append is there, then write the manifest of the next revision.
+
+    It can be called any number of times, also by several processes at once.
+
+    Args:
+        out: folder or URL of the dataset.
+        workers: number of processes; `None` means one per CPU.
+        engine: checks the shards instead of a new `LocalEngine`. It is closed at the end.
+        progress: receives the shards; those that are missing have no images.
+
+    Raises:
+        CallError: there is no such plan, or its append is not in progress any more.
+        PlanError: the plan is damaged or was changed.
+        StoppedError: shards are missing, or another problem outside of the program.
+
+    """
+    plan = read_plan(out)
+    if plan.append is None:
+        raise CallError(
+            f"the plan in {printable(out)} appends nothing", hint=f"run `dataprep finish {out}`"
+        )
+    check_canary(plan.canary)
+    job = plan.job(out)
+    with storage.locked(out, shared=True):
+        storage.check_partials([out])
+        if not is_appended(plan, out):
+            results = check_shards(job, {}, engine or LocalEngine(workers), progress)
+            missing = [
+                number for number, shard in enumerate(job.shards) if results[shard.name] is None
+            ]
+            if missing and not is_appended(
+                plan, out
+            ):  # else another process has finished it meanwhile
+                storage.sweep_dead(out)
+                raise missing_error(job, missing)
+            base = read_base(out, option="")
+            if base.digest == plan.append.parent:
+                found = [result for shard in job.shards if (result := results[shard.name])]
+                try:
+                    with storage.partials(
+                        [out], is_locked=True
+                    ):  # all shards are there: nobody needs another
+                        appended = finish_append(
+                            base, job, found, plan.append.source, plan.append.source_digest
+                        )
+                except (
+                    StorageError
+                ):  # another process that finished the append removes the files of all
+                    if not is_appended(plan, out):
+                        raise
+                    return _describe_finished(plan, out)
+                manifest, converted = appended
+                new = job.classes[len(base.manifest.classes) :]
+                return AppendResult(
+                    manifest, plan.append.known, None, replace(converted, resumed=0), new
+                )
+        return _describe_finished(plan, out)
+
+
+def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
+    """Describe an append that has ended.
+
+    If it was killed before it removed its last files, remove them.
+    """
+    base, mark = read_base(out, option=""), read_journal(out)
+    plans = [None, *(revision.options.get("plan") for revision in base.manifest.revisions)]
+    revision = plans.index(plan.fingerprint) if plan.fingerprint in plans else None
+    is_rejected = revision is None and has_ended(out)
+    if mark is not None and mark.plan == plan.fingerprint and (is_rejected or revision is not None):
+        end_committed(base, mark)
+        mark = None
+    if mark is None:  # else the temporary files belong to the append of the mark
+        storage.remove_partials(out)
+    if is_rejected:
+        converted = describe_ended(plan, out, replace(base.manifest, splits=()))
+        return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)
+    images = (
+        sum(split.images for split in plan.splits)
+        + len(plan.rejected)
+        + (plan.append.known if plan.append else 0)
+    )
+    return AppendResult(base.manifest, images, revision, None)

@@ -10,9 +10,10 @@ import os
 import queue
 import re
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeGuard
 
 from awscrt.checksums import crc32c
@@ -24,18 +25,19 @@ from dataprep.formats import FORMATS
 from dataprep.ledger.claims import BEAT_SECONDS, Claims
 from dataprep.ledger.finished import (
     files_in_manifest,
+    files_of_shard,
+    find_shard,
     is_final,
-    is_intact,
-    length,
     lists_everything,
     read_finished,
-    unpublished_tables,
 )
 from dataprep.ledger.journal import JOURNAL_NAME, owns_names, write_conversion
+from dataprep.plan.assign import ConversionPlan
 from dataprep.plan.files import StoredPlan, StoredTasks, count_images, read_plan
-from dataprep.plan.job import Job
+from dataprep.plan.job import Job, SourceTasks
 from dataprep.plan.mismatch import foreign_file_error
 from dataprep.progress import Progress
+from dataprep.run.commit import is_appended
 from dataprep.run.source import refuse_appended
 from dataprep.shards.write import (
     ShardResult,
@@ -45,12 +47,15 @@ from dataprep.shards.write import (
     useful_workers,
     write_shard,
 )
+from dataprep.sources import Source
 from dataprep.storage.partials import this_owner
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.process.text import agree, plural
 from manifests.remote.url import is_url
 from manifests.schema import File
 from manifests.store import MANIFEST_NAME
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -82,6 +87,68 @@ def _describe(out: str, shards: Collection[str]) -> str:
     return (
         f"{kept:,} of {plural(len(shards), 'shard')} {agree(kept, 'is', 'are')} finished and kept"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A revision to write into a locked output folder.
+
+    Attributes:
+        source: the samples.
+        plan: their plan.
+        job: the job of the plan.
+        finished: finished shards of this plan, by name. They are kept.
+        is_complete: whether the dataset is complete. Then `finished` lacks the shards whose images
+            are all rejected.
+
+    """
+
+    source: Source
+    plan: ConversionPlan
+    job: Job
+    finished: Mapping[str, ShardResult]
+    is_complete: bool = False
+
+
+def write_shards(
+    run: Prepared, engine: Engine, progress: Progress | None = None
+) -> list[ShardResult]:
+    """Write the shards that are not finished; return all of them in the order of the plan."""
+    shards = run.plan.shards
+    _log.info(
+        "%s: the plan %s has %d shards, of which %d are kept from an earlier run",
+        run.job.out,
+        run.plan.fingerprint,
+        len(shards),
+        len(run.finished),
+    )
+    if progress:
+        progress.start(len(run.source), len(shards))
+    left: list[int] = []
+    if not run.is_complete:
+        left = [number for number, shard in enumerate(shards) if shard.name not in run.finished]
+        if not engine.is_local:
+            from dataprep.run.machines import check_machines  # a local engine needs no check
+
+            check_machines(engine, run.source, run.job.out)
+    images = sum(len(shards[number].rows) for number in left)
+    tasks = SourceTasks(run.source, run.plan, run.job, left, engine.workers)
+    results = dict(run.finished)
+    with closing(
+        engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
+    ) as written:
+        for result in report(chain(run.finished.values(), written), progress):
+            results[result.name] = result
+    return [results[shard.name] for shard in shards if shard.name in results]
+
+
+def report(results: Iterable[ShardResult], progress: Progress | None) -> Iterator[ShardResult]:
+    """Yield shards as they finish, after the log and the progress were told."""
+    for result in results:
+        log_shard(_log, result)
+        if progress:
+            progress.advance(result.name, result.conversion.images, resumed=result.resumed)
+        yield result
 
 
 # --- the share of one of many tasks ---------------------------------------------------------------
@@ -237,9 +304,6 @@ def recorded_tasks(out: str) -> int | None:
 # --- write shards ---------------------------------------------------------------------------------
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class WorkResult:
     """What one call of `work` did.
@@ -300,12 +364,12 @@ def work(
             files_in_manifest(job.fingerprint, out),
         )
         stack.enter_context(says_what_is_kept(out, [job.shards[number].name for number in numbers]))
-        progress = progress or _NoProgress()
-        progress.start(count_images(plan, out, numbers) if share else job.images, len(numbers))
+        if progress:
+            images = count_images(plan, out, numbers) if share else job.images
+            progress.start(images, len(numbers))
         finished = {} if share is None and not run.in_manifest else run.find_finished(numbers)
-        for result in finished.values():
-            log_shard(_log, result)
-            progress.advance(result.name, result.conversion.images, resumed=result.resumed)
+        for _ in report(finished.values(), progress):
+            pass
         left = run.without_finished(numbers, finished)
         written: list[ShardResult] = []
         if left:
@@ -323,11 +387,9 @@ def work(
                     left, stack.enter_context(Claims(out, beat or BEAT_SECONDS))
                 )
             with closing(results), _finished_meanwhile(plan, out):
-                for result in results:
-                    log_shard(_log, result)
+                for result in report(results, progress):
                     if not result.resumed:
                         written.append(result)
-                    progress.advance(result.name, result.conversion.images, resumed=result.resumed)
     return WorkResult(tuple(written), len(numbers) - len(written))
 
 
@@ -342,17 +404,7 @@ def _is_appended(plan: StoredPlan, out: str) -> bool:
     if plan.append is None:
         refuse_appended(out)
         return False
-    from dataprep.run.append import is_appended  # takes time, and most plans make new datasets
-
     return is_appended(plan, out)
-
-
-class _NoProgress:
-    def start(self, images: int | None, shards: int) -> None:
-        pass
-
-    def advance(self, shard: str, images: int, *, resumed: bool = False) -> None:
-        pass
 
 
 @contextmanager
@@ -432,7 +484,8 @@ class _Run:
         name = self.job.shards[number].name
         suffixes = (FORMATS[self.job.options.fmt].SUFFIX, ".idx", ".parquet")
         lengths = {
-            name + suffix: length(os.path.join(self.job.out, name + suffix)) for suffix in suffixes
+            name + suffix: storage.file_length(os.path.join(self.job.out, name + suffix))
+            for suffix in suffixes
         }
         # The mark of an append was written when no file had one of its names.
         if (
@@ -442,15 +495,12 @@ class _Run:
         ):
             return None
         result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)
-        unpublished = unpublished_tables(self.job.fingerprint, self.job.out, f"{name}.parquet")
-        known = {file.name: file.bytes for file in self.in_manifest.values()}
-        if result:
-            known[result.table.name] = result.table.bytes
-        for conversion in [result.conversion] if result else unpublished:
-            known |= {file.name: file.bytes for file in (conversion.shard, conversion.index)}
-        return next(
-            (each for each, size in lengths.items() if size >= 0 and known.get(each) != size), None
-        )
+        own = files_of_shard(self.job.fingerprint, self.job.out, name, result)
+        known = {**self.in_manifest, **own}
+        for each, size in lengths.items():
+            if size >= 0 and (each not in known or known[each].bytes != size):
+                return each
+        return None
 
     def find_finished(self, numbers: Sequence[int]) -> dict[int, ShardResult]:
         """Return the finished shards that need not be written again."""
@@ -459,10 +509,8 @@ class _Run:
 
     def find(self, number: int) -> ShardResult | None:
         """Return a finished shard; `None` if it is missing or damaged."""
-        result = read_finished(
-            self.job.fingerprint, self.job.out, self.job.shards[number].name, self.in_manifest
-        )
-        return result if result and is_intact(self.job.out, result) else None
+        name = self.job.shards[number].name
+        return find_shard(self.job.fingerprint, self.job.out, name, self.in_manifest)
 
     def without_finished(
         self, numbers: Sequence[int], finished: Mapping[int, ShardResult]

@@ -710,12 +710,10 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
 
 
 def test_an_interrupt_prints_one_line(image_folder, out, invoke, monkeypatch):
-    from dataprep.run import convert as convert_module
-
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(convert_module, "write_shard", interrupted)
+    monkeypatch.setattr("dataprep.run.work.write_shard", interrupted)
     result = invoke(*in_one_process("convert", "--src", image_folder, "--out", out), status=130)
     assert "interrupted" in result.stderr.splitlines()[-1]
 

@@ -151,7 +151,7 @@ def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeyp
         return shards.write_shard(task, pool)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.convert.write_shard", stop)
+        patch.setattr("dataprep.run.work.write_shard", stop)
         with pytest.raises(KeyboardInterrupt):
             run(folder, out, overwrite=True)
     assert not (out / "manifest.json").exists()

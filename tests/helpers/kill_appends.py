@@ -17,8 +17,9 @@ from kill_at_calls import KillSwitch, files, in_child, install
 
 from dataprep.options import Options
 from dataprep.plan.files import plan_folder, remove_plan
-from dataprep.run.append import append_dataset, finish_planned_append, write_append_plan
+from dataprep.run.append import append_dataset, write_append_plan
 from dataprep.run.convert import convert_dataset
+from dataprep.run.finish import finish_planned_append
 from dataprep.run.revert import revert_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import read_source

@@ -14,9 +14,9 @@ from helpers.pictures import encode, photo
 from dataprep import storage
 from dataprep.ledger.journal import Journal, journal_bytes
 from dataprep.run import commit as complete
-from dataprep.run.append import finish_planned_append
 from dataprep.run.base import read_base
 from dataprep.run.commit import finish_append
+from dataprep.run.finish import finish_planned_append
 from dataprep.run.revert import revert_dataset
 from dataprep.verify.verify import verify_dataset
 from manifests.store import read_manifest
@@ -381,7 +381,7 @@ def test_another_process_finishes_first(sources, before, invoke, snapshot, monke
         finish_planned_append(str(out), workers=1)  # removes the folder of the temporary files
         return finish_append(*args)
 
-    monkeypatch.setattr("dataprep.run.append.finish_append", finish_late)
+    monkeypatch.setattr("dataprep.run.finish.finish_append", finish_late)
     assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)
     assert snapshot(out) == snapshot(other)
 
@@ -397,7 +397,7 @@ def test_another_process_finishes_between_two_looks(sources, before, invoke, mon
         finish_planned_append(str(out), workers=1)
         return base
 
-    monkeypatch.setattr("dataprep.run.append.read_base", look_and_wait)
+    monkeypatch.setattr("dataprep.run.commit.read_base", look_and_wait)
     assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)
 
 

@@ -209,7 +209,7 @@ def test_a_worker_that_writes_late_changes_nothing(source, expected, store, monk
         tasks.append(task)
         return write_shard(task, pool)
 
-    monkeypatch.setattr("dataprep.run.convert.write_shard", record)
+    monkeypatch.setattr("dataprep.run.work.write_shard", record)
     convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
     assert len(tasks) == 4
     before = {info.name: (info.etag, info.modified_ns) for info in store.list_objects()}
@@ -228,7 +228,7 @@ def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(
         tasks.append(task)
         return write_shard(task, pool)
 
-    monkeypatch.setattr("dataprep.run.convert.write_shard", record)
+    monkeypatch.setattr("dataprep.run.work.write_shard", record)
     convert_dataset(read_source(source), str(store), Options(shard_samples=12), workers=1)
     convert_dataset(read_source(source), str(store), OPTIONS, workers=1, overwrite=True)
     before = download(store)
@@ -250,11 +250,11 @@ def test_an_interrupted_run_leaves_no_manifest_and_is_resumed(
             raise StorageError("stopped")
         return write_shard(task, pool)
 
-    monkeypatch.setattr("dataprep.run.convert.write_shard", stop_at_third)
+    monkeypatch.setattr("dataprep.run.work.write_shard", stop_at_third)
     with pytest.raises(StorageError, match="stopped"):
         convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
     assert "manifest.json" not in download(store)
-    monkeypatch.setattr("dataprep.run.convert.write_shard", write_shard)
+    monkeypatch.setattr("dataprep.run.work.write_shard", write_shard)
     result = convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
     assert result.resumed == 2
     assert without_stamps(download(store)) == expected

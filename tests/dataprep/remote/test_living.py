@@ -12,8 +12,9 @@ from helpers.pictures import encode, photo
 from dataprep.options import Options
 from dataprep.run import append as prepare
 from dataprep.run import commit as complete
-from dataprep.run.append import append_dataset, finish_planned_append, write_append_plan
+from dataprep.run.append import append_dataset, write_append_plan
 from dataprep.run.convert import convert_dataset
+from dataprep.run.finish import finish_planned_append
 from dataprep.run.revert import revert_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import SourceOptions, read_source
@@ -298,10 +299,10 @@ def test_an_equal_append_ends_after_another_one_has_looked(memory, sources, else
     def wait(function, *args):
         patch.undo()
         elsewhere(append, sources[1], str(memory))
-        patch.setattr("dataprep.run.append._write", kill)
+        patch.setattr("dataprep.run.append.write_shards", kill)
         function(*args)
 
-    patch.setattr("dataprep.run.append._write", partial(wait, kill))
+    patch.setattr("dataprep.run.append.write_shards", partial(wait, kill))
     delete = Store.delete
     patch.setattr(Store, "delete", lambda *args: wait(delete, *args))
     with pytest.raises(KeyboardInterrupt):

@@ -46,7 +46,7 @@ def test_stopped_run_leaves_the_mark_and_the_next_run_removes_it(
         return shards.write_shard(task, pool)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.convert.write_shard", fail_on_last)
+        patch.setattr("dataprep.run.work.write_shard", fail_on_last)
         with pytest.raises(KeyboardInterrupt):
             convert_dataset(source, str(out), OPTIONS, workers=1)
     mark = json.loads((out / JOURNAL_NAME).read_text())
