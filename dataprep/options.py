@@ -22,14 +22,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import Field, asdict, dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dataprep.images.base import MAX_PIXELS, Validation
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
-from manifests.labels import LABEL_TYPES, LabelType
-from manifests.schema import DEFAULT_MAX_CLASSES, FORMAT_NAMES, MAX_LABEL, Format, Store
+from manifests.labels import LabelType
+from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, Format, Store
 
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
@@ -83,117 +85,25 @@ _JPEG_BYTES_PER_PIXEL = 0.35
 # --- declarations ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text. `unit` is its placeholder in the help."""
-
-    unit: str = "NAME"
-
-    def read(self, member: Member) -> Any:
-        """Read the value from JSON."""
-        return member.text()
-
-
-class Location(Text):
-    """A path or URL."""
-
-
-class ClassFile(Location):
-    """A file of class names. The value of the option is the tuple of names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of several names."""
-
-    names: tuple[str, ...]
-
-    def read(self, member: Member) -> Any:
-        """Read the value from JSON."""
-        return member.one_of(self.names)
-
-
-@dataclass(frozen=True, slots=True)
-class Integer:
-    """An integer from `low` to `high`."""
-
-    low: int
-    high: int = MAX_INTEGER
-    unit: str = "N"
-
-    def read(self, member: Member) -> Any:
-        """Read the value from JSON."""
-        return member.integer(self.low, self.high)
-
-
-class Size(Integer):
-    """A number of bytes, written with its unit on the command line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fraction:
-    """A number from 0 to 1, on the command line also a percentage."""
-
-    includes_one: bool = False
-    unit: str = "FRACTION"
-
-    def read(self, member: Member) -> Any:
-        """Read the value from JSON."""
-        value = member.value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-            member.fail("a number from 0 to 1")
-        return float(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """True or false. On the command line, the option negates a default of true."""
-
-    def read(self, member: Member) -> Any:
-        """Read the value from JSON."""
-        return boolean(member)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The fields of another record. On the command line, each has an option of its own."""
-
-    record: type[Any]
-
-    def read(self, member: Member) -> Any:
-        """Read the value from JSON."""
-        return self.record(**_read_fields(self.record, member))
-
-
-Kind = Text | Choice | Integer | Fraction | Flag | Part
-
-
-def boolean(member: Member) -> bool:
-    """Return a member that must be true or false.
-
-    Raises:
-        MemberError: it is neither.
-
-    """
-    if not isinstance(member.value, bool):
-        member.fail("true or false")
-    return member.value
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """Everything about an option that is not the name, the type and the default of its field.
 
     Attributes:
-        kind: which values it has.
         help: its help text.
         group: heading of the options among which ``--help`` shows it.
         flag: its name on the command line, unless that is the name of the field. Empty if it has
             no option there.
+        unit: placeholder of its value in the help, unless its type has a usual one.
+        low: smallest integer.
+        high: largest integer.
+        closed: whether a fraction may be 1.
+        names: its values, if they are not all that its type has.
+        form: what the value is on the command line. A file of class names is a tuple of names in
+            the record; bytes have a unit such as MiB.
         unset: what happens if it is not given, to show as its default.
         rare: whether only ``--help-all`` shows it.
-        required: whether it must be given.
-        multiple: whether it can be given several times.
+        required: whether it must be given. A field that is a tuple can be given several times.
         commands: the commands that have it; empty if all have it that take its record.
         stored: whether JSON has it always, or only if it differs from its default.
         stored_as: what JSON has instead of the value.
@@ -204,14 +114,18 @@ class Declaration:
 
     """
 
-    kind: Kind
-    help: str = ""
-    group: str = "Options"
+    help: str
+    group: str
     flag: str | None = None
+    unit: str | None = None
+    low: int = 1
+    high: int = MAX_INTEGER
+    closed: bool = False
+    names: tuple[str, ...] = ()
+    form: Literal["text", "path", "class names", "bytes"] = "text"
     unset: str = ""
     rare: bool = False
     required: bool = False
-    multiple: bool = False
     commands: tuple[str, ...] = ()
     stored: Literal["always", "if set"] = "always"
     stored_as: str | None = None
@@ -220,9 +134,10 @@ class Declaration:
     inherited: bool = False
 
 
-def option(default: Any, kind: Kind, text: str = "", **members: Any) -> Any:
+def option(default: Any, text: str = "", group: str = "Options", **members: Any) -> Any:
     """Declare a field as an option; `members` are other attributes of `Declaration`."""
-    return field(default=default, metadata={"option": Declaration(kind=kind, help=text, **members)})
+    declared = Declaration(help=text, group=group, **members)
+    return field(default=default, metadata={"option": declared})
 
 
 def declaration(member: Field[Any]) -> Declaration:
@@ -235,6 +150,51 @@ def flag_of(member: Field[Any]) -> str:
     """Return the name of an option on the command line; empty if it has none."""
     flag = declaration(member).flag
     return f"--{member.name.replace('_', '-')}" if flag is None else flag
+
+
+@cache
+def types_of(record: Any) -> dict[str, Any]:
+    """Return the type of each field of a record, without `None`."""
+    types = {}
+    for name, hint in get_type_hints(record).items():
+        members = [each for each in get_args(hint) if each is not NoneType]
+        types[name] = members[0] if NoneType in get_args(hint) else hint
+    return types
+
+
+def _read_value(declared: Declaration, kind: Any, member: Member) -> Any:
+    """Read a value of a type from JSON.
+
+    Raises:
+        MemberError: the value is wrong.
+
+    """
+    if get_origin(kind) is Literal:
+        return member.one_of(get_args(kind))
+    if kind is bool:
+        return boolean(member)
+    if kind is int:
+        return member.integer(declared.low, declared.high)
+    if kind is float:
+        value = member.value
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+            member.fail("a number from 0 to 1")
+        return float(value)
+    if kind is str:
+        return member.text()
+    return kind(**_read_fields(kind, member))
+
+
+def boolean(member: Member) -> bool:
+    """Return a member that must be true or false.
+
+    Raises:
+        MemberError: it is neither.
+
+    """
+    if not isinstance(member.value, bool):
+        member.fail("true or false")
+    return member.value
 
 
 # --- how to read a source -------------------------------------------------------------------------
@@ -252,17 +212,18 @@ class ClassOptions:
 
     classes: tuple[str, ...] | None = option(
         None,
-        ClassFile("FILE"),
         "File of class names in label order, one per line.",
-        group=_LABELS,
+        _LABELS,
+        form="class names",
+        unit="FILE",
     )
     max_classes: int = option(
         DEFAULT_MAX_CLASSES,
-        Integer(1, MAX_LABEL + 1),
         "Refuse integer labels of N and more, unless --classes names them: the manifest lists every"
         " class up to the largest label.",
-        group=_LABELS,
+        _LABELS,
         rare=True,
+        high=MAX_LABEL + 1,
     )
 
 
@@ -272,20 +233,19 @@ class LabelOptions(ClassOptions):
 
     label_type: LabelType | None = option(
         None,
-        Choice(LABEL_TYPES),
         "What the labels are. By default, it is detected and printed before anything is written:"
         " lists, and text with vertical bars, are multi-label; numbers with fractions are a"
         " regression; text in a column called caption is a caption; other labels are classes. none"
         " leaves the labels out: a folder may then contain images without class folders.",
-        group=_LABELS,
+        _LABELS,
     )
     label_separator: str | None = option(
         None,
-        Text("TEXT"),
         "Text between the classes of an image that has several, or between its numbers.",
-        group=_LABELS,
+        _LABELS,
         unset="a vertical bar for classes",
         rare=True,
+        unit="TEXT",
     )
 
     def check(self) -> None:
@@ -317,39 +277,38 @@ class SourceOptions(LabelOptions):
 
     image_root: str | None = option(
         None,
-        Location("DIR"),
         "Folder or URL that the paths in a list or table are relative to.",
-        group=_READING,
+        _READING,
         unset="the folder of the list",
+        form="path",
+        unit="DIR",
     )
-    path_column: str | None = option(
-        None, Text(), "Table column that contains the paths.", group=_READING
-    )
+    path_column: str | None = option(None, "Table column that contains the paths.", _READING)
     split_column: str | None = option(
-        None, Text(), "Table column that contains the split names.", group=_READING, rare=True
+        None, "Table column that contains the split names.", _READING, rare=True
     )
     pattern: str | None = option(
         None,
-        Text("PATTERN"),
         "How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part}"
         " becomes a column, * matches any text, ? one character. The label is {identity} or"
         " {label}, or else the class folder.",
-        group=_READING,
+        _READING,
+        unit="PATTERN",
     )
     label_column: str | None = option(
         None,
-        Text(),
         "Table column, or {part} of --pattern, that contains the labels. Several columns, separated"
         " by commas, are numbers of a regression, or 0 or 1 for each class.",
-        group=_LABELS,
+        _LABELS,
     )
     rename_classes: str | None = option(
         None,
-        Location("FILE"),
         "File of class names to rename, lines of `old,new`. Classes with the same new name become"
         " one. --classes then lists the new names.",
-        group=_LABELS,
+        _LABELS,
         rare=True,
+        form="path",
+        unit="FILE",
     )
 
 
@@ -359,9 +318,8 @@ class SourceOptions(LabelOptions):
 def _filter() -> Any:
     return option(
         "lanczos",
-        Choice(get_args(Filter)),
         "Resampling filter of resized and raw images.",
-        group=_IMAGES,
+        _IMAGES,
         rare=True,
     )
 
@@ -376,35 +334,29 @@ class Downscale:
 
     shorter: int | None = option(
         None,
-        Integer(1),
         "Shrink images until the shorter side has at most N pixels.",
+        _IMAGES,
         flag="--resize-shorter",
-        group=_IMAGES,
     )
     longest: int | None = option(
         None,
-        Integer(1),
         "Shrink images until the longer side has at most N pixels.",
+        _IMAGES,
         flag="--max-side",
-        group=_IMAGES,
     )
     only_above: int | None = option(
         None,
-        Integer(1),
         "Do not resize images whose shorter side (with only --max-side: longer side) has at most N"
         " pixels.",
-        group=_IMAGES,
+        _IMAGES,
         rare=True,
     )
-    quality: int = option(
-        90, Integer(1, 100), "JPEG quality of resized images.", group=_IMAGES, rare=True
-    )
+    quality: int = option(90, "JPEG quality of resized images.", _IMAGES, rare=True, high=100)
     subsampling: Subsampling = option(
         "keep",
-        Choice(get_args(Subsampling)),
         "Chroma subsampling of resized images. keep: the same as the source JPEG, or 444 for other"
         " formats.",
-        group=_IMAGES,
+        _IMAGES,
         rare=True,
     )
     filter: Filter = _filter()
@@ -430,18 +382,17 @@ class Raw:
 
     size: int = option(
         256,
-        Integer(1, 4096),
         "With --store raw: store images of N x N pixels.",
+        _IMAGES,
         flag="--raw-size",
-        group=_IMAGES,
+        high=4096,
     )
     fit: Fit = option(
         "crop",
-        Choice(get_args(Fit)),
         "How raw images become square. crop: resize to cover the square, then center crop. pad:"
         " resize to fit, then pad with black.",
+        _IMAGES,
         flag="--raw-fit",
-        group=_IMAGES,
         rare=True,
     )
     filter: Filter = _filter()
@@ -462,112 +413,102 @@ class Options:
 
     fmt: Format = option(
         "tfrecord",
-        Choice(FORMAT_NAMES),
         "Record format of the shards.",
-        group=_SHARDS,
+        _SHARDS,
         inherited=True,
     )
     shard_bytes: int = option(
         256 << 20,
-        Size(1, unit="SIZE"),
         "Maximum total size of the images in one shard. A larger image gets a shard of its own.",
+        _SHARDS,
         flag="--shard-size",
-        group=_SHARDS,
         inherited=True,
         overridden_by="shard_samples",
+        form="bytes",
     )
     shard_samples: int | None = option(
         None,
-        Integer(1),
         "Samples per shard. Overrides --shard-size.",
+        _SHARDS,
         flag="--samples-per-shard",
-        group=_SHARDS,
         rare=True,
         inherited=True,
     )
     shuffle: bool = option(
         True,
-        Flag(),
         "Store the images in the order of the source. Readers that shuffle only within a buffer"
         " need the shuffle.",
+        _SHARDS,
         flag="--no-shuffle",
-        group=_SHARDS,
         rare=True,
         inherited=True,
     )
     seed: int = option(
         0,
-        Integer(0, _MAX_SEED),
         "Random seed of the shuffle and of the new splits.",
-        group=_SHARDS,
+        _SHARDS,
         inherited=True,
+        low=0,
+        high=_MAX_SEED,
     )
     val_fraction: float = option(
         0.0,
-        Fraction(),
         "Move this fraction of the train split to a new val split, stratified by label.",
-        group=_SPLITS,
+        _SPLITS,
     )
     test_fraction: float = option(
         0.0,
-        Fraction(),
         "Move this fraction of the train split to a new test split, stratified by label.",
-        group=_SPLITS,
+        _SPLITS,
         stored="if set",
     )
     split_by: str | None = option(
         None,
-        Text("COLUMN"),
         "With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the"
         " same split, instead of stratifying. Every source with classes has the column label."
         " duplicates: keep copies in the same split, and stratify.",
-        group=_SPLITS,
+        _SPLITS,
+        unit="COLUMN",
     )
     validate: Validation = option(
         "header",
-        Choice(get_args(Validation)),
         "none: do not check the images. header: check the header and the end of each image. decode:"
         " also decode every image.",
-        group=_IMAGES,
+        _IMAGES,
         inherited=True,
     )
     max_pixels: int = option(
         MAX_PIXELS,
-        Integer(1),
         "Reject images with more than N pixels, which may be decompression bombs. A value above the"
         " default also accepts small files with very many pixels.",
-        group=_IMAGES,
+        _IMAGES,
         rare=True,
         inherited=True,
     )
-    downscale: Downscale | None = option(
-        None, Part(Downscale), flag="", stored="if set", inherited=True
-    )
+    downscale: Downscale | None = option(None, flag="", stored="if set", inherited=True)
     raw: Raw | None = option(
         None,
-        Part(Raw),
         "encoded: image files such as JPEG or PNG. raw: decoded pixels, all images of one size,"
         " which need no decoding when they are read, but far more disk space.",
+        _IMAGES,
         flag="--store",
-        group=_IMAGES,
         stored="if set",
         inherited=True,
     )
     where: str | None = option(
         None,
-        Text("FILTER"),
         'Convert only images that match FILTER, a condition in SQL, for example "size > 10000 and'
         " label != 'n01440764'\". Columns: path, label (the class name), split, size, columns of"
         " the source, width and height of a prepared dataset. Needs the extra [sql].",
-        group=_SOURCE,
+        _SOURCE,
         stored="if set",
+        unit="FILTER",
     )
     hash: bool = option(
         False,
-        Flag(),
         "Store a perceptual hash of each image in the sample tables. dataprep duplicates and report"
         " use it.",
-        group=_SPLITS,
+        _SPLITS,
         rare=True,
         stored="if set",
         stored_as=HASH_RECIPE,
@@ -575,21 +516,21 @@ class Options:
     )
     duplicates: Resolution = option(
         "keep",
-        Choice(get_args(Resolution)),
         "What to do with images that occur more than once, also in another size, quality or"
         " orientation. drop: convert one of them, and list the others in rejected.jsonl."
         " same-split: move them to one split.",
-        group=_SPLITS,
+        _SPLITS,
         stored="if set",
     )
     distance: int = option(
         DEFAULT_DISTANCE,
-        Integer(-1, MAX_DISTANCE),
         "With --duplicates or --split-by duplicates: the 256-bit perceptual hashes of copies differ"
         " in at most N bits. -1: only images with the same bytes are copies.",
-        group=_SPLITS,
+        _SPLITS,
         rare=True,
         applies="finds_duplicates",
+        low=-1,
+        high=MAX_DISTANCE,
     )
 
     @property
@@ -648,7 +589,7 @@ class Options:
                 continue
             if declared.applies and not getattr(self, declared.applies):
                 continue
-            if isinstance(declared.kind, Part):
+            if isinstance(value, (Downscale, Raw)):
                 value = asdict(value)
             members[each.name] = declared.stored_as or value
         if (self.val_fraction or self.test_fraction) and not self.split_by:
@@ -713,9 +654,10 @@ def options_from_json(body: Member) -> Options:
     return options
 
 
-def _read_fields(record: type[Any], body: Member) -> dict[str, Any]:
+def _read_fields(record: Any, body: Member) -> dict[str, Any]:
     """Read the fields of a record from JSON, as far as they are there."""
     values: dict[str, Any] = {}
+    types = types_of(record)
     for each in fields(record):
         declared = declaration(each)
         is_always_there = declared.stored == "always" and not declared.applies
@@ -727,16 +669,16 @@ def _read_fields(record: type[Any], body: Member) -> dict[str, Any]:
         elif is_always_there and member.value is None and each.default is None:
             values[each.name] = None
         else:
-            values[each.name] = declared.kind.read(member)
+            values[each.name] = _read_value(declared, types[each.name], member)
     return values
 
 
 def stored_flags() -> Iterator[tuple[str, str]]:
     """Yield each member of `Options.as_json` that has an option: ``downscale.quality``, ``--quality``."""
     for each in fields(Options):
-        kind = declaration(each).kind
-        if isinstance(kind, Part):
-            for member in fields(kind.record):
+        kind = types_of(Options)[each.name]
+        if is_dataclass(kind):
+            for member in fields(kind):
                 yield f"{each.name}.{member.name}", flag_of(member)
         else:
             yield each.name, flag_of(each)
@@ -751,7 +693,6 @@ class WorkerOptions:
 
     workers: int | None = option(
         None,
-        Integer(1),
         "Maximum number of processes.",
         unset="one per CPU",
         commands=("convert", "work", "finish", "index", "verify", "repair", "duplicates", "report"),
@@ -764,53 +705,51 @@ class RunOptions(WorkerOptions):
 
     src: tuple[str, ...] = option(
         (),
-        Location("SRC"),
         "The images: path or URL of a folder, archive, list, table or dataset (docs/sources.md)."
         " Several --src are merged by class name.",
-        group=_SOURCE,
+        _SOURCE,
         required=True,
-        multiple=True,
         commands=("convert", "plan"),
+        form="path",
+        unit="SRC",
     )
     out: str | None = option(
         None,
-        Location("OUT"),
         "Output folder, or its URL: s3://, gs:// or az://.",
-        group=_SOURCE,
+        _SOURCE,
         unset="<SRC name>-<fmt> in the current folder",
         commands=("convert", "plan"),
+        form="path",
+        unit="OUT",
     )
     max_rejected: float = option(
         0.01,
-        Fraction(includes_one=True),
         "Exit with status 1 if more than this fraction of the images is rejected: 0.02 or 2%.",
         commands=("convert", "finish"),
+        closed=True,
     )
     engine: EngineName = option(
         "local",
-        Choice(get_args(EngineName)),
         "Where shards are written. local: in processes on this machine. ray: on the machines of a"
         " Ray cluster, which must have the source and OUT at the same paths.",
         commands=("convert",),
     )
     address: str | None = option(
         None,
-        Text("ADDRESS"),
         "With --engine ray: auto, HOST:PORT or ray://HOST:PORT.",
         unset="auto, the cluster that this machine belongs to",
         rare=True,
         commands=("convert",),
+        unit="ADDRESS",
     )
     overwrite: bool = option(
         False,
-        Flag(),
         "Start over instead of resuming, and replace a dataset in OUT that was made from another"
         " source or with other options.",
         commands=("convert", "plan"),
     )
     check_shards: bool = option(
         False,
-        Flag(),
         "Read the shards that an earlier run finished, and write damaged ones again. Indexes and"
         " tables are always checked.",
         rare=True,
@@ -818,13 +757,12 @@ class RunOptions(WorkerOptions):
     )
     append: bool = option(
         False,
-        Flag(),
         "Add the images to the dataset OUT, as its next revision: new shards after the old ones,"
         " new classes at the end. Images that are in OUT are left out. Options that are not given"
         " are taken from OUT. `dataprep revert` undoes it.",
         commands=("convert", "plan"),
     )
-    dry_run: bool = option(False, Flag(), "Print the plan; write nothing.", commands=("convert",))
+    dry_run: bool = option(False, "Print the plan; write nothing.", commands=("convert",))
 
 
 @dataclass(frozen=True)
@@ -836,42 +774,35 @@ class IndexOptions(ClassOptions):
 
     image: str | None = option(
         None,
-        Text(),
         "TFRecord feature or WebDataset extension of the image. Separate several extensions with"
         " commas.",
     )
     label: str | None = option(
-        None,
-        Text(),
-        "TFRecord feature or WebDataset extension of the label, or of the caption.",
+        None, "TFRecord feature or WebDataset extension of the label, or of the caption."
     )
     label_type: LabelType = option(
         "class",
-        Choice(("class", "none", "caption")),
         "What the labels are. none: the records have no labels. caption: text in .txt files, or in"
         " the feature image/caption, caption or text.",
+        names=("class", "none", "caption"),
     )
     label_key: str | None = option(
-        None, Text("KEY"), "Member of a sample's .json file that contains the label."
+        None, "Member of a sample's .json file that contains the label.", unit="KEY"
     )
     label_offset: int = option(
-        0,
-        Integer(-MAX_INTEGER),
-        "Number to add to every label, for example -1 if labels start at 1.",
+        0, "Number to add to every label, for example -1 if labels start at 1.", low=-MAX_INTEGER
     )
     split: str | None = option(
         None,
-        Text(),
         "Name of the split that all shards belong to.",
         unset="from their file and folder names",
     )
     validate: Validation = option(
         "none",
-        Choice(get_args(Validation)),
         "none: read only record and image headers. header: read everything and compute checksums."
         " decode: also decode every image.",
     )
-    overwrite: bool = option(False, Flag(), "Replace existing index files that differ.")
+    overwrite: bool = option(False, "Replace existing index files that differ.")
 
 
 @dataclass(frozen=True)
@@ -880,23 +811,20 @@ class ReportOptions(WorkerOptions):
 
     source: str | None = option(
         None,
-        Text("DIR"),
         "Folder that the dataset was converted from, to show the rejected images. Nothing outside"
         " of it is opened.",
         flag="--src",
+        unit="DIR",
     )
     sample: int = option(
         20_000,
-        Integer(1),
         "Number of random images to decode for pixel statistics. All other numbers come from all"
         " images.",
     )
-    batch_size: int = option(
-        256, Integer(1, 1 << 20), "Images per batch, for the estimate of GPU memory."
-    )
+    batch_size: int = option(256, "Images per batch, for the estimate of GPU memory.", high=1 << 20)
     max_size: int = option(
         8 << 20,
-        Size(1, unit="SIZE"),
         "Limit on the size of the HTML file. It contains fewer pictures if necessary, and says so.",
+        form="bytes",
     )
-    seed: int = option(0, Integer(0), "Seed of the random images.")
+    seed: int = option(0, "Seed of the random images.", low=0)

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     ),
 )
 @click.option(
-    "--across", is_flag=True, help="Look for near copies in different splits and datasets only."
+    "--across",
+    is_flag=True,
+    help="Look for near copies in different splits and datasets only, which is faster.",
 )
 @click.option(
     "--limit",
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     metavar="N",
     default=20,
     show_default=True,
-    help="Number of pairs to list.",
+    help="Number of pairs to list. 0 prints only the totals, which always count all pairs.",
 )
 @takes_option(SourceOptions, "label_type")
 @click.option(

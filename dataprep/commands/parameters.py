@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import Field, fields
+from dataclasses import Field, fields, is_dataclass
 from functools import wraps
 from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
-from dataprep.options import (
-    Choice,
-    ClassFile,
-    Downscale,
-    Flag,
-    Fraction,
-    Integer,
-    Kind,
-    Location,
-    Options,
-    Part,
-    Raw,
-    Size,
-    declaration,
-    flag_of,
-)
+from dataprep.options import Declaration, Downscale, Options, Raw, declaration, flag_of, types_of
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.json_members import MAX_INTEGER, shorten
@@ -88,7 +73,7 @@ def takes(**records: type[Any]) -> Decorator:
     return add
 
 
-def takes_option(record: type[Any], name: str) -> Decorator:
+def takes_option(record: Any, name: str) -> Decorator:
     """Return a decorator that adds one option of a record to a command's callback."""
     return dict(_options(record))[name]
 
@@ -106,11 +91,12 @@ def given_fields() -> set[str]:
 
 
 def _options(
-    record: type[Any], command: str | None = None, part: str = ""
+    record: Any, command: str | None = None, part: str = ""
 ) -> Iterator[tuple[str, Decorator]]:
     """Yield the options of a record that a command has, with the names of their parameters."""
     for member in _members(record, command):
         declared, flag = declaration(member), flag_of(member)
+        kind = types_of(record)[member.name]
         if flag:
             decorate = click.option(
                 flag,
@@ -119,15 +105,14 @@ def _options(
                 group=declared.group,
                 is_rare=declared.rare,
                 required=declared.required,
-                multiple=declared.multiple,
-                **_attributes(member, is_part=bool(part)),
+                **_attributes(declared, kind, member.default, is_part=bool(part)),
             )
             yield _parameter(member), decorate
-        if isinstance(declared.kind, Part):
-            yield from _options(declared.kind.record, command, member.name)
+        if is_dataclass(kind):
+            yield from _options(kind, command, member.name)
 
 
-def _members(record: type[Any], command: str | None) -> Iterator[Field[Any]]:
+def _members(record: Any, command: str | None) -> Iterator[Field[Any]]:
     for member in fields(record):
         commands = declaration(member).commands
         if command is None or not commands or command in commands:
@@ -139,54 +124,56 @@ def _parameter(member: Field[Any]) -> str:
     return flag_of(member).removeprefix("--").replace("-", "_")
 
 
-def _attributes(member: Field[Any], *, is_part: bool) -> dict[str, Any]:
+def _attributes(declared: Declaration, kind: Any, default: Any, *, is_part: bool) -> dict[str, Any]:
     """Return what `click.option` needs to know: help, type and default.
 
     An option of a part has no default, because giving it asks for the part.
     """
-    declared = declaration(member)
-    default: Any = member.default
-    kind, text = declared.kind, declared.help
+    text = declared.help
     shown = default if is_part else declared.unset
     if shown:
         text = f"{text}  [default: {shown}]"
-    if isinstance(kind, Flag):
+    if kind is bool:
         return {"help": text, "is_flag": True}
-    if isinstance(kind, Part):
-        names = get_args(Store)
-        return {
-            "help": text,
-            "type": click.Choice(names),
-            "default": names[0],
-            "show_default": True,
-        }
-    if isinstance(kind, Size):
+    unit, value_type = _type(declared, kind)
+    attributes = {"help": text, "type": value_type, "metavar": declared.unit or unit}
+    if default == ():
+        return {**attributes, "multiple": True}
+    if kind is Raw:
+        default = get_args(Store)[0]
+    elif declared.form == "bytes":
         default = f"{default >> 20}MiB"
-    attributes = {"help": text, "type": _type(kind), "metavar": getattr(kind, "unit", None)}
-    if not is_part and not declared.multiple:
+    if not is_part:
         attributes |= {"default": default, "show_default": True}
     return attributes
 
 
-def _type(kind: Kind) -> Any:
-    """Return the type of click for a kind of values."""
-    if isinstance(kind, Choice):
-        return click.Choice(kind.names)
-    if isinstance(kind, Size):
-        return byte_size
-    if isinstance(kind, Integer):
-        if kind.low == -MAX_INTEGER:
-            return int
-        return Count(kind.low, kind.high if kind.high < MAX_INTEGER else None)
-    if isinstance(kind, Fraction):
-        return FractionType(0, 1, max_open=not kind.includes_one)
-    return path_or_url if isinstance(kind, Location) else str
+def _type(declared: Declaration, kind: Any) -> tuple[str | None, Any]:
+    """Return the placeholder and the type of a value on the command line."""
+    unit: str | None = None
+    value_type: Any
+    if declared.form == "bytes":
+        unit, value_type = "SIZE", byte_size
+    elif declared.form != "text":
+        value_type = path_or_url
+    elif kind is str:
+        unit, value_type = "NAME", str
+    elif kind is float:
+        unit, value_type = "FRACTION", Fraction(0, 1, max_open=not declared.closed)
+    elif kind is int:
+        low, high = (
+            None if abs(limit) >= MAX_INTEGER else limit for limit in (declared.low, declared.high)
+        )
+        unit, value_type = "N", Count(low, high) if (low, high) != (None, None) else int
+    else:
+        value_type = click.Choice(declared.names or get_args(Store if kind is Raw else kind))
+    return unit, value_type
 
 
 # --- records from values --------------------------------------------------------------------------
 
 
-def _make(record: type[Any], command: str, values: Mapping[str, Any]) -> Any:
+def _make(record: Any, command: str, values: Mapping[str, Any]) -> Any:
     """Return a record with the values of its options.
 
     Raises:
@@ -197,13 +184,13 @@ def _make(record: type[Any], command: str, values: Mapping[str, Any]) -> Any:
     if record is Options:
         members |= _stored_images(values)
     for member in _members(record, command):
-        kind = declaration(member).kind
-        if isinstance(kind, Part):
+        kind = types_of(record)[member.name]
+        if is_dataclass(kind):
             continue
         value = values[_parameter(member)]
-        if isinstance(kind, ClassFile):
+        if declaration(member).form == "class names":
             value = read_classes(value)
-        elif isinstance(kind, Flag) and member.default:
+        elif kind is bool and member.default:
             value = not value
         members[member.name] = value
     made = record(**members)
@@ -241,14 +228,14 @@ def _stored_images(values: Mapping[str, Any]) -> dict[str, Downscale | Raw]:
     return {"downscale": Downscale(**downscale)}
 
 
-def _given(record: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _given(record: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a part's options that were given."""
     given = {member.name: values[_parameter(member)] for member in fields(record)}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _refuse(
-    record: type[Any],
+    record: Any,
     given: Mapping[str, Any],
     allowed: Collection[str],
     reason: str,
@@ -303,7 +290,7 @@ class Count(click.IntRange):
         return number
 
 
-class FractionType(Number):
+class Fraction(Number):
     """A number from 0 to 1, or a percentage."""
 
     name = "fraction"

@@ -64,7 +64,7 @@ class TransformInfo:
         name: the name that users write.
         libraries: the libraries whose parameters it accepts.
         parameters: the parameters in order, with their defaults.
-        summary: what the transform does, in one line.
+        summary: what the transform does: the docstring of its parser.
         differs: how results differ from the library's beyond rounding; empty if they do not.
 
     """
@@ -125,7 +125,8 @@ def transform_table() -> tuple[TransformInfo, ...]:
 
 def _info(name: str, entry: _Entry) -> TransformInfo:
     parameters = inspect.signature(entry.parser).parameters.values()
-    summary = (inspect.getdoc(entry.parser) or "").partition("\n")[0]
+    text = inspect.getdoc(entry.parser) or ""
+    summary = " ".join(text.partition("\n\nArgs:")[0].split())
     return TransformInfo(
         name, entry.libraries, tuple(map(_parameter, parameters)), summary, entry.differs
     )

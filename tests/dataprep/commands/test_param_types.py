@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from dataprep.commands.parameters import Count, FractionType
+from dataprep.commands.parameters import Count, Fraction
 from manifests.process.options import Number
 
 
@@ -12,7 +12,7 @@ from manifests.process.options import Number
     [("0.02", 0.02), ("2%", 0.02), (" 2.5 % ", 0.025), ("100%", 1.0), ("0", 0.0)],
 )
 def test_a_fraction_may_be_a_percentage(text, number):
-    assert FractionType(0, 1).convert(text, None, None) == pytest.approx(number)
+    assert Fraction(0, 1).convert(text, None, None) == pytest.approx(number)
 
 
 def test_a_count_fits_into_64_bits():

@@ -1,0 +1,130 @@
+"""Write the tables of options, presets and transform names into the pages of docs/: `python docs/tables.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dataprep.cli import main
+from dataprep.options import Options, declaration, flag_of, types_of
+from loaders.transforms.parse import TransformInfo, read_recipe, transform_table
+from loaders.transforms.presets import PRESETS
+
+FOLDER = Path(__file__).parent
+ESCAPED = r"\|"
+
+#: Options of every command, which no table repeats.
+_COMMON = {"--quiet", "--verbose", "--log-json", "--help-all", "--workers"}
+
+
+def options_of(command: str) -> str:
+    """Return one row per option of a command of `dataprep`."""
+    found = main.commands[command]
+    context = click.Context(found)
+    rows = []
+    for parameter in found.params:
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record and parameter.opts[0] not in _COMMON:
+            rows.append((f"`{record[0]}`", record[1].replace("  [", " [").replace("<", "&lt;")))
+    return table(("option", "meaning"), rows)
+
+
+def stored_options() -> str:
+    """Return one row per member of `options` in manifests and plans."""
+    return table(("member", "option", "stored", "append"), _stored_rows())
+
+
+def _stored_rows() -> Iterator[tuple[str, str, str, str]]:
+    for each in fields(Options):
+        declared, kind = declaration(each), types_of(Options)[each.name]
+        stored = "always" if declared.stored == "always" else "if set"
+        if declared.applies:
+            stored = "if it has an effect"
+        append = "as in the dataset, unless given" if declared.inherited else "as given"
+        parts = fields(kind) if is_dataclass(kind) else ()
+        flags = " ".join(f"`{flag_of(part)}`" for part in parts) or f"`{flag_of(each)}`"
+        yield f"`{each.name}`", flags, stored, append
+
+
+def presets() -> str:
+    """Return one row per preset: its list, and the size of its images."""
+    rows = []
+    for name, (images, batch) in PRESETS.items():
+        height, width = read_recipe(images, batch=batch, num_classes=2).size
+        rows.append((f'`"{name}"`', f"`{literal([*images, *batch])}`", f"{height} x {width}"))
+    return table(("preset", "list", "height x width"), rows)
+
+
+def literal(items: Sequence[Any]) -> str:
+    """Return a list of transforms as Python.
+
+    The normalization of the presets is the default of `NormalizeImage`.
+    """
+    shortened = ["NormalizeImage" if is_default_normalization(item) else item for item in items]
+    return repr(shortened).replace("'", '"')
+
+
+def is_default_normalization(item: Any) -> bool:
+    """Return whether an item is `NormalizeImage` with the values that it has by default."""
+    if list(item) != ["NormalizeImage"]:
+        return False
+    given, default = (
+        read_recipe([each], image_size=lambda: (8, 8)) for each in (item, "NormalizeImage")
+    )
+    return given.operations == default.operations
+
+
+def names() -> str:
+    """Return one row per name that `loaders.build` accepts."""
+    return table(
+        ("name", "library", "arguments", "what it does, and what differs"),
+        map(name_row, transform_table()),
+    )
+
+
+def name_row(info: TransformInfo) -> tuple[str, ...]:
+    """Return the row of a name."""
+    arguments = [
+        f"`{each.name}={each.default!r}`" if each.has_default else f"`{each.name}`"
+        for each in info.parameters
+    ]
+    text = f"{info.summary} {info.differs}".strip().replace("``", "`").replace("*", r"\*")
+    return f"`{info.name}`", info.library, ", ".join(arguments), text
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "".join(
+        f"| {' | '.join(cell.replace('|', ESCAPED) for cell in line)} |\n" for line in lines
+    )
+
+
+#: The tables of each page.
+TABLES = {
+    "transforms.md": {"presets": presets, "names": names},
+    "look.md": {"options of report": lambda: options_of("report")},
+    "duplicates.md": {"options of duplicates": lambda: options_of("duplicates")},
+    "format.md": {"stored options": stored_options},
+}
+
+
+def updated(name: str) -> str:
+    """Return a page with its tables as the code defines them."""
+    page = (FOLDER / name).read_text("utf-8")
+    for mark, content in TABLES[name].items():
+        before, begin, rest = page.partition(f"<!-- {mark}, written by docs/tables.py -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        if not end:
+            raise ValueError(f"{name} has no table marked {mark!r}")
+        page = before + begin + content() + end + after
+    return page
+
+
+if __name__ == "__main__":
+    for name in TABLES:
+        (FOLDER / name).write_text(updated(name), "utf-8")

@@ -1,0 +1,195 @@
+"""An option is declared once: without its declaration it is nowhere, and its stored form never changes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from dataprep.options import (
+    Downscale,
+    Options,
+    Raw,
+    declaration,
+    flag_of,
+    library_versions,
+    options_from_json,
+    stored_flags,
+)
+from manifests.json_members import Member, MemberError
+
+ROOT = Path(__file__).parents[2]
+
+#: Removes a field from the source of `dataprep.options`, and prints every place where it could be.
+WITHOUT_A_FIELD = """
+import ast, importlib.abc, importlib.util, json, runpy, sys
+
+record, name, folder = sys.argv[1:]
+path = "dataprep/options.py"
+tree = ast.parse(open(path).read())
+for each in tree.body:
+    if isinstance(each, ast.ClassDef) and each.name == record:
+        each.body = [
+            statement
+            for statement in each.body
+            if not (isinstance(statement, ast.AnnAssign) and statement.target.id == name)
+        ]
+spec = importlib.util.spec_from_file_location("dataprep.options", path)
+module = importlib.util.module_from_spec(spec)
+sys.modules["dataprep.options"] = module
+exec(compile(tree, path, "exec"), module.__dict__)
+
+from click.testing import CliRunner
+from dataprep.cli import main
+from dataprep.plan.mismatch import foreign_file_error
+from dataprep.options import Downscale, Options
+
+options = Options(downscale=Downscale(shorter=8))
+tables = runpy.run_path("docs/tables.py")
+print(json.dumps({
+    "help": CliRunner().invoke(main, ["convert", "--help-all"]).stdout,
+    "json": json.dumps(options.as_json()),
+    "mismatch": str(foreign_file_error(folder, "a file", options, ("manifest.json",))),
+    "docs": tables["stored_options"](),
+}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("record", "name", "flag", "recorded"),
+    [
+        ("Options", "max_pixels", "--max-pixels", {"max_pixels": 5}),
+        ("Options", "seed", "--seed", {"seed": 5}),
+        ("Options", "validate", "--validate", {"validate": "none"}),
+        ("Downscale", "quality", "--quality", {"downscale": {"quality": 5}}),
+        ("", "", "--max-pixels", {"max_pixels": 5}),
+    ],
+)
+def test_without_its_declaration_an_option_is_nowhere(record, name, flag, recorded, tmp_path):
+    members = {**Options(downscale=Downscale(shorter=8)).as_json(), **recorded, "plan": ""}
+    (tmp_path / "manifest.json").write_text(json.dumps({"options": members}))
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_FIELD, record, name, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    found = json.loads(run.stdout)
+    member = f'"{name or "max_pixels"}"'
+    assert {
+        "help": f"  {flag} " in found["help"],
+        "json": member in found["json"],
+        "mismatch": f"{flag} (" in found["mismatch"],
+        "docs": f"`{flag}`" in found["docs"],
+    } == dict.fromkeys(("help", "json", "mismatch", "docs"), not record)
+
+
+# --- the stored form ------------------------------------------------------------------------------
+
+PLAIN = {
+    "fmt": "tfrecord",
+    "shard_bytes": 256 << 20,
+    "shard_samples": None,
+    "shuffle": True,
+    "seed": 0,
+    "val_fraction": 0.0,
+    "split_by": None,
+    "validate": "header",
+    "max_pixels": 178_956_970,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "members"),
+    [
+        (Options(), PLAIN),
+        (Options(shard_bytes=5, shard_samples=3), {**PLAIN, "shard_samples": 3}),
+        (Options(val_fraction=0.1), {**PLAIN, "val_fraction": 0.1, "stratified": True}),
+        (Options(where="size > 1"), {**PLAIN, "where": "size > 1"}),
+        (
+            Options(raw=Raw(9)),
+            {
+                **PLAIN,
+                "raw": {"size": 9, "fit": "crop", "filter": "lanczos"},
+                "made_by": library_versions(),
+            },
+        ),
+        (
+            Options(hash=True, duplicates="drop", test_fraction=0.2, split_by="x"),
+            {
+                **PLAIN,
+                "split_by": "x",
+                "test_fraction": 0.2,
+                "hash": "dct256-1",
+                "duplicates": "drop",
+                "distance": 31,
+                "made_by": library_versions(),
+            },
+        ),
+    ],
+)
+def test_the_stored_form(options, members):
+    assert options.as_json() == members
+    # The fingerprint of a plan depends on the order.
+    names = [each.name for each in fields(Options)]
+    stored = [name for name in options.as_json() if name in names]
+    assert stored == sorted(stored, key=names.index)
+    assert options_from_json(Member(json.loads(json.dumps(members)))) == Options(
+        **{**vars(options), "shard_bytes": members["shard_bytes"]}
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": -1},
+        {"seed": True},
+        {"shuffle": 1},
+        {"val_fraction": 1.0},
+        {"test_fraction": None},
+        {"validate": "all"},
+        {"hash": True},
+        {"distance": 3},
+        {"duplicates": "keep"},
+        {"downscale": {"shorter": 5}},
+        {"raw": {"size": 9, "fit": "crop", "filter": "lanczos", "more": 1}},
+        {"other": 1},
+    ],
+)
+def test_a_wrong_stored_form_is_refused(change):
+    with pytest.raises(MemberError):
+        options_from_json(Member({**PLAIN, **change}))
+
+
+def test_a_missing_member_is_refused():
+    for name in PLAIN:
+        with pytest.raises(MemberError, match=f"{name} is missing"):
+            options_from_json(Member({key: value for key, value in PLAIN.items() if key != name}))
+
+
+def test_every_field_of_the_records_is_declared():
+    for record in (Options, Downscale, Raw):
+        for each in fields(record):
+            assert declaration(each).help or not flag_of(each)
+    assert ("downscale.quality", "--quality") in list(stored_flags())
+
+
+# --- appends --------------------------------------------------------------------------------------
+
+
+def test_an_append_takes_what_was_not_given_from_the_dataset():
+    newest = Options(seed=3, shard_samples=7, raw=Raw(9), val_fraction=0.5, where="size > 1")
+    assert Options().inherit(newest, ()) == Options(seed=3, shard_samples=7, raw=Raw(9))
+    assert Options(seed=5).inherit(newest, {"seed"}).seed == 5
+
+
+def test_a_given_shard_size_is_not_overridden_by_the_dataset():
+    newest = Options(shard_samples=7)
+    assert Options(shard_bytes=5).inherit(newest, {"shard_bytes"}) == Options(shard_bytes=5)
+    given = Options(shard_samples=2).inherit(Options(shard_bytes=5), {"shard_samples"})
+    assert given.shard_samples == 2
