@@ -52,6 +52,8 @@ TAR_BLOCK = 512
 #: Longest number in an index, in digits: any such number fits in an int64.
 MAX_DIGITS = 18
 
+_HINT = "make the index again: `dataprep repair`, or `dataprep index` for shards of other tools"
+
 #: Number of tokens per component of a WebDataset index, by version.
 _TOKENS_PER_COMPONENT = {b"v1.1": 3, b"v1.2": 4}
 
@@ -136,7 +138,9 @@ def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
     if not data.endswith(b"\n"):
         number = data.count(b"\n") + 1
         raise IndexFileError(
-            "the index ends in the middle of a line" if data else "the index is empty", line=number
+            "the index ends in the middle of a line" if data else "the index is empty",
+            line=number,
+            hint=_HINT,
         )
     lines = enumerate(io.BytesIO(data), 1)
     if fmt == "tfrecord":
@@ -149,7 +153,9 @@ def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
         yield IndexEntry(number, _webdataset_components(line, number, version))
     if number - 1 != count:
         raise IndexFileError(
-            f"the index has {number - 1} samples, but its first line states {count}", line=1
+            f"the index has {number - 1} samples, but its first line states {count}",
+            line=1,
+            hint=_HINT,
         )
 
 
@@ -175,14 +181,16 @@ def record_starts(fmt: Format, data: bytes) -> array[int]:
 def _parse_header(line: bytes) -> tuple[bytes, int]:
     tokens = line.split()
     if len(tokens) != 2 or tokens[0] not in _TOKENS_PER_COMPONENT or not _is_number(tokens[1]):
-        raise IndexFileError("the index does not start with v1.2 and a count", line=1)
+        raise IndexFileError("the index does not start with v1.2 and a count", line=1, hint=_HINT)
     return tokens[0], int(tokens[1])
 
 
 def _tfrecord_components(line: bytes, number: int) -> tuple[Component, ...]:
     tokens = line.split()
     if len(tokens) != 2:
-        raise IndexFileError('the line does not have the form "<offset> <size>"', line=number)
+        raise IndexFileError(
+            'the line does not have the form "<offset> <size>"', line=number, hint=_HINT
+        )
     return (_component("", tokens[0], tokens[1], "", number),)
 
 
@@ -191,7 +199,7 @@ def _webdataset_components(line: bytes, number: int, version: bytes) -> tuple[Co
     if not tokens or len(tokens) % per_component:
         form = "<extension> <offset> <size>" + (" <name>" if per_component == 4 else "")
         message = f'the line does not have the form "{form}", repeated for each component'
-        raise IndexFileError(message, line=number)
+        raise IndexFileError(message, line=number, hint=_HINT)
     components = []
     for at in range(0, len(tokens), per_component):
         name = tokens[at + 3] if per_component == 4 else b""
@@ -200,7 +208,9 @@ def _webdataset_components(line: bytes, number: int, version: bytes) -> tuple[Co
         )
         if component.offset % TAR_BLOCK:
             raise IndexFileError(
-                f"the offset {component.offset} is not a multiple of {TAR_BLOCK}", line=number
+                f"the offset {component.offset} is not a multiple of {TAR_BLOCK}",
+                line=number,
+                hint=_HINT,
             )
         components.append(component)
     return tuple(components)
@@ -208,7 +218,9 @@ def _webdataset_components(line: bytes, number: int, version: bytes) -> tuple[Co
 
 def _component(extension: str, offset: bytes, size: bytes, name: str, number: int) -> Component:
     if not (_is_number(offset) and _is_number(size)):
-        raise IndexFileError("the offset or the size in the line is not a number", line=number)
+        raise IndexFileError(
+            "the offset or the size in the line is not a number", line=number, hint=_HINT
+        )
     return Component(extension, int(offset), int(size), name)
 
 

@@ -51,6 +51,32 @@ _REMAKE = "restore the file from a copy, or make the dataset again"
 _PLAN_AGAIN = "run the same `dataprep plan` again; finished shards are kept"
 _GIVE_FILE = "write its content to a regular file, and give that file"
 
+#: Suffixes of images. A source skips files with other suffixes, with a notice. The content of a
+#: file decides its actual format.
+IMAGE_SUFFIXES = frozenset(
+    [
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".png",
+        ".webp",
+        ".bmp",
+        ".dib",
+        ".tif",
+        ".tiff",
+        ".gif",
+        ".avif",
+        ".heic",
+        ".heif",
+        ".jp2",
+        ".j2k",
+        ".jxl",
+        ".ppm",
+        ".pgm",
+    ]
+)
+
 SOURCE_TABLE = FileKind("table", 16 << 30, SourceError, _GIVE_FILE)
 SOURCE_LIST = FileKind("list", 16 << 30, SourceError, _GIVE_FILE)
 SOURCE_ANNOTATIONS = FileKind("annotation file", 16 << 30, SourceError, _GIVE_FILE)

@@ -16,7 +16,7 @@ from itertools import islice
 from awscrt.checksums import crc32c
 
 from manifests.errors import CallError, ManifestError
-from manifests.files import MANIFEST, SHARD_LIST, open_file, read_file
+from manifests.files import IMAGE_SUFFIXES, MANIFEST, SHARD_LIST, open_file, read_file
 from manifests.json_members import MemberError
 from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import is_url
@@ -69,6 +69,9 @@ MAX_MANIFEST_BYTES = MANIFEST.max_bytes
 
 #: `dataprep verify` cannot check a dataset without its manifest, so this does not recommend it.
 _MANIFEST_HINT = "restore the manifest from a copy, or make the dataset again"
+
+#: A folder without a manifest contains images if one of this many files has the suffix of one.
+_MAX_LISTED = 1000
 
 #: The first member.
 _VERSION = re.compile(rb'\{\n "schema_version": (-?[0-9]{1,9})(?=[,\n])')
@@ -237,9 +240,16 @@ def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
     try:
         return read_file(path, MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
-        if not _is_folder(os.fspath(folder)):
+        names = _some_files(os.fspath(folder))
+        if names is None:
             raise CallError(
                 f"the folder {folder} does not exist", hint="give the folder of a prepared dataset"
+            ) from None
+        if any(os.path.splitext(name.lower())[1] in IMAGE_SUFFIXES for name in names):
+            raise CallError(
+                "this is a folder of images",
+                file=os.fspath(folder),
+                hint=f"run `dataprep convert --src {folder}` first, and give the folder that it writes",
             ) from None
         hint = (
             "run the same `dataprep convert` again to finish it, or `dataprep index` for shards"
@@ -251,7 +261,10 @@ def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
     except CallError:
         raise
     except ValueError:
-        raise CallError(f"{os.fspath(folder)!r} cannot be the name of a folder") from None
+        raise CallError(
+            f"{os.fspath(folder)!r} cannot be the name of a folder",
+            hint="give the folder of a prepared dataset",
+        ) from None
     except OSError as error:
         raise_machine_fault(error)
         raise ManifestError(
@@ -261,14 +274,21 @@ def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
         ) from None
 
 
-def _is_folder(folder: str) -> bool:
+def _some_files(folder: str) -> list[str] | None:
+    """Return names of files below a folder, not necessarily all of them; `None` if it does not exist."""
     if not is_url(folder):
-        return os.path.isdir(folder)
+        if not os.path.isdir(folder):
+            return None
+        found = (name for _, _, files in os.walk(folder) for name in files)
+        return list(islice(found, _MAX_LISTED))
     from manifests.remote.store import open_store
     from manifests.remote.url import parse_url
 
     url = parse_url(folder)
-    return url.is_read_only or next(open_store(url).list_objects(), None) is not None
+    if url.is_read_only:
+        return []
+    keys = [each.name for each in islice(open_store(url).list_objects(), _MAX_LISTED)]
+    return keys or None
 
 
 def may_replace_manifest(folder: str | os.PathLike[str]) -> bool:

@@ -12,7 +12,7 @@ import click
 from dataprep.commands.console import console
 from dataprep.images.base import FAILED_HINT
 from dataprep.options import GROUPS
-from manifests.process.program import end_of
+from manifests.process.program import end_of, usage_text
 from manifests.process.text import format_bytes, one_line, plural
 
 #: Options of all commands: what to print on stderr, and whether only ``--help-all`` shows them.
@@ -121,13 +121,15 @@ def _remember(ctx: click.Context, option: click.Parameter, value: bool) -> None:
 
 @contextmanager
 def _report_usage(ctx: click.Context) -> Iterator[None]:
-    """Report wrong arguments as events, if events are JSON."""
+    """Add a hint to errors about wrong arguments; report them as events, if events are JSON."""
     try:
         yield
-    except click.ClickException as error:
+    except click.UsageError as error:
+        error.ctx = error.ctx or ctx
+        message = usage_text("dataprep", error)
         if not console.is_json:
-            raise
-        console.error(error.format_message())
+            raise click.UsageError(message, error.ctx) from None
+        console.error(message)
         console.end(error.exit_code)
         ctx.exit(error.exit_code)
 

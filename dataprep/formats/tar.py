@@ -212,6 +212,7 @@ def _read_text(view: View, at: int, length: int, file: str) -> bytes:
             f"a text in the archive has {length} bytes, but the limit is {MAX_TEXT}",
             file=file,
             byte=at,
+            hint="write the archive again with shorter texts",
         )
     data, i = view(at, length)
     return data[i : i + length]

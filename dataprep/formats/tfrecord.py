@@ -157,7 +157,8 @@ def scan(
                     f"the record has no image under the feature {component!r}; its features are:"
                     f" {listed}"
                 )
-                raise ShardError(message, file=file, record=number, byte=at)
+                hint = "name the feature of the image with --image"
+                raise ShardError(message, file=file, record=number, byte=at, hint=hint)
             label = read_int(view, values.get(label_name)) if label_name else None
             if texts:
                 class_name, source = (read_text(view, values.get(name)) for name in texts)

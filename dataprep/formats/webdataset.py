@@ -181,6 +181,7 @@ def _read_label_and_texts(
                 file=file,
                 record=number,
                 byte=member.data,
+                hint="name another extension with --label, or add --label-type none",
             )
         label = int(raw)
     return (
@@ -200,11 +201,16 @@ def _read_caption(
     file, number = where
     if member.size > MAX_CAPTION:
         message = f"the caption has {member.size:,} bytes, but the limit is {MAX_CAPTION:,}"
-        raise ShardError(message, file=file, record=number, byte=member.data)
+        hint = "shorten the caption, or add --label-type none"
+        raise ShardError(message, file=file, record=number, byte=member.data, hint=hint)
     text = tar.read_text(view, member.data, member.size, file)
     if _SURROGATE.search(text):
         raise ShardError(
-            "the caption is not valid UTF-8", file=file, record=number, byte=member.data
+            "the caption is not valid UTF-8",
+            file=file,
+            record=number,
+            byte=member.data,
+            hint="write the caption as UTF-8",
         )
     return text
 
@@ -227,10 +233,15 @@ def _parse_json(view: View, member: tar.Member, where: tuple[str, int]) -> dict[
         text = json.loads(tar.read_text(view, member.data, member.size, file))
     except (ValueError, RecursionError) as error:
         message = f"the .json of the sample is not valid JSON ({error})"
-        raise ShardError(message, file=file, record=number, byte=member.data) from None
+        hint = "write one JSON object for each sample"
+        raise ShardError(message, file=file, record=number, byte=member.data, hint=hint) from None
     if not isinstance(text, dict):
         raise ShardError(
-            "the .json of the sample is not an object", file=file, record=number, byte=member.data
+            "the .json of the sample is not an object",
+            file=file,
+            record=number,
+            byte=member.data,
+            hint="write one JSON object for each sample",
         )
     return text
 
@@ -362,7 +373,13 @@ def by_kind_of(
             f"sample {shown(group.key)} has no file with an image extension ({extensions}); its"
             f" files are: {listed}"
         )
-        raise ShardError(message, file=file, record=number, byte=group.members[0][1].start)
+        raise ShardError(
+            message,
+            file=file,
+            record=number,
+            byte=group.members[0][1].start,
+            hint="name the extension of the images with --image",
+        )
     return by_kind
 
 

@@ -512,7 +512,9 @@ def _multi_label(
     values = lists.values
     if pa.types.is_floating(values.type):
         raise SourceError(
-            f"column {name!r} has numbers with fractions, not classes", file=locate(0)[0]
+            f"column {name!r} has numbers with fractions, not classes",
+            file=locate(0)[0],
+            hint="set --label-type regression",
         )
     rows = lists.rows()
     label, found = number_labels(

@@ -27,7 +27,6 @@ from dataprep.options import SourceOptions
 from dataprep.sources.base import Source, sample_table, text_array
 from dataprep.sources.folders import label_folders, refuse_other_archives
 from dataprep.sources.scan import (
-    IMAGE_SUFFIXES,
     is_utf8,
     map_splits,
     skipped_files,
@@ -37,6 +36,7 @@ from dataprep.sources.scan import (
     suffix_of,
 )
 from manifests.errors import ShardError, SourceError, StorageError
+from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import shorten
 from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES, split_order

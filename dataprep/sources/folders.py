@@ -17,7 +17,6 @@ import numpy as np
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Source
 from dataprep.sources.scan import (
-    IMAGE_SUFFIXES,
     Scan,
     has_folders,
     hidden_notices,
@@ -30,6 +29,7 @@ from dataprep.sources.scan import (
     stray_notices,
 )
 from manifests.errors import ManifestError, SourceError
+from manifests.files import IMAGE_SUFFIXES
 from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.store import MANIFEST_NAME, read_manifest

@@ -22,7 +22,7 @@ from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.labels.columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, first_names, sample_table, text_array
-from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, scan_folder, stats_of, suffix_of
+from dataprep.sources.scan import is_folder, scan_folder, stats_of, suffix_of
 from dataprep.sources.tables import (
     PATH_COLUMNS,
     check_split_names,
@@ -33,7 +33,7 @@ from dataprep.sources.tables import (
     with_labels,
 )
 from manifests.errors import CallError, SourceError
-from manifests.files import SOURCE_TABLE, open_file
+from manifests.files import IMAGE_SUFFIXES, SOURCE_TABLE, open_file
 from manifests.json_members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet, GroupSize, ParquetError, is_list
 from manifests.process.text import printable, suggest
@@ -252,7 +252,9 @@ def _image_column(file: str, given: str | None) -> str:
         )
     if not found:
         raise SourceError(
-            "the file has no column of images (binary, or a struct with bytes)", file=file
+            "the file has no column of images (binary, or a struct with bytes)",
+            file=file,
+            hint="give a table with a column of paths as --src, or a file with the images",
         )
     known = [name for name in _IMAGE_COLUMNS if name in found]
     if given is None and len(found) > 1 and not known:

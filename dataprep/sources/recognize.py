@@ -57,12 +57,12 @@ from dataprep.sources.patterns import (
     read_reid_folders,
 )
 from dataprep.sources.prepared import is_prepared, read_prepared
-from dataprep.sources.scan import IMAGE_SUFFIXES, has_folders, list_folders, suffix_of
+from dataprep.sources.scan import has_folders, list_folders, suffix_of
 from dataprep.sources.segmentation import read_segmentation
 from dataprep.sources.tables import TABLE_SUFFIXES, read_lists, read_table, with_label_type
 from dataprep.sources.voc import read_voc
 from manifests.errors import CallError, SourceError
-from manifests.files import SOURCE_LIST, open_file
+from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, open_file
 from manifests.process.text import printable
 from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import is_url, parent_folder, parse_url

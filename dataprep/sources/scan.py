@@ -24,33 +24,12 @@ from dataprep.labels.columns import Locate
 from dataprep.sources.base import Source, concat, sample_table
 from dataprep.storage.remote import stat_of
 from manifests.errors import CallError, SourceError
+from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import shorten
 from manifests.process.text import plural, printable
 from manifests.remote.store import ObjectInfo, open_store
 from manifests.remote.url import Url, is_url, join_path, normal_path, parse_url
 from manifests.schema import UNREADABLE
-
-#: Files with other suffixes are skipped, and reported in a notice. The content of a file decides
-#: its actual format.
-IMAGE_SUFFIXES = frozenset(
-    (
-        *(
-            ".jpg",
-            ".jpeg",
-            ".jpe",
-            ".jfif",
-            ".png",
-            ".webp",
-            ".bmp",
-            ".dib",
-            ".tif",
-            ".tiff",
-            ".gif",
-            ".avif",
-        ),
-        *(".heic", ".heif", ".jp2", ".j2k", ".jxl", ".ppm", ".pgm"),
-    )
-)
 
 
 @contextmanager

@@ -142,7 +142,10 @@ class ShardCheck:
         """The member of a sample's ``.json`` that contains the label, if ``dataprep index`` was given one."""
         key = self.manifest.options.get("label_key")
         if key is not None and not isinstance(key, str):
-            raise ManifestError(f"options.label_key of the manifest is not text, but {shown(key)}")
+            raise ManifestError(
+                f"options.label_key of the manifest is not text, but {shown(key)}",
+                hint="run `dataprep index --overwrite` again",
+            )
         return key
 
     def path(self, name: str) -> str:

@@ -90,7 +90,11 @@ def write_output_file(path: str | os.PathLike[str], data: bytes, what: str) -> N
     except OSError as error:
         if os.path.exists(partial):
             os.unlink(partial)
-        raise StorageError(f"the {what} cannot be written: {error.strerror}", file=name) from None
+        raise StorageError(
+            f"the {what} cannot be written: {error.strerror}",
+            file=name,
+            hint="choose another folder, or check its permissions and free space",
+        ) from None
 
 
 def _has_mark(path: str, marks: Sequence[bytes]) -> bool:

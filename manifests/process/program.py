@@ -26,6 +26,7 @@ from manifests.process.text import one_line
 from manifests.process.unexpected_errors import describe_bug, machine_fault
 
 if TYPE_CHECKING:
+    import click
     from _typeshed import ReadableBuffer
 
 #: Callbacks that C calls, which must never be freed.
@@ -177,10 +178,10 @@ def _run(program: str, module: str) -> int:
     try:
         return main.main(prog_name=program, standalone_mode=False) or ExitStatus.SUCCESS
     except click.ClickException as error:
-        text = io.StringIO()
-        error.show(text)
-        for line in text.getvalue().rstrip().split("\n"):
-            report(line)
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            sys.stderr.write(f"{error.format_message()}\n")
+        else:
+            report(f"{program}: {usage_text(program, error)}")
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
@@ -190,6 +191,27 @@ def _run(program: str, module: str) -> int:
         ):  # click ends the completion of a shell this way
             raise
         return int(end.code or 0)
+
+
+def usage_text(program: str, error: click.ClickException) -> str:
+    """Return the message about a wrong command line, with a hint."""
+    import click
+
+    message = error.format_message()
+    if "Hint:" in message:
+        return message
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    hint = f"`{context.command_path if context else program} --help` shows how to call it"
+    if isinstance(error, click.NoSuchOption):
+        message = f"No such option {error.option_name}"
+        if error.possibilities:
+            hint = f"did you mean {' or '.join(error.possibilities)}?"
+    elif isinstance(error, click.MissingParameter) and error.param:
+        name = (error.param.opts or [""])[0] if isinstance(error.param, click.Option) else ""
+        metavar = error.param.metavar or error.param.human_readable_name
+        hint = f"add {f'{name} {metavar}'.strip()}; {hint}"
+    end = "" if hint.endswith("?") else "."
+    return f"{message.rstrip('.')}. Hint: {hint}{end}"
 
 
 # --- standard streams -----------------------------------------------------------------------------

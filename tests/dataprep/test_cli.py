@@ -614,6 +614,28 @@ def test_a_folder_without_a_dataset(tmp_path, invoke, arguments, exists, message
     assert str(folder) in result.output
 
 
+@pytest.mark.parametrize("command", ["info", "verify", "report", "repair", "revert", "diff"])
+def test_a_folder_of_images(image_folder, invoke, command):
+    folders = [image_folder] * (2 if command == "diff" else 1)
+    error = invoke(command, *folders, status=2).stderr
+    assert "this is a folder of images" in error
+    assert f"run `dataprep convert --src {image_folder}` first" in error or command == "revert"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing option '--src'. Hint: add --src SRC; `main convert --help`"),
+        (["--src"], "Hint: `main convert --help` shows how to call it"),
+        (["--src", "x", "--fmt", "zip"], "Hint: `main convert --help` shows how to call it"),
+        (["--srcs", "x"], "No such option --srcs. Hint: did you mean --src or"),
+        (["--unlabelled"], "has no option --unlabelled. Hint: set --label-type none"),
+    ],
+)
+def test_a_wrong_command_line_has_a_hint(invoke, arguments, message):
+    assert message in invoke("convert", *arguments, status=2).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

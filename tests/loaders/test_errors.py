@@ -1,11 +1,15 @@
 """Wrong arguments, and damaged and missing files."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from awscrt.checksums import crc32c
+from click.testing import CliRunner
 
 import loaders
+from loaders.cli import main
 from manifests.errors import (
     CallError,
     DamagedError,
@@ -120,6 +124,20 @@ def test_image_sizes_are_bounded(make_dataset, mixed):
 def test_a_folder_without_manifest(tmp_path):
     with pytest.raises(ManifestError, match="the dataset is incomplete"):
         build(tmp_path)
+
+
+def test_a_folder_of_images(tmp_path):
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat/1.jpg").write_bytes(b"")
+    message = f"this is a folder of images. Hint: run `dataprep convert --src {tmp_path}` first"
+    with pytest.raises(CallError, match=re.escape(message)):
+        build(tmp_path)
+    for command in (["preview", tmp_path, "--transforms", "imagenet-eval"],
+                    ["bench", tmp_path, "--transforms", "imagenet-eval"],
+                    ["memory", tmp_path, "--batch-size", 2]):  # fmt: skip
+        done = CliRunner().invoke(main, [str(word) for word in command])
+        assert done.exit_code == 2
+        assert message in done.stderr
 
 
 def test_every_use_of_a_closed_loader_raises(make_dataset, mixed):

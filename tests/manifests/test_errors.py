@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -142,3 +144,18 @@ def test_a_message_is_bounded_and_has_no_control_characters():
     assert str(error).startswith("a\\nba\\nb")
     assert "schema_version \\x1b[31m" in str(error)
     assert "characters left out" in error.message
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("package", ["dataprep", "manifests"])
+def test_every_error_has_a_hint(package):
+    without = []
+    for file in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                given = {keyword.arg for keyword in node.keywords}
+                if node.func.id in TREE and not given & {"hint", None}:
+                    without.append(f"{file}:{node.lineno}")
+    assert without == []
