@@ -135,7 +135,7 @@ class ListedFile(RemoteFile):
     """
 
     def __init__(self, path: str) -> None:
-        from dataprep.storage.remote_view import RemoteView
+        from dataprep.storage.remote import RemoteView
 
         super().__init__(path)
         self._view = RemoteView(

@@ -30,7 +30,7 @@ from dataprep.engines import LocalEngine
 from dataprep.engines.base import Result
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress
-from dataprep.storage.temporary import save_array, temporary_folder
+from dataprep.storage.local import save_array, temporary_folder
 from manifests.errors import CallError
 
 #: Fewer comparisons than this are made in this process alone.

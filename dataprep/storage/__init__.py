@@ -2,21 +2,20 @@
 
 ::
 
-    files                   the interface of both; local_files and remote implement it
-    commit                  writes files under temporary names, and renames them when they are complete
-    partials                the folders of temporary files, and which process writes each of them
-    views, remote_view      read files by position
-    local                   what local files need: locks, flushes, reasons of errors
-    temporary               temporary files in ``TMPDIR``
+    files       the interface of both; local and remote implement it
+    commit      writes files under temporary names, and renames them when they are complete
+    partials    the folders of temporary files, and which process writes each of them
 """
 
 from dataprep.storage.commit import (
     PartialFile,
     close_file,
+    create_file,
     discard,
     not_as_written,
     publish,
     replace_file,
+    replace_unchanged,
     withdraw,
     write_partial,
     write_to,
@@ -24,23 +23,22 @@ from dataprep.storage.commit import (
 from dataprep.storage.files import (
     Entry,
     View,
-    create_file,
     describe,
     file_length,
     is_cached,
     is_file,
     is_folder,
     list_folder,
+    locked,
     make_folder,
     map_files,
     open_view,
     publish_all,
     remember,
     remove,
-    replace_unchanged,
     stat,
 )
-from dataprep.storage.local import flush, locked, translate_errors, write_all
+from dataprep.storage.local import FileView, checksum_of, flush, translate_errors, write_all
 from dataprep.storage.partials import (
     BOOKKEEPING,
     PARTIALS_NAME,
@@ -56,7 +54,6 @@ from dataprep.storage.partials import (
     sweep,
     sweep_dead,
 )
-from dataprep.storage.views import FileView, checksum_of
 
 __all__ = [
     "BOOKKEEPING",

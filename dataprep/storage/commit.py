@@ -7,33 +7,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from dataprep.storage.files import files_of
-from dataprep.storage.local import flush, translate_errors, write_all
+from dataprep.storage.local import checksum_of, translate_errors, write_all
 from dataprep.storage.partials import partial_path, remove_partial
-from dataprep.storage.views import checksum_of
 from manifests.errors import StorageError
 
 
 def publish(paths: Sequence[str]) -> None:
     """Rename complete files from their `partial_path` to their final names, in this order."""
     files_of(paths[0]).publish_shard([(partial_path(path), path) for path in paths])
-
-
-def rename_all(pairs: Iterable[tuple[str, str]]) -> None:
-    """Rename complete files from temporary to final paths, in this order, after all of them are flushed to disk."""
-    pairs = list(pairs)
-    for temporary, path in pairs:
-        with translate_errors(path, "the file cannot be written"):
-            flush(temporary)
-    for temporary, path in pairs:
-        with translate_errors(path, "the file cannot be renamed"):
-            os.rename(temporary, path)
-    for folder in {os.path.dirname(path) for _, path in pairs}:
-        with translate_errors(folder, "the folder cannot be written"):
-            flush(folder or ".")
 
 
 def discard(paths: Sequence[str]) -> None:
@@ -64,6 +49,25 @@ def replace_file(path: str, data: bytes) -> None:
     """Write a small file atomically: a reader sees the old content or all of the new."""
     write_partial(path, data)
     files_of(path).publish([(partial_path(path), path)])
+
+
+def create_file(path: str, data: bytes) -> bool:
+    """Write a small file unless there is one, in a locked folder; return whether it was written.
+
+    In an object store, only one of several processes on any machine succeeds.
+    """
+    return files_of(path).create(path, data, replace_file)
+
+
+def replace_unchanged(path: str, data: bytes, old: bytes) -> bool:
+    """Replace a small file whose content is `old`, in a locked folder.
+
+    Return whether it has the new content now.
+
+    In an object store, no other process on any machine can have changed it between the comparison
+    and the write.
+    """
+    return files_of(path).replace(path, data, old, replace_file)
 
 
 # --- one file, several processes ------------------------------------------------------------------

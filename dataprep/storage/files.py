@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from stat import S_ISDIR, S_ISREG
 from typing import Protocol, TypeVar
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.local import translate_errors
+from dataprep.storage.local import LOCAL, Replace, lock_folder, translate_errors
 from manifests.errors import CallError, DatasetError
 from manifests.files import FileKind, kind_of
 from manifests.remote.url import is_url
@@ -134,14 +134,17 @@ class Files(Protocol):
         same bytes, it does not matter which of them comes first.
         """
 
-    def create(self, path: str, data: bytes) -> bool:
-        """Write a small file unless there is one; return whether it was written."""
+    def create(self, path: str, data: bytes, replace: Replace) -> bool:
+        """Write a small file unless there is one; return whether it was written.
+
+        A file system uses `replace` for it.
+        """
         raise NotImplementedError
 
-    def replace(self, path: str, data: bytes, old: bytes) -> bool:
+    def replace(self, path: str, data: bytes, old: bytes, replace: Replace) -> bool:
         """Replace a small file whose content is `old`.
 
-        Return whether it has the new content now.
+        Return whether it has the new content now. A file system uses `replace` for it.
         """
         raise NotImplementedError
 
@@ -158,9 +161,30 @@ def files_of(path: str) -> Files:
         from dataprep.storage.remote import REMOTE
 
         return REMOTE
-    from dataprep.storage.local_files import LOCAL
-
     return LOCAL
+
+
+@contextmanager
+def locked(*folders: str, shared: bool = False) -> Iterator[bool]:
+    """Lock folders for this process. The locks end with the process, however it ends.
+
+    Args:
+        folders: the folders to lock.
+        shared: other processes may have shared locks of the same folders, but no exclusive one.
+
+    Yields:
+        Whether all folders are locked. On a file system without locks, the block runs without one.
+
+    Raises:
+        StorageError: another process has a lock.
+
+    """
+    with ExitStack() as stack:
+        seen: set[tuple[int, int]] = set()
+        # A fixed order, so of two processes that want the same folders, one gets all of them.
+        local = sorted(files_of(folder).local_folder(folder) for folder in folders)
+        locks = [lock_folder(folder, stack, seen, shared) for folder in local]
+        yield all(locks)
 
 
 def stat(path: str) -> os.stat_result:
@@ -234,25 +258,6 @@ def publish_all(pairs: Iterable[tuple[str, str]]) -> None:
     pairs = list(pairs)
     if pairs:
         files_of(pairs[0][1]).publish(pairs)
-
-
-def create_file(path: str, data: bytes) -> bool:
-    """Write a small file unless there is one, in a locked folder; return whether it was written.
-
-    In an object store, only one of several processes on any machine succeeds.
-    """
-    return files_of(path).create(path, data)
-
-
-def replace_unchanged(path: str, data: bytes, old: bytes) -> bool:
-    """Replace a small file whose content is `old`, in a locked folder.
-
-    Return whether it has the new content now.
-
-    In an object store, no other process on any machine can have changed it between the comparison
-    and the write.
-    """
-    return files_of(path).replace(path, data, old)
 
 
 def remove(path: str) -> None:

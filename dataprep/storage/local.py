@@ -1,17 +1,26 @@
-"""Write files on a local file system: lock folders, flush, remove, and name the reason of an error.
+"""Files on the file systems of this machine: locks, flushes, random access, and reasons of errors.
 
 Nothing here depends on the contents of a file. Each `OSError` becomes a `StorageError` with a hint.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+from awscrt.checksums import crc32c
 
 from manifests.errors import StorageError
+from manifests.files import SHARD, FileKind, kind_of, open_handle, read_file
 from manifests.process.unexpected_errors import HINTS, is_machine_fault
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @contextmanager
@@ -29,35 +38,18 @@ def translate_errors(path: str, message: str) -> Iterator[None]:
         ) from None
 
 
-# --- one run per folder -------------------------------------------------------------------------
+# --- locks ----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def locked(*folders: str, shared: bool = False) -> Iterator[bool]:
-    """Lock folders for this process. The locks end with the process, however it ends.
+def lock_folder(folder: str, stack: ExitStack, seen: set[tuple[int, int]], shared: bool) -> bool:
+    """Lock a folder until the stack is closed; return whether the file system has locks.
 
-    Args:
-        folders: the folders to lock.
-        shared: other processes may have shared locks of the same folders, but no exclusive one.
-
-    Yields:
-        Whether all folders are locked. On a file system without locks, the block runs without one.
+    `seen` are the device and inode of each folder that is locked already.
 
     Raises:
         StorageError: another process has a lock.
 
     """
-    with ExitStack() as stack:
-        seen: set[tuple[int, int]] = set()
-        # A fixed order, so of two processes that want the same folders, one gets all of them.
-        from dataprep.storage.files import files_of
-
-        local = (files_of(folder).local_folder(folder) for folder in folders)
-        locks = [_lock(folder, stack, seen, shared) for folder in sorted(local)]
-        yield all(locks)
-
-
-def _lock(folder: str, stack: ExitStack, seen: set[tuple[int, int]], shared: bool) -> bool:
     with translate_errors(folder, "the folder cannot be opened"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, handle)
@@ -94,6 +86,20 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+def rename_all(pairs: Iterable[tuple[str, str]]) -> None:
+    """Rename complete files from temporary to final paths, in this order, after all of them are flushed to disk."""
+    pairs = list(pairs)
+    for temporary, path in pairs:
+        with translate_errors(path, "the file cannot be written"):
+            flush(temporary)
+    for temporary, path in pairs:
+        with translate_errors(path, "the file cannot be renamed"):
+            os.rename(temporary, path)
+    for folder in {os.path.dirname(path) for _, path in pairs}:
+        with translate_errors(folder, "the folder cannot be written"):
+            flush(folder or ".")
+
+
 #: Buffers that one call of pwritev(2) accepts: IOV_MAX of Linux.
 _MAX_BUFFERS = 1024
 
@@ -109,3 +115,226 @@ def write_all(handle: int, buffers: Sequence[bytes], at: int) -> None:
             while written < total:
                 written += os.pwrite(handle, rest[written:], at + written)
         at += total
+
+
+# --- read files: by position, or from end to end --------------------------------------------------
+
+
+class FileView:
+    """Random access to the bytes of a file through a small buffer.
+
+    Implements `dataprep.formats.View`.
+
+    Args:
+        handle: file descriptor, open for reading.
+        span: number of bytes to read at once.
+
+    """
+
+    def __init__(self, handle: int, span: int = 4096) -> None:
+        self._handle = handle
+        self._span = span
+        self._base = 0
+        self._data = b""
+
+    def __call__(self, at: int, n: int) -> tuple[bytes, int]:
+        """Return a buffer that contains `n` bytes of the file from offset `at`, and their position in the buffer."""
+        i = at - self._base
+        if i < 0 or i + n > len(self._data):
+            self._data = os.pread(self._handle, max(n, self._span), at)
+            self._base = at
+            i = 0
+        return self._data, i
+
+    def checksum(self, size: int) -> int:
+        """Return the CRC-32C of the first `size` bytes."""
+        crc = at = 0
+        while at < size:
+            data, i = self(at, min(self._span, size - at))
+            if i == len(data):
+                break
+            crc = crc32c(memoryview(data)[i : i + size - at], crc)
+            at += len(data) - i
+        return crc
+
+    def is_cached(self, at: int) -> bool:
+        """Return whether byte `at` is in the page cache; `True` if the system cannot tell."""
+        try:
+            os.preadv(self._handle, [bytearray(1)], at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except (AttributeError, OSError):  # RWF_NOWAIT is not supported here
+            return True
+        return True
+
+
+@contextmanager
+def open_view(path: str, span: int = 4096) -> Iterator[tuple[FileView, int]]:
+    """Open a shard for random access; return its view and its length in bytes.
+
+    Raises:
+        ShardError: it is not a regular file.
+        StorageError: it cannot be read.
+
+    """
+    with translate_errors(path, "the file cannot be read"):
+        handle = open_handle(path, SHARD)
+        try:
+            if span <= 1 << 14:  # only headers are read, so the kernel's read-ahead would be wasted
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+            yield FileView(handle, span), os.fstat(handle).st_size
+        finally:
+            os.close(handle)
+
+
+def checksum_of(handle: int, start: int, end: int, buffer: memoryview) -> int:
+    """Read an open file from byte `start` to `end`, or to its end, and return the CRC-32C of these bytes.
+
+    Args:
+        handle: file descriptor, open for reading.
+        start: first byte.
+        end: byte after the last one.
+        buffer: where the bytes are read to, part by part.
+
+    """
+    crc = 0
+    while start < end:
+        length = os.preadv(handle, [buffer[: end - start]], start)
+        if not length:
+            break
+        crc = crc32c(buffer[:length], crc)
+        start += length
+    return crc
+
+
+def chunks(path: str, kind: FileKind) -> Iterator[memoryview]:
+    """Read a file from end to end, into one buffer that each chunk replaces.
+
+    Raises:
+        DamagedError: it is not a regular file, or is too long.
+        OSError: it cannot be read.
+
+    """
+    buffer = memoryview(bytearray(1 << 20))
+    handle = open_handle(path, kind)
+    try:
+        while count := os.readv(handle, [buffer]):
+            yield buffer[:count]
+    finally:
+        os.close(handle)
+
+
+# --- the interface of all files -------------------------------------------------------------------
+
+#: Writes a small file under a temporary name, and renames it to its path.
+Replace = Callable[[str, bytes], None]
+
+
+class LocalFiles:
+    """Files on a file system; see `dataprep.storage.files.Files`."""
+
+    def stat(self, path: str) -> os.stat_result:
+        """Look up a file or a folder."""
+        return os.stat(path)
+
+    def list(self, folder: str) -> Sequence[os.DirEntry[str]]:
+        """Return the files and folders in a folder, in any order."""
+        with os.scandir(folder) as entries:
+            return [*entries]
+
+    def remember(self, folder: str) -> AbstractContextManager[None]:
+        """Do nothing: the operating system already caches metadata."""
+        del folder
+        return nullcontext()
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder, and those above it."""
+        os.makedirs(folder, exist_ok=True)
+
+    def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[FileView, int]]:
+        """Open a shard for random access; return its view and its length in bytes."""
+        return open_view(path, span)
+
+    def chunks(self, path: str, kind: FileKind) -> Iterator[memoryview]:
+        """Read a file from end to end, into one buffer that each chunk replaces."""
+        return chunks(path, kind)
+
+    def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Rename temporary files, in this order, after all of them are flushed to disk."""
+        rename_all(pairs)
+
+    publish_shard = publish
+
+    def create(self, path: str, data: bytes, replace: Replace) -> bool:
+        """Write a small file unless there is one. The caller has locked the folder."""
+        if os.path.lexists(path):
+            return False
+        replace(path, data)
+        return True
+
+    def replace(self, path: str, data: bytes, old: bytes, replace: Replace) -> bool:
+        """Replace a small file whose content is `old`. The caller has locked the folder."""
+        try:
+            content = read_file(path, kind_of(path))
+        except FileNotFoundError:
+            return False
+        if content == old:
+            replace(path, data)
+        return content in (old, data)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it exists."""
+        remove(path)
+
+    def local_folder(self, folder: str) -> str:
+        """Return the folder itself."""
+        return folder
+
+
+LOCAL = LocalFiles()
+
+
+# --- temporary files, on the disk that ``TMPDIR`` names -------------------------------------------
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Make a folder, which is removed at the end of the block. The block writes no other files.
+
+    Raises:
+        StorageError: the disk is full, or there is no folder for temporary files.
+
+    """
+    try:
+        parent = tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"temporary files cannot be written: {error.strerror}",
+            hint="set TMPDIR to a folder with free space that this user can write to",
+        ) from error
+    try:
+        with tempfile.TemporaryDirectory(prefix="dataprep-", dir=parent) as folder:
+            yield folder
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise StorageError(
+            f"temporary files cannot be written: {error.strerror}",
+            file=parent,
+            hint=(
+                "free some space there, or set TMPDIR to a folder with more, and run the same"
+                " command again"
+            ),
+        ) from error
+
+
+def save_array(path: str, array: NDArray[Any]) -> None:
+    """Write an array as `numpy.save` does, whose error on a full disk does not say what is wrong."""
+    import numpy as np  # takes time to import
+
+    array = np.ascontiguousarray(array)
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)

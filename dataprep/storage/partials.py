@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 
-from dataprep.storage.files import files_of
-from dataprep.storage.local import locked, translate_errors
+from dataprep.storage.files import files_of, locked
+from dataprep.storage.local import translate_errors
 from manifests.errors import CallError, StorageError
 from manifests.process.text import printable
 from manifests.remote.url import is_url
