@@ -252,8 +252,8 @@ def _count_changed(result: ConvertResult, *changes: str) -> int:
 
 def print_append(result: AppendResult, out: str, max_rejected: float) -> ExitStatus:
     """Print what was appended; return status 1 if too many images were rejected."""
-    from dataprep.plan.assign import PLAN_FOLDER
     from dataprep.plan.files import ENDED_NAME
+    from dataprep.storage import PLAN_FOLDER
 
     print_notes(result.notices)
     if result.converted is None:

@@ -30,7 +30,7 @@ from dataprep.index.shard import (
     split_of,
     table_metadata,
 )
-from dataprep.ledger.journal import JOURNAL_NAME, find_conversion
+from dataprep.ledger.journal import read_journal
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError
@@ -171,9 +171,10 @@ def _refuse_folders(shards: FoundShards) -> None:
 
 def _refuse_unfinished(folder: str) -> None:
     """Refuse a folder in which a conversion or an append has not ended: its shards are only a part of the dataset."""
-    if not storage.is_file(os.path.join(folder, JOURNAL_NAME)):
+    journal = read_journal(folder)
+    if journal is None:
         return
-    if find_conversion(folder):
+    if journal.action == "convert":
         what, hint = "a conversion", "run the command that made it again to finish it"
     else:
         what = "an append"

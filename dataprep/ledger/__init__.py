@@ -10,6 +10,7 @@ After a kill, these files tell the next run where to continue::
 
 Where the code is::
 
+    state        `inspect`: what the folder contains, as one of eight states; begin here
     journal      what a run that has not ended does: a conversion, an append, or its removal
     finished     which shards are finished, whose files are in the folder, and stamps of the source images
     claims       which of several processes writes a shard

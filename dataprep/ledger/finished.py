@@ -23,53 +23,21 @@ import numpy as np
 from dataprep import storage
 from dataprep.formats import FORMATS
 from dataprep.images.base import FAILED
-from dataprep.ledger.journal import find_conversion
+from dataprep.ledger.state import Folder
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
-from manifests.errors import CallError, DamagedError, ManifestError, TableError
+from manifests.errors import DamagedError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
 from manifests.revisions import REVISION_FILE
-from manifests.schema import SPLIT_NAMES, Conversion, File, Manifest
+from manifests.schema import SPLIT_NAMES, Conversion, File
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
     may_replace_manifest,
-    read_manifest,
 )
 from manifests.tables import has_canonical_bytes, read_table_metadata
-
-
-def files_in_manifest(fingerprint: str, out: str) -> dict[str, File]:
-    """Return the files that ``manifest.json`` lists, by name.
-
-    Empty if it is not a manifest of this plan.
-    """
-    try:
-        return files_of_plan(fingerprint, read_manifest(out))
-    except (
-        CallError,
-        ManifestError,
-    ):  # in an object store, there is no folder before the first object
-        return {}
-
-
-def pending_manifest(out: str) -> Manifest | None:
-    """Return the manifest that a killed run was about to rename to ``manifest.json``."""
-    journal = find_conversion(out)
-    return journal.manifest if journal else None
-
-
-def files_of_plan(fingerprint: str, manifest: Manifest) -> dict[str, File]:
-    """Return the files that a manifest lists, by name; empty if it is of another plan."""
-    if manifest.options.get("plan") != fingerprint:
-        return {}
-    shards = [shard for split in manifest.splits for shard in split.shards]
-    files = [file for shard in shards for file in (shard.file, shard.index, shard.table)]
-    return {
-        file.name: file for file in (*files, *([manifest.rejected] if manifest.rejected else []))
-    }
 
 
 def read_finished(
@@ -185,19 +153,12 @@ _OTHER_FILES = f"{re.escape(REJECTED_NAME)}|{REVISION_FILE.pattern}"
 
 
 def listed_files(
-    plan: ConversionPlan,
-    out: str,
-    in_manifest: Mapping[str, File],
-    tables: list[ShardResult | None],
+    plan: ConversionPlan, folder: Folder, tables: list[ShardResult | None]
 ) -> dict[str, File]:
     """Return the files that belong to the plan, by name."""
-    pending = pending_manifest(out)
-    listed: dict[str, File] = {
-        **(files_of_plan(plan.fingerprint, pending) if pending else {}),
-        **in_manifest,
-    }
+    listed = {**folder.pending_files, **folder.files}
     for shard, result in zip(plan.shards, tables, strict=True):
-        listed |= files_of_shard(plan.fingerprint, out, shard.name, result)
+        listed |= files_of_shard(plan.fingerprint, folder.out, shard.name, result)
     return listed
 
 
@@ -218,9 +179,10 @@ def files_of_shard(
 
 
 def foreign_files(
-    plan: ConversionPlan, out: str, options: Options, listed: Mapping[str, File], *, owned: bool
+    plan: ConversionPlan, folder: Folder, options: Options, listed: Mapping[str, File]
 ) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
+    out = folder.out
     if not may_replace_manifest(out):
         yield MANIFEST_NAME
     suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
@@ -229,7 +191,7 @@ def foreign_files(
         *(shard.name + suffix for shard in plan.shards for suffix in suffixes),
     }
     for name in dataset_files(plan, out):
-        if owned and name in planned:
+        if folder.owns_names and name in planned:
             continue
         path = os.path.join(out, name)
         is_listed = name in listed and listed[name].bytes == storage.file_length(path)

@@ -24,7 +24,6 @@ from dataprep.options import Options
 from manifests.errors import DamagedError, ManifestError
 from manifests.files import MANIFEST, read_file
 from manifests.json_members import Member, MemberError, parse_json
-from manifests.remote.url import is_url
 from manifests.revisions import REVISION_FILE, numbered, old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME, parse_manifest
@@ -168,25 +167,6 @@ def remove_journal(out: str, plan: str) -> None:
     journal = read_journal(out)
     if journal is not None and journal.plan == plan:
         storage.remove(os.path.join(out, JOURNAL_NAME))
-
-
-def find_conversion(out: str) -> Journal | None:
-    """Return the journal of a conversion that has not ended. A damaged one is not taken for one."""
-    try:
-        journal = read_journal(out)
-    except ManifestError:
-        return None
-    return journal if journal and journal.action == "convert" else None
-
-
-def owns_names(out: str, plan: str) -> bool:
-    """Return whether all files with the names of a plan's shards are from this plan, also those without a table.
-
-    In an object store, the table of a killed run may be on another machine. But before a run writes
-    its journal, it checks that all files of these names are its own, or is about to replace them.
-    """
-    journal = find_conversion(out) if is_url(out) else None
-    return journal is not None and journal.plan == plan
 
 
 # --- appends and their removal --------------------------------------------------------------------

@@ -22,14 +22,12 @@ from numpy.typing import NDArray
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
-from dataprep.storage import BOOKKEEPING
 from manifests.errors import CallError
 from manifests.process.text import shown
 from manifests.schema import MAX_SPLIT_NAME, is_split_name
 from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
 
 __all__ = [
-    "PLAN_FOLDER",
     "ConversionPlan",
     "Options",
     "PlannedShard",
@@ -38,10 +36,6 @@ __all__ = [
     "make_plan",
     "shard_name",
 ]
-
-
-#: The folder in an output folder to which `dataprep plan` writes; see `dataprep.plan.files`.
-PLAN_FOLDER = f"{BOOKKEEPING}/plan"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from dataprep import storage
 from dataprep.canary import Canary, canary, check_canary
 from dataprep.options import Options, boolean, options_from_json
-from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, PlannedShard, shard_name, shard_number
+from dataprep.plan.assign import ConversionPlan, PlannedShard, shard_name, shard_number
 from dataprep.plan.job import Job, shard_task
 from dataprep.plan.mismatch import other_plan_error
 from dataprep.plan.table import (
@@ -296,7 +296,7 @@ _PLAN_FILE = re.compile(r"plan\.json|rejected\.jsonl|source-[0-9]{5,}\.parquet")
 
 def plan_folder(out: str) -> str:
     """Return the folder of the plan in an output folder."""
-    return os.path.join(out, PLAN_FOLDER)
+    return os.path.join(out, storage.PLAN_FOLDER)
 
 
 # --- write ----------------------------------------------------------------------------------------

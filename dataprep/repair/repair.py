@@ -19,13 +19,14 @@ from dataprep.engines import LocalEngine
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS
 from dataprep.ledger.finished import read_conversion
+from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, key_of, make_plan
 from dataprep.plan.job import Job, job_of, shard_task
 from dataprep.progress import Progress
 from dataprep.repair.rebuild import CheckTask, DamagedFile, check_shard, damage_of
 from dataprep.run.append import plan_append
-from dataprep.run.base import Base, options_of
+from dataprep.run.base import options_of
 from dataprep.run.commit import AppendResult
 from dataprep.run.source import select_samples
 from dataprep.shards.write import ShardTask, write_files
@@ -125,7 +126,12 @@ def _plan(
         source = select_samples(source, options, workers=workers)
         if revision:
             before, data = read_older(folder, manifest, revision - 1)
-            planned = _plan_append(Base(folder, data, before), source, options, workers)
+            planned = _plan_append(
+                Folder(out=folder, state=State.COMPLETE, data=data, newest=before),
+                source,
+                options,
+                workers,
+            )
         else:
             plan = make_plan(source, options)
             planned = source, plan, job_of(source, plan, folder, options)
@@ -160,7 +166,7 @@ def listed_rejected(
 
 
 def _plan_append(
-    base: Base, source: Source, options: Options, workers: int
+    base: Folder, source: Source, options: Options, workers: int
 ) -> tuple[Source, ConversionPlan, Job] | None:
     with closing(LocalEngine(workers)) as engine:
         planned = plan_append(source, base, options, name="", reader=engine)

@@ -19,25 +19,19 @@ from dataprep import storage
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
 from dataprep.ledger.finished import find_shard, is_final, stamps_of
-from dataprep.ledger.journal import (
-    JOURNAL_NAME,
-    Journal,
-    create_journal,
-    find_conversion,
-    is_committed,
-    read_journal,
-    remove_journal,
-)
+from dataprep.ledger.journal import JOURNAL_NAME, Journal, create_journal, read_journal
+from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
-from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name
+from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name, shard_number
 from dataprep.plan.files import PlannedAppend, write_plan
 from dataprep.plan.job import Job, job_of
 from dataprep.progress import Progress
-from dataprep.run.base import Base, check_columns, check_label_type, check_options, read_base
+from dataprep.run.base import check_columns, check_label_type, check_options, read_base
 from dataprep.run.commit import (
     AppendResult,
     changed_error,
     end_committed,
+    end_conversion,
     finish_append,
     remove_empty_shards,
     remove_ended,
@@ -54,6 +48,7 @@ from manifests.labels import MASK_TYPES
 from manifests.process.text import printable
 from manifests.remote.url import is_url
 from manifests.revisions import numbered, old_manifest_name
+from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
 
 
@@ -73,7 +68,7 @@ class AppendPlan:
 
     """
 
-    base: Base
+    base: Folder
     source: Source
     plan: ConversionPlan
     job: Job
@@ -99,7 +94,7 @@ class AppendPlan:
 
 def plan_append(
     source: Source,
-    base: Base,
+    base: Folder,
     options: Options,
     *,
     name: str,
@@ -140,7 +135,7 @@ def plan_append(
         return AppendResult(base.manifest, len(source), number, None, notices=found.notices)
     new = take_rows(labelled, np.flatnonzero(~known)) if known.any() else labelled
     made = make_plan(new, options)
-    first = {split: base.next_number(split) for split in made.splits}
+    first = {split: _next_number(base.manifest, split) for split in made.splits}
     seen: dict[str, int] = {}
     shards = []
     for shard in made.shards:
@@ -153,6 +148,13 @@ def plan_append(
     return AppendPlan(
         base, new, plan, job, name, source_digest, int(np.count_nonzero(known)), found.notices
     )
+
+
+def _next_number(manifest: Manifest, split: str) -> int:
+    """Return the number of the next shard of a split."""
+    found = manifest.split(split)
+    names = [os.path.splitext(shard.name)[0] for shard in found.shards] if found else []
+    return max(map(shard_number, names), default=-1) + 1
 
 
 # --- prepare the folder ---------------------------------------------------------------------------
@@ -191,38 +193,26 @@ def prepared_append(
         read_base(out)  # there may be no folder to lock
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
-        base = read_base(out)
-        if conversion := find_conversion(out):  # it was killed right after it wrote the manifest
-            remove_journal(out, conversion.plan)
-        mark = _checked_mark(base)
+        base = end_conversion(read_base(out))
+        if base.state is State.REVERTING:
+            raise CallError(
+                f"--append: `dataprep revert` of {printable(out)} was interrupted",
+                hint=f"run `dataprep revert {out}` again first",
+            )
         planned = plan_append(source, base, options, name=name, reader=reader, progress=progress)
         finished: dict[str, ShardResult] = {}
         if isinstance(planned, AppendPlan):
             stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=False))
-            finished = _begin(planned, mark)
+            finished = _begin(planned)
             remove_ended(out)
-        elif mark or storage.has_partials(out):  # an append was killed after it wrote the manifest
+        elif base.journal or storage.has_partials(out):
             with storage.partials([out], is_locked=is_locked):
-                if mark and is_committed(mark, base.manifest):
-                    end_committed(base, mark)
+                if base.state is State.COMPLETE:  # killed after it wrote the manifest
+                    end_committed(base)
         yield planned, finished
 
 
-def _checked_mark(base: Base) -> Journal | None:
-    """Return the mark of an append that has not ended.
-
-    Raises:
-        CallError: a removal has not ended.
-
-    """
-    mark = read_journal(base.out)
-    if mark and mark.action == "revert":
-        message = f"--append: `dataprep revert` of {printable(base.out)} was interrupted"
-        raise CallError(message, hint=f"run `dataprep revert {base.out}` again first")
-    return mark
-
-
-def _begin(planned: AppendPlan, mark: Journal | None) -> dict[str, ShardResult]:
+def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
     """Write the mark, or resume its append: return the finished shards and remove what is not finished.
 
     Raises:
@@ -238,8 +228,9 @@ def _begin(planned: AppendPlan, mark: Journal | None) -> dict[str, ShardResult]:
         stamps=stamps_of(planned.source, planned.plan),
     )
     refuse_folders(out, (JOURNAL_NAME, *new.files))
-    if mark and is_committed(mark, base.manifest):
-        end_committed(base, mark)
+    mark = base.journal
+    if base.state is State.COMPLETE:
+        end_committed(base)
         mark = None
     if mark is None:
         _refuse_files(base, new)
@@ -267,14 +258,15 @@ def _begin(planned: AppendPlan, mark: Journal | None) -> dict[str, ShardResult]:
         # ended meanwhile. Only a table that is not valid has to go, because tables are not replaced
         # as other files are.
         names = [name for name in names if name in there and name.endswith(".parquet")]
-        if read_journal(out) != mark or read_base(out).digest != base.digest:
+        now = read_base(out)
+        if now.journal != mark or now.digest != base.digest:
             raise changed_error(out)
     for name in sorted(names, key=lambda name: name.endswith(".parquet")):
         storage.remove(os.path.join(out, name))
     return kept
 
 
-def _refuse_files(base: Base, mark: Journal) -> None:
+def _refuse_files(base: Folder, mark: Journal) -> None:
     out = base.out
     if _present(out, mark.files):
         # A late `work` of an earlier append may have written tables of shards without images after
@@ -282,9 +274,10 @@ def _refuse_files(base: Base, mark: Journal) -> None:
         for revision in base.manifest.revisions:
             remove_empty_shards(base, str(revision.options.get("plan")), _present(out, mark.files))
         for name in _present(out, mark.files):
-            if read_journal(out) is not None:  # another machine has begun meanwhile
+            now = read_base(out)
+            if now.journal is not None:  # another machine has begun meanwhile
                 return
-            if read_base(out).digest != base.digest:
+            if now.digest != base.digest:
                 raise changed_error(out)
             raise CallError(
                 f"--append: {printable(out)} contains {name!r}, which is not in its manifest",
@@ -407,18 +400,18 @@ def write_append_plan(
         if isinstance(planned, AppendPlan):
             appended = _planned_append(planned.base, name, planned.source_digest, planned.known)
             write_plan(planned.source, planned.plan, out, planned.job.options, appended)
-        elif (
-            read_journal(out) is None
-        ):  # else the folder has the plan of an append that is in progress
-            _write_empty_plan(source, read_base(out), options, name)
+        else:
+            base = read_base(out)
+            if base.journal is None:  # else the folder has the plan of an append in progress
+                _write_empty_plan(source, base, options, name)
         return PlannedSteps(planned, len(finished))
 
 
-def _planned_append(base: Base, name: str, source_digest: str, known: int) -> PlannedAppend:
+def _planned_append(base: Folder, name: str, source_digest: str, known: int) -> PlannedAppend:
     return PlannedAppend(base.digest, base.manifest.revision + 1, name, source_digest, known)
 
 
-def _write_empty_plan(source: Source, base: Base, options: Options, name: str) -> None:
+def _write_empty_plan(source: Source, base: Folder, options: Options, name: str) -> None:
     digest = hashlib.sha256(base.digest.encode()).hexdigest()[:32]
     nothing = replace(
         take_rows(source, np.zeros(0, np.int64)), rejected=(), classes=base.manifest.classes

@@ -5,53 +5,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from dataprep.labels.columns import count_numbers
+from dataprep.ledger.state import Folder, inspect
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, options_from_json
-from dataprep.plan.assign import shard_number
 from dataprep.sources import Source
-from manifests.errors import CallError, ManifestError, SourceError
+from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError, parse_json
 from manifests.labels import LABEL_COLUMNS
 from manifests.process.text import plural, printable
-from manifests.revisions import manifest_digest, parts
-from manifests.schema import Manifest
-from manifests.store import MANIFEST_NAME, parse_manifest, read_manifest_bytes
+from manifests.revisions import parts
 from manifests.tables import read_table
 
 
-@dataclass(frozen=True)
-class Base:
-    """The newest revision of a dataset.
-
-    Attributes:
-        out: folder of the dataset.
-        data: content of ``manifest.json``.
-        manifest: the same, parsed.
-
-    """
-
-    out: str
-    data: bytes
-    manifest: Manifest
-
-    @property
-    def digest(self) -> str:
-        """What the next revision states about this one."""
-        return manifest_digest(self.data)
-
-    def next_number(self, split: str) -> int:
-        """Return the number of the next shard of a split."""
-        found = self.manifest.split(split)
-        names = [os.path.splitext(shard.name)[0] for shard in found.shards] if found else []
-        return max(map(shard_number, names), default=-1) + 1
-
-
-def read_base(out: str, option: str = "--append: ") -> Base:
+def read_base(out: str, option: str = "--append: ") -> Folder:
     """Read the dataset to append to.
 
     Args:
@@ -63,21 +33,15 @@ def read_base(out: str, option: str = "--append: ") -> Base:
         ManifestError: the manifest is damaged.
 
     """
-    try:
-        data = read_manifest_bytes(out)
-    except (CallError, ManifestError) as error:
-        hint = (
-            "check the path"
-            if isinstance(error, CallError)
-            else "finish it with the command that made it"
-        )
+    folder = inspect(out)
+    if not folder.data and folder.error is not None:
+        is_usage = isinstance(folder.error, CallError)
+        hint = "check the path" if is_usage else "finish it with the command that made it"
         if option:
             hint += ", or leave out --append to make a new dataset"
-        raise CallError(
-            f"{option}{printable(out)} is not a complete dataset ({error.message})", hint=hint
-        ) from None
-    manifest = parse_manifest(data, os.path.join(out, MANIFEST_NAME))
-    if manifest.creator != "convert":
+        message = f"{option}{printable(out)} is not a complete dataset ({folder.error.message})"
+        raise CallError(message, hint=hint)
+    if folder.manifest.creator != "convert":
         raise CallError(
             f"{option}the shards of {printable(out)} were made by another tool",
             hint=(
@@ -86,7 +50,7 @@ def read_base(out: str, option: str = "--append: ") -> Base:
                 else "only a dataset of `dataprep convert` has revisions"
             ),
         )
-    return Base(out, data, manifest)
+    return folder
 
 
 def options_of(members: Mapping[str, Any]) -> Options:
@@ -104,7 +68,7 @@ def options_members(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if name != "plan"}
 
 
-def inherited_options(base: Base, given: Options, names: Collection[str]) -> Options:
+def inherited_options(base: Folder, given: Options, names: Collection[str]) -> Options:
     """Return the options of an append: those that the user gave, and for others those of the newest revision.
 
     Args:
@@ -129,7 +93,7 @@ def inherited_options(base: Base, given: Options, names: Collection[str]) -> Opt
     return check_options(base, given.inherit(options, names))
 
 
-def check_options(base: Base, options: Options) -> Options:
+def check_options(base: Folder, options: Options) -> Options:
     """Return the options, if shards that are written with them fit those of the dataset.
 
     Raises:
@@ -166,7 +130,7 @@ def check_options(base: Base, options: Options) -> Options:
     return options
 
 
-def check_label_type(base: Base, source: Source) -> None:
+def check_label_type(base: Folder, source: Source) -> None:
     """Check that the dataset has labels like those of a source: of one type, and with as many numbers.
 
     Raises:
@@ -200,7 +164,7 @@ def check_label_type(base: Base, source: Source) -> None:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def check_columns(base: Base, source: Source, options: Options) -> None:
+def check_columns(base: Folder, source: Source, options: Options) -> None:
     """Check the columns of the new sample tables against the first table of each revision.
 
     Args:
@@ -240,7 +204,7 @@ def check_columns(base: Base, source: Source, options: Options) -> None:
                 )
 
 
-def _schemas(base: Base) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
+def _schemas(base: Folder) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
     """Yield the name and the schema of the first table of each revision, and the columns that its options added."""
     for part in parts(base.manifest):
         shards = [shard for split in part.splits for shard in split.shards]

@@ -15,11 +15,10 @@ from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
 from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected
 from dataprep.ledger.journal import (
     JOURNAL_NAME,
-    Journal,
-    read_journal,
     remove_journal,
     unlisted_files,
 )
+from dataprep.ledger.state import Folder
 from dataprep.options import Options
 from dataprep.plan.files import (
     ENDED_NAME,
@@ -30,7 +29,7 @@ from dataprep.plan.files import (
     remove_plan,
 )
 from dataprep.plan.job import Job
-from dataprep.run.base import Base, read_base
+from dataprep.run.base import read_base
 from dataprep.shards.write import ShardResult
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
@@ -343,7 +342,7 @@ def describe_ended(plan: StoredPlan, out: str, manifest: Manifest) -> ConvertRes
 
 
 def finish_append(
-    base: Base, job: Job, results: Sequence[ShardResult], name: str, source_digest: str
+    base: Folder, job: Job, results: Sequence[ShardResult], name: str, source_digest: str
 ) -> tuple[Manifest, ConvertResult]:
     """Write ``rejected.N.jsonl``, the old manifest under its new name, and ``manifest.json``, in this order.
 
@@ -391,19 +390,23 @@ def finish_append(
     return manifest, describe_result(job, results, described, rejected)
 
 
-def end_committed(base: Base, journal: Journal) -> None:
-    """End an append that was killed after it wrote the manifest, or the list of one that rejected every image.
-
-    Args:
-        base: the dataset as it is now.
-        journal: the journal of the append.
-
-    """
-    remove_empty_shards(base, journal.plan, unlisted_files(journal, base.manifest))
-    remove_journal(base.out, journal.plan)
+def end_committed(base: Folder) -> None:
+    """End an append that was killed after it wrote the manifest, or the list of one that rejected every image."""
+    if base.journal is not None:
+        plan = base.journal.plan
+        remove_empty_shards(base, plan, unlisted_files(base.journal, base.manifest))
+        remove_journal(base.out, plan)
 
 
-def remove_empty_shards(base: Base, plan: str, names: Iterable[str]) -> None:
+def end_conversion(base: Folder) -> Folder:
+    """Remove the journal of a conversion that was killed right after it wrote the manifest."""
+    if base.journal is None or base.journal.action != "convert":
+        return base
+    remove_journal(base.out, base.journal.plan)
+    return replace(base, journal=None)
+
+
+def remove_empty_shards(base: Folder, plan: str, names: Iterable[str]) -> None:
     """Remove those of the named tables that only record, for a resumed run, that all images of a shard were rejected.
 
     Other files of such a shard are from a run that was killed when its images were valid.
@@ -419,7 +422,7 @@ def remove_empty_shards(base: Base, plan: str, names: Iterable[str]) -> None:
 
 
 def _next_manifest(
-    base: Base, job: Job, shards: Mapping[str, Shard], formats: set[str]
+    base: Folder, job: Job, shards: Mapping[str, Shard], formats: set[str]
 ) -> Manifest:
     old = base.manifest
     new = {
@@ -446,7 +449,7 @@ def _formats(manifest: Manifest) -> set[str]:
 
 
 def _revision(
-    base: Base, job: Job, shards: Mapping[str, Shard], name: str, source_digest: str
+    base: Folder, job: Job, shards: Mapping[str, Shard], name: str, source_digest: str
 ) -> Revision:
     added = []
     for split in job.splits:
@@ -460,7 +463,7 @@ def _revision(
 
 
 def _write_rejected_complete(
-    base: Base, revision: int, rows: Iterable[Mapping[str, str]]
+    base: Folder, revision: int, rows: Iterable[Mapping[str, str]]
 ) -> File | None:
     """Write the list of all rejected images, unless the old list is also the new one.
 
@@ -481,7 +484,7 @@ def _write_rejected_complete(
     return File(name, len(data), checksum_text(crc32c(data)))
 
 
-def _publish(base: Base, manifest: Manifest) -> None:
+def _publish(base: Folder, manifest: Manifest) -> None:
     path = os.path.join(base.out, MANIFEST_NAME)
     *others, (_, data) = manifest_files(manifest).items()
     if read_file(path, MANIFEST) == data:
@@ -509,9 +512,6 @@ def is_appended(plan: StoredPlan, out: str) -> bool:
             since.
 
     """
-    mark = read_journal(
-        out
-    )  # before the manifest: another process may finish meanwhile, and removes the mark last
     base = read_base(out, option="")
     if not plan.shards or any(
         each.options.get("plan") == plan.fingerprint for each in base.manifest.revisions
@@ -519,6 +519,7 @@ def is_appended(plan: StoredPlan, out: str) -> bool:
         return True
     if has_ended(out):
         return True
+    mark = base.journal
     is_planned = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
     if not is_planned or plan.append is None or plan.append.parent != base.digest:
         raise CallError(

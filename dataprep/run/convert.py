@@ -17,7 +17,7 @@ from dataprep.engines import Engine, LocalEngine
 from dataprep.ledger.finished import write_stamps
 from dataprep.ledger.journal import write_conversion
 from dataprep.options import Options
-from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, make_plan
+from dataprep.plan.assign import ConversionPlan, make_plan
 from dataprep.plan.files import StoredPlan, write_plan
 from dataprep.plan.job import job_of
 from dataprep.progress import Progress
@@ -119,7 +119,7 @@ def prepared(
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
         has_other_plan = has_ended_append = False
-        if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
+        if storage.is_folder(os.path.join(out, storage.PLAN_FOLDER)):
             from dataprep.plan.files import check_plan, remove_empty_plan_folder, remove_plan
             from dataprep.run.commit import (  # take time, and most runs have no plan
                 has_ended,

@@ -11,13 +11,10 @@ from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
 from dataprep.ledger.finished import (
-    files_in_manifest,
-    files_of_plan,
     find_shard,
     has_all_of,
-    pending_manifest,
 )
-from dataprep.ledger.journal import read_journal
+from dataprep.ledger.state import Folder, inspect
 from dataprep.plan.files import StoredPlan, read_plan
 from dataprep.plan.job import Job
 from dataprep.progress import Progress
@@ -102,16 +99,18 @@ def finish(
     job = plan.job(out)
     with storage.locked(out, shared=True):
         storage.check_partials([out])
-        refuse_appended(out)
-        _complete_interrupted(job, out)
-        in_manifest = files_in_manifest(job.fingerprint, out)
+        folder = inspect(out, job.fingerprint)
+        refuse_appended(folder)
+        if folder.pending_files and has_all_of(out, folder.pending_files):
+            folder = _complete_interrupted(folder)
+        in_manifest = folder.files
         results = check_shards(job, in_manifest, engine or LocalEngine(workers), progress)
         missing = [number for number, shard in enumerate(job.shards) if results[shard.name] is None]
         found = [result for shard in job.shards if (result := results[shard.name])]
         suffix = FORMATS[job.options.fmt].SUFFIX
         # Tables of shards without images are removed at the end, so a complete dataset lacks them.
         if missing:  # another process may have finished the dataset meanwhile
-            in_manifest = files_in_manifest(job.fingerprint, out)
+            in_manifest = inspect(out, job.fingerprint).files
         unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
         if unlisted and has_all_of(out, in_manifest):
             clean_up(out, job.fingerprint, found)
@@ -126,23 +125,21 @@ def finish(
             ):  # all shards are there: nobody needs another temporary file
                 return write_dataset(job, found)
         except StorageError:  # another process that finished the dataset removes the files of all
-            if not has_all_of(out, files_in_manifest(job.fingerprint, out)):
+            if not has_all_of(out, inspect(out, job.fingerprint).files):
                 raise
             return read_result(job, found)
 
 
-def _complete_interrupted(job: Job, out: str) -> None:
+def _complete_interrupted(folder: Folder) -> Folder:
     """Complete a dataset whose `finish` was killed between the two renames of the manifest.
 
-    See `publish_manifest`.
-
-    The tables of shards without images are gone then, so these shards would count as missing.
+    The tables of shards without images are gone then, so these shards would count as missing. See
+    `publish_manifest`.
     """
-    manifest = pending_manifest(out)
-    listed = files_of_plan(job.fingerprint, manifest) if manifest else {}
-    if manifest and listed and has_all_of(out, listed):
-        with storage.partials([out], is_locked=True):
-            publish_manifest(out, manifest)
+    if folder.journal and folder.journal.manifest:
+        with storage.partials([folder.out], is_locked=True):
+            publish_manifest(folder.out, folder.journal.manifest)
+    return inspect(folder.out, folder.plan)
 
 
 def check_shards(
@@ -274,12 +271,13 @@ def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
 
     If it was killed before it removed its last files, remove them.
     """
-    base, mark = read_base(out, option=""), read_journal(out)
+    base = read_base(out, option="")
+    mark = base.journal
     plans = [None, *(revision.options.get("plan") for revision in base.manifest.revisions)]
     revision = plans.index(plan.fingerprint) if plan.fingerprint in plans else None
     is_rejected = revision is None and has_ended(out)
     if mark is not None and mark.plan == plan.fingerprint and (is_rejected or revision is not None):
-        end_committed(base, mark)
+        end_committed(base)
         mark = None
     if mark is None:  # else the temporary files belong to the append of the mark
         storage.remove_partials(out)

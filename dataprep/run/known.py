@@ -20,10 +20,11 @@ from dataprep.images.base import Rejected
 from dataprep.images.validate import inspect
 from dataprep.info.sample_rows import hash_texts, label_columns, label_texts, mask_text, placed_text
 from dataprep.labels.boxes import ANNOTATED, place_boxes
+from dataprep.ledger.state import Folder
 from dataprep.options import Options, library_versions
 from dataprep.plan.assign import fingerprint_of
 from dataprep.progress import Progress, divide
-from dataprep.run.base import Base, options_members, options_of
+from dataprep.run.base import options_members, options_of
 from dataprep.shards.source_image import load_image, load_label_image
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
@@ -376,7 +377,7 @@ def describe_splits(out: str, source: Source, splits: Sequence[Splits]) -> tuple
 # --- which samples are in the dataset -------------------------------------------------------------
 
 
-def revision_with(base: Base, source: Source) -> int | None:
+def revision_with(base: Folder, source: Source) -> int | None:
     """Return the revision that this source made or was appended in; `None` if there is none.
 
     Reads no image.
@@ -407,7 +408,7 @@ class Known:
 
 
 def find_known(
-    base: Base, source: Source, engine: Engine, progress: Progress | None = None
+    base: Folder, source: Source, engine: Engine, progress: Progress | None = None
 ) -> Known:
     """Find the samples of a source that are in the dataset.
 
@@ -500,7 +501,7 @@ def _tail(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.replace_substring_regex(paths, r"^.*/([^/]*/[^/]*)$", r"\1")
 
 
-def _comparable(base: Base, members: Mapping[str, object], pairs: pa.Table) -> Options:
+def _comparable(base: Folder, members: Mapping[str, object], pairs: pa.Table) -> Options:
     """Return the options to read images with, so that they have the checksums in the tables."""
     made_by = members.get("made_by")
     try:

@@ -22,7 +22,6 @@ from dataprep.images.base import Rejected
 from dataprep.ledger.finished import (
     STAMPS_NAME,
     dataset_files,
-    files_in_manifest,
     foreign_files,
     has_all_of,
     is_final,
@@ -33,12 +32,13 @@ from dataprep.ledger.finished import (
     read_stamps,
     stamps_of,
 )
-from dataprep.ledger.journal import JOURNAL_NAME, find_conversion, owns_names
+from dataprep.ledger.journal import JOURNAL_NAME
+from dataprep.ledger.state import Folder, inspect
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, ShardPlan
 from dataprep.plan.mismatch import foreign_file_error
 from dataprep.progress import REPORTED_IMAGES, Progress, report_images
-from dataprep.run.source import refuse_appended, refuse_folders, refuse_unended
+from dataprep.run.source import refuse_appended, refuse_folders
 from dataprep.shards.source_image import load_image, load_label_image
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
@@ -264,13 +264,11 @@ def find_resumable(
     if not storage.is_folder(out):
         return Resumable({}, stamps=now)
     refuse_folders(out, (MANIFEST_NAME, JOURNAL_NAME, STAMPS_NAME, *dataset_files(plan, out)))
+    folder = inspect(out, plan.fingerprint)
+    in_manifest = folder.files
     if not overwrite:
-        refuse_appended(out)
-        refuse_unended(out)
-    # Before the manifest: another process may finish meanwhile, and removes the mark last.
-    owned = owns_names(out, plan.fingerprint)
-    in_manifest = files_in_manifest(plan.fingerprint, out)
-    kept = _intact_shards(plan, out, options, in_manifest, overwrite=overwrite, owned=owned)
+        refuse_appended(folder)
+    kept = _intact_shards(plan, folder, options, overwrite=overwrite)
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
     to_read = [
@@ -303,40 +301,32 @@ def find_resumable(
 
 
 def _intact_shards(
-    plan: ConversionPlan,
-    out: str,
-    options: Options,
-    in_manifest: Mapping[str, File],
-    *,
-    overwrite: bool,
-    owned: bool,
+    plan: ConversionPlan, folder: Folder, options: Options, *, overwrite: bool
 ) -> dict[str, ShardResult]:
     """Return the finished shards of the plan whose files are as their sample tables say, by name.
 
     Args:
         plan: the plan.
-        out: output folder.
+        folder: what was found in the output folder.
         options: options of the conversion.
-        in_manifest: files that the manifest lists, by name.
         overwrite: see `find_resumable`.
-        owned: see `owns_names`.
 
     Raises:
         CallError: a file belongs to something else, and `overwrite` does not allow to replace it.
 
     """
+    out, in_manifest = folder.out, folder.files
     names = (shard.name for shard in plan.shards)
     tables = list(
         storage.map_files(
             out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names
         )
     )
-    listed = listed_files(plan, out, in_manifest, tables)
-    foreign = next(foreign_files(plan, out, options, listed, owned=owned), None)
+    listed = listed_files(plan, folder, tables)
+    foreign = next(foreign_files(plan, folder, options, listed), None)
     if foreign and not overwrite:
         raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, JOURNAL_NAME))
-    journal = find_conversion(out)
-    resumes = journal and journal.overwrite and journal.plan == plan.fingerprint
+    resumes = folder.is_of_plan and folder.journal is not None and folder.journal.overwrite
     starts_over = overwrite and not resumes
     found = [] if foreign or starts_over else [result for result in tables if result]
     final = [result for result in found if is_final(result)]

@@ -9,16 +9,14 @@ from dataprep import storage
 from dataprep.ledger.journal import (
     Journal,
     create_journal,
-    find_conversion,
-    is_committed,
     own_files,
-    read_journal,
     remove_journal,
     unlisted_files,
 )
+from dataprep.ledger.state import Folder, State
 from dataprep.plan.files import has_append_plan, remove_empty_plan_folder, remove_plan
-from dataprep.run.base import Base, read_base
-from dataprep.run.commit import end_committed
+from dataprep.run.base import read_base
+from dataprep.run.commit import end_committed, end_conversion
 from manifests.errors import CallError, StoppedError
 from manifests.process.text import printable
 from manifests.revisions import old_manifest_name
@@ -61,22 +59,16 @@ def revert_dataset(out: str) -> RevertResult:
     with storage.locked(out) as is_locked:
         storage.check_partials([out])
         with storage.partials([out], is_locked=is_locked):
-            base = read_base(out, option="")
-            if conversion := find_conversion(
-                out
-            ):  # it was killed right after it wrote the manifest
-                remove_journal(out, conversion.plan)
-            mark = read_journal(out)
-            if mark is not None and mark.action == "append":
-                if not is_committed(mark, base.manifest):
-                    return _remove_files(base.manifest, mark, out, removed=0)
-                end_committed(base, mark)
-            elif mark is not None and mark.plan != base.digest:
-                return _remove_files(base.manifest, mark, out, removed=0)
-            return _revert_newest(base, is_marked=mark is not None and mark.action == "revert")
+            base = end_conversion(read_base(out, option=""))
+            journal = base.journal
+            if journal and base.state is not State.COMPLETE and journal.plan != base.digest:
+                return _remove_files(base.manifest, journal, out, removed=0)
+            if base.state is State.COMPLETE:
+                end_committed(base)
+            return _revert_newest(base)
 
 
-def _revert_newest(base: Base, *, is_marked: bool) -> RevertResult:
+def _revert_newest(base: Folder) -> RevertResult:
     manifest, out = base.manifest, base.out
     if not manifest.revisions:
         raise CallError(
@@ -97,7 +89,7 @@ def _revert_newest(base: Base, *, is_marked: bool) -> RevertResult:
         plan=base.digest,
         files=tuple(name for name in (*every, *own_files(manifest)) if name not in kept),
     )
-    if not is_marked and not create_journal(out, mark):
+    if base.state is not State.REVERTING and not create_journal(out, mark):
         raise StoppedError(
             "another command is changing the revision", file=out, hint="wait until it ends"
         )

@@ -14,7 +14,7 @@ from dataprep import storage
 from dataprep.containers import Location, locations_of
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
-from dataprep.ledger.journal import read_journal
+from dataprep.ledger.state import Folder, State
 from dataprep.options import Options, SourceOptions
 from dataprep.plan.assign import ShardPlan
 from dataprep.progress import Progress
@@ -22,11 +22,9 @@ from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
 from dataprep.sources.base import NamedSource
 from dataprep.sources.recognize import read_sources
-from manifests.errors import CallError, ManifestError
+from manifests.errors import CallError
 from manifests.process.text import printable
 from manifests.remote.url import is_url, parse_url
-from manifests.revisions import old_manifest_name
-from manifests.store import read_manifest
 
 #: Longest path of an output folder, in bytes: Linux allows 4,096 for the path of a file in it.
 MAX_PATH = 3800
@@ -128,47 +126,29 @@ def refuse_folders(out: str, names: Iterable[str]) -> None:
             )
 
 
-def refuse_appended(out: str) -> None:
-    """Check that nothing was appended to the dataset in a folder since it was made.
+def refuse_appended(folder: Folder) -> None:
+    """Check that nothing was appended to a dataset since it was made, and that no append is in progress.
 
     Raises:
-        CallError: it has more than one revision, so it is no longer what a conversion made.
+        CallError: it has more than one revision, so it is no longer what a conversion made; or an
+            append, or the removal of one, was interrupted, or is running.
 
     """
-    if not storage.is_file(os.path.join(out, old_manifest_name(0))):
-        return
-    try:
-        manifest = read_manifest(out)
-    except ManifestError:
-        return
-    if manifest.revisions:
+    out = printable(folder.out)
+    if folder.newest and folder.newest.revisions:
         raise CallError(
-            f"--out {printable(out)} is at revision {manifest.revision}: images were appended"
-            " to it",
+            f"--out {out} is at revision {folder.newest.revision}: images were appended to it",
             hint=(
                 "set --append to add the images of another source, choose another folder, or"
                 " replace everything with --overwrite"
             ),
         )
-
-
-def refuse_unended(out: str) -> None:
-    """Check that no append to the dataset in a folder, and no removal of one, has to end first.
-
-    Raises:
-        CallError: one was interrupted, or is running.
-
-    """
-    try:
-        journal = read_journal(out)
-    except ManifestError:  # of a conversion that was killed while a disk failed
-        return
-    if journal and journal.action != "convert":
+    if folder.state in (State.APPENDING, State.REVERTING):
         raise CallError(
-            f"--out {printable(out)}: an append to it was interrupted, or is running",
+            f"--out {out}: an append to it was interrupted, or is running",
             hint=(
-                f"`dataprep verify {printable(out)}` says how to finish or to undo it; or choose"
-                " another folder, or replace everything with --overwrite"
+                f"`dataprep verify {out}` says how to finish or to undo it; or choose another"
+                " folder, or replace everything with --overwrite"
             ),
         )
 

@@ -24,14 +24,14 @@ from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
 from dataprep.ledger.claims import BEAT_SECONDS, Claims
 from dataprep.ledger.finished import (
-    files_in_manifest,
     files_of_shard,
     find_shard,
     is_final,
     lists_everything,
     read_finished,
 )
-from dataprep.ledger.journal import JOURNAL_NAME, owns_names, write_conversion
+from dataprep.ledger.journal import JOURNAL_NAME, write_conversion
+from dataprep.ledger.state import inspect
 from dataprep.plan.assign import ConversionPlan
 from dataprep.plan.files import StoredPlan, StoredTasks, count_images, read_plan
 from dataprep.plan.job import Job, SourceTasks
@@ -361,7 +361,7 @@ def work(
             job,
             StoredTasks(plan, out, numbers, engine.workers),
             engine,
-            files_in_manifest(job.fingerprint, out),
+            inspect(out, job.fingerprint).files,
         )
         stack.enter_context(says_what_is_kept(out, [job.shards[number].name for number in numbers]))
         if progress:
@@ -402,7 +402,7 @@ def _is_appended(plan: StoredPlan, out: str) -> bool:
 
     """
     if plan.append is None:
-        refuse_appended(out)
+        refuse_appended(inspect(out, plan.fingerprint))
         return False
     return is_appended(plan, out)
 
@@ -417,7 +417,7 @@ def _finished_meanwhile(plan: StoredPlan, out: str) -> Iterator[None]:
         yield
     except StorageError:
         is_complete = (
-            _is_appended(plan, out) if plan.append else files_in_manifest(plan.fingerprint, out)
+            _is_appended(plan, out) if plan.append else inspect(out, plan.fingerprint).files
         )
         if not is_complete:
             raise
@@ -491,7 +491,7 @@ class _Run:
         if (
             max(lengths.values()) < 0
             or self.job.revision
-            or owns_names(self.job.out, self.job.fingerprint)
+            or (is_url(self.job.out) and inspect(self.job.out, self.job.fingerprint).owns_names)
         ):
             return None
         result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)

@@ -42,6 +42,7 @@ from dataprep.storage.local import FileView, checksum_of, flush, translate_error
 from dataprep.storage.partials import (
     BOOKKEEPING,
     PARTIALS_NAME,
+    PLAN_FOLDER,
     check_partials,
     has_partials,
     partial_path,
@@ -58,6 +59,7 @@ from dataprep.storage.partials import (
 __all__ = [
     "BOOKKEEPING",
     "PARTIALS_NAME",
+    "PLAN_FOLDER",
     "Entry",
     "FileView",
     "PartialFile",

@@ -115,6 +115,9 @@ BOOKKEEPING = ".dataprep"
 #: was killed.
 PARTIALS_NAME = f"{BOOKKEEPING}/partial"
 
+#: The folder in an output folder to which `dataprep plan` writes; see `dataprep.plan.files`.
+PLAN_FOLDER = f"{BOOKKEEPING}/plan"
+
 #: An empty file: the owner record in that folder. It is created in one step, so it is never
 #: incomplete.
 _RECORD_NAME = "made-by-dataprep"

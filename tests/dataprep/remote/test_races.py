@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from dataprep.images.base import Rejected
-from dataprep.ledger.finished import files_in_manifest
+from dataprep.ledger.journal import read_journal
+from dataprep.ledger.state import inspect
 from dataprep.options import Options
 from dataprep.run import append as prepare
 from dataprep.run import convert as dataset
-from dataprep.run import prepare as leftovers
 from dataprep.run import work
 from dataprep.run.append import append_dataset
 from dataprep.run.convert import convert_dataset, plan_dataset
@@ -115,17 +115,17 @@ def test_a_run_that_deletes_what_another_has_finished_since_writes_it_again(
 
 def test_a_run_knows_its_own_files_while_another_finishes(convert, store, monkeypatch, tmp_path):
     killed_run(convert, monkeypatch, "create", "train-00001.parquet")
-    owns, calls = leftovers.owns_names, []
+    calls = []
 
-    def after_another(out, fingerprint):
-        owned = owns(out, fingerprint)
-        calls.append(owned)
+    def after_another(out):
+        journal = read_journal(out)
+        calls.append(journal)
         if len(calls) == 1:
             with another_machine(tmp_path):
                 convert()
-        return owned
+        return journal
 
-    monkeypatch.setattr(leftovers, "owns_names", after_another)
+    monkeypatch.setattr("dataprep.ledger.state.read_journal", after_another)
     convert()
     assert len(calls) > 1
     assert problems(store) == ()
@@ -233,7 +233,7 @@ def test_an_equal_append_that_ends_before_this_one_begins(
 
 
 def test_a_folder_without_objects_has_no_finished_shards(store):
-    assert files_in_manifest("plan", str(store)) == {}
+    assert inspect(str(store), "plan").files == {}
 
 
 def test_the_status_of_a_missing_shard(source, bucket, dataprep):

@@ -1,0 +1,184 @@
+"""What an output folder contains: `inspect` looks once, and every command decides from what it returns.
+
+::
+
+                 convert, plan             the manifest                append
+      EMPTY ──────────────────▶ WRITING ─────────────────▶ COMPLETE ──────────▶ APPENDING
+                                PLANNED                     ▲  │ ▲               │   │
+      WRITING_OTHER ─ overwrite ─▶                          │  │ └── next manifest   │
+      FOREIGN ─────── overwrite ─▶                          │  └─ revert ─▶ REVERTING│
+                                                            └── older manifest ──┘   │
+                                                            └──────── revert ────────┘
+
+A kill leaves the folder where it is, and the same command continues: a conversion in WRITING or
+PLANNED, an append in APPENDING, `dataprep revert` in REVERTING. A kill right after a manifest was
+written leaves COMPLETE with a journal, which the next command removes. Only APPENDING and REVERTING
+have a manifest and a journal that matter; readers use the manifest.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+
+from dataprep import storage
+from dataprep.ledger.journal import Journal, is_committed, read_journal
+from manifests.errors import CallError, DatasetError, ManifestError
+from manifests.remote.url import is_url
+from manifests.revisions import manifest_digest
+from manifests.schema import File, Manifest
+from manifests.store import MANIFEST_NAME, parse_manifest, read_manifest_bytes
+
+
+class State(Enum):
+    """What an output folder contains."""
+
+    #: No manifest and no journal.
+    EMPTY = "empty"
+
+    #: A ``manifest.json`` that no conversion of this program made, or that is damaged.
+    FOREIGN = "foreign"
+
+    #: A plan for `dataprep work`, whose shards are written or not.
+    PLANNED = "planned"
+
+    #: A conversion of this plan has not ended.
+    WRITING = "writing"
+
+    #: A conversion of another plan has not ended.
+    WRITING_OTHER = "writing another plan"
+
+    #: A dataset.
+    COMPLETE = "complete"
+
+    #: A dataset, and an append that has not ended.
+    APPENDING = "appending"
+
+    #: A dataset, and the removal of an append that has not ended.
+    REVERTING = "reverting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """What was found in an output folder.
+
+    Attributes:
+        out: the folder, or its URL.
+        plan: fingerprint of the plan that was asked for.
+        state: what the folder contains.
+        journal: what a run that has not ended does; `None` if there is none.
+        data: content of ``manifest.json``; empty if there is none.
+        newest: the same, parsed; `None` if it cannot be.
+        error: why there is no manifest.
+
+    """
+
+    out: str
+    plan: str = ""
+    state: State
+    journal: Journal | None = None
+    data: bytes = b""
+    newest: Manifest | None = None
+    error: DatasetError | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the newest revision; raises `error` if there is none."""
+        if self.newest is None:
+            raise self.error or ManifestError("there is no manifest", file=self.out)
+        return self.newest
+
+    @property
+    def digest(self) -> str:
+        """What the next revision states about the newest one."""
+        return manifest_digest(self.data)
+
+    @property
+    def files(self) -> dict[str, File]:
+        """The files that the manifest lists, by name; empty if it is not a manifest of the plan."""
+        return _files(self.newest, self.plan)
+
+    @property
+    def pending_files(self) -> dict[str, File]:
+        """The same for the manifest that a killed run was about to rename to ``manifest.json``."""
+        return _files(self.journal.manifest if self.journal else None, self.plan)
+
+    @property
+    def is_of_plan(self) -> bool:
+        """Whether a conversion of the plan has not ended."""
+        journal = self.journal
+        return journal is not None and (journal.action, journal.plan) == ("convert", self.plan)
+
+    @property
+    def owns_names(self) -> bool:
+        """Whether all files with the names of the plan's shards are from the plan, also without a table.
+
+        In an object store, the table of a killed run may be on another machine. But before a run
+        writes its journal, it checks that all files of these names are its own, or is about to
+        replace them.
+        """
+        return is_url(self.out) and self.is_of_plan
+
+
+def inspect(out: str, plan: str = "") -> Folder:
+    """Look once at an output folder.
+
+    Args:
+        out: the folder, or its URL.
+        plan: fingerprint of the plan to write.
+
+    Raises:
+        ManifestError: there is a dataset, but the journal of an append is damaged.
+        StorageError: a file cannot be read.
+
+    """
+    # The journal first: another process may finish meanwhile, and removes the journal last.
+    journal, damage = None, None
+    try:
+        journal = read_journal(out)
+    except ManifestError as caught:
+        damage = caught
+    data, newest, error = b"", None, None
+    try:
+        data = read_manifest_bytes(out)
+        newest = parse_manifest(data, os.path.join(out, MANIFEST_NAME))
+    except (CallError, ManifestError) as caught:
+        error = caught
+    if newest is not None and damage is not None:
+        raise damage
+    return Folder(
+        out=out,
+        plan=plan,
+        state=_state(out, plan, journal, newest, has_manifest=bool(data)),
+        journal=journal,
+        data=data,
+        newest=newest,
+        error=error,
+    )
+
+
+def _state(
+    out: str, plan: str, journal: Journal | None, newest: Manifest | None, *, has_manifest: bool
+) -> State:
+    if newest is not None and newest.creator == "convert":
+        if journal is None or journal.action == "convert" or is_committed(journal, newest):
+            return State.COMPLETE
+        return State.APPENDING if journal.action == "append" else State.REVERTING
+    if has_manifest:
+        return State.FOREIGN
+    if journal is None:
+        return State.EMPTY
+    if journal.plan == plan:
+        has_plan = storage.is_file(os.path.join(out, storage.PLAN_FOLDER, "plan.json"))
+        return State.PLANNED if has_plan else State.WRITING
+    return State.WRITING_OTHER
+
+
+def _files(manifest: Manifest | None, plan: str) -> dict[str, File]:
+    if manifest is None or manifest.options.get("plan") != plan:
+        return {}
+    files = [file for split in manifest.splits for shard in split.shards for file in shard.files]
+    if manifest.rejected:
+        files.append(manifest.rejected)
+    return {file.name: file for file in files}
