@@ -28,6 +28,7 @@ from manifests.process.interrupts import delayed_interrupts
 
 if TYPE_CHECKING:
     from loaders.preview import Preview
+    from loaders.spec import LoaderSpec
 
 
 class Loader(LoaderState, Generic[BatchT_co]):
@@ -220,8 +221,14 @@ class Loader(LoaderState, Generic[BatchT_co]):
         """
         from loaders.preview.draw import preview_spec
 
+        def open_loader(spec: LoaderSpec) -> Loader[Any]:
+            loader = Loader[Any](spec)
+            # Do not compare with the loaders of other ranks, which need not make a preview.
+            loader._agreed = True
+            return loader
+
         self._require_usable()
-        return preview_spec(self._spec, samples=samples, draws=draws, epoch=self.epoch)
+        return preview_spec(self._spec, open_loader, samples=samples, draws=draws, epoch=self.epoch)
 
     def close(self) -> None:
         """Stop reading and release the memory. Batches that you keep stay valid."""

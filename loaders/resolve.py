@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from loaders.arguments import size_in_bytes
 from loaders.cache.images import CachedImages
+from loaders.cache.joined import open_images
 from loaders.cache.open import open_cached
 from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.joined import JoinedSplit, join_splits
-from loaders.dataset.records import open_images
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, find_device, find_gpus

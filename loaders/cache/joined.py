@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loaders.cache.images import CachedImages, CachedLabelImages
 from loaders.dataset.joined import JoinedSplit
-from loaders.dataset.records import Records, open_images
+from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.samplers.order import Upcoming
@@ -119,18 +119,48 @@ class JoinedImages:
         return Upcoming(rank_rows, global_rows, upcoming.batches, upcoming.batch_size)
 
 
-def open_cached_images(
-    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool, with_label_images: bool
-) -> tuple[CachedImages | JoinedImages, CachedLabelImages | JoinedImages | None]:
-    """Return random access to the images of a split that is, or has a part, in an object store.
+def open_images(
+    split: OpenSplit,
+    tables: SampleTables,
+    *,
+    mmap: bool,
+    tolerant: bool = False,
+    with_label_images: bool = False,
+) -> tuple[
+    Records | CachedImages | JoinedImages, Records | CachedLabelImages | JoinedImages | None
+]:
+    """Return random access to the encoded images of a split, and to its masks or depth maps, wherever its shards are.
 
-    See `open_images`.
+    Args:
+        split: the split.
+        tables: its sample tables.
+        mmap: whether to map shards into memory.
+        tolerant: whether a single damaged image is no error.
+        with_label_images: whether to read masks or depth maps. Without, the second result is
+            `None`.
+
+    Raises:
+        CallError, DamagedError: the cache cannot be used or has no room; a table or a shard is
+            missing or damaged.
+
     """
+    if not split.is_cached:
+        images = Records(split, tables, mmap=mmap, tolerant=tolerant)
+        if not with_label_images:
+            return images, None
+        return images, Records(split, tables, mmap=mmap, tolerant=tolerant, label_images=True)
     if not isinstance(split, JoinedSplit):
         cached = CachedImages(
             split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images
         )
         return cached, CachedLabelImages(cached) if with_label_images else None
+    return _open_parts(split, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images)
+
+
+def _open_parts(
+    split: JoinedSplit, *, mmap: bool, tolerant: bool, with_label_images: bool
+) -> tuple[JoinedImages, JoinedImages | None]:
+    """Return the images of joined splits, of which some are in an object store."""
     images: list[_Part] = []
     label_images: list[_Part] = []
     try:

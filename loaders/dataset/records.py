@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from awscrt.checksums import crc32c
@@ -23,10 +22,6 @@ from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables
 from manifests.errors import ShardError
 from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.rows import outside_error
-
-if TYPE_CHECKING:
-    from loaders.cache.images import CachedImages, CachedLabelImages
-    from loaders.cache.joined import JoinedImages
 
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
 
@@ -300,40 +295,3 @@ class Records:
         if wrong.any():
             path = self._split.path(self._split.shards[shard].table)
             raise outside_error(path, int(wrong.argmax()))
-
-
-def open_images(
-    split: OpenSplit,
-    tables: SampleTables,
-    *,
-    mmap: bool,
-    tolerant: bool = False,
-    with_label_images: bool = False,
-) -> tuple[
-    Records | CachedImages | JoinedImages, Records | CachedLabelImages | JoinedImages | None
-]:
-    """Return random access to the encoded images of a split, and to its masks or depth maps, wherever its shards are.
-
-    Args:
-        split: the split.
-        tables: its sample tables.
-        mmap: whether to map shards into memory.
-        tolerant: whether a single damaged image is no error.
-        with_label_images: whether to read masks or depth maps. Without, the second result is
-            `None`.
-
-    Raises:
-        CallError, DamagedError: the cache cannot be used or has no room; a table or a shard is
-            missing or damaged.
-
-    """
-    if split.is_cached:
-        from loaders.cache.joined import open_cached_images
-
-        return open_cached_images(
-            split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images
-        )
-    images = Records(split, tables, mmap=mmap, tolerant=tolerant)
-    if not with_label_images:
-        return images, None
-    return images, Records(split, tables, mmap=mmap, tolerant=tolerant, label_images=True)

@@ -1,8 +1,7 @@
 """Show samples before and after the transforms, as the model gets them.
 
 `draw` runs a loader's own pipeline over a few samples, `display` makes its tensors visible,
-`originals` decodes the stored images, `preview` has the result, and `sheet` and `page` turn it into
-a picture or HTML.
+`originals` decodes the stored images, and `preview` has the result, as a picture or HTML.
 """
 
 from loaders.preview.preview import Draw, Group, Item, Preview

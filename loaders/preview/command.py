@@ -6,9 +6,7 @@ import re
 import warnings
 from typing import Any
 
-from loaders.preview.page import GENERATOR
-from loaders.preview.preview import Preview, encoder
-from loaders.preview.sheet import SOFTWARE
+from loaders.preview.preview import GENERATOR, SOFTWARE, Preview, encoder
 from manifests.errors import CallError
 from manifests.process.options import check_output_file
 from manifests.process.text import printable

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.cache.joined import open_images
 from loaders.dataset.fields import Fields
-from loaders.dataset.records import open_images
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.integers import require_int
@@ -33,7 +33,13 @@ _MAX_SAMPLES, _MAX_DRAWS = 256, 64
 _MIXED = 3
 
 
-def preview_spec(spec: LoaderSpec, *, samples: int, draws: int | None, epoch: int) -> Preview:
+#: Opens a loader that is not compared with the loaders of other ranks.
+OpenLoader = Callable[[LoaderSpec], AbstractContextManager[Iterable[Any]]]
+
+
+def preview_spec(
+    spec: LoaderSpec, open_loader: OpenLoader, *, samples: int, draws: int | None, epoch: int
+) -> Preview:
     """Draw from the transforms of a loader.
 
     If the loader's sampler groups its batches by a column, the samples are those of its first
@@ -41,6 +47,7 @@ def preview_spec(spec: LoaderSpec, *, samples: int, draws: int | None, epoch: in
 
     Args:
         spec: what the loader is built from.
+        open_loader: opens a second loader.
         samples: number of samples; with groups, of groups.
         draws: results per sample. `None` means 4; with groups, 1.
         epoch: epoch of the batch.
@@ -60,7 +67,7 @@ def preview_spec(spec: LoaderSpec, *, samples: int, draws: int | None, epoch: in
         rows, titles = _grouped_rows(spec, tables, by, samples, epoch)
     else:
         rows, titles = _random_rows(spec.split.samples, samples, spec.options.seed), []
-    batch, originals = _run(spec, tables, rows, draws)
+    batch, originals = _run(spec, open_loader, tables, rows, draws)
     items = _items(spec, rows, batch, originals, draws)
     return Preview(
         title=f"{_name(spec.split)}, split {spec.split.name}",
@@ -132,11 +139,14 @@ def _grouped_rows(
 
 
 def _run(
-    spec: LoaderSpec, tables: SampleTables, rows: NDArray[np.int64], draws: int
+    spec: LoaderSpec,
+    open_loader: OpenLoader,
+    tables: SampleTables,
+    rows: NDArray[np.int64],
+    draws: int,
 ) -> tuple[_Batch, list[NDArray[np.uint8]]]:
     """Build a loader of one batch, which has each row `draws` times in succession."""
     from loaders.dali.drawn import describe_draws
-    from loaders.loader import Loader
 
     repeated = np.repeat(rows, draws)
     world = spec.options.ranks.world_size
@@ -154,10 +164,7 @@ def _run(
         label_images=None, settings=replace(spec.settings, batch_size=len(repeated), prefetch=1),
     )  # fmt: skip
     originals = [np.array(data) for data in records.images(rows)]
-    with Loader[Any](changed) as loader:
-        loader._agreed = (
-            True  # no comparison with the loaders of other ranks, which need not make a preview
-        )
+    with open_loader(changed) as loader:
         images, *label, keys, sources = next(iter(loader))
         with closing(open_images(spec.split, tables, mmap=spec.options.mmap)[0]) as again:
             drawn = describe_draws(replace(changed, records=again))

@@ -5,15 +5,21 @@ It displays itself in a notebook, and saves itself as a picture or as HTML.
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from manifests.errors import CallError
 from manifests.process.options import write_output_file
+from manifests.process.pages import jpeg_uri, make_page, page_mark
 
 #: Pixels of a picture, uint8 [H, W, 3].
 Pixels = NDArray[np.uint8]
@@ -109,8 +115,6 @@ class Preview:
         write_output_file(name, encoder(name)(self), "preview")
 
     def _repr_html_(self) -> str:
-        from loaders.preview.page import fragment
-
         return str(fragment(self))
 
     def __repr__(self) -> str:
@@ -130,14 +134,259 @@ def encoder(path: str) -> Callable[[Preview], bytes]:
     """
     ending = os.path.splitext(path)[1].lower()
     if ending in (".html", ".htm"):
-        from loaders.preview.page import page
-
         return lambda preview: page(preview).encode()
     if ending in (".png", ".jpg", ".jpeg", ".webp"):
-        from loaders.preview.sheet import encoded_sheet
-
         return lambda preview: encoded_sheet(preview, ending)
     raise CallError(
         f"{path!r} does not end in .png, .jpg, .webp or .html",
         hint="name the kind of file by its extension",
     )
+
+
+# --- HTML: a fragment for a notebook, or a whole page. All text passes through `Markup.format` ----
+
+#: By this element, the command recognizes a file that it may replace.
+GENERATOR = page_mark("loaders preview")
+
+_STYLE = Markup("""<style>
+.loaders-preview { font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
+.loaders-preview h1 { font-size: 1.3rem; margin: 0 0 6px; }
+.loaders-preview h2 { font-size: 1.05rem; margin: 18px 0 6px; }
+.loaders-preview p { margin: 0 0 4px; max-width: 110ch; opacity: .8; }
+.loaders-preview .item { display: flex; flex-wrap: wrap; gap: 8px; margin: 12px 0; padding-bottom: 10px; }
+.loaders-preview .items { display: flex; flex-wrap: wrap; gap: 0 28px; }
+.loaders-preview figure { margin: 0; width: 168px; } .loaders-preview figcaption { font-size: 12px; margin-top: 3px; }
+.loaders-preview figcaption span { display: block; opacity: .75; }
+.loaders-preview img { display: block; width: 168px; height: 168px; object-fit: contain; background: #8882; }
+.loaders-preview .original img { outline: 2px solid #2f6fde; }
+</style>""")
+
+_FIGURE = Markup(
+    "<figure{kind}>{picture}<figcaption><bdi>{title}</bdi>{detail}</figcaption></figure>"
+)
+_IMAGE = Markup('<img src="{uri}" alt="{alt}" loading="lazy">')
+
+
+def page(preview: Preview) -> str:
+    """Return a whole page. It loads nothing from the network and runs no script."""
+    return make_page(GENERATOR, preview.title, fragment(preview))
+
+
+def fragment(preview: Preview) -> Markup:
+    """Return the preview as one element, for a notebook."""
+    notes = Markup("").join(Markup("<p>{}</p>\n").format(note) for note in preview.notes)
+    groups = Markup("\n").join(map(_group, preview.groups))
+    whole = Markup('<div class="loaders-preview">{}\n<h1>{}</h1>\n{}{}\n</div>')
+    return whole.format(_STYLE, preview.title, notes, groups)
+
+
+def _group(group: Group) -> Markup:
+    title = Markup("<h2>{}</h2>\n").format(group.title) if group.title else ""
+    items = Markup("\n").join(map(_item, group.items))
+    return Markup('{}<div class="items">{}</div>').format(title, items)
+
+
+def _item(item: Item) -> Markup:
+    detail = Markup("<span><bdi>{}, {}</bdi></span><span><bdi>{}</bdi></span>").format(
+        item.key, item.size, item.source
+    )
+    figures = [
+        _figure(
+            item.original,
+            f"{item.label}, as stored",
+            item.label,
+            detail,
+            Markup(' class="original"'),
+        )
+    ]
+    for number, draw in enumerate(item.draws, 1):
+        alt = f"{item.label}, result {number} {draw.caption}".rstrip()
+        figures.append(_figure(draw.pixels, alt, draw.caption, Markup(""), Markup("")))
+    return Markup('<div class="item">{}</div>').format(Markup("").join(figures))
+
+
+def _figure(pixels: Pixels | None, alt: str, title: str, detail: Markup, kind: Markup) -> Markup:
+    picture: Markup | str = "cannot be decoded"
+    if pixels is not None:
+        out = io.BytesIO()
+        Image.fromarray(np.ascontiguousarray(pixels)).save(out, "JPEG", quality=90)
+        picture = _IMAGE.format(uri=jpeg_uri(out.getvalue()), alt=alt)
+    return _FIGURE.format(kind=kind, picture=picture, title=title, detail=detail)
+
+
+# --- one picture with captions --------------------------------------------------------------------
+
+#: Sides of a picture on the sheet, and distances, in pixels.
+_TILE, _GAP, _MARGIN = 168, 8, 20
+_LINE, _SMALL_LINE, _CAPTION_LINES = 16, 13, 6
+
+#: Pictures side by side on the sheet.
+_COLUMNS = 8
+
+_INK, _MUTED, _PAPER, _EMPTY = (24, 26, 30), (96, 102, 110), (255, 255, 255), (236, 238, 240)
+#: A frame tells the stored image from the results.
+_FRAME = (47, 111, 222)
+
+#: Longest side of a sheet.
+_MAX_SIDE = 30_000
+
+#: By this text of a PNG, the command recognizes a file that it may replace.
+SOFTWARE = "loaders preview"
+
+_KINDS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A picture with lines below it: a title, and smaller ones."""
+
+    pixels: Pixels | None
+    title: str
+    lines: tuple[str, ...]
+    is_original: bool = False
+
+    @property
+    def caption_height(self) -> int:
+        """The height of the lines in pixels."""
+        return (_LINE if self.title else 0) + _SMALL_LINE * len(self.lines)
+
+
+def encoded_sheet(preview: Preview, ending: str) -> bytes:
+    """Encode the sheet as the kind of file that an extension names.
+
+    The same preview gives the same bytes.
+    """
+    sheet, out = draw_sheet(preview), io.BytesIO()
+    options: dict[str, Any] = {"quality": 88}
+    if ending == ".png":
+        text = PngImagePlugin.PngInfo()
+        text.add_text("Software", SOFTWARE)
+        options = {"pnginfo": text}
+    sheet.save(out, _KINDS[ending], **options)
+    return out.getvalue()
+
+
+def draw_sheet(preview: Preview) -> Image.Image:
+    """Draw the sheet: for each sample the stored image in a blue frame, then the results of the transforms.
+
+    Raises:
+        CallError: the sheet would be too large for a picture.
+
+    """
+    across = _samples_per_row(preview)
+    width = (
+        across * max(_block_cells(item) for item in preview.items) * (_TILE + _GAP) + 2 * _MARGIN
+    )
+    title = [preview.title, *_wrapped(preview.notes, width - 2 * _MARGIN, _font(13))]
+    rows = [
+        (group.title if not number else "", row)
+        for group in preview.groups
+        for number, row in enumerate(_rows(group, across))
+    ]
+    heights = [_TILE + max(cell.caption_height for cell in row) + 2 * _GAP + 4 for _, row in rows]
+    headings = sum(bool(heading) for heading, _ in rows)
+    height = 2 * _MARGIN + (len(title) + 1) * _LINE + sum(heights) + headings * 2 * _LINE
+    if height > _MAX_SIDE or width > _MAX_SIDE:
+        raise CallError(
+            f"a picture of this preview would have {width} x {height} pixels",
+            hint="show fewer samples, or save it as .html",
+        )
+    sheet = Image.new("RGB", (width, height), _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    y = _MARGIN
+    for number, line in enumerate(title):
+        draw.text((_MARGIN, y), line, _MUTED if number else _INK, _font(13 if number else 17))
+        y += _LINE + (0 if number else 6)
+    y += _LINE // 2
+    for (heading, row), row_height in zip(rows, heights, strict=True):
+        if heading:
+            draw.text((_MARGIN, y + 6), heading, _INK, _font(15))
+            y += 2 * _LINE
+        for number, cell in enumerate(row):
+            _draw_cell(sheet, draw, cell, _MARGIN + number * (_TILE + _GAP), y)
+        y += row_height
+    return sheet
+
+
+def _samples_per_row(preview: Preview) -> int:
+    return max(1, _COLUMNS // max(_block_cells(item) for item in preview.items))
+
+
+def _block_cells(item: Item) -> int:
+    """Return the cells of a sample in a row; many draws continue in the next row."""
+    return min(1 + len(item.draws), _COLUMNS)
+
+
+def _rows(group: Group, across: int) -> Iterator[list[_Cell]]:
+    """Yield rows of cells: several samples with few draws, or one sample in several rows."""
+    for at in range(0, len(group.items), across):
+        cells = [cell for item in group.items[at : at + across] for cell in _cells(item)]
+        for first in range(0, len(cells), _COLUMNS):
+            yield cells[first : first + _COLUMNS]
+
+
+def _cells(item: Item) -> Iterator[_Cell]:
+    key = _fitted(f"{item.key}, {item.size}", _font(11), _TILE)
+    yield _Cell(item.original, _fitted(item.label, _font(13), _TILE), (key,), is_original=True)
+    for draw in item.draws:
+        lines = [*_wrapped([draw.caption], _TILE, _font(11))] if draw.caption else []
+        if len(lines) > _CAPTION_LINES:
+            lines = [
+                *lines[: _CAPTION_LINES - 1],
+                _fitted(f"{lines[_CAPTION_LINES - 1]} ...", _font(11), _TILE),
+            ]
+        yield _Cell(draw.pixels, "", tuple(lines))
+
+
+def _draw_cell(sheet: Image.Image, draw: ImageDraw.ImageDraw, cell: _Cell, x: int, y: int) -> None:
+    draw.rectangle((x, y, x + _TILE - 1, y + _TILE - 1), _EMPTY)
+    if cell.pixels is None:
+        draw.text((x + 10, y + _TILE // 2), "cannot be decoded", _MUTED, _font(12))
+    else:
+        picture = Image.fromarray(np.ascontiguousarray(cell.pixels))
+        scale = _TILE / max(picture.size)
+        size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+        picture = picture.resize(
+            size, Image.Resampling.BICUBIC if scale < 1 else Image.Resampling.BILINEAR
+        )
+        sheet.paste(picture, (x + (_TILE - picture.width) // 2, y + (_TILE - picture.height) // 2))
+    if cell.is_original:
+        draw.rectangle((x - 2, y - 2, x + _TILE + 1, y + _TILE + 1), outline=_FRAME, width=2)
+    y += _TILE + 4
+    if cell.title:
+        draw.text((x, y), cell.title, _INK, _font(13))
+        y += _LINE
+    for number, line in enumerate(cell.lines):
+        draw.text((x, y + number * _SMALL_LINE), line, _MUTED, _font(11))
+
+
+def _fitted(text: str, font: Any, width: int) -> str:
+    """Cut a text to a width in pixels."""
+    if font.getlength(text) <= width:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (
+            (middle, high) if font.getlength(text[:middle] + "...") <= width else (low, middle - 1)
+        )
+    return text[:low] + "..."
+
+
+def _wrapped(texts: Sequence[str], width: int, font: Any) -> Iterator[str]:
+    """Divide texts into lines of a width in pixels."""
+    for text in texts:
+        line = ""
+        for word in text.split():
+            longer = f"{line} {word}".strip()
+            if line and font.getlength(longer) > width:
+                yield _fitted(line, font, width)
+                line = word
+            else:
+                line = longer
+        yield _fitted(line, font, width)
+
+
+@cache
+def _font(size: int) -> Any:
+    return ImageFont.load_default(size)

@@ -6,5 +6,6 @@
     interrupts          Ctrl-C and SIGTERM: handled, awaited, delayed
     unexpected_errors   an exception nobody expected: a fault of the machine, or a bug
     options             options that both programs have: numbers and output files
+    pages               the HTML pages of both programs
     text                sizes, counts, escaped names, suggestions
 """

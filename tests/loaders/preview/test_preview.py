@@ -17,7 +17,7 @@ from PIL import Image
 import loaders
 from loaders.cli import main
 from loaders.preview import Preview
-from loaders.preview.sheet import draw_sheet
+from loaders.preview.preview import draw_sheet
 from manifests.errors import CallError, DamagedError
 from manifests.remote.store import open_store
 from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
