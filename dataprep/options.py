@@ -27,11 +27,17 @@ from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from dataprep.images.base import MAX_PIXELS, Validation
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 from manifests.labels import LabelType
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, Format, Store
+
+#: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
+MAX_PIXELS = 178_956_970
+
+#: How thoroughly images are checked. `dataprep.images.validate.inspect` explains the three levels.
+Validation = Literal["none", "header", "decode"]
+VALIDATIONS: tuple[Validation, ...] = ("none", "header", "decode")
 
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]

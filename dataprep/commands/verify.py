@@ -9,8 +9,7 @@ import click
 from dataprep.commands.base import Command, print_line
 from dataprep.commands.console import ProgressBar
 from dataprep.commands.parameters import path_or_url, takes_option
-from dataprep.images.base import MAX_PIXELS
-from dataprep.options import WorkerOptions
+from dataprep.options import MAX_PIXELS, WorkerOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.text import plural
 

@@ -1,6 +1,6 @@
 """Shared by the modules of this package: the description of an image, the reasons for a rejection, and the limits.
 
-`dataprep.options` imports this file, so it imports neither NumPy nor Pillow.
+Every worker process imports this file, so it imports neither NumPy nor Pillow.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import traceback
 from dataclasses import dataclass
-from typing import Literal
 
 # --- limits -------------------------------------------------------------------------------------
 # Images are untrusted: a small file may state that it needs all the memory and hours of time. With
@@ -17,10 +16,6 @@ from typing import Literal
 
 #: Larger files (over 512 MiB) are rejected without being read.
 MAX_BYTES = 1 << 29
-
-#: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
-#: `Options.max_pixels`.
-MAX_PIXELS = 178_956_970
 
 #: Pixels for each byte of the file, unless the user raised `max_pixels`. A file below 1 MiB counts
 #: as 1 MiB. Decoding and converting the colors takes up to 12 bytes per pixel, and 20 for a WebP.
@@ -57,10 +52,6 @@ MAX_EXTRA_BYTES = 1 << 20
 
 #: The supported formats, each with its file extension in a WebDataset sample.
 EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "tiff": "tif"}
-
-#: How thoroughly images are checked. `dataprep.images.validate.inspect` explains the three levels.
-Validation = Literal["none", "header", "decode"]
-VALIDATIONS: tuple[Validation, ...] = ("none", "header", "decode")
 
 #: Each reason in ``rejected.jsonl`` with its meaning.
 REASONS = {

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 
 from dataprep.images import jpeg, other_formats, png
 from dataprep.images.base import (
-    MAX_PIXELS,
     MAX_SIDE,
     MIN_COUNTED_BYTES,
     PIXELS_PER_BYTE,
     ImageInfo,
     IncompleteHeader,
     Rejected,
-    Validation,
     failed,
 )
 from dataprep.images.pixel_memory import pixels_of
+from dataprep.options import MAX_PIXELS, Validation
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -21,15 +21,13 @@ from typing import Any, Literal, get_args
 
 from dataprep import storage
 from dataprep.options import Options
+from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import DamagedError, ManifestError
 from manifests.files import MANIFEST, read_file
 from manifests.json_members import Member, MemberError, parse_json
 from manifests.revisions import REVISION_FILE, numbered, old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME, parse_manifest
-
-#: What a run that has not ended does.
-JOURNAL_NAME = f"{storage.BOOKKEEPING}/journal.json"
 
 #: What the command that wrote the journal does.
 Action = Literal["convert", "append", "revert"]

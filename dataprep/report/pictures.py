@@ -20,10 +20,11 @@ from PIL import Image, ImageFile
 
 from dataprep import storage
 from dataprep.images import jpeg
-from dataprep.images.base import MAX_BYTES, MAX_PIXELS, IncompleteHeader, Rejected, failed
+from dataprep.images.base import MAX_BYTES, IncompleteHeader, Rejected, failed
 from dataprep.images.pixels import decode
 from dataprep.images.resampling import as_image
 from dataprep.images.validate import inspect
+from dataprep.options import MAX_PIXELS
 from dataprep.report.columns import Columns
 from dataprep.report.facts import RejectedFacts
 from dataprep.verify.check import Problem

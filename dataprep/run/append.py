@@ -19,7 +19,7 @@ from dataprep import storage
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
 from dataprep.ledger.finished import find_shard, is_final, stamps_of
-from dataprep.ledger.journal import JOURNAL_NAME, Journal, create_journal, read_journal
+from dataprep.ledger.journal import Journal, create_journal, read_journal
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name, shard_number
@@ -43,6 +43,7 @@ from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
 from dataprep.sources.merge import extended_classes, relabel
+from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError
 from manifests.labels import MASK_TYPES
 from manifests.process.text import printable

@@ -13,11 +13,7 @@ from dataprep import storage
 from dataprep.formats import FORMATS, components
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
 from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected
-from dataprep.ledger.journal import (
-    JOURNAL_NAME,
-    remove_journal,
-    unlisted_files,
-)
+from dataprep.ledger.journal import remove_journal, unlisted_files
 from dataprep.ledger.state import Folder
 from dataprep.options import Options
 from dataprep.plan.files import (
@@ -31,6 +27,7 @@ from dataprep.plan.files import (
 from dataprep.plan.job import Job
 from dataprep.run.base import read_base
 from dataprep.shards.write import ShardResult
+from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable

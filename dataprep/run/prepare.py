@@ -32,7 +32,6 @@ from dataprep.ledger.finished import (
     read_stamps,
     stamps_of,
 )
-from dataprep.ledger.journal import JOURNAL_NAME
 from dataprep.ledger.state import Folder, inspect
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, ShardPlan
@@ -42,6 +41,7 @@ from dataprep.run.source import refuse_appended, refuse_folders
 from dataprep.shards.source_image import load_image, load_label_image
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
+from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, TableError
 from manifests.labels import MASK_SOURCE, MASK_TYPES, LabelType
 from manifests.process.text import printable

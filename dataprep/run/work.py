@@ -30,7 +30,7 @@ from dataprep.ledger.finished import (
     lists_everything,
     read_finished,
 )
-from dataprep.ledger.journal import JOURNAL_NAME, write_conversion
+from dataprep.ledger.journal import write_conversion
 from dataprep.ledger.state import inspect
 from dataprep.plan.assign import ConversionPlan
 from dataprep.plan.files import StoredPlan, StoredTasks, count_images, read_plan
@@ -48,7 +48,7 @@ from dataprep.shards.write import (
     write_shard,
 )
 from dataprep.sources import Source
-from dataprep.storage.partials import this_owner
+from dataprep.storage.partials import JOURNAL_NAME, this_owner
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.process.text import agree, plural
 from manifests.remote.url import is_url

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.labels.columns import number_labels
-from dataprep.ledger.journal import JOURNAL_NAME
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
 from dataprep.sources.base import Source, concat, sample_table
 from dataprep.sources.merge import relabel_lists
 from dataprep.sources.scan import identify, stats_of
+from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
 from manifests.labels import CLASS_COLUMNS

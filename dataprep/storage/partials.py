@@ -111,6 +111,9 @@ def _start(pid: int) -> str:
 #: The folder of bookkeeping in each output folder: the journal, the stamps, the plan, temporary files.
 BOOKKEEPING = ".dataprep"
 
+#: The journal in it: what a run that has not ended does. See `dataprep.ledger.journal`.
+JOURNAL_NAME = f"{BOOKKEEPING}/journal.json"
+
 #: The folder of temporary files in each output folder. It exists only during a run, or after a run
 #: was killed.
 PARTIALS_NAME = f"{BOOKKEEPING}/partial"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dataprep.formats import FORMATS, RecordFormat
-from dataprep.images.base import MAX_PIXELS
+from dataprep.options import MAX_PIXELS
 from manifests.errors import DamagedError, ManifestError
 from manifests.process.text import shown
 from manifests.schema import Manifest, Shard

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from dataprep import engines, storage
-from dataprep.ledger.journal import JOURNAL_NAME, own_files, read_journal, unlisted_files
+from dataprep.ledger.journal import own_files, read_journal, unlisted_files
 from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
+from dataprep.storage.partials import JOURNAL_NAME
 from dataprep.verify.check import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError

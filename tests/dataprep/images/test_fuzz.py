@@ -14,10 +14,10 @@ from helpers.pictures import encode, photo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dataprep.images.base import EXTENSIONS, MAX_PIXELS, REASONS, VALIDATIONS, ImageInfo, Rejected
+from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare
 from dataprep.images.validate import inspect
-from dataprep.options import Downscale, Options, Raw
+from dataprep.options import MAX_PIXELS, VALIDATIONS, Downscale, Options, Raw
 
 TIME_LIMIT = 2.0  # seconds of the CPU, for one image of a few KB
 

@@ -13,9 +13,9 @@ from helpers.bombs import bombs, flat_png
 from helpers.pictures import encode, photo
 
 from dataprep.images import base
-from dataprep.images.base import MAX_PIXELS, ImageInfo, Rejected
+from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.validate import inspect
-from dataprep.options import Options
+from dataprep.options import MAX_PIXELS, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 

@@ -25,8 +25,9 @@ from helpers.pictures import encode, photo
 from dataprep.engines import local
 from dataprep.index import index as index_module
 from dataprep.index.index import index_shards
-from dataprep.ledger.journal import JOURNAL_NAME, Journal, journal_bytes
+from dataprep.ledger.journal import Journal, journal_bytes
 from dataprep.options import IndexOptions
+from dataprep.storage.partials import JOURNAL_NAME
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.schema import MAX_LABEL

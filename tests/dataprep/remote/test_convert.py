@@ -13,13 +13,13 @@ from helpers.object_stores import environment
 from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from dataprep import storage
-from dataprep.ledger.journal import JOURNAL_NAME
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset, plan_dataset
 from dataprep.run.finish import finish
 from dataprep.run.work import work
 from dataprep.shards.write import write_shard
 from dataprep.sources import read_source
+from dataprep.storage.partials import JOURNAL_NAME
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, StorageError
 from manifests.remote.store import Store, open_store

@@ -7,12 +7,13 @@ import json
 import pytest
 
 from dataprep import storage
-from dataprep.ledger.journal import JOURNAL_NAME, write_conversion
+from dataprep.ledger.journal import write_conversion
 from dataprep.plan.assign import Options, make_plan
 from dataprep.run.convert import convert_dataset
 from dataprep.run.prepare import find_resumable
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
+from dataprep.storage.partials import JOURNAL_NAME
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError
 

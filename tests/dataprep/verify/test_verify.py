@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from helpers.bombs import flat_png
 
-from dataprep.images.base import MAX_PIXELS
-from dataprep.options import Options
+from dataprep.options import MAX_PIXELS, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verify import verify
