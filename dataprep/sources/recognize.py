@@ -142,9 +142,9 @@ def read_sources(srcs: Sequence[str], options: SourceOptions) -> list[NamedSourc
     """
     renames = options.rename_classes
     if renames is None:
-        return [NamedSource(src, read_source(src, options)) for src in srcs]
+        return list(map(NamedSource, srcs, _read_each(srcs, options)))
     table = read_renames(renames)
-    sources = [read_source(src, replace(options, classes=None)) for src in srcs]
+    sources = _read_each(srcs, replace(options, classes=None))
     named = []
     for src, source in zip(srcs, rename_classes(sources, table, renames), strict=True):
         if options.classes is not None:
@@ -152,6 +152,19 @@ def read_sources(srcs: Sequence[str], options: SourceOptions) -> list[NamedSourc
             source = relabel(source, options.classes)  # noqa: PLW2901
         named.append(NamedSource(src, source))
     return named
+
+
+def _read_each(srcs: Sequence[str], options: SourceOptions) -> list[Source]:
+    """Read sources. If there are several, an error names the one that it is about."""
+    sources = []
+    for src in srcs:
+        try:
+            sources.append(read_source(src, options))
+        except (CallError, SourceError) as error:
+            if len(srcs) > 1 and src not in str(error):
+                error.file = error.file or src
+            raise
+    return sources
 
 
 def _check_classes(src: str, source: Source, classes: tuple[str, ...]) -> None:

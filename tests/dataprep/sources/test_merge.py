@@ -12,7 +12,7 @@ from helpers.pictures import encode, photo
 from dataprep.containers import locations_of
 from dataprep.options import Options
 from dataprep.shards.source_image import load_image
-from dataprep.sources import SourceOptions
+from dataprep.sources import SourceOptions, recognize
 from dataprep.sources.merge import merge_sources
 from dataprep.sources.recognize import read_sources
 from dataprep.verify.verify import verify_dataset
@@ -287,3 +287,16 @@ def test_three_steps_and_a_copy_give_the_same_bytes(invoke, snapshot, tmp_path):
     assert all(other[name] == data for name, data in one.items() if name != ".dataprep/stamps.json")
     sources = sorted(row["source"] for row in rows(tmp_path / "out"))
     assert sources == [*(f"a/cat/{n}.jpg" for n in range(5)), *(f"c/dog/{n}.jpg" for n in range(4))]
+
+
+def test_an_error_of_one_of_several_sources_names_it(tmp_path, monkeypatch):
+    def refuse(src, options):
+        if src == "b.csv":
+            raise CallError("the labels are numbers", hint="set --label-type")
+        return
+
+    monkeypatch.setattr(recognize, "read_source", refuse)
+    with pytest.raises(CallError, match=r"^b\.csv: the labels are numbers\. Hint: set"):
+        read_sources(["a.csv", "b.csv"], SourceOptions())
+    with pytest.raises(CallError, match=r"^the labels are numbers"):
+        read_sources(["b.csv"], SourceOptions())
