@@ -24,7 +24,7 @@ _COMMON = {"--quiet", "--verbose", "--log-json", "--help-all", "--workers"}
 def options_of(command: str) -> str:
     """Return one row per option of a command of `dataprep`."""
     found = main.commands[command]
-    context = click.Context(found)
+    context = click.Context(found, **main.context_settings)
     rows = []
     for parameter in found.params:
         record = parameter.get_help_record(context)

@@ -39,6 +39,7 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     """
     from dataprep.run.append import write_append_plan
     from dataprep.run.convert import plan_dataset
+    from dataprep.storage import PLAN_FOLDER
 
     request = resolve_request(run, options)
     out = request.out
@@ -60,7 +61,7 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
         resumed = result.resumed
     if resumed:
         print_line(f"done by an earlier run: {plural(resumed, 'shard')}")
-    print_line(f"{out}/plan is complete")
+    print_line(f"{out}/{PLAN_FOLDER} is complete")
     print_line(f"next: `dataprep work {out} --task I/N` or --claim, then `dataprep finish {out}`")
     return ExitStatus.SUCCESS
 

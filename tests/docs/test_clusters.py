@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -106,7 +107,12 @@ def test_each_pod_gets_its_share(job):
     (container,) = job["spec"]["template"]["spec"]["containers"]
     program, command, *arguments = container["command"]
     assert program == "dataprep"
-    options = main.commands[command].make_context(command, arguments, resilient_parsing=True).params
+    program = click.Context(main, **main.context_settings)
+    options = (
+        main.commands[command]
+        .make_context(command, arguments, parent=program, resilient_parsing=True)
+        .params
+    )
     assert options["out"].startswith(container["volumeMounts"][0]["mountPath"])
     assert str(options["workers"]) == container["resources"]["requests"]["cpu"]
     shares = [

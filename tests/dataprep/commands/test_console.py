@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep.run import convert as convert_module
+from dataprep.run import work as work_module
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_verbose_says_what_became_of_each_shard(image_folder, out, invoke):
     assert "written" not in invoke(*call).stderr
     (out / "train-00000.idx").unlink()
     lines = invoke(*call, "--verbose").stderr.splitlines()
-    shards = [line for line in lines if line.startswith("dataprep.run.convert: train-")]
+    shards = [line for line in lines if line.startswith("dataprep.run.work: train-")]
     assert ["written" in line for line in sorted(shards)] == [True, False]
     assert (
         "dataprep.run.prepare: train-00000: written again, because its files are missing or"
@@ -86,13 +86,13 @@ def test_the_log_is_an_event_with_its_logger(image_folder, out, invoke):
     call = ("convert", "--src", image_folder, "--out", out, "--workers", 1, "--log-json")
     assert "log" not in {event["event"] for event in events(invoke(*call))}
     found = events(invoke(*call, "--overwrite", "--verbose"))
-    assert "dataprep.run.convert" in {event["logger"] for event in found if event["event"] == "log"}
+    assert "dataprep.run.work" in {event["logger"] for event in found if event["event"] == "log"}
 
 
 def test_an_interrupted_conversion_says_how_many_shards_are_kept(
     image_folder, out, invoke, monkeypatch
 ):
-    write, written = convert_module.write_shard, []
+    write, written = work_module.write_shard, []
 
     def interrupted(task, pool=None):
         if len(written) == 2:
@@ -100,7 +100,7 @@ def test_an_interrupted_conversion_says_how_many_shards_are_kept(
         written.append(task.name)
         return write(task, pool)
 
-    monkeypatch.setattr(convert_module, "write_shard", interrupted)
+    monkeypatch.setattr(work_module, "write_shard", interrupted)
     call = (
         "convert",
         "--src",
