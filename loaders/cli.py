@@ -86,14 +86,14 @@ def memory(dataset: str, *, split: str | None, batch_size: int, as_json: bool) -
     and imagenet-eval.
     """
     from loaders.dataset.split import open_splits
-    from manifests.errors import CallError
     from manifests.process.text import printable
-    from manifests.remote.url import is_url
+    from manifests.remote.url import refuse_url
 
-    if is_url(dataset):
-        raise CallError(
-            f"{printable(dataset)} is in an object store", hint="name a copy on a local disk"
-        )
+    refuse_url(
+        dataset,
+        f"{printable(dataset)} is in an object store",
+        hint="name a copy on a local disk",
+    )
     estimates = {
         opened.name: _estimate(opened, batch_size) for opened in open_splits(dataset, split)
     }

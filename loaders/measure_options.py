@@ -20,12 +20,12 @@ def require_cache(dataset: str, cache: str | None) -> None:
         CallError: it does not.
 
     """
-    from manifests.errors import CallError
     from manifests.process.text import printable
-    from manifests.remote.url import is_url
+    from manifests.remote.url import refuse_url
 
-    if cache is None and is_url(dataset):
-        raise CallError(
+    if cache is None:
+        refuse_url(
+            dataset,
             f"{printable(dataset)} is in an object store, and --cache is missing",
             hint="set --cache to a folder on a local disk, for example --cache /nvme/cache",
         )

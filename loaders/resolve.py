@@ -13,10 +13,10 @@ from dataclasses import replace
 from loaders.arguments import size_in_bytes
 from loaders.cache.images import CachedImages
 from loaders.cache.joined import open_images
-from loaders.cache.open import open_cached
+from loaders.cache.open import open_anywhere
 from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.joined import JoinedSplit, join_splits
-from loaders.dataset.split import OpenSplit, open_split
+from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, find_device, find_gpus
 from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
@@ -170,34 +170,24 @@ def _recipe(
 def _open(request: BuildRequest) -> OpenSplit:
     limit = size_in_bytes("cache_limit", request.cache_limit)
     most = None if limit == math.inf else int(limit)
-    if isinstance(request.dataset, (str, os.PathLike)):
-        dataset = local_path(os.fspath(request.dataset))
-        if is_url(dataset):
-            return open_cached(dataset, request.split, request.cache, most, request.revisions[0])
-        if request.cache is not None or most is not None:
-            raise CallError(
-                f"cache and cache_limit are for datasets in an object store, but {dataset} is a"
-                " folder",
-                hint="remove them, or pass the URL of the dataset",
-            )
-        return open_split(dataset, request.split, request.revisions[0])
-    datasets = [local_path(os.fspath(dataset)) for dataset in request.dataset]
+    is_single = isinstance(request.dataset, (str, os.PathLike))
+    given = request.dataset
+    if isinstance(given, (str, os.PathLike)):
+        given = [given]
+    datasets = [local_path(os.fspath(dataset)) for dataset in given]
     if not any(map(is_url, datasets)) and (request.cache is not None or most is not None):
+        folders, urls = "all datasets are folders", "the URLs of datasets"
+        if is_single:
+            folders, urls = f"{datasets[0]} is a folder", "the URL of the dataset"
         raise CallError(
-            "cache and cache_limit are for datasets in an object store, but all datasets are"
-            " folders",
-            hint="remove them, or pass the URLs of datasets",
+            f"cache and cache_limit are for datasets in an object store, but {folders}",
+            hint=f"remove them, or pass {urls}",
         )
-    return join_splits(
-        [
-            (
-                open_cached(dataset, request.split, request.cache, most, revision)
-                if is_url(dataset)
-                else open_split(dataset, request.split, revision)
-            )
-            for dataset, revision in zip(datasets, request.revisions, strict=True)
-        ]
-    )
+    splits = [
+        open_anywhere(dataset, request.split, request.cache, most, revision)
+        for dataset, revision in zip(datasets, request.revisions, strict=True)
+    ]
+    return splits[0] if is_single else join_splits(splits)
 
 
 def _find_machine(request: BuildRequest, ranks: Ranks) -> tuple[Device, int]:

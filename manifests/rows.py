@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from awscrt.checksums import crc32c
 from manifests.errors import TableError
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LabelType
 from manifests.process.text import plural
-from manifests.remote.url import is_url
+from manifests.remote.transfers import map_files
 from manifests.schema import MAX_LABEL, Manifest, Shard
 from manifests.serialization import checksum_text
 from manifests.store import read_revision
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RowBatch", "ShardTable", "outside_error", "read_dataset", "read_some_rows"]
 
-#: Tables that are read from an object store at a time.
-_CONNECTIONS = 16
 
 #: Columns that place an image in its shard: its first byte, and its length.
 _PLACES = (("offset", "size"), ("mask_offset", "mask_size"))
@@ -278,12 +275,7 @@ def _open_tables(
         except TableError as error:
             return error
 
-    if not is_url(folder):
-        yield from map(open_table, shards)
-        return
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        for first in range(0, len(shards), _CONNECTIONS):
-            yield from pool.map(open_table, shards[first : first + _CONNECTIONS])
+    return map_files(folder, open_table, shards)
 
 
 def _check_lengths(

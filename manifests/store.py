@@ -19,7 +19,7 @@ from manifests.errors import CallError, ManifestError
 from manifests.files import IMAGE_SUFFIXES, MANIFEST, SHARD_LIST, open_file, read_file
 from manifests.json_members import MemberError
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote.url import is_url
+from manifests.remote.transfers import some_files
 from manifests.revisions import manifest_digest, numbered, old_manifest_name
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
 from manifests.serialization import (
@@ -240,7 +240,7 @@ def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
     try:
         return read_file(path, MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
-        names = _some_files(os.fspath(folder))
+        names = some_files(os.fspath(folder), _MAX_LISTED)
         if names is None:
             raise CallError(
                 f"the folder {folder} does not exist", hint="give the folder of a prepared dataset"
@@ -272,23 +272,6 @@ def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
             file=path,
             hint="check its permissions",
         ) from None
-
-
-def _some_files(folder: str) -> list[str] | None:
-    """Return names of files below a folder, not necessarily all of them; `None` if it does not exist."""
-    if not is_url(folder):
-        if not os.path.isdir(folder):
-            return None
-        found = (name for _, _, files in os.walk(folder) for name in files)
-        return list(islice(found, _MAX_LISTED))
-    from manifests.remote.store import open_store
-    from manifests.remote.url import parse_url
-
-    url = parse_url(folder)
-    if url.is_read_only:
-        return []
-    keys = [each.name for each in islice(open_store(url).list_objects(), _MAX_LISTED)]
-    return keys or None
 
 
 def may_replace_manifest(folder: str | os.PathLike[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from dataprep.commands.parameters import given_fields
 from dataprep.options import NORMALIZATIONS, Options, RunOptions, SourceOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.text import agree, format_bytes, plural, printable
-from manifests.remote.url import is_url, parse_url
+from manifests.remote.url import last_name
 
 if TYPE_CHECKING:
     from dataprep.plan.assign import ShardPlan
@@ -91,13 +92,8 @@ def _appended_options(out: str | None, options: Options) -> Options:
 
 def _name_of(src: str, *, without_suffix: bool = False) -> str:
     """Return the name of a source without its folder."""
-    if is_url(src):
-        name = parse_url(src).name or parse_url(src).bucket
-    else:
-        path = Path(src).absolute()
-        name = path.name
-        without_suffix = without_suffix and not path.is_dir()
-    return Path(name).stem if without_suffix else name
+    name = last_name(src)
+    return Path(name).stem if without_suffix and not os.path.isdir(src) else name
 
 
 def read_samples(

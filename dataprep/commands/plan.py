@@ -25,7 +25,7 @@ from manifests.errors import CallError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
 from manifests.process.options import Number
 from manifests.process.text import agree, format_bytes, plural
-from manifests.remote.url import is_url
+from manifests.remote.url import refuse_url
 
 
 @click.command(cls=Command, instead=INSTEAD)
@@ -105,8 +105,9 @@ def work(
 
     if claim and task is not None:
         raise CallError("--claim and --task exclude each other", hint="leave one of them out")
-    if claim and is_url(out):
-        raise CallError(
+    if claim:
+        refuse_url(
+            out,
             "--claim needs a folder that all machines share, but OUT is a URL",
             hint="use --task I/N",
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from awscrt.checksums import crc32c
 
+from dataprep import storage
 from dataprep.containers.base import (
     ContainerReader,
     Location,
@@ -23,7 +24,7 @@ from dataprep.containers.base import (
 from dataprep.containers.files import FileReader
 from dataprep.containers.members import open_members
 from dataprep.images.base import Rejected
-from manifests.remote.url import is_url, join_path
+from manifests.remote.url import join_path
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -76,7 +77,8 @@ def start_reading(root: str, location: Location) -> Future[Buffer] | None:
         OSError: the container cannot be read.
 
     """
-    if not is_url(path := join_path(root, location.container)):
+    path = join_path(root, location.container)
+    if not storage.has_latency(path):
         return None
     reader = _reader(path, location.reader)
     return reader.start(location) if isinstance(reader, FileReader) else None

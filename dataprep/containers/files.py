@@ -222,18 +222,20 @@ class FileReader:
         )
 
 
-def open_container_file(path: str) -> LocalFile | RemoteFile:
-    """Open a file that contains images, to read them.
+def open_container_file(
+    path: str, remote: Callable[[str], RemoteFile] = RemoteFile
+) -> LocalFile | RemoteFile:
+    """Open a file that contains images, to read them. `remote` opens one in an object store.
 
     Raises:
         OSError: it cannot be opened.
         SourceError: it is not a regular file.
 
     """
-    return RemoteFile(path) if is_url(path) else open_local_file(path)
+    return remote(path) if is_url(path) else open_local_file(path)
 
 
-def open_listed_file(path: str) -> LocalFile | ListedFile:
+def open_listed_file(path: str) -> LocalFile | RemoteFile:
     """Open a file that contains images, to find where they are in it.
 
     Raises:
@@ -241,7 +243,7 @@ def open_listed_file(path: str) -> LocalFile | ListedFile:
         SourceError: it is not a regular file.
 
     """
-    return ListedFile(path) if is_url(path) else open_local_file(path)
+    return open_container_file(path, ListedFile)
 
 
 def open_local_file(path: str) -> LocalFile:

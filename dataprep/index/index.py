@@ -35,7 +35,7 @@ from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError
 from manifests.process.text import printable
-from manifests.remote.url import is_url, parent_folder
+from manifests.remote.url import parent_folder
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
 from manifests.store import (
     MANIFEST_NAME,
@@ -152,8 +152,7 @@ def _outcome(result: IndexedShard | FailedShard) -> str:
 
 def _refuse_folders(shards: FoundShards) -> None:
     """Refuse folders under the names of files that will be written, which no option can replace."""
-    if is_url(shards.folder):  # an object store can have a file and a folder of the same name
-        return
+    # In an object store, no path is a folder: it can have a file and a folder of the same name.
     per_shard = (
         shard_stem(path) + suffix
         for path in shards.paths

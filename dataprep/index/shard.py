@@ -27,8 +27,7 @@ from manifests.errors import CallError, DamagedError, ShardError, TableError
 from manifests.files import INDEX, file_length, read_file
 from manifests.json_members import is_unicode
 from manifests.process.text import shown
-from manifests.remote.store import open_store
-from manifests.remote.url import absolute, is_url, parent_folder
+from manifests.remote.url import absolute, parent_folder, relative_path
 from manifests.schema import (
     MAX_LABEL,
     MAX_LABEL_OFFSET,
@@ -91,7 +90,7 @@ def find_shards(paths: Sequence[str]) -> FoundShards:
             hint="unpack compressed shards (.tar.gz, .tgz) first",
         )
     folder = paths[0] if len(paths) == 1 and storage.is_folder(paths[0]) else _common_folder(files)
-    names = tuple(_relative(file, folder) for file in files)
+    names = tuple(relative_path(file, folder) for file in files)
     _check_names(names)
     return FoundShards(folder, names, _format_of(names, folder))
 
@@ -110,7 +109,7 @@ def _expand_braces(path: str) -> Iterator[str]:
 
 def _shards_of(path: str) -> Iterator[str]:
     if storage.is_folder(path):
-        yield from sorted(_walk(path))
+        yield from sorted(file for file in storage.walk(path) if _formats_of(file))
     elif exists(path):
         yield path
     else:
@@ -121,24 +120,7 @@ def _shards_of(path: str) -> Iterator[str]:
 
 def exists(path: str) -> bool:
     """Return whether there is a file or an object of this name, or a local folder."""
-    return storage.file_length(path) >= 0 if is_url(path) else os.path.exists(path)
-
-
-def _relative(file: str, folder: str) -> str:
-    return file[len(folder) + 1 :] if is_url(file) else os.path.relpath(file, folder)
-
-
-def _walk(folder: str) -> Iterator[str]:
-    if is_url(folder):
-        for name in (info.name for info in open_store(folder).list_objects()):
-            if not any(part.startswith(".") for part in name.split("/")) and _formats_of(name):
-                yield f"{folder}/{name}"
-        return
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in files:
-            if not name.startswith(".") and _formats_of(name):
-                yield os.path.join(parent, name)
+    return storage.file_length(path) >= 0
 
 
 def _common_folder(files: Sequence[str]) -> str:

@@ -25,7 +25,6 @@ from enum import Enum
 from dataprep import storage
 from dataprep.ledger.journal import Journal, is_committed, read_journal
 from manifests.errors import CallError, DatasetError, ManifestError
-from manifests.remote.url import is_url
 from manifests.revisions import manifest_digest
 from manifests.schema import File, Manifest
 from manifests.store import MANIFEST_NAME, parse_manifest, read_manifest_bytes
@@ -118,7 +117,7 @@ class Folder:
         writes its journal, it checks that all files of these names are its own, or is about to
         replace them.
         """
-        return is_url(self.out) and self.is_of_plan
+        return not storage.has_locks(self.out) and self.is_of_plan
 
 
 def inspect(out: str, plan: str = "") -> Folder:

@@ -10,7 +10,6 @@ import gc
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -44,7 +43,7 @@ from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import LabelType
 from manifests.process.text import printable
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote.url import absolute, is_url, parse_url
+from manifests.remote.url import absolute, is_absolute
 from manifests.revisions import MAX_REVISION, digest_of
 from manifests.schema import MAX_LABEL, is_split_name
 from manifests.serialization import label_type_of, seal, unseal
@@ -266,12 +265,7 @@ def _hex(member: Member, digits: int) -> str:
 
 def _root(member: Member) -> str:
     text = member.text()
-    if is_url(text):
-        try:
-            parse_url(text)
-        except CallError:
-            member.fail("an absolute path or the URL of a folder")
-    elif not text.startswith("/") or "\0" in text:
+    if not is_absolute(text):
         member.fail("an absolute path")
     return text
 
@@ -391,9 +385,7 @@ def has_append_plan(out: str) -> bool:
 
 def remove_empty_plan_folder(out: str) -> None:
     """Remove the folder of a plan from a file system if it is empty, also after a kill right before this."""
-    if not is_url(out):
-        with suppress(OSError):
-            os.rmdir(plan_folder(out))
+    storage.remove_empty_folder(plan_folder(out))
 
 
 def read_plan(out: str) -> StoredPlan:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dataprep import storage
 from dataprep.containers.base import location_schema
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.sources import Source
@@ -29,7 +30,6 @@ from manifests.label_values import find_wrong_value
 from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, arrow_type
 from manifests.parquet import BoundedParquet, ParquetError
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote.url import is_url
 
 #: Row groups of a file, at most.
 SHARDS_PER_FILE = 1000
@@ -223,7 +223,7 @@ def _open(path: str, footer: str) -> BinaryIO:
 
     One in an object store is read once for all of its shards.
     """
-    if not is_url(path):
+    if not storage.has_latency(path):
         return open_file(path, PLAN_TABLE)
     return open(f"/proc/self/fd/{_downloaded(path, footer).fileno()}", "rb")
 

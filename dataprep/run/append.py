@@ -47,7 +47,6 @@ from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError
 from manifests.labels import MASK_TYPES
 from manifests.process.text import printable
-from manifests.remote.url import is_url
 from manifests.revisions import numbered, old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
@@ -254,7 +253,7 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
         for name in new.files
         if os.path.splitext(name)[0] not in kept and not name.startswith("manifest.")
     ]
-    if is_url(out):
+    if not storage.has_locks(out):
         # There is no lock: an equal append on another machine may write these files, and may have
         # ended meanwhile. Only a table that is not valid has to go, because tables are not replaced
         # as other files are.

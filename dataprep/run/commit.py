@@ -31,7 +31,6 @@ from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
-from manifests.remote.url import is_url
 from manifests.revisions import numbered, old_manifest_name, part_of
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split, split_order
 from manifests.serialization import checksum_text
@@ -130,7 +129,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
     if not others:
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
     is_written = _read_existing(path) == data
-    if not is_written and is_url(out):
+    if not is_written and not storage.has_renames(out):
         storage.replace_file(path, data)
         is_written = True
     if not is_written:

@@ -37,7 +37,6 @@ from dataprep.run.work import recorded_tasks
 from dataprep.shards.write import ShardResult
 from manifests.errors import CallError, StoppedError, StorageError
 from manifests.process.text import agree, plural, printable
-from manifests.remote.url import is_url
 from manifests.schema import File
 
 
@@ -179,9 +178,8 @@ def missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
     names = ", ".join(job.shards[number].name for number in missing[:5])
     more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
     out = printable(job.out)
-    all_left = (  # claims need a file system
-        f"`dataprep work {out}{'' if is_url(job.out) else ' --claim'}`"
-    )
+    claim = " --claim" if storage.has_locks(job.out) else ""
+    all_left = f"`dataprep work {out}{claim}`"
     hint = f"run {all_left}, or all tasks again, then `dataprep finish {out}`"
     if tasks := recorded_tasks(job.out):
         numbers = sorted({number % tasks for number in missing})

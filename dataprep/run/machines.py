@@ -16,7 +16,6 @@ from dataprep.options import Options
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
 from manifests.errors import SourceVanishedError, StorageError
-from manifests.remote.url import is_url
 
 #: Prefix of the temporary file by which a machine recognizes the output folder.
 _PROBE = "machine-check-"
@@ -79,7 +78,7 @@ def check_machine(expected: Expected) -> None:
 
     """
     check_canary(expected.canary)
-    if is_url(expected.out):
+    if not storage.has_locks(expected.out):
         storage.make_folder(expected.out)
     elif not storage.partials_named(expected.out, expected.probe):
         raise StorageError(

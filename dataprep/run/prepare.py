@@ -45,7 +45,6 @@ from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, TableError
 from manifests.labels import MASK_SOURCE, MASK_TYPES, LabelType
 from manifests.process.text import printable
-from manifests.remote.url import is_url
 from manifests.schema import Conversion, File
 from manifests.store import (
     MANIFEST_NAME,
@@ -389,7 +388,7 @@ def _outdated(plan: ConversionPlan, out: str, kept: Mapping[str, ShardResult]) -
         STAMPS_NAME,
         *sorted(names, key=lambda name: name.endswith(".parquet")),
     )
-    return tuple(name for name in in_order if _exists(os.path.join(out, name)))
+    return tuple(name for name in in_order if storage.exists(os.path.join(out, name)))
 
 
 def remove_outdated(out: str, resumable: Resumable) -> None:
@@ -424,8 +423,3 @@ def _replaced_error(out: str, path: str, options: Options) -> CallError:
         f"--out {printable(out)} is complete, but {message} since",
         hint="make the dataset again with --overwrite, or choose another folder",
     )
-
-
-def _exists(path: str) -> bool:
-    """Return whether there is a file, or a link, of this name."""
-    return storage.is_file(path) if is_url(path) else os.path.lexists(path)

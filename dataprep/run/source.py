@@ -93,7 +93,7 @@ def check_writable(out: str) -> str:
         StorageError: another run is writing to `out`.
 
     """
-    if is_url(out):  # only a write would tell
+    if not storage.has_locks(out):  # only a write would tell
         return out
     existing = _nearest_existing(os.path.abspath(out))
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -115,8 +115,7 @@ def refuse_folders(out: str, names: Iterable[str]) -> None:
             never removed.
 
     """
-    if is_url(out):  # an object store can have a file and a folder of the same name
-        return
+    # In an object store, no path is a folder: it can have a file and a folder of the same name.
     for name in names:
         if os.path.isdir(os.path.join(out, name)) and not os.path.islink(os.path.join(out, name)):
             raise CallError(

@@ -51,7 +51,6 @@ from dataprep.sources import Source
 from dataprep.storage.partials import JOURNAL_NAME, this_owner
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.process.text import agree, plural
-from manifests.remote.url import is_url
 from manifests.schema import File
 from manifests.store import MANIFEST_NAME
 
@@ -377,7 +376,7 @@ def work(
             if share:
                 run.refuse_foreign_files(left)
             run.prepare_folder()
-            if is_url(out):
+            if not storage.has_renames(out):
                 run.remove_outdated_tables(left)
             if share:
                 record_tasks(out, share.tasks)
@@ -491,7 +490,10 @@ class _Run:
         if (
             max(lengths.values()) < 0
             or self.job.revision
-            or (is_url(self.job.out) and inspect(self.job.out, self.job.fingerprint).owns_names)
+            or (
+                not storage.has_locks(self.job.out)
+                and inspect(self.job.out, self.job.fingerprint).owns_names
+            )
         ):
             return None
         result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)

@@ -60,7 +60,7 @@ def start_reading(
 
     `None` for each image that is in a file.
     """
-    if not (is_url(root) or any(map(is_url, sources))):
+    if not any(map(is_url, (root, *sources))):
         return [None] * len(sources)
     return [
         (
@@ -200,7 +200,7 @@ def _start(path: str, size: int) -> Future[Buffer] | None:
 
     Nothing is read of one that has another size, or is huge.
     """
-    if not is_url(path) or size > MAX_BYTES:
+    if not storage.has_latency(path) or size > MAX_BYTES:
         return None
     from manifests.remote.store import open_store
 
@@ -332,7 +332,7 @@ def load_label_image(
 
     """
     path, size, place = _place_of(extra, location)
-    if place is None and not is_url(join_path(root, path)):
+    if place is None and not storage.has_latency(join_path(root, path)):
         with suppress(OSError, DatasetError):
             size = storage.stat(join_path(root, path)).st_size
     unchanged = replace(options, downscale=None, raw=None)

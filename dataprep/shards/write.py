@@ -33,7 +33,6 @@ from dataprep.shards.segments import (
 )
 from manifests.dali_index import format_index
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, PLACED_TYPES, LabelType, arrow_type
-from manifests.remote.url import is_url
 from manifests.schema import Conversion, File, Shard, TableMetadata
 from manifests.serialization import checksum_text
 from manifests.tables import build_table, write_table
@@ -247,7 +246,7 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
 
 def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     stored = math.prod(task.options.raw.pixels) if task.options.raw else None
-    max_bytes = REMOTE_BATCH_BYTES if is_url(task.root) else MAX_BATCH_BYTES
+    max_bytes = REMOTE_BATCH_BYTES if storage.has_latency(task.root) else MAX_BATCH_BYTES
     for first, stop in divide(task.sizes, stored, max_bytes):
         images = slice(first, stop)
         labels = None if task.labels is None else task.labels[images]

@@ -19,7 +19,7 @@ from dataprep import storage
 from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns, reject_outside
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Source, join_sources, positions, take_rows, text_array
-from dataprep.sources.scan import is_folder, listed_table, scan_folder
+from dataprep.sources.scan import is_folder, listed_table
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
 from manifests.errors import CallError, SourceError
@@ -110,7 +110,7 @@ def _find_files(src: str, folders: Sequence[str]) -> list[tuple[str, AnnotationF
     for folder in folders:
         if folder.lower() != "annotations":
             continue
-        with scan_folder(f"{src}/{folder}") as entries:
+        with storage.scan_folder(f"{src}/{folder}") as entries:
             names = sorted(entry.name for entry in entries if _may_be_annotations(entry))
         for name in names:
             path = f"{src}/{folder}/{name}"

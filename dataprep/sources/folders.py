@@ -14,6 +14,7 @@ from itertools import islice
 
 import numpy as np
 
+from dataprep import storage
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Source
 from dataprep.sources.scan import (
@@ -24,7 +25,6 @@ from dataprep.sources.scan import (
     list_folders,
     list_images,
     map_splits,
-    scan_folder,
     skipped_notices,
     stray_notices,
 )
@@ -173,7 +173,7 @@ def _named(folders: Sequence[str], *names: str) -> list[str]:
 def _files(*parts: str) -> list[str]:
     """Return the names of some files in a folder; empty if it is not a folder."""
     try:
-        with scan_folder(os.path.join(*parts)) as entries:
+        with storage.scan_folder(os.path.join(*parts)) as entries:
             return sorted(entry.name for entry in islice(entries, _MAX_LISTED))
     except OSError:
         return []

@@ -27,7 +27,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.archives import Listing, archive_source, list_archive, read_archive
 from dataprep.sources.base import Source, join_sources
 from dataprep.sources.folders import read_class_folders
-from dataprep.sources.scan import Scan, is_folder, scan_folder
+from dataprep.sources.scan import Scan, is_folder
 from manifests.errors import SourceError
 from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file, read_lines
 from manifests.json_members import shorten
@@ -249,7 +249,7 @@ def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
         SourceError: a label file is missing or damaged, or does not match the images.
 
     """
-    with scan_folder(f"{root}/train") as entries:
+    with storage.scan_folder(f"{root}/train") as entries:
         train = sorted(entry.name for entry in entries if is_folder(entry))
     classes = _read_classes(root, train)
     source = read_class_folders(

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,13 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
         classes = extended_classes(classes, replace(source, root=src), parts[0].src)
     sources = [relabel(part.source, classes) for part in parts]
     splits = split_order({split for source in sources for split in source.splits})
-    local = [os.path.abspath(source.root) for source in sources if not is_url(source.root)]
+    is_local = [not is_url(source.root) for source in sources]
+    local = [os.path.abspath(source.root) for source in compress(sources, is_local)]
     root = os.path.commonpath(local) if local else sources[0].root
     _check_columns(parts)
-    sources = _with_equal_columns([_with_root(source, root) for source in sources])
+    sources = _with_equal_columns(
+        [_with_root(*each, root) for each in zip(sources, is_local, strict=True)]
+    )
     merged = Source(
         root=root,
         layout=f"{len(parts)} sources",
@@ -69,9 +73,7 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
         notices=tuple(f"{part.src}: {notice}" for part in parts for notice in part.source.notices),
         rejected=tuple(row for source in sources for row in source.rejected),
         # A folder of an object store contains no local output.
-        folders=frozenset().union(
-            *(source.folders for source in sources if not is_url(source.root))
-        ),
+        folders=frozenset().union(*(source.folders for source in compress(sources, is_local))),
         label_type=sources[0].label_type,
         label_origin=sources[0].label_origin,
         pixels=sources[0].pixels,
@@ -155,9 +157,9 @@ def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def _with_root(source: Source, root: str) -> Source:
+def _with_root(source: Source, is_local: bool, root: str) -> Source:
     """Return the source with paths that are relative to `root`, in all columns; its own root stays."""
-    if is_url(source.root):
+    if not is_local:
         prefix = f"{source.root}/"
     else:
         relative = os.path.relpath(os.path.abspath(source.root), root)

@@ -22,7 +22,7 @@ from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.labels.columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, first_names, sample_table, text_array
-from dataprep.sources.scan import is_folder, scan_folder, stats_of, suffix_of
+from dataprep.sources.scan import is_folder, stats_of, suffix_of
 from dataprep.sources.tables import (
     PATH_COLUMNS,
     check_split_names,
@@ -394,12 +394,12 @@ _SHARDS = (".tar", ".tfrecord", ".tfrecords")
 
 
 def _peek(src: str, folder: str, *, folders: bool = False) -> list[str]:
-    with scan_folder(os.path.join(src, folder)) as entries:
+    with storage.scan_folder(os.path.join(src, folder)) as entries:
         return [entry.name for entry in islice(entries, _MAX_PEEKED) if is_folder(entry) == folders]
 
 
 def _parquet_files(src: str, folder: str) -> list[str]:
-    with scan_folder(os.path.join(src, folder)) as entries:
+    with storage.scan_folder(os.path.join(src, folder)) as entries:
         names = [entry.name for entry in entries if not entry.name.startswith(".")]
     if any(suffix_of(name) in _SHARDS for name in names):  # these are their tables
         return []

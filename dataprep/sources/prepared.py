@@ -20,7 +20,7 @@ from dataprep.labels.columns import number_labels
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
 from dataprep.sources.base import Source, concat, sample_table
 from dataprep.sources.merge import relabel_lists
-from dataprep.sources.scan import identify, stats_of
+from dataprep.sources.scan import stats_of
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
@@ -97,7 +97,7 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
         table=samples,
         classes=classes,
         splits=tuple(split.name for split in manifest.splits),
-        folders=frozenset({identify(src)}),
+        folders=frozenset({storage.identify(src)}),
         label_type=manifest.label_type,
         pixels=manifest.pixels,
         prepared=True,

@@ -65,7 +65,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, open_file
 from manifests.process.text import printable
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote.url import is_url, parent_folder, parse_url
+from manifests.remote.url import is_read_only, parent_folder
 
 _log = logging.getLogger(__name__)
 
@@ -402,7 +402,7 @@ FILES = (
 # --- files and paths that are not a source --------------------------------------------------------
 
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 #: The kind of a file by its suffixes, and what to do with it.
@@ -458,7 +458,7 @@ def missing_source(src: str, path: str) -> CallError:
 
     `path` is the part of it that is missing.
     """
-    if _URL.match(src) and not is_url(src):
+    if _URL.match(src):
         return CallError(
             f"--src {printable(src)} looks like a URL", hint="write it like s3://bucket/folder"
         )
@@ -468,7 +468,7 @@ def missing_source(src: str, path: str) -> CallError:
             f"--src {printable(src)} is a path of Windows, which does not exist here", hint=hint
         )
     hint = "check the path"
-    if is_url(src) and parse_url(src).is_read_only:
+    if is_read_only(src):
         hint = "give a list or a table: a web server has no folders that could be listed"
     if path == src:
         return CallError(f"--src {printable(src)} does not exist", hint=hint)

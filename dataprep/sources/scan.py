@@ -9,7 +9,6 @@ import unicodedata
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain, count
 from typing import Any, Literal
@@ -28,27 +27,8 @@ from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import shorten
 from manifests.process.text import plural, printable
 from manifests.remote.store import ObjectInfo, open_store
-from manifests.remote.url import Url, is_url, join_path, normal_path, parse_url
+from manifests.remote.url import Url, clean_path, is_url, join_path, parse_url
 from manifests.schema import UNREADABLE
-
-
-@contextmanager
-def scan_folder(path: str) -> Iterator[Iterable[storage.Entry]]:
-    """Iterate over the files and folders in a folder, as `os.scandir` does."""
-    if is_url(path):
-        yield storage.list_folder(path)
-    else:
-        with os.scandir(path) as entries:  # large folders are never in memory as a whole
-            yield entries
-
-
-def prefetch_folders(paths: Iterable[str]) -> None:
-    """Begin to list the folders of an object store that are about to be scanned."""
-    urls = [path for path in paths if is_url(path)]
-    if urls:
-        from dataprep.storage.remote import REMOTE
-
-        REMOTE.prefetch(urls)
 
 
 def is_folder(entry: storage.Entry) -> bool:
@@ -100,10 +80,8 @@ def normal_source_path(text: str, locate: Locate, row: int) -> str:
         SourceError: the URL cannot be read, or may contain a credential.
 
     """
-    if not is_url(text):
-        return os.path.normpath(text)
     try:
-        return normal_path(text)
+        return clean_path(text)
     except CallError as error:
         file, line = locate(row)
         raise SourceError(error.message, file=file, line=line, hint=error.hint) from None
@@ -355,9 +333,9 @@ class Visit:
     def run(self) -> set[FolderId]:
         """Walk; return the folders that were visited, and those above them."""
         self._above = {
-            identify(os.path.join(self._root, parent)) for parent in _parents(self._folders)
+            storage.identify(os.path.join(self._root, parent)) for parent in _parents(self._folders)
         }
-        prefetch_folders(os.path.join(self._root, folder) for folder in self._folders)
+        storage.prefetch_folders(os.path.join(self._root, folder) for folder in self._folders)
         for number, folder in enumerate(self._folders):
             if os.path.islink(os.path.join(self._root, folder)):
                 heapq.heappush(self._links, (folder, number))
@@ -372,7 +350,7 @@ class Visit:
         pending = [folder]
         while pending:
             folder = pending.pop()
-            identity = identify(os.path.join(self._root, folder))
+            identity = storage.identify(os.path.join(self._root, folder))
             if other := self._reason_to_skip(folder, identity):
                 self.notices.append(f"skipped {printable(folder)}: it is {other}")
                 continue
@@ -392,7 +370,7 @@ class Visit:
         Links to folders are visited later.
         """
         is_link: dict[str, bool] = {}
-        with scan_folder(os.path.join(self._root, folder)) as entries:
+        with storage.scan_folder(os.path.join(self._root, folder)) as entries:
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.name.startswith("."):
@@ -448,14 +426,6 @@ def skipped_notices(reasons: Mapping[str, str]) -> list[str]:
     return [f"skipped {printable(folder)}/, {why}" for folder, why in reasons.items()]
 
 
-def identify(folder: str) -> FolderId:
-    """Return what is the same for all paths of a folder."""
-    if is_url(folder):  # it has no links, so its name identifies it
-        return -1, hash(folder.rstrip("/"))
-    status = os.stat(folder)
-    return status.st_dev, status.st_ino
-
-
 def _parents(folders: Sequence[str]) -> set[str]:
     """Return the paths above all folders, with the empty path for the root."""
     above: set[str] = set()
@@ -497,7 +467,7 @@ class Scan:
         self.root = root
         self._skip = skip
         self.rejected: list[dict[str, str]] = []
-        self.folders: set[FolderId] = {identify(root)}
+        self.folders: set[FolderId] = {storage.identify(root)}
         self._paths: list[pa.Array] = []
         self._stats: list[NDArray[np.int64]] = []
         self._skipped: Counter[str] = Counter()
@@ -592,7 +562,7 @@ def hidden_notices(root: str, folders: Iterable[str] = ("",)) -> list[str]:
 
 
 def _folder_names(path: str) -> list[str]:
-    with scan_folder(path) as entries:
+    with storage.scan_folder(path) as entries:
         return sorted(entry.name for entry in entries if is_folder(entry))
 
 
@@ -600,13 +570,13 @@ def has_folders(path: str) -> bool:
     """Return whether `path` is a folder that contains folders."""
     if not storage.is_folder(path):
         return False
-    with scan_folder(path) as entries:
+    with storage.scan_folder(path) as entries:
         return any(map(is_folder, entries))
 
 
 def list_images(root: str, folder: str = "") -> list[str]:
     """Return the sorted paths of images directly in a folder, relative to `root`."""
-    with scan_folder(os.path.join(root, folder)) as entries:
+    with storage.scan_folder(os.path.join(root, folder)) as entries:
         names = [
             os.path.join(folder, entry.name)
             for entry in entries

@@ -17,7 +17,7 @@ from dataprep.labels.boxes import BoxList
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Source, positions, take_rows
 from dataprep.sources.coco import add_boxes
-from dataprep.sources.scan import Scan, entry_stats, list_folders, scan_folder
+from dataprep.sources.scan import Scan, entry_stats, list_folders
 from dataprep.sources.segmentation import VOC as VOC_CLASSES
 from dataprep.sources.segmentation import with_label_images
 from manifests.errors import CallError, SourceError
@@ -165,7 +165,7 @@ def _read_images(root: str, purpose: str, labels: str, suffix: str) -> tuple[Sou
 def _stats_in(folder: str, suffix: str) -> dict[str, tuple[int, int, int]]:
     """Return size, modification time and inode of each file with a suffix, by its name without."""
     stats = {}
-    with scan_folder(folder) as entries:
+    with storage.scan_folder(folder) as entries:
         for entry in entries:
             if entry.name.endswith(suffix):
                 stats[entry.name.removesuffix(suffix)] = entry_stats(entry)

@@ -9,10 +9,10 @@ of the new.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from stat import S_ISDIR, S_ISREG
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from awscrt.checksums import crc32c
 
@@ -22,12 +22,6 @@ from manifests.files import FileKind, kind_of
 from manifests.remote.url import is_url
 from manifests.schema import File
 from manifests.serialization import checksum_text
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-#: Threads that wait for the answers of an object store.
-_THREADS = 16
 
 
 class Entry(Protocol):
@@ -187,6 +181,76 @@ def locked(*folders: str, shared: bool = False) -> Iterator[bool]:
         yield all(locks)
 
 
+def has_locks(path: str) -> bool:
+    """Return whether a lock can keep other runs out: on a file system, not in an object store."""
+    return files_of(path) is LOCAL
+
+
+def has_latency(path: str) -> bool:
+    """Return whether each read waits for a server: in an object store."""
+    return files_of(path) is not LOCAL
+
+
+def has_renames(path: str) -> bool:
+    """Return whether files get their names by renaming: on a file system, not in an object store."""
+    return files_of(path) is LOCAL
+
+
+def exists(path: str) -> bool:
+    """Return whether a file of this name, or a link, prevents that a file is created."""
+    return os.path.lexists(path) if has_renames(path) else is_file(path)
+
+
+def remove_empty_folder(path: str) -> None:
+    """Remove a folder from a file system if it is empty."""
+    if has_renames(path):
+        with suppress(OSError):
+            os.rmdir(path)
+
+
+@contextmanager
+def scan_folder(path: str) -> Iterator[Iterable[Entry]]:
+    """Iterate over the files and folders in a folder, as `os.scandir` does."""
+    if is_url(path):
+        yield list_folder(path)
+    else:
+        with os.scandir(path) as entries:  # large folders are never in memory as a whole
+            yield entries
+
+
+def prefetch_folders(paths: Iterable[str]) -> None:
+    """Begin to list the folders of an object store that are about to be scanned."""
+    urls = [path for path in paths if is_url(path)]
+    if urls:
+        from dataprep.storage.remote import REMOTE
+
+        REMOTE.prefetch(urls)
+
+
+def identify(folder: str) -> tuple[int, int]:
+    """Return what is the same for all paths of a folder."""
+    if is_url(folder):  # it has no links, so its name identifies it
+        return -1, hash(folder.rstrip("/"))
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
+
+
+def walk(folder: str) -> Iterator[str]:
+    """Iterate over the paths of all files below a folder that are not hidden."""
+    if is_url(folder):
+        from manifests.remote.store import open_store
+
+        for info in open_store(folder).list_objects():
+            if not any(part.startswith(".") for part in info.name.split("/")):
+                yield f"{folder}/{info.name}"
+        return
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in files:
+            if not name.startswith("."):
+                yield os.path.join(parent, name)
+
+
 def stat(path: str) -> os.stat_result:
     """Look up a file or a folder; see `Files.stat`."""
     return files_of(path).stat(path)
@@ -235,22 +299,6 @@ def make_folder(folder: str) -> None:
 def remember(folder: str) -> AbstractContextManager[None]:
     """In this block, look into each folder of an object store once; see `Files.remember`."""
     return files_of(folder).remember(folder)
-
-
-def map_files(
-    folder: str, function: Callable[[Item], Result], items: Iterable[Item]
-) -> Iterator[Result]:
-    """Apply a function that reads files to each item, in order.
-
-    Several at a time in an object store.
-    """
-    if not is_url(folder):
-        yield from map(function, items)
-        return
-    from concurrent.futures import ThreadPoolExecutor  # takes time, and local files do not need it
-
-    with ThreadPoolExecutor(_THREADS) as threads:
-        yield from threads.map(function, items)
 
 
 def publish_all(pairs: Iterable[tuple[str, str]]) -> None:

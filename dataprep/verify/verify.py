@@ -24,7 +24,7 @@ from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifes
 from manifests.errors import DamagedError
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote.url import is_url, parse_url
+from manifests.remote.url import is_read_only
 from manifests.revisions import old_manifest_name
 from manifests.schema import UNREADABLE, File, Manifest, Shard
 from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest, read_older
@@ -142,7 +142,7 @@ def verify_manifest(
     # A listing of a bucket contains the lengths; asking for each would take a request.
     known = (
         {entry.name: entry.stat().st_size for entry in _entries(folder) if not entry.is_dir()}
-        if is_url(folder)
+        if storage.has_latency(folder)
         else {}
     )
     check = partial(_check_lengths, folder, known)
@@ -200,7 +200,7 @@ def _read_manifest(folder: str) -> Manifest | Problem:
 
 def _entries(folder: str) -> Sequence[storage.Entry]:
     """Return what is in the folder; nothing if it is on a server that only reads files by name."""
-    if is_url(folder) and parse_url(folder).is_read_only:
+    if is_read_only(folder):
         return []
     return storage.list_folder(folder)
 

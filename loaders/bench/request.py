@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaders.cache.open import open_cached
-from loaders.dataset.split import OpenSplit, open_splits
+from loaders.cache.open import open_anywhere
+from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.options import BuildRequest
 from loaders.transforms.argument import parse_transforms
 from manifests.errors import CallError
 from manifests.labels import LABEL_FIELDS
-from manifests.remote.url import is_url
 
 #: Default batch size. A smaller split is one batch.
 _BATCH_SIZE = 256
@@ -38,11 +37,7 @@ def make_request(
         StorageError: the object store or the cache cannot be used.
 
     """
-    opened = (
-        open_cached(dataset, split, cache, None)
-        if is_url(dataset)
-        else open_splits(dataset, split)[0]
-    )
+    opened = open_anywhere(dataset, split, cache, None)
     fields = ("image", *filter(None, [LABEL_FIELDS[opened.manifest.label_type]]))
     if batch_size is None and not _config_has_batch_size(transforms, split):
         batch_size = _default_batch_size(opened)

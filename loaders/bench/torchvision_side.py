@@ -17,7 +17,7 @@ from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from loaders.spec import LoaderSpec
 from manifests.errors import CallError
-from manifests.remote.url import is_url
+from manifests.remote.url import refuse_url
 
 #: Presets whose work this module repeats.
 PRESETS = ("imagenet-train", "imagenet-eval")
@@ -38,11 +38,11 @@ def check_comparable(transforms: str, dataset: str) -> None:
             f"--torchvision compares {' and '.join(PRESETS)}, not {transforms}",
             hint="remove --torchvision",
         )
-    if is_url(dataset):
-        raise CallError(
-            "--torchvision reads a dataset on disk, not in an object store",
-            hint="remove --torchvision",
-        )
+    refuse_url(
+        dataset,
+        "--torchvision reads a dataset on disk, not in an object store",
+        hint="remove --torchvision",
+    )
 
 
 class Images:

@@ -11,11 +11,24 @@ from loaders.cache.presence import Presence
 from loaders.cache.room import room_of
 from loaders.cache.shards import CachedSplit
 from loaders.cache.sparse import can_punch_holes
-from loaders.dataset.split import OpenSplit, select_split
+from loaders.dataset.split import OpenSplit, open_split, select_split
 from manifests.errors import CallError
 from manifests.process.text import printable
 from manifests.remote.store import open_store
-from manifests.remote.url import is_url, local_path, parse_url
+from manifests.remote.url import is_url, local_path, parse_url, refuse_url
+
+
+def open_anywhere(
+    dataset: str,
+    split: str,
+    cache: str | os.PathLike[str] | None,
+    limit: int | None,
+    revision: int | None = None,
+) -> OpenSplit:
+    """Open a split of a dataset in a folder, or in an object store with a cache; see `open_cached`."""
+    if is_url(dataset):
+        return open_cached(dataset, split, cache, limit, revision)
+    return open_split(dataset, split, revision)
 
 
 def open_cached(
@@ -47,10 +60,9 @@ def open_cached(
             hint='pass cache= with a folder on a local disk, for example cache="/nvme/cache"',
         )
     folder = local_path(os.fspath(cache))
-    if is_url(folder):
-        raise CallError(
-            f"cache={printable(folder)!r} is a URL", hint="name a folder on a local disk"
-        )
+    refuse_url(
+        folder, f"cache={printable(folder)!r} is a URL", hint="name a folder on a local disk"
+    )
     opened = open_dataset(open_store(parse_url(dataset)), folder, revision)
     try:
         selected = select_split(opened.manifest, split, dataset, opened.root)

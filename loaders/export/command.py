@@ -23,7 +23,7 @@ from loaders.transforms.base import Size
 from manifests.errors import CallError
 from manifests.process.program import release
 from manifests.process.text import plural, printable
-from manifests.remote.url import is_url
+from manifests.remote.url import refuse_url
 
 #: What an export is for.
 Target: TypeAlias = Literal["triton", "onnx"]
@@ -102,10 +102,11 @@ def export(
         raise CallError(f"--name {printable(name)}: use letters, digits and underscores only")
     if not out:
         raise CallError("OUT is empty", hint="name a folder")
-    if is_url(dataset):
-        raise CallError(
-            f"{printable(dataset)} is in an object store", hint="name a dataset on a local disk"
-        )
+    refuse_url(
+        dataset,
+        f"{printable(dataset)} is in an object store",
+        hint="name a dataset on a local disk",
+    )
     folder = os.path.join(out, name) if target == "triton" else out
     check_folder(folder, overwrite=overwrite)
     opened = _split(dataset, split)

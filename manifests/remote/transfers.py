@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from manifests.remote import store
 from manifests.remote.store import ObjectInfo, open_store
-from manifests.remote.url import Url, parse_url
+from manifests.remote.url import Url, is_url, parse_url
 
 #: An object of up to this many bytes is kept in memory; a longer one in a temporary file without a
 #: name.
@@ -19,6 +20,13 @@ IN_MEMORY_BYTES = 16 << 20
 
 class _TooLongForMemoryError(Exception):
     pass
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Threads that wait for the answers of an object store.
+_THREADS = 16
 
 
 def open_downloaded(url: str, check: Callable[[int], None]) -> int:
@@ -76,6 +84,38 @@ def object_length(url: str) -> int:
 def _write(handle: int, data: memoryview) -> None:
     while data:
         data = data[os.write(handle, data) :]
+
+
+def some_files(folder: str, most: int) -> list[str] | None:
+    """Return names of at most `most` files below a folder; `None` if it does not exist."""
+    if not is_url(folder):
+        if not os.path.isdir(folder):
+            return None
+        found = (name for _, _, files in os.walk(folder) for name in files)
+        return list(islice(found, most))
+    url = parse_url(folder)
+    if url.is_read_only:
+        return []
+    keys = [each.name for each in islice(open_store(url).list_objects(), most)]
+    return keys or None
+
+
+def map_files(
+    folder: str, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """Apply a function that reads files to each item, in order.
+
+    Several at a time in an object store, and at most `_THREADS` results ahead.
+    """
+    if not is_url(folder):
+        yield from map(function, items)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # takes time, and local files do not need it
+
+    rest = iter(items)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        while some := [*islice(rest, _THREADS)]:
+            yield from threads.map(function, some)
 
 
 # --- uploads in parts that a killed process left: they are invisible, and cost money --------------

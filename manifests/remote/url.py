@@ -184,6 +184,46 @@ def absolute(path: str) -> str:
     return path if is_url(path) else os.path.abspath(path)
 
 
+def is_absolute(text: str) -> bool:
+    """Return whether a text is an absolute path or a valid URL."""
+    if not is_url(text):
+        return text.startswith("/") and "\0" not in text
+    try:
+        parse_url(text)
+    except CallError:
+        return False
+    return True
+
+
+def is_read_only(path: str) -> bool:
+    """Return whether nothing can be written or listed there: a web server, which has files by name."""
+    return is_url(path) and parse_url(path).is_read_only
+
+
+def relative_path(file: str, folder: str) -> str:
+    """Return the path of a file relative to a folder that contains it."""
+    return file[len(folder) + 1 :] if is_url(file) else os.path.relpath(file, folder)
+
+
+def last_name(path: str) -> str:
+    """Return the name of a file or a folder without the folder above it; of a bucket, its name."""
+    if not is_url(path):
+        return os.path.basename(os.path.abspath(path))
+    url = parse_url(path)
+    return url.name or url.bucket
+
+
+def refuse_url(path: str, message: str, hint: str) -> None:
+    """Raise a `CallError` if a path is a URL."""
+    if is_url(path):
+        raise CallError(message, hint=hint)
+
+
+def clean_path(text: str) -> str:
+    """Return a path without ``.`` and repeated slashes, or a URL in its normal form; see `normal_path`."""
+    return normal_path(text) if is_url(text) else os.path.normpath(text)
+
+
 def normal_path(text: str) -> str:
     """Return a path or URL that the user gives: a ``file://`` URL as a path, any other URL in its normal form.
 
