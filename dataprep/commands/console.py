@@ -59,9 +59,8 @@ class Console:
                 if isinstance(handler, _Handler):
                     logger.removeHandler(handler)
             logger.addHandler(_Handler(self))
-            logger.setLevel(
-                logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING
-            )
+            level = logging.ERROR if quiet else logging.WARNING
+            logger.setLevel(logging.INFO if verbose else level)
 
     def event(self, kind: str, text: str, **fields: Any) -> None:
         """Print an event: the text, or a JSON object with the fields, in which the text is the default message."""
@@ -130,13 +129,9 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = one_line(record.getMessage())
         if self._console.is_json:
-            kind = (
-                "error"
-                if record.levelno >= logging.ERROR
-                else "warning"
-                if record.levelno >= logging.WARNING
-                else "log"
-            )
+            kind = "log"
+            if record.levelno >= logging.WARNING:
+                kind = "error" if record.levelno >= logging.ERROR else "warning"
             self._console.event(kind, message, logger=record.name)
         else:
             self._console.event("log", f"{record.name}: {message}")
@@ -160,7 +155,7 @@ _KEPT = {
 console = Console()
 
 
-# --- how far a step is, how fast it is, and when it ends, computed from what `dataprep.progress` --
+# --- how far a step is ----------------------------------------------------------------------------
 
 
 Clock = Callable[[], float]
@@ -196,13 +191,9 @@ class State:
     @property
     def fraction(self) -> float | None:
         """The part of the images that is done, 0 to 1."""
-        return (
-            None
-            if self.total is None
-            else 1.0
-            if self.total == 0
-            else min(self.done / self.total, 1.0)
-        )
+        if self.total is None:
+            return None
+        return min(self.done / self.total, 1.0) if self.total else 1.0
 
 
 class Meter:
@@ -306,14 +297,13 @@ def describe(state: State) -> str:
 
 def describe_speed(state: State) -> list[str]:
     """Describe the rate and the time left, as far as they are known."""
-    rate = (
-        [] if state.rate is None else [f"{state.rate:,.{0 if state.rate >= 10 else 1}f} images/s"]
-    )
-    return (
-        rate
-        if state.seconds_left is None
-        else [*rate, f"{format_duration(state.seconds_left)} left"]
-    )
+    parts = []
+    if state.rate is not None:
+        digits = 0 if state.rate >= 10 else 1
+        parts.append(f"{state.rate:,.{digits}f} images/s")
+    if state.seconds_left is not None:
+        parts.append(f"{format_duration(state.seconds_left)} left")
+    return parts
 
 
 # --- progress bars --------------------------------------------------------------------------------
@@ -408,6 +398,11 @@ def _make_display(step: str, state: State) -> _Display | None:
     return _Lines(step, state)
 
 
+#: What tqdm shows with and without a total.
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} images [{elapsed}{postfix}]"
+_COUNTER = "{desc}: {n_fmt} images [{elapsed}{postfix}]"
+
+
 class _Bar:
     """A bar on a terminal."""
 
@@ -418,11 +413,7 @@ class _Bar:
             desc=step,
             total=state.total,
             dynamic_ncols=True,
-            bar_format=(
-                "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} images [{elapsed}{postfix}]"
-                if state.total is not None
-                else "{desc}: {n_fmt} images [{elapsed}{postfix}]"
-            ),
+            bar_format=_BAR if state.total is not None else _COUNTER,
             file=sys.stderr,
         )
         console.bar = self._bar
@@ -430,9 +421,7 @@ class _Bar:
     def show(self, state: State) -> None:
         bar = self._bar
         if bar.total is None and state.total is not None:
-            bar.bar_format = (
-                "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} images [{elapsed}{postfix}]"
-            )
+            bar.bar_format = _BAR
         bar.total = state.total
         bar.set_postfix_str(", ".join(describe_speed(state)), refresh=False)
         bar.update(state.done - bar.n)

@@ -117,11 +117,9 @@ def _print_split(name: str, split: SplitSummary) -> None:
 
 def _class_sizes(labels: Mapping[str, int]) -> str:
     ordered = sorted(labels.items(), key=lambda item: item[1])
-    (smallest, least), (_, median), (largest, most) = (
-        ordered[0],
-        ordered[len(ordered) // 2],
-        ordered[-1],
-    )
+    smallest, least = ordered[0]
+    median = ordered[len(ordered) // 2][1]
+    largest, most = ordered[-1]
     low, high = f"{least:,} ({cut_middle(smallest, 80)})", f"{most:,} ({cut_middle(largest, 80)})"
     text = f"samples per class: {low} to {high}, median {median:,}"
     empty = sum(samples == 0 for samples in labels.values())
