@@ -104,10 +104,6 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-#: How the mark of each table ends.
-_WRITTEN = dict.fromkeys(("look.md", "duplicates.md", "format.md"), "written by docs/tables.py")
-_WRITTEN["transforms.md"] = "written by docs/transform_tables.py"
-
 #: The tables of each page.
 TABLES = {
     "transforms.md": {"presets": presets, "names": names},
@@ -121,7 +117,7 @@ def updated(name: str) -> str:
     """Return a page with its tables as the code defines them."""
     page = (FOLDER / name).read_text("utf-8")
     for mark, content in TABLES[name].items():
-        before, begin, rest = page.partition(f"<!-- {mark}, {_WRITTEN[name]} -->\n")
+        before, begin, rest = page.partition(f"<!-- {mark}, written by docs/tables.py -->\n")
         _, end, after = rest.partition("<!-- end -->")
         if not end:
             raise ValueError(f"{name} has no table marked {mark!r}")
