@@ -85,7 +85,11 @@ class Folder:
     def manifest(self) -> Manifest:
         """The manifest of the newest revision; raises `error` if there is none."""
         if self.newest is None:
-            raise self.error or ManifestError("there is no manifest", file=self.out)
+            raise self.error or ManifestError(
+                "there is no manifest",
+                file=self.out,
+                hint="finish it with the command that made it",
+            )
         return self.newest
 
     @property
