@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Source
+from dataprep.sources.base import Source, numbered, positions
 from dataprep.sources.scan import (
     Scan,
     has_folders,
@@ -36,7 +36,7 @@ from manifests.store import MANIFEST_NAME, read_manifest
 
 #: Folders of images, and folders of what belongs to them: neither is a class.
 _IMAGES = frozenset(
-    (
+    [
         "images",
         "image",
         "imgs",
@@ -49,24 +49,30 @@ _IMAGES = frozenset(
         "png",
         "pngs",
         "leftimg8bit",
-    )
+    ]
 )
 _TARGETS = frozenset(
-    (
-        *(
-            "masks",
-            "mask",
-            "labels",
-            "annotations",
-            "annotation",
-            "ann",
-            "gt",
-            "ground_truth",
-            "groundtruth",
-        ),
-        *("segmentations", "segmentation", "segmentationclass", "segmentationobject", "trimaps"),
-        *("depth", "depths", "disparity", "gtfine", "gtcoarse"),
-    )
+    [
+        "masks",
+        "mask",
+        "labels",
+        "annotations",
+        "annotation",
+        "ann",
+        "gt",
+        "ground_truth",
+        "groundtruth",
+        "segmentations",
+        "segmentation",
+        "segmentationclass",
+        "segmentationobject",
+        "trimaps",
+        "depth",
+        "depths",
+        "disparity",
+        "gtfine",
+        "gtcoarse",
+    ]
 )
 
 _LISTS = (
@@ -117,17 +123,29 @@ def refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
         SourceError: it is. The message names the layout.
 
     """
-    for where, names in _places(src, folders):
-        layout = next((found for find in _FINDERS if (found := find(where, names))), None)
-        if layout:
-            raise _refusal(where, layout)
+    # The splits of such a dataset have its folders, too.
+    places = {src: folders}
+    for name in folders:
+        if name.lower() in SPLIT_ALIASES:
+            places[f"{src}/{name}"] = list_folders(f"{src}/{name}")
+    for place, names in places.items():
+        for find in _FINDERS:
+            _refuse(place, find(place, names))
+
+
+def _refuse(place: str, layout: Layout | None) -> None:
+    if layout is not None:
+        raise SourceError(
+            f"this looks like {layout.name} ({layout.evidence}), which is not converted: its"
+            " folders are not classes",
+            file=place,
+            hint=layout.hint,
+        )
 
 
 def images_and_labels(folders: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the folders that have the names of folders of images, and of those of their masks or other annotations."""
-    return [name for name in folders if name.lower() in _IMAGES], [
-        name for name in folders if name.lower() in _TARGETS
-    ]
+    """Return the folders with names of folders of images, and with names of masks or other annotations."""
+    return _named(folders, *_IMAGES), _named(folders, *_TARGETS)
 
 
 def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
@@ -137,33 +155,12 @@ def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
         SourceError: their names are those of such a layout.
 
     """
-    flat = [name for name in folders if _COCO_IMAGES.fullmatch(name)]
-    coco = Layout("images of COCO", f"{flat[0]}/") if flat else None
-    voc = Layout("Pascal VOC", "JPEGImages/") if "JPEGImages" in folders else None
-    layout = (
-        coco
-        or voc
-        or _cityscapes(path, folders)
-        or _segmentation(path, folders)
-        or _only_images(path, folders)
-    )
-    if layout:
-        raise _refusal(path, layout)
-
-
-def _refusal(place: str, layout: Layout) -> SourceError:
-    return SourceError(
-        f"this looks like {layout.name} ({layout.evidence}), which is not converted: its folders"
-        " are not classes",
-        file=place,
-        hint=layout.hint,
-    )
-
-
-def _places(src: str, folders: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
-    """Return the folder and the folders of its splits, with the names of the folders in each."""
-    splits = [name for name in folders if name.lower() in SPLIT_ALIASES]
-    return [(src, folders), *((f"{src}/{name}", list_folders(f"{src}/{name}")) for name in splits)]
+    for name in filter(_COCO_IMAGES.fullmatch, folders):
+        _refuse(path, Layout("images of COCO", f"{name}/"))
+    if "JPEGImages" in folders:
+        _refuse(path, Layout("Pascal VOC", "JPEGImages/"))
+    for find in (_cityscapes, _segmentation, _only_images):
+        _refuse(path, find(path, folders))
 
 
 def _named(folders: Sequence[str], *names: str) -> list[str]:
@@ -185,9 +182,10 @@ def _with_suffix(names: Sequence[str], *suffixes: str) -> list[str]:
 
 def _coco(src: str, folders: Sequence[str]) -> Layout | None:
     for folder in _named(folders, "annotations"):
-        if files := _with_suffix(_files(src, folder), ".json"):
-            if all(name.startswith("panoptic_") for name in files):
-                return Layout("COCO's panoptic annotations", f"{folder}/{files[0]}", _PANOPTIC)
+        files = _with_suffix(_files(src, folder), ".json")
+        if files and all(name.startswith("panoptic_") for name in files):
+            return Layout("COCO's panoptic annotations", f"{folder}/{files[0]}", _PANOPTIC)
+        if files:
             return Layout("COCO annotations", f"{folder}/{files[0]}")
     if folders and all(map(_COCO_IMAGES.fullmatch, folders)):
         return Layout("images of COCO", f"{folders[0]}/", _COCO_HINT)
@@ -212,21 +210,16 @@ def _yolo(src: str, folders: Sequence[str]) -> Layout | None:
     for images in _named(folders, "images"):
         for labels in _named(folders, "labels"):
             names = _files(src, labels)
-            inside = [name for folder in names[:10] for name in _files(src, labels, folder)]
-            if _with_suffix([*names, *inside], ".txt"):
+            for folder in names[:10]:
+                names = names + _files(src, labels, folder)
+            if _with_suffix(names, ".txt"):
                 return Layout("YOLO boxes", f"{images}/ and {labels}/*.txt")
     return None
 
 
 def _cityscapes(_: str, folders: Sequence[str]) -> Layout | None:
-    found = _named(
-        folders,
-        "leftimg8bit",
-        "leftimg8bit_trainvaltest",
-        "gtfine",
-        "gtcoarse",
-        "gtfine_trainvaltest",
-    )
+    images, targets = ("leftimg8bit", "leftimg8bit_trainvaltest"), ("gtfine", "gtcoarse")
+    found = _named(folders, *images, *targets, "gtfine_trainvaltest")
     return Layout("Cityscapes", " and ".join(f"{name}/" for name in found)) if found else None
 
 
@@ -234,11 +227,8 @@ def _ade20k(src: str, folders: Sequence[str]) -> Layout | None:
     for folder in folders:
         if folder.startswith(("ADEChallengeData", "ADE20K")):
             return Layout("ADE20K", f"{folder}/")
-    if _named(folders, "images") and _named(folders, "annotations"):
-        inside = {
-            name.lower() for name in list_folders(f"{src}/{_named(folders, 'annotations')[0]}")
-        }
-        if inside & {"training", "validation"}:
+    for folder in _named(folders, "annotations")[:1] if _named(folders, "images") else ():
+        if _named(list_folders(f"{src}/{folder}"), "training", "validation"):
             return Layout("ADE20K", "images/ and annotations/training/")
     return None
 
@@ -253,46 +243,43 @@ def _segmentation(_: str, folders: Sequence[str]) -> Layout | None:
 
 
 def _tiny_imagenet(src: str, folders: Sequence[str]) -> Layout | None:
-    if list(folders) == ["images"] and (
-        files := [name for name in _files(src) if name.endswith("_annotations.txt")]
-    ):
-        hint = f"write a list file with a line `path label` for each line of {files[0]}"
-        return Layout("the flat val/ of Tiny ImageNet", f"images/ and {files[0]}", hint)
+    for name in _files(src) if [*folders] == ["images"] else ():
+        if name.endswith("_annotations.txt"):
+            hint = f"write a list file with a line `path label` for each line of {name}"
+            return Layout("the flat val/ of Tiny ImageNet", f"images/ and {name}", hint)
     return None
 
 
 def _img2dataset(src: str, folders: Sequence[str]) -> Layout | None:
     """Recognize the outputs of img2dataset: numbered shards, and numbered folders of images with metadata."""
     files = _files(src)
-    if statistics := [name for name in files if re.fullmatch(r"\d{5,}_stats\.json", name)]:
-        is_shards = bool(_with_suffix(files, ".tar", ".tfrecord"))
-        if is_shards or not folders:
-            hint = "make them a dataset in place with `dataprep index`"
-            return Layout("the shards of img2dataset (LAION)", statistics[0], hint)
+    statistics = [name for name in files if re.fullmatch(r"\d{5,}_stats\.json", name)]
+    if statistics and (not folders or _with_suffix(files, ".tar", ".tfrecord")):
+        hint = "make them a dataset in place with `dataprep index`"
+        return Layout("the shards of img2dataset (LAION)", statistics[0], hint)
     for folder in [name for name in folders if re.fullmatch(r"\d{5,}", name)][:3]:
         names = {*_files(src, folder)}
-        stems = {os.path.splitext(name)[0] for name in _with_suffix([*names], *IMAGE_SUFFIXES)}
-        if any(
-            f"{stem}.json" in names and (f"{stem}.txt" in names or statistics) for stem in stems
-        ):
-            return Layout("the files of img2dataset (LAION)", f"{folder}/*.json beside the images")
+        for image in _with_suffix([*names], *IMAGE_SUFFIXES):
+            stem = os.path.splitext(image)[0]
+            if f"{stem}.json" in names and (f"{stem}.txt" in names or statistics):
+                evidence = f"{folder}/*.json beside the images"
+                return Layout("the files of img2dataset (LAION)", evidence)
     return None
 
 
 def _shards(src: str, folders: Sequence[str]) -> Layout | None:
-    shards = [] if folders else _with_suffix(_files(src), ".tar", ".tfrecord", ".tfrecords")
-    if shards and MANIFEST_NAME in _files(src):
-        _check_manifest(src)
+    files = [] if folders else _files(src)
+    shards = _with_suffix(files, ".tar", ".tfrecord", ".tfrecords")
+    if not shards:
+        return None
+    if MANIFEST_NAME in files:
+        # The dataset is damaged if it was not recognized as a prepared one.
+        try:
+            read_manifest(src)
+        except ManifestError as error:
+            raise SourceError(error.message, file=error.file, hint=error.hint) from None
     hint = "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source"
-    return Layout("shards without a manifest", shards[0], hint) if shards else None
-
-
-def _check_manifest(src: str) -> None:
-    """Refuse a dataset whose manifest is damaged: `prepared.is_prepared` does not recognize it."""
-    try:
-        read_manifest(src)
-    except ManifestError as error:
-        raise SourceError(error.message, file=error.file, hint=error.hint) from None
+    return Layout("shards without a manifest", shards[0], hint)
 
 
 def _only_images(src: str, folders: Sequence[str]) -> Layout | None:
@@ -343,52 +330,46 @@ def read_image_folders(src: str, folders: Sequence[str], options: SourceOptions)
     """
     splits = _split_folders(src, folders)
     if not splits:
-        return _read_one(src, folders, options)
-    class_folders: dict[str, list[tuple[str, str]]] = {}
-    notices = [
-        f"skipped {name}/: it is not train, val or test"
-        for name in folders
-        if name not in splits.values()
-    ]
-    for split in split_order(set(splits)):
-        classes = list_folders(f"{src}/{splits[split]}")
+        if not folders:
+            raise SourceError(
+                "the folder has no class folders",
+                file=src,
+                hint=(
+                    "sort the images into CLASS/IMAGE; or give the labels in a list file (`path"
+                    " label`), in a CSV, or in the file names with --pattern; or set --label-type none"
+                ),
+            )
+        class_folders = {"train": dict(zip(folders, folders, strict=True))}
+        source = read_class_folders(src, class_folders, "ImageFolder", options)
+        stray = stray_notices(list_images(src), "outside of class folders")
+        return replace(source, notices=(*stray, *hidden_notices(src), *source.notices))
+    notices = []
+    for name in folders:
+        if name not in splits.values():
+            notices.append(f"skipped {name}/: it is not train, val or test")
+    class_folders, stray = {}, list_images(src)
+    for split in split_order({*splits}):
+        folder = splits[split]
+        classes = list_folders(f"{src}/{folder}")
         if classes:
-            class_folders[split] = [(f"{splits[split]}/{name}", name) for name in classes]
+            class_folders[split] = {f"{folder}/{name}": name for name in classes}
+            stray += list_images(src, folder)
         elif split == "test":
             notices.append("skipped test/: it has no class folders, so no labels")
         else:
             raise SourceError(
                 "the folder of a split has no class folders",
-                file=f"{src}/{splits[split]}",
+                file=f"{src}/{folder}",
                 hint=(
-                    f"sort the images into {splits[split]}/CLASS/, or list them in {split}_list.txt"
-                    " as `path label`"
+                    f"sort the images into {folder}/CLASS/, or list them in {split}_list.txt as"
+                    " `path label`"
                 ),
             )
-    stray = [name for split in class_folders for name in list_images(src, splits[split])]
-    source = read_class_folders(
-        src, class_folders, f"ImageFolder with {' and '.join(class_folders)}", options
-    )
-    notices += stray_notices([*list_images(src), *stray], "outside of class folders")
-    notices += hidden_notices(src, ("", *(splits[split] for split in class_folders)))
+    layout = f"ImageFolder with {' and '.join(class_folders)}"
+    source = read_class_folders(src, class_folders, layout, options)
+    notices += stray_notices(stray, "outside of class folders")
+    notices += hidden_notices(src, ("", *map(splits.__getitem__, class_folders)))
     return replace(source, notices=(*notices, *source.notices))
-
-
-def _read_one(src: str, folders: Sequence[str], options: SourceOptions) -> Source:
-    if not folders:
-        raise SourceError(
-            "the folder has no class folders",
-            file=src,
-            hint=(
-                "sort the images into CLASS/IMAGE; or give the labels in a list file (`path"
-                " label`), in a CSV, or in the file names with --pattern; or set --label-type none"
-            ),
-        )
-    source = read_class_folders(
-        src, {"train": [(name, name) for name in folders]}, "ImageFolder", options
-    )
-    stray = stray_notices(list_images(src), "outside of class folders")
-    return replace(source, notices=(*stray, *hidden_notices(src), *source.notices))
 
 
 def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
@@ -397,21 +378,19 @@ def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
     Empty if the folders are classes, as with `train` next to `car` and `bus`.
     """
     named = [name for name in folders if name.lower() in SPLIT_ALIASES]
-    if len(named) < len(folders) and not any(
-        has_folders(os.path.join(src, name)) for name in named
-    ):
+    if len(named) < len(folders) and not any(has_folders(f"{src}/{name}") for name in named):
         return {}
     return map_splits(src, named, SPLIT_ALIASES)
 
 
 def read_class_folders(
-    root: str, class_folders: dict[str, list[tuple[str, str]]], layout: str, options: SourceOptions
+    root: str, class_folders: Mapping[str, Mapping[str, str]], layout: str, options: SourceOptions
 ) -> Source:
     """Read the images of class folders.
 
     Args:
         root: the folder that paths are relative to.
-        class_folders: the (folder, class name) pairs of each split.
+        class_folders: the name of the class of each folder, for each split.
         layout: value of `Source.layout`.
         options: `classes` applies. By default, the classes are the class folders of all splits in
             sorted order.
@@ -421,34 +400,32 @@ def read_class_folders(
 
     """
     scan = Scan(root)
-    counts: list[int] = []
     names: list[str] = []
-    split_numbers: list[int] = []
-    for number, folders in enumerate(class_folders.values()):
-        for folder, name in folders:
+    images: list[int] = []  # of each class folder
+    of_splits: list[int] = []
+    for folders in class_folders.values():
+        for folder, name in folders.items():
             if not is_utf8(name):
-                escaped = os.fsencode(folder).decode("utf-8", "backslashreplace")
                 raise SourceError(
                     "the name of the class folder is not valid UTF-8",
-                    file=escaped,
+                    file=os.fsencode(folder).decode("utf-8", "backslashreplace"),
                     hint="rename it",
                 )
             names.append(name)
-            split_numbers.append(number)
-        counts += scan.add(*(folder for folder, _ in folders))
-    classes = options.classes or tuple(sorted(set(names)))
-    label_of = {name: label for label, name in enumerate(classes)}
-    if unknown := sorted(set(names) - set(classes)):
+        counts = scan.add(*folders)
+        images += counts
+        of_splits.append(sum(counts))
+    classes = options.classes or tuple(sorted({*names}))
+    unknown = sorted({*names} - {*classes})
+    if unknown:
         raise SourceError(
             f"class folder {unknown[0]!r} is not in --classes ({len(unknown)} in total)",
             file=root,
             hint="add it to the class names",
         )
+    labels = np.array([*map(positions(classes).__getitem__, names)], np.int32)
     source = scan.source(
-        layout,
-        tuple(class_folders),
-        label=np.repeat(np.array([label_of[name] for name in names], np.int32), counts),
-        split=np.repeat(np.array(split_numbers, np.int8), counts),
+        layout, [*class_folders], label=np.repeat(labels, images), split=numbered(of_splits)
     )
     return replace(source, classes=classes)
 
@@ -468,33 +445,31 @@ def read_unlabelled(src: str, folders: Sequence[str]) -> Source:
 
     """
     above, splits = _find_splits(src, folders)
-    scan, order = Scan(src, skip=label_folders), split_order(set(splits))
-    counts = [number for split in order for number in scan.add(splits[split])]
-    left_out = label_folders(folders) if above else {}
-    source = scan.source(
-        "folder of images", order, split=np.repeat(np.arange(len(order), dtype=np.int8), counts)
-    )
-    notices = (*skipped_notices(left_out), *hidden_notices(src, {"", above}), *source.notices)
-    return replace(source, notices=notices, label_type="none")
+    scan, order = Scan(src, skip=label_folders), split_order({*splits})
+    counts = [*map(sum, map(scan.add, map(splits.__getitem__, order)))]
+    source = scan.source("folder of images", order, split=numbered(counts))
+    notices = skipped_notices(label_folders(folders)) if above else []
+    notices += hidden_notices(src, {"", above})
+    return replace(source, notices=(*notices, *source.notices), label_type="none")
 
 
 def label_folders(folders: Sequence[str]) -> dict[str, str]:
     """Return which of these folders have masks, depth maps or annotations of the images in another one, and why."""
     images, labels = images_and_labels(folders)
-    return (
-        {name: f"which belongs to the images in {printable(images[0])}/" for name in labels}
-        if images
-        else {}
-    )
+    if not images:
+        return {}
+    return dict.fromkeys(labels, f"which belongs to the images in {printable(images[0])}/")
 
 
 def _find_splits(src: str, folders: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the folder that contains those of the splits, and the folder of each split, both relative to `src`."""
+    """Return the folder that contains the folders of splits, and the folder of each split, relative to `src`."""
     images, labels = images_and_labels(folders)
-    above = images[0] if labels and len(images) == 1 and len(labels) == len(folders) - 1 else ""
-    inside = list_folders(os.path.join(src, above)) if above else folders
-    are_splits = bool(inside) and all(name.lower() in SPLIT_ALIASES for name in inside)
-    if not are_splits or any(list_images(src, place) for place in {"", above}):
+    above = ""
+    if labels and len(images) == 1 and len(labels) == len(folders) - 1:
+        above, folders = images[0], list_folders(f"{src}/{images[0]}")
+    if not folders or len(_named(folders, *SPLIT_ALIASES)) < len(folders):
         return "", {"train": ""}
-    splits = map_splits(os.path.join(src, above), inside, SPLIT_ALIASES)
+    if any(list_images(src, place) for place in {"", above}):
+        return "", {"train": ""}
+    splits = map_splits(os.path.join(src, above), folders, SPLIT_ALIASES)
     return above, {split: os.path.join(above, name) for split, name in splits.items()}

@@ -254,7 +254,7 @@ def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
     classes = _read_classes(root, train)
     source = read_class_folders(
         root,
-        {"train": [(f"train/{name}", name) for name in train]},
+        {"train": {f"train/{name}": name for name in train}},
         "ImageNet in Kaggle's layout",
         replace(options, classes=options.classes or classes),
     )

@@ -24,7 +24,8 @@ from dataprep.sources.base import (
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
     Source,
-    concat,
+    numbered,
+    text_array,
 )
 from dataprep.sources.scan import (
     Scan,
@@ -43,6 +44,9 @@ from manifests.schema import SPLIT_ALIASES, split_order
 #: What a ``{name}`` matches, as a regular expression: any text, or an integer.
 ANY_TEXT = ".+?"
 INTEGER = "-?[0-9]{1,18}"
+
+#: Parts that may be the label, the first that a pattern has.
+_LABEL_PARTS = (*LABEL_COLUMN_NAMES, "identity")
 
 #: Longest pattern in characters: the longest file name. It also bounds the time of a match.
 MAX_PATTERN = 255
@@ -84,16 +88,22 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
 
     """
     parts = _PARTS.findall(text)
-    names = tuple(part[1:-1] for part in parts if _NAME.fullmatch(part))
+    names, regex = [], ""
+    for part in parts:
+        if _NAME.fullmatch(part):
+            names.append(part[1:-1])
+            regex += f"(?P<{part[1:-1]}>{value})"
+        else:
+            regex += {"*": ".*?", "?": "."}.get(part[0], re.escape(part))
     if problem := _find_problem(text, parts, names):
         raise CallError(
             f"--pattern {printable(text[:80])}: {problem}",
             hint="write it like '{identity}_c{camera}s*', without .jpg",
         )
-    return Pattern(text, names, f"^(?s:{''.join(_regex(part, value) for part in parts)})$")
+    return Pattern(text, tuple(names), f"^(?s:{regex})$")
 
 
-def _find_problem(text: str, parts: list[str], names: tuple[str, ...]) -> str:
+def _find_problem(text: str, parts: Sequence[str], names: Sequence[str]) -> str:
     if not 0 < len(text) <= MAX_PATTERN:
         return f"the pattern is not 1 to {MAX_PATTERN} characters long"
     if "/" in text or "\0" in text or not is_utf8(text):
@@ -101,39 +111,34 @@ def _find_problem(text: str, parts: list[str], names: tuple[str, ...]) -> str:
             "the pattern contains a character that file names cannot have; it matches the name"
             " without its folder"
         )
-    if wrong := [part for part in parts if part[0] in "{}" and not _NAME.fullmatch(part)]:
-        return (
-            f"{printable(wrong[0])} is not a {{name}} of at most {MAX_COLUMN_NAME} letters, digits"
-            " and _"
-        )
-    if repeated := [name for name in names if names.count(name) > 1]:
-        return f"{{{repeated[0]}}} occurs twice"
-    if open_ended := [
-        part for part, after in pairwise(parts) if part[0] == "{" and after[0] in "{*?"
-    ]:
-        return f"the end of {open_ended[0]} is ambiguous; put plain text after it"
+    for part in parts:
+        if part[0] in "{}" and not _NAME.fullmatch(part):
+            return (
+                f"{printable(part)} is not a {{name}} of at most {MAX_COLUMN_NAME} letters, digits"
+                " and _"
+            )
+    for name in names:
+        if names.count(name) > 1:
+            return f"{{{name}}} occurs twice"
+    for part, after in pairwise(parts):
+        if part[0] == "{" and after[0] in "{*?":
+            return f"the end of {part} is ambiguous; put plain text after it"
     return ""
 
 
-def _regex(part: str, value: str) -> str:
-    if part[0] == "{":
-        return f"(?P<{part[1:-1]}>{value})"
-    return {"*": ".*?", "?": "."}.get(part[0], re.escape(part))
-
-
-def find_label(pattern: Pattern, given: str | None, known: tuple[str, ...]) -> str:
+def find_label(pattern: Pattern, given: str | None, known: Sequence[str]) -> str:
     """Return the name of the part with the label: `given`, or the first of `known` that the pattern has.
 
     Raises:
         CallError: there is no such part, or another part has a name that sample tables already use.
 
     """
-    label = given or next((name for name in known if name in pattern.names), None)
     if given and given not in pattern.names:
         raise CallError(
             f"--label-column {given}: --pattern has no {{{given}}}",
             hint=suggest(given, pattern.names),
         )
+    label = given or next(filter(pattern.names.__contains__, known), None)
     if label is None:
         raise CallError(
             "--pattern has no part for the label",
@@ -145,7 +150,7 @@ def find_label(pattern: Pattern, given: str | None, known: tuple[str, ...]) -> s
 
 def has_label(pattern: Pattern) -> bool:
     """Return whether a part of the pattern has one of the names of labels."""
-    return bool({*LABEL_COLUMN_NAMES, "identity"} & {*pattern.names})
+    return not {*_LABEL_PARTS}.isdisjoint(pattern.names)
 
 
 def refuse_reserved(pattern: Pattern, label: str | None = None) -> None:
@@ -155,11 +160,12 @@ def refuse_reserved(pattern: Pattern, label: str | None = None) -> None:
         CallError: one has.
 
     """
-    if reserved := [name for name in pattern.names if name != label and name in RESERVED_COLUMNS]:
-        raise CallError(
-            f"--pattern: {{{reserved[0]}}} is a name that sample tables already use",
-            hint="choose another name",
-        )
+    for name in pattern.names:
+        if name != label and name in RESERVED_COLUMNS:
+            raise CallError(
+                f"--pattern: {{{name}}} is a name that sample tables already use",
+                hint="choose another name",
+            )
 
 
 def match_names(path: pa.Array, pattern: Pattern) -> pa.StructArray:
@@ -192,8 +198,9 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> dict[str, pa.Arra
     parts = match_names(path, pattern)
     if parts.null_count:
         wrong = path.filter(pc.is_null(parts))
-        more = f" and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
-        shown = ", ".join(map(printable, wrong.slice(0, 3).to_pylist())) + more
+        shown = ", ".join(map(printable, wrong.slice(0, 3).to_pylist()))
+        if len(wrong) > 3:
+            shown += f" and {len(wrong) - 3:,} more"
         raise SourceError(
             f"{len(wrong):,} of {plural(len(path), 'file name')} {agree(len(wrong), 'does', 'do')}"
             f" not match {pattern.text!r}: {shown}",
@@ -214,17 +221,20 @@ def to_integers(column: pa.Array) -> pa.Array:
     if not pc.all(pc.match_substring_regex(column, f"^{INTEGER}$"), min_count=0).as_py():
         return column
     number = column.cast(pa.int64())
-    return (
-        number if pc.count_distinct(number).as_py() == pc.count_distinct(column).as_py() else column
-    )
+    if pc.count_distinct(number) != pc.count_distinct(column):
+        return column
+    return number
+
+
+def _extra_table(columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Return columns of text as extra columns: numbers if all values are."""
+    return pa.table(dict(zip(columns, map(to_integers, columns.values()), strict=True)))
 
 
 def sorted_values(column: pa.Array) -> tuple[str, ...]:
     """Return the distinct values of a column of text, sorted as numbers if all are integers, else as text."""
-    names = pc.unique(column).to_pylist()
-    return tuple(
-        sorted(names, key=int) if pa.types.is_integer(to_integers(column).type) else sorted(names)
-    )
+    is_number = pa.types.is_integer(to_integers(column).type)
+    return tuple(sorted(pc.unique(column).to_pylist(), key=int if is_number else None))
 
 
 # --- folders of images whose file names give the labels -------------------------------------------
@@ -255,23 +265,27 @@ def read_by_pattern(src: str, folders: Sequence[str], text: str, options: Source
 
     """
     pattern = parse_pattern(text)
-    named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
-    splits = (
-        map_splits(src, named, SPLIT_FOLDERS)
-        if len(named) > 1 or len(named) == len(folders)
-        else {}
-    )
     layout = f"file names like {printable(text)}"
-    source = read_filenames(src, splits or {"train": ""}, pattern, options, layout=layout)
-    stray = stray_notices(list_images(src), "outside of the splits") if splits else []
-    return replace(source, notices=(*skipped_folders(folders, splits), *stray, *source.notices))
+    named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
+    splits = {}
+    if len(named) > 1 or len(named) == len(folders):
+        splits = map_splits(src, named, SPLIT_FOLDERS)
+    if not splits:
+        return read_filenames(src, {"train": ""}, pattern, options, layout=layout)
+    source = read_filenames(src, splits, pattern, options, layout=layout)
+    notices = skipped_folders(folders, splits)
+    notices += stray_notices(list_images(src), "outside of the splits")
+    return replace(source, notices=(*notices, *source.notices))
 
 
 def has_class_folders(src: str, folders: Sequence[str]) -> bool:
     """Return whether folders are classes, or splits that contain classes."""
-    others = [name for name in folders if name.lower() not in SPLIT_FOLDERS]
-    splits = [name for name in folders if name.lower() in SPLIT_ALIASES]
-    return bool(others) or any(has_folders(f"{src}/{name}") for name in splits)
+    for name in folders:
+        if name.lower() not in SPLIT_FOLDERS:
+            return True
+        if name.lower() in SPLIT_ALIASES and has_folders(f"{src}/{name}"):
+            return True
+    return False
 
 
 def add_columns(source: Source, pattern: Pattern) -> Source:
@@ -284,19 +298,12 @@ def add_columns(source: Source, pattern: Pattern) -> Source:
     """
     refuse_reserved(pattern)
     columns = read_names(source.path, pattern, source.root)
-    return source.with_columns(
-        extra=pa.table({name: to_integers(column) for name, column in columns.items()})
-    )
+    return source.with_columns(extra=_extra_table(columns))
 
 
 def skipped_folders(folders: Sequence[str], splits: Mapping[str, str]) -> list[str]:
-    """Return a message about folders that are not in `splits` (split -> folder).
-
-    Empty if there are no splits.
-    """
-    others = (
-        [f"{printable(name)}/" for name in folders if name not in splits.values()] if splits else []
-    )
+    """Return a message about folders that are not in `splits` (split -> folder)."""
+    others = [f"{printable(name)}/" for name in folders if name not in splits.values()]
     return [f"skipped folders that are not splits: {', '.join(others)}"] if others else []
 
 
@@ -325,17 +332,16 @@ def read_filenames(
         SourceError: a file name does not match the pattern, or a label is not in `options.classes`.
 
     """
-    label_name = find_label(pattern, options.label_column, (*LABEL_COLUMN_NAMES, "identity"))
-    scan, order = Scan(src), split_order(set(splits))
-    counts = [number for split in order for number in scan.add(splits[split])]
-    split = np.repeat(np.arange(len(order), dtype=np.int8), counts)
-    source = scan.source(layout, order, split=split)
+    label_name = find_label(pattern, options.label_column, _LABEL_PARTS)
+    scan, order = Scan(src), split_order({*splits})
+    counts = [*map(sum, map(scan.add, map(splits.__getitem__, order)))]
+    source = scan.source(layout, order, split=numbered(counts))
     columns = read_names(source.path, pattern, src)
     if junk is not None:
         keep = pc.not_equal(columns[label_name], junk)
         columns = {name: column.filter(keep) for name, column in columns.items()}
         source = replace(source, table=source.table.filter(keep))
-        skipped = len(split) - len(source)
+        skipped = sum(counts) - len(source)
         if skipped:
             notice = f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"
             source = replace(source, notices=(*source.notices, notice))
@@ -345,11 +351,10 @@ def read_filenames(
     )
     # As in tables, a label column with a specific name, such as `identity`, is also kept as an
     # extra column.
-    extra_names = [
-        name for name in pattern.names if name != label_name or name not in LABEL_COLUMN_NAMES
-    ]
-    extra = pa.table({name: to_integers(columns[name]) for name in extra_names})
-    source = replace(source.with_columns(label=label, extra=extra), classes=classes)
+    if label_name in LABEL_COLUMN_NAMES:
+        del columns[label_name]
+    source = source.with_columns(label=label, extra=_extra_table(columns))
+    source = replace(source, classes=classes)
     if options.label_type is None and label_name.lower() in REGRESSION_COLUMNS:
         return with_label_type(source, replace(options, label_type="regression"))
     return source
@@ -397,17 +402,16 @@ DISTRACTORS = "0000"
 
 def find_reid_layout(src: str, folders: Sequence[str]) -> ReidLayout | None:
     """Recognize a layout by at least two of its folders, and among layouts with the same folders by an image's name."""
-    candidates = [layout for layout in LAYOUTS if len({*layout.splits.values()} & {*folders}) > 1]
-    return next(
-        (layout for layout in candidates if _names_match(src, folders, layout)),
-        candidates[0] if candidates else None,
-    )
-
-
-def _names_match(src: str, folders: Sequence[str], layout: ReidLayout) -> bool:
-    listed = (list_images(src, folder) for folder in layout.splits.values() if folder in folders)
-    first = next((names[0] for names in listed if names), "")
-    return bool(match_names(pa.array([first], pa.large_string()), layout.pattern)[0].is_valid)
+    candidates = []
+    for layout in LAYOUTS:
+        known = [folder for folder in layout.splits.values() if folder in folders]
+        if len(known) < 2:
+            continue
+        candidates.append(layout)
+        first = next(filter(None, (list_images(src, folder) for folder in known)), [""])[:1]
+        if match_names(text_array(first), layout.pattern).null_count == 0:
+            return layout
+    return candidates[0] if candidates else None
 
 
 def read_reid_folders(
@@ -419,12 +423,13 @@ def read_reid_folders(
         SourceError: a file name does not match the layout's pattern.
 
     """
-    splits = {split: folder for split, folder in layout.splits.items() if folder in folders}
+    splits, notices = {}, []
+    for split, folder in layout.splits.items():
+        if folder in folders:
+            splits[split] = folder
+        else:
+            notices.append(f"no split {split}: the folder {folder}/ does not exist")
     source = read_filenames(src, splits, layout.pattern, options, layout=layout.name, junk=JUNK)
-    missing = [split for split in layout.splits if split not in splits]
-    notices = [
-        f"no split {split}: the folder {layout.splits[split]}/ does not exist" for split in missing
-    ]
     notices += skipped_folders(folders, splits)
     notices += [*source.notices, *_distractor_notice(source)]
     # c1 and c01 are the same camera, so these columns are always numbers.
@@ -435,12 +440,10 @@ def read_reid_folders(
 def _distractor_notice(source: Source) -> list[str]:
     if DISTRACTORS not in source.classes or "gallery" not in source.splits:
         return []
-    rows = source.label == source.classes.index(DISTRACTORS)
-    if (source.split[rows] != source.splits.index("gallery")).any():
+    splits = source.split[source.label == source.classes.index(DISTRACTORS)]
+    if (splits != source.splits.index("gallery")).any():
         return []
-    return [
-        f"kept {plural(int(rows.sum()), 'distractor image')} (identity {DISTRACTORS}) in gallery"
-    ]
+    return [f"kept {plural(len(splits), 'distractor image')} (identity {DISTRACTORS}) in gallery"]
 
 
 # --- MSMT17 ---------------------------------------------------------------------------------------
@@ -457,9 +460,11 @@ FILE_NAMES = parse_pattern("*_*_{camera}_*", INTEGER)
 
 def find_msmt17(src: str, folders: Sequence[str]) -> tuple[str, str] | None:
     """Return the names of the training and test folders, if all four lists are next to them."""
-    if not all(storage.is_file(os.path.join(src, f"list_{split}.txt")) for split in SPLITS):
-        return None
-    return next((pair for pair in FOLDERS if {*pair} <= {*folders}), None)
+    pair = next((pair for pair in FOLDERS if {*pair} <= {*folders}), None)
+    for split in SPLITS:
+        if not storage.is_file(os.path.join(src, f"list_{split}.txt")):
+            return None
+    return pair
 
 
 def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOptions) -> Source:
@@ -484,21 +489,18 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
             line=line,
             hint="write each line as `path identity`",
         )
-    split = np.repeat(np.arange(len(order), dtype=np.int8), [len(part) for part in paths])
-    path = concat(
-        [
-            pa.array(
-                [f"{train_and_test[SPLITS[split_name]]}/{name}" for name in part.to_pylist()],
-                pa.large_string(),
-            )
-            for split_name, part in zip(order, paths, strict=True)
-        ]
-    )
+    split = numbered([*map(len, paths)])
+    in_folders = []
+    for name, part in zip(order, paths, strict=True):
+        folder = train_and_test[SPLITS[name]]
+        in_folders += [f"{folder}/{each}" for each in part.to_pylist()]
+    path = text_array(in_folders)
+    # The test lists number their people from 0 again; here they follow those of training.
     identity = np.array(text.cast(pa.int64()))
     in_test = np.array([SPLITS[name] for name in order], bool)[split]
     first = int(identity[~in_test].max(initial=-1)) + 1
     identity[in_test] += first
-    names = pa.array([f"{number:04d}" for number in identity.tolist()], pa.large_string())
+    names = text_array(f"{number:04d}" for number in identity.tolist())
     label, classes = number_labels(names, options.classes or sorted_values(names), locate)
     camera = read_names(path, FILE_NAMES, src)["camera"].cast(pa.int64())
     extra = pa.table({"identity": pa.array(identity), "camera": camera})
