@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.columns import Locate
-from dataprep.sources.base import Source, concat, sample_table
+from dataprep.sources.base import Source, concat, first_names, sample_table, text_array
 from dataprep.storage.remote import stat_of
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import shorten
 from manifests.process.text import plural, printable
 from manifests.remote.store import ObjectInfo, open_store
-from manifests.remote.url import Url, clean_path, is_url, join_path, parse_url
+from manifests.remote.url import clean_path, is_url, join_path, parse_url
 from manifests.schema import UNREADABLE
 
 
@@ -66,10 +66,9 @@ def normalize_paths(path: pa.Array, locate: Locate) -> pa.Array:
     if not pc.any(pc.match_substring_regex(path, _NOT_NORMAL)).as_py():
         return path
     rows = count()
-    parts = [
-        pa.array((normal_source_path(text, locate, next(rows)) for text in part), pa.large_string())
-        for part in _slices(path)
-    ]
+    parts = []
+    for names in _slices(path):
+        parts.append(text_array(normal_source_path(name, locate, next(rows)) for name in names))
     return concat(parts)
 
 
@@ -108,13 +107,9 @@ def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
     `UNREADABLE` and -1 if not a file.
     """
     stats = np.full((len(path), 3), NO_STATS, np.int64)
-    rows: Iterable[tuple[int, str]] = enumerate(_iterate(path))
+    rows: Iterable[tuple[int, str]] = enumerate(chain.from_iterable(_slices(path)))
     if is_url(root) or pc.any(pc.match_substring(path, "://")).as_py():
-        names = path.to_pylist()
-        folders, local = split_urls(root, names)
-        for row, status in find_objects(folders):
-            stats[row] = stats_of(status)
-        rows = ((row, names[row]) for row in local)
+        rows = _fill_in_remote(stats, root, path.to_pylist())
     missing = 0
     for row, name in rows:
         try:
@@ -129,12 +124,59 @@ def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
     return stats
 
 
-def _iterate(column: pa.Array) -> Iterator[str]:
-    return chain.from_iterable(_slices(column))
+#: In a folder of an object store with more images than this, one listing takes fewer requests than
+#: looking up each of them.
+_MAX_LOOKUPS = 3
+
+#: Requests that are under way at a time; the connections limit how many of them run.
+_WINDOW = 256
+
+#: Rows of the images of a folder, by their names.
+_Rows = dict[str, list[int]]
+
+
+def _fill_in_remote(
+    stats: NDArray[np.int64], root: str, names: Sequence[str]
+) -> list[tuple[int, str]]:
+    """Look up images in object stores, with as few requests as possible; return the rows of local files."""
+    folders: defaultdict[str, _Rows] = defaultdict(dict)
+    local = []
+    for row, name in enumerate(names):
+        path = join_path(root, name)
+        if is_url(path):
+            folder, _, last = path.rpartition("/")
+            folders[folder].setdefault(last, []).append(row)
+        else:
+            local.append((row, name))
+    pending: deque[tuple[Future[Any], _Rows]] = deque()
+    for folder, rows in folders.items():
+        url = parse_url(folder)
+        store = open_store(url)
+        if len(rows) > _MAX_LOOKUPS and not url.is_read_only:
+            pending.append((store.start_listing(), rows))
+        else:
+            pending += [(store.start_stat(name), rows) for name in rows]
+        while len(pending) >= _WINDOW:
+            _fill_in(stats, *pending.popleft())
+    while pending:
+        _fill_in(stats, *pending.popleft())
+    return local
+
+
+def _fill_in(stats: NDArray[np.int64], future: Future[Any], rows: _Rows) -> None:
+    """Fill in the images that a request finds."""
+    try:
+        result = future.result()
+    except FileNotFoundError:
+        return
+    for info in [result] if isinstance(result, ObjectInfo) else result[1]:
+        for row in rows.get(info.name, ()):
+            stats[row] = stats_of(stat_of(info))
 
 
 def _slices(column: pa.Array) -> Iterator[list[str]]:
-    return (column.slice(at, 1 << 16).to_pylist() for at in range(0, len(column), 1 << 16))
+    for at in range(0, len(column), 1 << 16):
+        yield column.slice(at, 1 << 16).to_pylist()
 
 
 def listed_table(root: str, path: pa.Array, locate: Locate, **columns: Any) -> pa.Table:
@@ -175,14 +217,14 @@ def check_paths(root: str, path: pa.Array, size: NDArray[np.int64], locate: Loca
     if len(counts) < len(path):
         repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
         rows = np.flatnonzero(np.asarray(pc.equal(path, repeated[0])))
-        (file, line), (first, first_line) = locate(int(rows[1])), locate(int(rows[0]))
+        (first, first_line), (file, line) = (locate(row) for row in rows[:2].tolist())
+        where = f", line {first_line}" if first_line else ""
         raise SourceError(
             f"image {shorten(repeated[0].as_py(), 300)} is listed twice ({len(repeated):,} in"
             " total)",
             file=file,
             line=line,
-            hint=f"remove this one or {os.path.basename(first)}"
-            + (f", line {first_line}" if first_line else ""),
+            hint=f"remove this one or {os.path.basename(first)}{where}",
         )
 
 
@@ -202,16 +244,15 @@ def _absolute_twins(root: str, path: pa.Array) -> pa.Array:
             if not is_url(image):
                 image = os.path.join(real(os.path.dirname(image)), os.path.basename(image))
             full.append(image)
-        parts.append(pa.array(full, pa.large_string()))
+        parts.append(text_array(full))
     return concat(parts)
 
 
 def _missing_hint(root: str, name: str) -> str:
     forms: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
     for form in forms:
-        if unicodedata.normalize(form, name) != name and storage.is_file(
-            join_path(root, unicodedata.normalize(form, name))
-        ):
+        other = unicodedata.normalize(form, name)
+        if other != name and storage.is_file(join_path(root, other)):
             return (
                 f"a file of this name exists in the Unicode form {form}; write the list in that"
                 " form"
@@ -219,78 +260,7 @@ def _missing_hint(root: str, name: str) -> str:
     return "set --image-root to the folder that paths are relative to, or remove the line"
 
 
-# --- images of a list or table in object stores ---------------------------------------------------
-
-
-#: In a folder with more images than this, one listing takes fewer requests than looking up each of
-#: them.
-_MAX_LOOKUPS = 3
-
-#: Requests that are under way at a time; the connections limit how many of them run.
-_WINDOW = 256
-
-
-def split_urls(
-    root: str, names: Sequence[str]
-) -> tuple[dict[Url, dict[str, list[int]]], list[int]]:
-    """Return the rows of each image in an object store, by folder and name, and the rows of all local files."""
-    folders: dict[Url, dict[str, list[int]]] = defaultdict(dict)
-    parsed: dict[str, Url] = {}
-    local: list[int] = []
-    for row, name in enumerate(names):
-        path = join_path(root, name)
-        if not is_url(path):
-            local.append(row)
-            continue
-        text, _, last = path.rpartition("/")
-        if text not in parsed:
-            parsed[text] = parse_url(text)
-        folders[parsed[text]].setdefault(last, []).append(row)
-    return folders, local
-
-
-def find_objects(folders: dict[Url, dict[str, list[int]]]) -> Iterator[tuple[int, Any]]:
-    """Yield the row and the `os.stat_result` of each image that exists.
-
-    Args:
-        folders: the rows of each image, by folder and name.
-
-    Raises:
-        CallError, StorageError: a folder cannot be listed.
-
-    """
-    pending: deque[tuple[Future[Any], dict[str, list[int]]]] = deque()
-    for request in _requests(folders):
-        pending.append(request)
-        if len(pending) >= _WINDOW:
-            yield from _found(*pending.popleft())
-    while pending:
-        yield from _found(*pending.popleft())
-
-
-def _requests(
-    folders: dict[Url, dict[str, list[int]]],
-) -> Iterator[tuple[Future[Any], dict[str, list[int]]]]:
-    for folder, rows in folders.items():
-        store = open_store(folder)
-        if len(rows) > _MAX_LOOKUPS and not folder.is_read_only:
-            yield store.start_listing(), rows
-        else:
-            yield from ((store.start_stat(name), {name: numbers}) for name, numbers in rows.items())
-
-
-def _found(future: Future[Any], rows: dict[str, list[int]]) -> Iterator[tuple[int, Any]]:
-    try:
-        result = future.result()
-    except FileNotFoundError:
-        return
-    objects: list[ObjectInfo] = [result] if isinstance(result, ObjectInfo) else result[1]
-    for info in objects:
-        for row in rows.get(info.name, ()):
-            yield row, stat_of(info)
-
-
-# --- walks: each real folder once, however many links lead to it ----------------------------------
+# --- scans ----------------------------------------------------------------------------------------
 
 
 #: Device and inode of a folder.
@@ -302,159 +272,15 @@ Skip = Callable[[Sequence[str]], dict[str, str]]
 #: An image: path, size in bytes, modification time in ns, inode.
 Image = tuple[str, int, int, int]
 
-
-class Visit:
-    """One walk through the folders of a split.
-
-    Real folders come first, then links to folders, in sorted order.
-
-    Attributes:
-        images: for each of the folders, its images.
-        rejected: as in `Scan`.
-        skipped: number of skipped files by suffix.
-        notices: messages about skipped links.
-        left_out: messages about the folders that `skip` named.
-
-    """
-
-    def __init__(self, root: str, folders: Sequence[str], skip: Skip | None = None) -> None:
-        self.images: list[list[Image]] = [[] for _ in folders]
-        self.rejected: list[dict[str, str]] = []
-        self.skipped: Counter[str] = Counter()
-        self.notices: list[str] = []
-        self.left_out: list[str] = []
-        self._root, self._is_remote = root, is_url(root)
-        self._folders = folders
-        self._skip = skip
-        self._seen: dict[FolderId, str] = {}
-        self._above: set[FolderId] = set()
-        self._links: list[tuple[str, int]] = []
-
-    def run(self) -> set[FolderId]:
-        """Walk; return the folders that were visited, and those above them."""
-        self._above = {
-            storage.identify(os.path.join(self._root, parent)) for parent in _parents(self._folders)
-        }
-        storage.prefetch_folders(os.path.join(self._root, folder) for folder in self._folders)
-        for number, folder in enumerate(self._folders):
-            if os.path.islink(os.path.join(self._root, folder)):
-                heapq.heappush(self._links, (folder, number))
-            else:
-                self._walk(folder, number)
-        while self._links:
-            self._walk(*heapq.heappop(self._links))
-        return {*self._seen, *self._above}
-
-    def _walk(self, folder: str, number: int) -> None:
-        """Visit a folder and its real subfolders, without recursion: folders may be nested thousands deep."""
-        pending = [folder]
-        while pending:
-            folder = pending.pop()
-            identity = storage.identify(os.path.join(self._root, folder))
-            if other := self._reason_to_skip(folder, identity):
-                self.notices.append(f"skipped {printable(folder)}: it is {other}")
-                continue
-            self._seen[identity] = folder
-            subfolders = self._list(folder, self.images[number], number)
-            pending += sorted(subfolders, reverse=True)
-
-    def _reason_to_skip(self, folder: str, identity: FolderId) -> str:
-        first = self._seen.get(identity)
-        if identity in self._above or first == "" or (first and folder.startswith(f"{first}/")):
-            return "a link to a folder above it"
-        return f"the same folder as {printable(first)}" if first else ""
-
-    def _list(self, folder: str, images: list[Image], number: int) -> list[str]:
-        """Append the images of one folder; return its subfolders to visit now.
-
-        Links to folders are visited later.
-        """
-        is_link: dict[str, bool] = {}
-        with storage.scan_folder(os.path.join(self._root, folder)) as entries:
-            for entry in entries:
-                path = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.name.startswith("."):
-                    self.skipped["hidden folders" if is_folder(entry) else "hidden files"] += 1
-                elif not is_utf8(path):
-                    self._reject(
-                        path, "bad-name", "the file name is not valid UTF-8; rename the file"
-                    )
-                elif self._is_remote and {"?", "#"} & {*entry.name}:
-                    self._reject(
-                        path,
-                        "bad-name",
-                        "the name contains ? or #, which end the path of a URL; rename it",
-                    )
-                elif is_folder(entry):
-                    is_link[entry.name] = entry.is_symlink()
-                elif (suffix := suffix_of(entry.name)) not in IMAGE_SUFFIXES:
-                    self.skipped[suffix or "no extension"] += 1
-                else:
-                    images.append((path, *entry_stats(entry)))
-        return self._subfolders(folder, is_link, number)
-
-    def _subfolders(self, folder: str, is_link: Mapping[str, bool], number: int) -> list[str]:
-        """Return the paths of the real folders in a folder that are not to be skipped, and note the links."""
-        reasons = self._skip(sorted(is_link)) if self._skip else {}
-        self.left_out += skipped_notices(
-            {os.path.join(folder, name): why for name, why in reasons.items()}
-        )
-        subfolders = []
-        for name in is_link.keys() - reasons.keys():
-            path = os.path.join(folder, name)
-            if is_link[name]:
-                heapq.heappush(self._links, (path, number))
-            else:
-                subfolders.append(path)
-        return subfolders
-
-    def _reject(self, path: str, reason: str, detail: str) -> None:
-        escaped = os.fsencode(path).decode("utf-8", "backslashreplace")
-        self.rejected.append({"source": escaped, "reason": reason, "detail": detail})
-
-
-def skipped_files(counts: Counter[str]) -> list[str]:
-    """Return a message about files that were skipped, by their suffixes. Empty if there are none."""
-    if not counts:
-        return []
-    shown = ", ".join(f"{suffix} {count:,}" for suffix, count in counts.most_common(8))
-    return [f"skipped files that are not images by name: {shown}"]
-
-
-def skipped_notices(reasons: Mapping[str, str]) -> list[str]:
-    """Return a message about each folder that was skipped for a reason."""
-    return [f"skipped {printable(folder)}/, {why}" for folder, why in reasons.items()]
-
-
-def _parents(folders: Sequence[str]) -> set[str]:
-    """Return the paths above all folders, with the empty path for the root."""
-    above: set[str] = set()
-    pending = [os.path.dirname(folder) for folder in folders if folder]
-    while pending:
-        parent = pending.pop()
-        if parent not in above:
-            above.add(parent)
-            pending += [os.path.dirname(parent)] if parent else []
-    return above
-
-
-def entry_stats(entry: storage.Entry) -> tuple[int, int, int]:
-    """Return size, modification time in ns and inode of a file; `NO_STATS` of a broken link, for example."""
-    try:
-        return stats_of(entry.stat())
-    except OSError:
-        return NO_STATS
-
-
-# --- scans ----------------------------------------------------------------------------------------
-
-
 #: How many skipped links, and other folders, to name, each in a message of its own.
 MAX_FOLDER_NOTICES = 5
 
 
 class Scan:
     """Collects the images of folders, one split after the other.
+
+    Each real folder of a split is visited once, however many links lead to it: by its real path if
+    that is in one of the folders, else by the first link in sorted order.
 
     Attributes:
         root: folder that paths are relative to.
@@ -465,36 +291,109 @@ class Scan:
 
     def __init__(self, root: str, skip: Skip | None = None) -> None:
         self.root = root
-        self._skip = skip
         self.rejected: list[dict[str, str]] = []
         self.folders: set[FolderId] = {storage.identify(root)}
+        self._is_remote = is_url(root)
+        self._skip = skip
         self._paths: list[pa.Array] = []
         self._stats: list[NDArray[np.int64]] = []
+        # What was skipped: files by suffix, links, and folders that `skip` named.
         self._skipped: Counter[str] = Counter()
-        self._links: list[str] = []
+        self._skipped_links: list[str] = []
         self._left_out: list[str] = []
+        # The walk through the folders of one split.
+        self._images: list[list[Image]] = []
+        self._seen: dict[FolderId, str] = {}
+        self._above: set[FolderId] = set()
+        self._links: list[tuple[str, int]] = []
 
     def add(self, *folders: str) -> list[int]:
         """List the images in the folders of a split and in their subfolders, sorted by path.
 
         Return their numbers.
-
-        Each real folder is visited once, however many links lead to it: by its real path if that is
-        in one of the folders, else by the first link in sorted order.
         """
-        visit = Visit(self.root, folders, self._skip)
-        self.folders |= visit.run()
-        self.rejected += visit.rejected
-        self._skipped += visit.skipped
-        self._links += visit.notices
-        self._left_out += visit.left_out
-        for images in visit.images:
+        paths = [os.path.join(self.root, folder) for folder in folders]
+        self._images, self._seen = [[] for _ in folders], {}
+        self._above = {
+            storage.identify(os.path.join(self.root, above)) for above in _parents(folders)
+        }
+        storage.prefetch_folders(paths)
+        # Real folders come first, then links to folders, in sorted order.
+        for number, folder in enumerate(folders):
+            if os.path.islink(paths[number]):
+                heapq.heappush(self._links, (folder, number))
+            else:
+                self._walk(folder, number)
+        while self._links:
+            self._walk(*heapq.heappop(self._links))
+        self.folders |= self._seen.keys() | self._above
+        for images in self._images:
             images.sort()
             if images:
-                paths, *stats = zip(*images, strict=True)
-                self._paths.append(pa.array(paths, pa.large_string()))
+                names, *stats = zip(*images, strict=True)
+                self._paths.append(text_array(names))
                 self._stats.append(np.array(stats, np.int64).T)
-        return [len(images) for images in visit.images]
+        return [*map(len, self._images)]
+
+    def _walk(self, folder: str, number: int) -> None:
+        """Visit a folder and its real subfolders, without recursion: folders may be nested thousands deep."""
+        pending = [folder]
+        while pending:
+            folder = pending.pop()
+            identity = storage.identify(os.path.join(self.root, folder))
+            first = self._seen.get(identity)
+            other = ""
+            is_inside = bool(first) and folder.startswith(f"{first}/")
+            if identity in self._above or first == "" or is_inside:
+                other = "a link to a folder above it"
+            elif first:
+                other = f"the same folder as {printable(first)}"
+            if other:
+                self._skipped_links.append(f"skipped {printable(folder)}: it is {other}")
+                continue
+            self._seen[identity] = folder
+            pending += sorted(self._list(folder, number), reverse=True)
+
+    def _list(self, folder: str, number: int) -> list[str]:
+        """Note the images of one folder; return its subfolders to visit now.
+
+        Links to folders are visited later.
+        """
+        images, is_link = self._images[number], {}
+        with storage.scan_folder(os.path.join(self.root, folder)) as entries:
+            for entry in entries:
+                name = entry.name
+                path = f"{folder}/{name}" if folder else name
+                suffix = suffix_of(name)
+                if name.startswith("."):
+                    self._skipped["hidden folders" if is_folder(entry) else "hidden files"] += 1
+                elif problem := self._problem(path, name):
+                    escaped = os.fsencode(path).decode("utf-8", "backslashreplace")
+                    row = {"source": escaped, "reason": "bad-name", "detail": problem}
+                    self.rejected.append(row)
+                elif is_folder(entry):
+                    is_link[name] = entry.is_symlink()
+                elif suffix not in IMAGE_SUFFIXES:
+                    self._skipped[suffix or "no extension"] += 1
+                else:
+                    images.append((path, *entry_stats(entry)))
+        reasons = self._skip(sorted(is_link)) if self._skip else {}
+        self._left_out += skipped_notices(reasons, folder)
+        subfolders = []
+        for name in is_link.keys() - reasons.keys():
+            path = os.path.join(folder, name)
+            if is_link[name]:
+                heapq.heappush(self._links, (path, number))
+            else:
+                subfolders.append(path)
+        return subfolders
+
+    def _problem(self, path: str, name: str) -> str:
+        if not is_utf8(path):
+            return "the file name is not valid UTF-8; rename the file"
+        if self._is_remote and ("?" in name or "#" in name):
+            return "the name contains ? or #, which end the path of a URL; rename it"
+        return ""
 
     def source(self, layout: str, splits: Sequence[str], **columns: Any) -> Source:
         """Return a source of all images, in the order in which folders were added.
@@ -529,20 +428,54 @@ class Scan:
     @property
     def notices(self) -> list[str]:
         """Messages about files, folders and links that were skipped."""
-        notices = [
-            *_some(self._left_out, "skipped {} of masks or annotations", "more folder"),
-            *_some(self._links, "skipped {} to folders that are visited already", "more link"),
-        ]
+        notices = []
+        for own, noun, others in (
+            (self._left_out, "more folder", "of masks or annotations"),
+            (self._skipped_links, "more link", "to folders that are visited already"),
+        ):
+            notices += own[:MAX_FOLDER_NOTICES]
+            more = len(own) - MAX_FOLDER_NOTICES
+            if more > 0:
+                notices.append(f"skipped {plural(more, noun)} {others}")
         return notices + skipped_files(self._skipped)
 
 
-def _some(notices: Sequence[str], others: str, noun: str) -> list[str]:
-    """Return the first messages, and one about the others."""
-    more = len(notices) - MAX_FOLDER_NOTICES
-    return [
-        *notices[:MAX_FOLDER_NOTICES],
-        *([others.format(plural(more, noun))] if more > 0 else []),
-    ]
+def skipped_files(counts: Counter[str]) -> list[str]:
+    """Return a message about files that were skipped, by their suffixes. Empty if there are none."""
+    if not counts:
+        return []
+    shown = ", ".join(f"{suffix} {count:,}" for suffix, count in counts.most_common(8))
+    return [f"skipped files that are not images by name: {shown}"]
+
+
+def skipped_notices(reasons: Mapping[str, str], above: str = "") -> list[str]:
+    """Return a message about each folder that was skipped for a reason."""
+    notices = []
+    for folder, why in reasons.items():
+        notices.append(f"skipped {printable(os.path.join(above, folder))}/, {why}")
+    return notices
+
+
+def _parents(folders: Sequence[str]) -> set[str]:
+    """Return the paths above all folders, with the empty path for the root."""
+    above: set[str] = set()
+    for folder in folders:
+        while folder:
+            folder = os.path.dirname(folder)  # noqa: PLW2901
+            above.add(folder)
+    return above
+
+
+def entry_stats(entry: storage.Entry) -> tuple[int, int, int]:
+    """Return size, modification time in ns and inode of a file; `NO_STATS` of a broken link, for example."""
+    try:
+        return stats_of(entry.stat())
+    except OSError:
+        return NO_STATS
+
+
+#: How many skipped links, and other folders, to name, each in a message of its own.
+MAX_FOLDER_NOTICES = 5
 
 
 def list_folders(path: str) -> list[str]:
@@ -552,13 +485,14 @@ def list_folders(path: str) -> list[str]:
 
 def hidden_notices(root: str, folders: Iterable[str] = ("",)) -> list[str]:
     """Return a message about hidden folders directly in these folders. Empty if there are none."""
-    hidden = [
-        f"{os.path.join(folder, name)}/"
-        for folder in folders
-        for name in _folder_names(os.path.join(root, folder))
-        if name.startswith(".")
-    ]
-    return [f"skipped {plural(len(hidden), 'hidden folder')}: {_first(hidden)}"] if hidden else []
+    hidden = []
+    for folder in folders:
+        for name in _folder_names(os.path.join(root, folder)):
+            if name.startswith("."):
+                hidden.append(f"{os.path.join(folder, name)}/")
+    if not hidden:
+        return []
+    return [f"skipped {plural(len(hidden), 'hidden folder')}: {first_names(hidden, 1)}"]
 
 
 def _folder_names(path: str) -> list[str]:
@@ -576,12 +510,12 @@ def has_folders(path: str) -> bool:
 
 def list_images(root: str, folder: str = "") -> list[str]:
     """Return the sorted paths of images directly in a folder, relative to `root`."""
+    names = []
     with storage.scan_folder(os.path.join(root, folder)) as entries:
-        names = [
-            os.path.join(folder, entry.name)
-            for entry in entries
-            if os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES and not is_folder(entry)
-        ]
+        for entry in entries:
+            suffix = os.path.splitext(entry.name)[1].lower()
+            if suffix in IMAGE_SUFFIXES and not is_folder(entry):
+                names.append(os.path.join(folder, entry.name))
     return sorted(names)
 
 
@@ -614,8 +548,6 @@ def stray_notices(images: Sequence[str], where: str) -> list[str]:
 
     Empty if there are none.
     """
-    return [f"skipped {plural(len(images), 'image')} {where}: {_first(images)}"] if images else []
-
-
-def _first(names: Sequence[str]) -> str:
-    return printable(names[0]) + (", ..." if len(names) > 1 else "")
+    if not images:
+        return []
+    return [f"skipped {plural(len(images), 'image')} {where}: {first_names(images, 1)}"]
