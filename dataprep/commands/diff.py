@@ -14,7 +14,7 @@ from manifests.errors import ExitStatus
 from manifests.process.text import MAX_SHOWN, one_line, plural
 
 if TYPE_CHECKING:
-    from dataprep.info.diff import DatasetDiff, Difference, Kind, Place
+    from dataprep.info.diff import ComparedSample, DatasetDiff, Difference, Kind
 
 
 @click.command(cls=Command)
@@ -118,7 +118,7 @@ def _describe(kind: Kind, difference: Difference) -> str:
     return f"{source}: {_arrow(*values)}" if values else source
 
 
-def _place(place: Place | None) -> str:
+def _place(place: ComparedSample | None) -> str:
     return ", ".join(one_line(text, MAX_SHOWN) for text in place or () if text)
 
 

@@ -17,7 +17,7 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Part(Protocol):
+class TaskPart(Protocol):
     """A part of a task, which runs in one of the processes of a pool in two steps.
 
     The function of a part is a generator function. It yields one value, is continued with the reply
@@ -51,7 +51,7 @@ class Pool(Protocol):
 
     def map(
         self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]
-    ) -> Iterator[Part]:
+    ) -> Iterator[TaskPart]:
         """Start a part for each argument, and yield the parts in order, each as soon as it has yielded its value.
 
         At most `dataprep.engines.pool.PARTS_PER_WORKER` parts for each process are between their
@@ -196,7 +196,7 @@ def _picklable(error: BaseException) -> BaseException:
     )
 
 
-# --- run a part: up to its yield, then on from the reply; see `Part` ------------------------------
+# --- run a part: up to its yield, then on from the reply; see `TaskPart` ------------------------------
 
 #: Functions that wait for their reply, by the number of their part.
 _waiting: dict[int, Generator[Any, Any, Any]] = {}

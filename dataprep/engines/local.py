@@ -43,7 +43,7 @@ class InlinePool:
 
 
 class _Part:
-    """Implements `base.Part`."""
+    """Implements `base.TaskPart`."""
 
     def __init__(self, steps: Generator[Any, Any, Any]) -> None:
         self.value = next(steps)

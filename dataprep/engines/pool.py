@@ -288,7 +288,7 @@ class _TaskPool:
 
 
 class _Part:
-    """Implements `base.Part`."""
+    """Implements `base.TaskPart`."""
 
     member: _Member
 
@@ -315,14 +315,14 @@ class _Part:
         return self.number, self._reply
 
     def reply(self, reply: Any) -> None:
-        """Let the function continue; see `base.Part.reply`."""
+        """Let the function continue; see `base.TaskPart.reply`."""
         with self._shared.changed:
             self._reply = reply
             self.member.replied.append(self)
             self._shared.changed.notify_all()
 
     def result(self) -> Any:
-        """Wait for the result; see `base.Part.result`."""
+        """Wait for the result; see `base.TaskPart.result`."""
         with self._shared.changed:
             self._shared.wait_until(lambda: self.is_finished)
         return self.result_value

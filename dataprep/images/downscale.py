@@ -24,7 +24,7 @@ from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 MAX_SIDE = 65_500
 
 
-class Prepared(NamedTuple):
+class StoredImage(NamedTuple):
     """An image as it is stored.
 
     Attributes:
@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
     extra: dict[str, str | int]
 
 
-def prepare(data: bytes, options: Options) -> Prepared:
+def prepare(data: bytes, options: Options) -> StoredImage:
     """Validate an image and apply `options.raw` or `options.downscale` to it.
 
     Raises:
@@ -57,7 +57,7 @@ def prepare(data: bytes, options: Options) -> Prepared:
         raise failed(error) from error
 
 
-def _prepare(data: bytes, options: Options) -> Prepared:
+def _prepare(data: bytes, options: Options) -> StoredImage:
     # Images that are decoded below are not also decoded for validation.
     info = inspect(data, "none" if options.validate == "none" else "header", options.max_pixels)
     if options.raw:
@@ -69,7 +69,7 @@ def _prepare(data: bytes, options: Options) -> Prepared:
             check_decodes(data, info)
         stored, stored_info, change = data, info, []
     values = (info.width, info.height, info.format, " ".join(change))
-    return Prepared(stored, stored_info, dict(zip(CHANGE_COLUMNS, values, strict=True)))
+    return StoredImage(stored, stored_info, dict(zip(CHANGE_COLUMNS, values, strict=True)))
 
 
 def target_size(width: int, height: int, downscale: Downscale) -> tuple[int, int] | None:

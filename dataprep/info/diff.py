@@ -29,7 +29,7 @@ MEANING: Mapping[Kind, str] = {
 }
 
 
-class Place(NamedTuple):
+class ComparedSample(NamedTuple):
     """A sample in one of the datasets: its source, the name of its class or else its label as text, and its split."""
 
     source: str
@@ -40,8 +40,8 @@ class Place(NamedTuple):
 class Difference(NamedTuple):
     """A sample in A and in B; `None` where it is not."""
 
-    a: Place | None
-    b: Place | None
+    a: ComparedSample | None
+    b: ComparedSample | None
 
 
 @dataclass(frozen=True)
@@ -269,10 +269,10 @@ def _first(
     )
 
 
-def _places(rows: SampleRows, numbers: NDArray[np.int64]) -> list[Place]:
+def _places(rows: SampleRows, numbers: NDArray[np.int64]) -> list[ComparedSample]:
     splits = _split_names(rows)
     return [
-        Place(
+        ComparedSample(
             rows.source[number].as_py(), rows.labels[rows.label[number]], splits[rows.split[number]]
         )
         for number in numbers.tolist()

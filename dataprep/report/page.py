@@ -97,7 +97,7 @@ _OPEN_SHEETS = 8
 _FAILED = 50
 
 
-class Place(NamedTuple):
+class SpriteTile(NamedTuple):
     """Where the picture of a sample is."""
 
     sprite: str
@@ -135,7 +135,7 @@ class Page:
     per_class: int
     max_size: int
     quality: int
-    _places: dict[int, Place] = field(default_factory=dict)
+    _places: dict[int, SpriteTile] = field(default_factory=dict)
     _made: dict[str, Sprite | None] = field(default_factory=dict)
 
     #: Sides of a picture in pixels.
@@ -250,7 +250,7 @@ class Page:
         made = make_sprite(self.material.thumbnails, self._rows_of(name), self.quality)
         self._made[name] = made
         if made:
-            self._places.update({row: Place(name, tile) for row, tile in made.tiles.items()})
+            self._places.update({row: SpriteTile(name, tile) for row, tile in made.tiles.items()})
         return made
 
     def _rows_of(self, name: str) -> list[int]:
@@ -260,14 +260,14 @@ class Page:
             return [image.row for images in self.report.looks.odd.values() for image in images]
         return self.sheets[int(name.removeprefix("class-"))]
 
-    def place(self, row: int) -> Place | None:
+    def place(self, row: int) -> SpriteTile | None:
         """Return where the picture of a sample is: in the last sprite that has it."""
         return self._places.get(row)
 
-    def rejected_place(self, number: int) -> Place | None:
+    def rejected_place(self, number: int) -> SpriteTile | None:
         """Return where the picture of a rejected image is."""
         made = self._made.get("rejected")
-        return Place("rejected", made.tiles[number]) if made and number in made.tiles else None
+        return SpriteTile("rejected", made.tiles[number]) if made and number in made.tiles else None
 
     @property
     def rejected(self) -> Sequence[RejectedImage]:

@@ -329,7 +329,11 @@ def extremes(
 
 
 def _decode(
-    view: storage.View, length: int, offset: int, size: int, pixels: tuple[int, int, int] | None
+    view: storage.RandomAccess,
+    length: int,
+    offset: int,
+    size: int,
+    pixels: tuple[int, int, int] | None,
 ) -> Thumbnail:
     if offset + size > length:
         raise Rejected("truncated", f"the shard ends at byte {length}, before the end of the image")

@@ -150,7 +150,7 @@ class Segment:
 def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     """Prepare a segment, yield its length, receive the offset in the shard where it begins, and write it there.
 
-    An engine runs this in two steps: `dataprep.engines.base.Part`.
+    An engine runs this in two steps: `dataprep.engines.base.TaskPart`.
 
     Raises:
         SourceVanishedError: an image is gone, or its size changed after the scan.

@@ -22,7 +22,7 @@ from dataprep.storage.commit import (
 )
 from dataprep.storage.files import (
     Entry,
-    View,
+    RandomAccess,
     describe,
     exists,
     file_length,
@@ -72,7 +72,7 @@ __all__ = [
     "Entry",
     "FileView",
     "PartialFile",
-    "View",
+    "RandomAccess",
     "check_partials",
     "checksum_of",
     "close_file",

@@ -44,7 +44,7 @@ class Entry(Protocol):
         raise NotImplementedError
 
 
-class View(Protocol):
+class RandomAccess(Protocol):
     """Random access to the bytes of a file. Implements `dataprep.formats.View`."""
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
@@ -99,7 +99,7 @@ class Files(Protocol):
 
         """
 
-    def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[View, int]]:
+    def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[RandomAccess, int]]:
         """Open a shard for random access, to read at least `span` bytes at once.
 
         Return the view and its length.
@@ -313,7 +313,7 @@ def remove(path: str) -> None:
     files_of(path).remove(path)
 
 
-def open_view(path: str, span: int = 4096) -> AbstractContextManager[tuple[View, int]]:
+def open_view(path: str, span: int = 4096) -> AbstractContextManager[tuple[RandomAccess, int]]:
     """Open a shard for random access; return its view and its length in bytes.
 
     Raises:

@@ -8,7 +8,7 @@ then `mixing` and `normalize`::
     readers, stored_reader        encoded images: in the order of a sampler (with ahead), or in stored order
     decode                        where a JPEG is decoded
     graph                         `apply`, random streams, what all graphs share
-    blur, color, containers, conditional, crop, geometry, masks, mixing, normalize, resize, warps
+    blur, color, containers, conditional, crop, geometry, erasing, mixing, normalize, resize, warps
                                   the operations; policies, with policy_sampling and policy_steps
     boxes, label_images           boxes, masks and depth maps follow the pixels
     decode_errors, find_bad       which image cannot be decoded
@@ -23,8 +23,8 @@ from loaders.dali import (
     color,
     containers,
     crop,
+    erasing,
     geometry,
-    masks,
     normalize,
     policies,
     resize,
@@ -33,6 +33,6 @@ from loaders.dali import (
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply
 
 # Importing these modules registers the operations that they implement with `apply`.
-_REGISTERED = (blur, color, containers, crop, geometry, masks, normalize, policies, resize, warps)
+_REGISTERED = (blur, color, containers, crop, geometry, erasing, normalize, policies, resize, warps)
 
 __all__ = ["GraphContext", "Node", "Pipeline", "RandomStreams", "apply"]

@@ -4,7 +4,7 @@ Nothing in this package imports DALI or torch; `loaders.dali` turns the records 
 
     argument, presets, parse/    from what users pass to a list of operations; begin here
     base                         what an operation is
-    color, containers, crop, decode_normalize, geometry, masks, mixing, policies, resize, warps
+    color, containers, crop, decode_normalize, geometry, erasing, mixing, policies, resize, warps
                                  the operations, as records of their parameters
     fuse                         fewer operations that give the same images; cost: what they take
     adjust, targets, limits      sizes that change between epochs; masks and boxes; what a list may ask for
@@ -25,8 +25,8 @@ from loaders.transforms.color import (
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
-from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.mixing import Cutmix, Fmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
 from loaders.transforms.resize import RandomDownscale, Resize, ResizeWithin, ScaleJitter

@@ -9,8 +9,8 @@ from typing import Any
 from loaders.transforms.base import Operation, Size, check_number, check_size
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop import Crop, CropAtRatio, MultiCrop, RandomResizedCrop
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek
 from loaders.transforms.geometry import Pad, PadTo
-from loaders.transforms.masks import Cutout, GridMask, HideAndSeek
 from loaders.transforms.resize import Resize, ResizeWithin, ScaleJitter
 from loaders.transforms.warps import RandomAffineAround
 from manifests.errors import CallError

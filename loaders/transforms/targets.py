@@ -24,8 +24,8 @@ from loaders.transforms.color import (
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
-from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.items import RecipeItem
 from loaders.transforms.policies import MixedChains, RandomSteps, Step, SubPolicies

@@ -4,7 +4,7 @@
 
     a list             recipe: begin here; items, containers, registry
     a file             yaml_file, paddleclas
-    names              decode_normalize, conversion, crop, resize, geometry, color, masks, mixing, warps, steps
+    names              decode_normalize, conversion, crop, resize, geometry, color, erasing, mixing, warps, steps
     policies           policies, policy_parts, autoaugment_tables, timm, torchvision_policies
     values             values, interpolation, torchvision_objects
     checks, changes    sequence, scaling, adjusted
@@ -18,8 +18,8 @@ from loaders.transforms.parse import (
     conversion,
     crop,
     decode_normalize,
+    erasing,
     geometry,
-    masks,
     mixing,
     policies,
     resize,
@@ -39,7 +39,7 @@ from loaders.transforms.parse.registry import (
 
 # Importing these modules registers their names.
 _REGISTERED = (
-    color, containers, conversion, crop, decode_normalize, geometry, masks, mixing, policies, resize, steps, timm,
+    color, containers, conversion, crop, decode_normalize, geometry, erasing, mixing, policies, resize, steps, timm,
     torchvision_policies, warps,
 )  # fmt: skip
 

@@ -43,8 +43,8 @@ from loaders.dali.warps import inverse_affine, moved_corners
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import ColorJitter
 from loaders.transforms.crop import Crop, RandomResizedCrop
+from loaders.transforms.erasing import RandomErasing
 from loaders.transforms.geometry import Flip
-from loaders.transforms.masks import RandomErasing
 
 torchvision, v2 = import_torchvision()
 

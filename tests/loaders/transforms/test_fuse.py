@@ -32,9 +32,9 @@ from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, Ran
 from loaders.transforms.containers import RandomApply
 from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
+from loaders.transforms.erasing import RandomErasing
 from loaders.transforms.fuse import RULES, CropResize, DecodeCrop, FlipNormalize, ResizeCrop, fuse
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
-from loaders.transforms.masks import RandomErasing
 from loaders.transforms.resize import RandomDownscale, Resize
 from manifests.errors import CallError
 

@@ -16,8 +16,8 @@ from loaders.samplers.from_config import configured_sampler
 from loaders.transforms import limits
 from loaders.transforms.base import Operation
 from loaders.transforms.color import GaussianBlur, RandomBlur
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, RandomErasing
 from loaders.transforms.geometry import Pad, PadTo
-from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, RandomErasing
 from loaders.transforms.mixing import Mixup
 from loaders.transforms.parse import known_transforms, read_recipe
 from loaders.transforms.parse.paddleclas import read_config

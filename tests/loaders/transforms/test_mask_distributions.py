@@ -30,13 +30,14 @@ from helpers.torchvision_oracle import import_torchvision
 from nvidia.dali import fn, types
 from scipy import stats
 
-from loaders.dali import apply, blur, masks
+from loaders.dali import apply, blur
+from loaders.dali import erasing as masks
 from loaders.dali.graph import GraphContext
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import PCALighting, RandomBlur
 from loaders.transforms.containers import RandomChoice, RandomOrder
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.geometry import Flip, RandomRightAngle
-from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 
 torchvision, _ = import_torchvision()
 

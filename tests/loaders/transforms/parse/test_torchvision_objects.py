@@ -13,7 +13,7 @@ from helpers.torchvision_oracle import import_torchvision
 from loaders.transforms.color import RandomGrayscale
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
-from loaders.transforms.masks import RandomErasing
+from loaders.transforms.erasing import RandomErasing
 from loaders.transforms.parse import read_recipe
 from loaders.transforms.parse.registry import known_transforms
 from loaders.transforms.parse.torchvision_objects import REFUSED

@@ -19,7 +19,7 @@ from PIL import Image
 from scipy import stats
 
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.parse.registry import parse_transform
 from manifests.errors import CallError
 

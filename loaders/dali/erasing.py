@@ -17,7 +17,7 @@ from loaders.dali.conditional import where
 from loaders.dali.crop import describe_pixels
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.transforms.base import ImageSpec, Size
-from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 
 _Array: TypeAlias = NDArray[Any]
 _Floats: TypeAlias = NDArray[np.floating[Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loaders.transforms.base import check_bool, check_choice, check_probability, check_range
-from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import (
     choose_library,
