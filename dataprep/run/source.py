@@ -21,7 +21,6 @@ from dataprep.progress import Progress
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
 from dataprep.sources.base import NamedSource
-from dataprep.sources.recognize import read_sources
 from manifests.errors import CallError
 from manifests.process.text import printable
 from manifests.remote.url import is_url, parse_url
@@ -202,6 +201,9 @@ def open_source(
         SourceError: the layout is not known, or a line, a label or an image is not valid.
 
     """
+    # Workers import this module, but read no source.
+    from dataprep.sources.recognize import read_sources
+
     given = read_sources(srcs, reading)
     whole = given[0].source
     if len(given) > 1:

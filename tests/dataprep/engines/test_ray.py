@@ -109,7 +109,7 @@ def test_append(make_photos, expected, convert_here, invoke, snapshot, tmp_path)
     new = make_photos(tmp_path / "new", 30, classes=5)
     for name in ("local", "ray"):
         for file, data in expected.items():
-            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / file).write_bytes(data)
     local = invoke("convert", "--src", new, "--out", tmp_path / "local", "--append", "--workers", 1)
     for done in (local, convert_here("--append", src=new, out=tmp_path / "ray")):
