@@ -57,12 +57,12 @@ def resolve_request(run: RunOptions, options: Options) -> Request:
         raise CallError("--out is empty", hint="set a folder")
     if run.append:
         _refuse_with_append(run)
-        options = _appended_options(run.out, options)
     if run.out is None and len(run.src) > 1:
-        raise CallError(
-            "several --src require --out", hint="set --out to the folder of the new dataset"
-        )
+        which = "dataset to append to" if run.append else "folder of the new dataset"
+        raise CallError("several --src require --out", hint=f"set --out to the {which}")
     out = run.out or f"{_name_of(run.src[0], without_suffix=True)}-{options.fmt}"
+    if run.append:
+        options = _appended_options(out, options)
     return Request(options, out, " + ".join(map(_name_of, run.src)))
 
 
@@ -72,11 +72,8 @@ def _refuse_with_append(run: RunOptions) -> None:
             raise CallError(f"--append excludes {flag}", hint=f"leave out {flag}")
 
 
-def _appended_options(out: str | None, options: Options) -> Options:
+def _appended_options(out: str, options: Options) -> Options:
     """Return the options of an append: the dataset's options are the defaults."""
-    if out is None:
-        raise CallError("--append requires --out", hint="set --out to the dataset to append to")
-
     from dataprep.run.base import inherited_options, read_base
 
     base = read_base(out)

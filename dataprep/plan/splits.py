@@ -113,6 +113,10 @@ class Splits:
     notices: tuple[str, ...] = ()
 
 
+class EmptySplitError(CallError):
+    """There are too few images, or groups of them, for a new split."""
+
+
 def assign_splits(source: Source, options: Options) -> Splits:
     """Move the fractions `val_fraction` and `test_fraction` of train to new splits.
 
@@ -165,7 +169,7 @@ def _check_counts(images: int, fractions: Mapping[str, float], counts: Mapping[s
         given = " and ".join(
             f"--{name}-fraction {fraction:g}" for name, fraction in fractions.items()
         )
-        raise CallError(
+        raise EmptySplitError(
             f"{given} of {plural(images, 'image')} leaves a split empty",
             hint="choose a fraction that gives every split at least one image",
         )
@@ -254,7 +258,7 @@ def _choose_copies(
         name: max(1, round(count * len(first) / len(train))) for name, count in counts.items()
     }
     if sum(groups.values()) >= len(first):
-        raise CallError(
+        raise EmptySplitError(
             f"the images of train are {plural(len(first), 'group')} of copies, too few to divide",
             hint="choose a smaller fraction, or a smaller --distance",
         )
@@ -307,7 +311,7 @@ def _choose_groups(
         waiting = [number for number in waiting if number not in {*chosen}] if chosen else []
         if not waiting:
             fraction = getattr(options, f"{name}_fraction")
-            raise CallError(
+            raise EmptySplitError(
                 f"--split-by {options.split_by} makes {plural(len(sizes), 'group')}, which"
                 f" --{name}-fraction {fraction:g} cannot divide into"
                 f" {'two' if len(counts) == 1 else 'three'} splits",

@@ -25,6 +25,7 @@ from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name, shard_number
 from dataprep.plan.files import PlannedAppend, write_plan
 from dataprep.plan.job import Job, job_of
+from dataprep.plan.splits import EmptySplitError
 from dataprep.progress import Progress
 from dataprep.run.base import check_columns, check_label_type, check_options, read_base
 from dataprep.run.commit import (
@@ -36,7 +37,7 @@ from dataprep.run.commit import (
     remove_empty_shards,
     remove_ended,
 )
-from dataprep.run.known import find_known, revision_with
+from dataprep.run.known import find_known, find_retried, revision_with
 from dataprep.run.source import check_output, refuse_folders
 from dataprep.run.work import Prepared, says_what_is_kept, write_shards
 from dataprep.shards.write import ShardResult
@@ -112,12 +113,12 @@ def plan_append(
     check_options(base, options)
     check_label_type(base, source)
     number = revision_with(base, source)
-    if (
-        number is not None and source.label_type not in MASK_TYPES
-    ):  # it does not say what masks contain
+    retried = find_retried(base, source) if number is not None else None
+    is_retry = retried is not None and bool(retried.any())
+    # The digest of a source does not say what masks contain.
+    if number is not None and not is_retry and source.label_type not in MASK_TYPES:
         return AppendResult(base.manifest, len(source), number, None)
     check_columns(base, source, options)
-    source_digest = fingerprint_of(source, options.as_json())
     classes = extended_classes(base.manifest.classes, source, printable(base.out))
     labelled = relabel(source, classes)
     try:
@@ -131,10 +132,20 @@ def plan_append(
         )
         return AppendResult(base.manifest, len(source), number, None, notices=(notice,))
     known = found.rows
-    if known.all() or number is not None:
+    if retried is not None:
+        known = known | ~retried
+    if known.all():
         return AppendResult(base.manifest, len(source), number, None, notices=found.notices)
     new = take_rows(labelled, np.flatnonzero(~known)) if known.any() else labelled
-    made = make_plan(new, options)
+    notices = found.notices
+    try:
+        made = make_plan(new, options)
+    except EmptySplitError as error:
+        notices = (*notices, f"{error.message}, so the new images stay in the splits of the source")
+        split_by = options.split_by if options.duplicates == "same-split" else None
+        options = replace(options, val_fraction=0.0, test_fraction=0.0, split_by=split_by)
+        made = make_plan(new, options)
+    source_digest = fingerprint_of(source, options.as_json())
     first = {split: _next_number(base.manifest, split) for split in made.splits}
     seen: dict[str, int] = {}
     shards = []
@@ -146,7 +157,14 @@ def plan_append(
     plan = replace(made, shards=tuple(shards), fingerprint=fingerprint)
     job = replace(job_of(new, plan, base.out, options), revision=base.manifest.revision + 1)
     return AppendPlan(
-        base, new, plan, job, name, source_digest, int(np.count_nonzero(known)), found.notices
+        base=base,
+        source=new,
+        plan=plan,
+        job=job,
+        name=name,
+        source_digest=source_digest,
+        known=int(np.count_nonzero(known)),
+        notices=notices,
     )
 
 

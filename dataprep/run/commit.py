@@ -42,6 +42,7 @@ from manifests.store import (
     read_manifest,
     rejected_bytes,
 )
+from manifests.tables import read_table
 
 _log = logging.getLogger(__name__)
 
@@ -372,7 +373,7 @@ def finish_append(
         )
         manifest = replace(
             manifest,
-            rejected=_write_rejected_complete(base, job.revision, rejected),
+            rejected=_write_rejected_complete(base, job.revision, rejected, shards.values()),
             revisions=(*base.manifest.revisions, _revision(base, job, shards, name, source_digest)),
         )
         _publish(base, manifest)
@@ -459,22 +460,34 @@ def _revision(
 
 
 def _write_rejected_complete(
-    base: Folder, revision: int, rows: Iterable[Mapping[str, str]]
+    base: Folder, revision: int, rows: Iterable[Mapping[str, str]], shards: Iterable[Shard]
 ) -> File | None:
     """Write the list of all rejected images, unless the old list is also the new one.
 
-    Return the list.
+    Images that could not be read before, and are in the new shards, are rejected no longer. Return
+    the list.
     """
     old = base.manifest.rejected
-    before = [*read_rejected(base.out, old.name)] if old else []
+    listed = [*read_rejected(base.out, old.name)] if old else []
+    before = listed
+    if any(row["reason"] == "unreadable" for row in listed):
+        written: set[str] = set()
+        for shard in shards:
+            table = read_table(os.path.join(base.out, shard.table.name), ["source"])
+            written.update(table["source"].to_pylist())
+        before = [
+            row for row in listed if row["reason"] != "unreadable" or row["source"] not in written
+        ]
     known = {tuple(sorted(row.items())) for row in before}
     new = [dict(row) for row in rows if tuple(sorted(row.items())) not in known]
     name = numbered(REJECTED_NAME, revision)
-    if not new:
-        storage.remove(
-            os.path.join(base.out, name)
-        )  # from a killed run that rejected images which are valid now
+    if not new and before == listed:
+        # The list of a killed run that rejected images which are valid now.
+        storage.remove(os.path.join(base.out, name))
         return old
+    if not new and not before:
+        storage.remove(os.path.join(base.out, name))
+        return None
     data = rejected_bytes(sorted([*before, *new], key=lambda row: row["source"]))
     storage.replace_file(os.path.join(base.out, name), data)
     return File(name, len(data), checksum_text(crc32c(data)))

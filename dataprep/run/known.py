@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
+from dataprep import storage
 from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.images.validate import inspect
 from dataprep.info.sample_rows import hash_texts, label_columns, label_texts, mask_text, placed_text
 from dataprep.labels.boxes import ANNOTATED, place_boxes
+from dataprep.ledger.finished import read_rejected
 from dataprep.ledger.state import Folder
 from dataprep.options import Options, library_versions
 from dataprep.plan.assign import fingerprint_of
@@ -391,6 +393,24 @@ def revision_with(base: Folder, source: Source) -> int | None:
         if fingerprint_of(source, options_members(part.options)) == digest:
             return number
     return None
+
+
+def find_retried(base: Folder, source: Source) -> NDArray[np.bool_]:
+    """Return which samples were left out because they could not be read, and can be read now, bool [n]."""
+    rejected = base.manifest.rejected
+    retried = np.zeros(len(source), np.bool_)
+    if rejected is None:
+        return retried
+    rows = read_rejected(base.out, rejected.name)
+    unreadable = {row["source"] for row in rows if row["reason"] == "unreadable"}
+    if not unreadable:
+        return retried
+    places = source.path if source.location is None else source.location["container"]
+    for row in np.flatnonzero(pc.is_in(source.path, pa.array([*unreadable], source.path.type))):
+        place = os.path.join(source.root, str(places[int(row)].as_py()))
+        is_permitted = storage.has_latency(place) or os.access(place, os.R_OK)
+        retried[row] = is_permitted and storage.is_file(place)
+    return retried
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 
 from dataprep import storage
@@ -29,10 +30,11 @@ from dataprep.ledger.finished import (
     listed_files,
     lists_everything,
     read_finished,
+    read_rejected,
     read_stamps,
     stamps_of,
 )
-from dataprep.ledger.state import Folder, inspect
+from dataprep.ledger.state import Folder, State, inspect
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, ShardPlan
 from dataprep.plan.mismatch import foreign_file_error
@@ -44,7 +46,7 @@ from dataprep.sources import Source
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, TableError
 from manifests.labels import MASK_SOURCE, MASK_TYPES, LabelType
-from manifests.process.text import printable
+from manifests.process.text import plural, printable
 from manifests.schema import Conversion, File
 from manifests.store import (
     MANIFEST_NAME,
@@ -267,6 +269,7 @@ def find_resumable(
     in_manifest = folder.files
     if not overwrite:
         refuse_appended(folder)
+        _refuse_grown(source, folder, options)
     kept = _intact_shards(plan, folder, options, overwrite=overwrite)
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
@@ -297,6 +300,41 @@ def find_resumable(
             kept, is_complete=is_complete, stamps={} if is_complete and now == before else now
         )
     return Resumable(kept, _outdated(plan, out, kept), stamps=now)
+
+
+def _refuse_grown(source: Source, folder: Folder, options: Options) -> None:
+    """Check that a source has not grown since the dataset was made from it.
+
+    Raises:
+        CallError: it has.
+
+    """
+    if folder.state is not State.COMPLETE or folder.files:
+        return
+    manifest = folder.manifest
+    made_with = {name: value for name, value in manifest.options.items() if name != "plan"}
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    if made_with != options.as_json() or not shards:
+        return
+    rejected = sum(1 for _ in read_rejected(folder.out)) if manifest.rejected else 0
+    before = rejected + sum(shard.samples for shard in shards)
+    now = len(source) + len(source.rejected)
+    path = os.path.join(folder.out, shards[0].table.name)
+    if now <= before or not storage.is_file(path):
+        return
+    try:
+        stored = read_table(path, ["source"], label_type=manifest.label_type)["source"]
+    except TableError:
+        return
+    if pc.all(pc.is_in(stored.cast(source.path.type), source.path)).as_py():
+        raise CallError(
+            f"--out {printable(folder.out)} is complete, but the source has grown since: from"
+            f" {before:,} to {plural(now, 'image')}",
+            hint=(
+                "set --append to add the new images, choose another folder, or make the dataset"
+                " again with --overwrite"
+            ),
+        )
 
 
 def _intact_shards(

@@ -53,6 +53,12 @@ def check_output(source: Source, out: str) -> None:
             " would read it as images",
             hint="choose a folder outside the source",
         )
+    if os.path.islink(out.rstrip("/")) and not os.path.exists(out):
+        target = printable(os.path.realpath(out))
+        raise CallError(
+            f"--out {printable(out)} is a link to {target}, which does not exist",
+            hint="make that folder, or remove the link",
+        )
     if not os.path.isdir(existing):
         raise CallError(
             f"--out {printable(out)}: {printable(existing)} is a file, not a folder",

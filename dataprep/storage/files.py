@@ -176,8 +176,8 @@ def locked(*folders: str, shared: bool = False) -> Iterator[bool]:
     with ExitStack() as stack:
         seen: set[tuple[int, int]] = set()
         # A fixed order, so of two processes that want the same folders, one gets all of them.
-        local = sorted(files_of(folder).local_folder(folder) for folder in folders)
-        locks = [lock_folder(folder, stack, seen, shared) for folder in local]
+        local = sorted((files_of(folder).local_folder(folder), folder) for folder in folders)
+        locks = [lock_folder(path, folder, stack, seen, shared) for path, folder in local]
         yield all(locks)
 
 

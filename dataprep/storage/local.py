@@ -41,17 +41,19 @@ def translate_errors(path: str, message: str) -> Iterator[None]:
 # --- locks ----------------------------------------------------------------------------------------
 
 
-def lock_folder(folder: str, stack: ExitStack, seen: set[tuple[int, int]], shared: bool) -> bool:
+def lock_folder(
+    path: str, folder: str, stack: ExitStack, seen: set[tuple[int, int]], shared: bool
+) -> bool:
     """Lock a folder until the stack is closed; return whether the file system has locks.
 
-    `seen` are the device and inode of each folder that is locked already.
+    `folder` is what errors name, the URL that the folder `path` stands for. `seen` are the device and inode of each folder that is locked already.
 
     Raises:
         StorageError: another process has a lock.
 
     """
     with translate_errors(folder, "the folder cannot be opened"):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, handle)
     status = os.fstat(handle)
     if (status.st_dev, status.st_ino) in seen:  # another path of a folder that is already locked

@@ -279,7 +279,7 @@ def test_refusals(dataset, sources, invoke, snapshot, tmp_path):
     assert "Hint: check the path, or leave out --append to make a new dataset." in output
     assert "Hint: check the path." in invoke("revert", tmp_path / "missing", status=2).output
     assert (
-        "--append requires --out"
+        "is not a complete dataset"
         in invoke("convert", "--src", sources[1], "--append", status=2).output
     )
     numbers = tmp_path / "numbers.txt"
@@ -560,3 +560,70 @@ def test_all_known_images_with_another_label_are_counted(dataset, sources, invok
         "cat/0000.jpg: the image is in the dataset in class cat, but here in class dog, and 2 other"
         " images" in output
     )
+
+
+# --- a source that has changed --------------------------------------------------------------------
+
+
+def test_a_source_that_has_grown_is_not_a_damaged_shard(dataset, sources, invoke, snapshot):
+    write(sources[0], range(20, 24), ("cat", "dog"))
+    manifest, before = read_manifest(dataset), snapshot(dataset)
+    options = ("--fmt", manifest.format, "--samples-per-shard", 8)
+    output = invoke("convert", "--src", sources[0], "--out", dataset, *options, status=2).output
+    assert "the source has grown since: from 20 to 24 images. Hint: set --append" in output
+    assert snapshot(dataset) == before
+    output = invoke("convert", "--src", sources[0], "--out", dataset, "--append").output
+    assert "20 images of the source are in" in output
+    assert len(rows(dataset)) == 24
+
+
+def test_another_source_with_more_images_is_another_dataset(dataset, invoke, tmp_path):
+    other = write(tmp_path / "other", range(100, 130), ("cat", "dog"))
+    options = ("--fmt", read_manifest(dataset).format, "--samples-per-shard", 8)
+    output = invoke("convert", "--src", other, "--out", dataset, *options, status=2).output
+    assert "which was not made from this source" in output
+
+
+def test_append_has_the_output_folder_of_convert(sources, invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    invoke("convert", "--src", "first")
+    write(sources[0], range(20, 24), ("cat", "dog"))
+    invoke("convert", "--src", "first", "--append")
+    assert len(rows(tmp_path / "first-tfrecord")) == 24
+
+
+def test_too_few_new_images_for_another_split(dataset, sources, invoke):
+    write(sources[0], range(20, 22), ("cat", "dog"))
+    append = ("convert", "--src", sources[0], "--out", dataset, "--append", "--val-fraction", 0.1)
+    output = invoke(*append).output
+    assert "leaves a split empty, so the new images stay in the splits of the source" in output
+    assert [row["split"] for row in rows(dataset)] == ["train"] * 22
+    assert "nothing to append" in invoke(*append).output
+
+
+def test_an_image_that_could_not_be_read_is_tried_again(sources, invoke, tmp_path, monkeypatch):
+    hidden, out = sources[0] / "cat" / "0000.jpg", tmp_path / "out"
+    data = hidden.read_bytes()
+    hidden.unlink()
+    hidden.symlink_to(hidden.name)
+    invoke("convert", "--src", sources[0], "--out", out, "--max-rejected", 1)
+    append = ("convert", "--src", sources[0], "--out", out, "--append")
+    rejected = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
+    assert [row["reason"] for row in rejected] == ["unreadable"]
+    assert "nothing to append" in invoke(*append).output
+    hidden.unlink()
+    hidden.write_bytes(data)
+    invoke(*append)
+    assert len(rows(out)) == 20
+    assert read_manifest(out).rejected is None
+    assert verify_dataset(str(out), workers=1).problems == ()
+    assert "nothing to append" in invoke(*append).output
+
+
+# --- the output folder ----------------------------------------------------------------------------
+
+
+def test_an_output_folder_that_is_a_dangling_link(sources, invoke, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    output = invoke("convert", "--src", sources[0], "--out", tmp_path / "link", status=2).output
+    assert f"is a link to {tmp_path / 'gone'}, which does not exist" in output

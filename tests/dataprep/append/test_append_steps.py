@@ -79,7 +79,7 @@ def test_the_same_bytes_as_convert(case, sources, before, invoke, snapshot):
     output = invoke("plan", *append, "--out", b).output
     assert f"2 images of the source are in {b} already" in output
     assert "2 new classes: ant, zoo" in output
-    assert f"{b}/plan is complete" in output
+    assert f"{b}/.dataprep/plan is complete" in output
     assert (
         "appends to revision 0; 2 images known before"
         in invoke("info", b / ".dataprep" / "plan").stdout
@@ -357,7 +357,7 @@ def test_an_append_removes_the_mark_of_a_killed_conversion(sources, before, invo
 def test_options_that_exclude_each_other(sources, before, invoke):
     append = ("plan", "--src", sources[1], "--out", before, "--append")
     assert "--append excludes --overwrite" in invoke(*append, "--overwrite", status=2).output
-    assert "requires --out" in invoke(*append[:3], "--append", status=2).output
+    assert "is not a complete dataset" in invoke(*append[:3], "--append", status=2).output
 
 
 def test_older_releases_refuse_the_plan(sources, before, invoke):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dataprep import storage
 from dataprep.images.base import Rejected
 from dataprep.ledger.journal import read_journal
 from dataprep.ledger.state import inspect
@@ -246,3 +247,13 @@ def test_the_status_of_a_missing_shard(source, bucket, dataprep):
     assert done.returncode == ExitStatus.STOPPED
     assert "--claim" not in done.stderr
     assert os.linesep not in done.stderr.strip()
+
+
+def test_an_error_about_a_lock_names_the_url(store):
+    with (
+        storage.locked(str(store)),
+        pytest.raises(StorageError, match="another run is working in this folder") as caught,
+        storage.locked(str(store)),
+    ):
+        pass
+    assert caught.value.file == str(store)
