@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from dataprep.formats import tfrecord, webdataset
 from dataprep.formats.base import (
+    Frame,
     PendingSample,
     Record,
     RecordDamage,
@@ -28,6 +29,7 @@ from manifests.schema import Components, Format, Store
 
 __all__ = [
     "FORMATS",
+    "Frame",
     "PendingSample",
     "Record",
     "RecordDamage",

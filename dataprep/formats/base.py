@@ -62,6 +62,23 @@ class PendingSample(NamedTuple):
     mask: bytes = b""
 
 
+class Frame(NamedTuple):
+    """The bytes of a record around its image.
+
+    Attributes:
+        head: the bytes before the image.
+        tail: the bytes after the image.
+        files: extension, first byte in the record and size of each file of a WebDataset sample.
+        mask_start: first byte of the label image in the record, if there is one.
+
+    """
+
+    head: bytes
+    tail: bytes
+    files: tuple[tuple[str, int, int], ...] = ()
+    mask_start: int = 0
+
+
 class Record(NamedTuple):
     """A record in a shard. Positions are bytes from the start of the shard.
 
@@ -134,13 +151,10 @@ class RecordFormat(Protocol):
     #: Name of the label image, for each label type that has one.
     MASKS: Mapping[LabelType, str]
 
-    def frame(self, sample: PendingSample) -> tuple[bytes, bytes]:
-        """Return the bytes of a record before and after the image."""
+    def frame(self, sample: PendingSample) -> Frame:
+        """Return the bytes of a record around its image."""
 
-    def mask_start(self, sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
-        """Return the position of the label image in a record that has this frame."""
-
-    def index_line(self, start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
+    def index_line(self, start: int, sample: PendingSample, frame: Frame) -> str:
         """Return the DALI index line of a record that begins at byte `start` and has this frame."""
 
     def scan(

@@ -136,14 +136,14 @@ _SHORT_VARINTS = tuple(bytes((value,)) for value in range(0x80))
 
 
 def _varint(value: int) -> bytes:
+    # Lengths of one to three bytes are those of every image; each has an expression of its own.
     if value < 0x80:
         return _SHORT_VARINTS[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x200000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+    return bytes((value & 0x7F | 0x80,)) + _varint(value >> 7)
 
 
 # --- locate -------------------------------------------------------------------------------------

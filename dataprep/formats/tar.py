@@ -5,6 +5,7 @@ Written headers (USTAR, POSIX.1-1988) have fixed times and owners, so equal file
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -39,6 +40,7 @@ _DAMAGED_HINT = "the file is damaged; copy it again or make it again"
 # 1, linkname 100, ...
 _OWNER = b"0000644\0" + b"0000000\0" * 2
 _MTIME = b"00000000000\0"
+_HEADER = struct.Struct("100s24s12s12s8s356s")
 _REST = (b"0" + bytes(100) + b"ustar\x0000").ljust(BLOCK - 156, b"\0")
 #: Sum of all bytes of a header except the name and the size. The checksum field itself counts as
 #: spaces.
@@ -48,13 +50,9 @@ _CONSTANT_SUM = sum(_OWNER) + sum(_MTIME) + sum(_REST) + 8 * ord(" ")
 def header(name: bytes, size: int) -> bytes:
     """Return the header of a regular file. `name` has at most 100 bytes."""
     length = b"%011o\0" % size
-    checksum = b"%06o\0 " % (_CONSTANT_SUM + sum(name) + sum(length))
-    return b"".join((name.ljust(100, b"\0"), _OWNER, length, _MTIME, checksum, _REST))
-
-
-def size_in_header(data: bytes, at: int) -> int:
-    """Return the file size in a header that `header` wrote, at position `at` of `data`."""
-    return int(data[at + 124 : at + 135], 8)
+    # The low half of Adler-32 is the sum of all bytes plus 1. These few bytes stay below its modulus.
+    checksum = b"%06o\0 " % (_CONSTANT_SUM - 1 + (zlib.adler32(name + length) & 0xFFFF))
+    return _HEADER.pack(name, _OWNER, length, _MTIME, checksum, _REST)
 
 
 # --- reading ------------------------------------------------------------------------------------

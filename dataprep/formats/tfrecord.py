@@ -15,6 +15,7 @@ from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep.formats.base import (
     MAX_CAPTION,
+    Frame,
     PendingSample,
     Record,
     RecordDamage,
@@ -71,58 +72,39 @@ def masked(crc: int) -> int:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def frame(sample: PendingSample) -> tuple[bytes, bytes]:
-    """Return the bytes of a record before and after the image."""
+def frame(sample: PendingSample) -> Frame:
+    """Return the bytes of a record around its image."""
+    info = sample.info
+    features = []
+    if sample.extra:
+        for name, value in plain_columns(sample):
+            if value is not None:
+                features.append(column_feature(name, value))
     if sample.label is None:
-        labels = label_features(sample)
+        features += label_features(sample)
     else:
-        label = sample.label
-        labels = iter(
-            (
-                cached_feature(b"image/class/text", sample.class_name),
-                cached_feature(b"image/class/label", label),
-            )
-        )
-    features = b"".join(
-        (
-            *(
-                column_feature(name, value)
-                for name, value in plain_columns(sample)
-                if value is not None
-            ),
-            *labels,
-            bytes_feature(b"image/filename", sample.source.encode()),
-            cached_feature(b"image/format", sample.info.format.upper()),
-            cached_feature(b"image/height", sample.info.height),
-            cached_feature(b"image/width", sample.info.width),
-            *(
-                [bytes_feature(MASKS[sample.label_type].encode(), sample.mask)]
-                if sample.mask
-                else []
-            ),
-            _image_head(sample),
-        )
-    )
-    head = example_head(features, sample.size)
+        features.append(cached_feature(b"image/class/text", sample.class_name))
+        features.append(cached_feature(b"image/class/label", sample.label))
+    features.append(bytes_feature(b"image/filename", sample.source.encode()))
+    features.append(cached_feature(b"image/format", info.format.upper()))
+    features.append(cached_feature(b"image/height", info.height))
+    features.append(cached_feature(b"image/width", info.width))
+    if sample.mask:
+        features.append(bytes_feature(MASKS[sample.label_type].encode(), sample.mask))
+    image_head = bytes_head(b"image/raw" if info.format == "raw" else b"image/encoded", sample.size)
+    features.append(image_head)
+    head = example_head(b"".join(features), sample.size)
     payload_crc = combine_crc32c(crc32c(head), sample.crc32c, sample.size)
     length = _LENGTH.pack(len(head) + sample.size)
-    return length + _CRC.pack(masked(crc32c(length))) + head, _CRC.pack(masked(payload_crc))
+    head = length + _CRC.pack(masked(crc32c(length))) + head
+    # The label image is the feature before the image.
+    mask_start = len(head) - len(image_head) - len(sample.mask)
+    return Frame(head, _CRC.pack(masked(payload_crc)), mask_start=mask_start)
 
 
-def _image_head(sample: PendingSample) -> bytes:
-    return bytes_head(
-        b"image/raw" if sample.info.format == "raw" else b"image/encoded", sample.size
-    )
-
-
-def mask_start(sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
-    """Return the position of the label image in a record that has this frame: it comes before the image."""
-    return len(frame[0]) - len(_image_head(sample)) - len(sample.mask)
-
-
-def index_line(start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
+def index_line(start: int, sample: PendingSample, frame: Frame) -> str:
     """Return the record's line in the DALI index."""
-    return tfrecord_line(start, len(frame[0]) + sample.size + len(frame[1]))
+    return tfrecord_line(start, len(frame.head) + sample.size + len(frame.tail))
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dataprep.formats import tar
 from dataprep.formats.base import (
     MAX_CAPTION,
     MAX_TEXT,
+    Frame,
     PendingSample,
     Record,
     RecordDamage,
@@ -46,56 +47,41 @@ _quoted = json.encoder.encode_basestring
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def frame(sample: PendingSample) -> tuple[bytes, bytes]:
-    """Return the bytes of a sample before and after the image's data."""
-    key = sample.key.encode()
-    parts = [tar.ZEROS[-sample.size % tar.BLOCK]]
+def frame(sample: PendingSample) -> Frame:
+    """Return the bytes of a sample around the image's data."""
+    key = sample.key
+    extension, size = _EXTENSIONS[sample.info.format], sample.size
+    head = tar.header(f"{key}.{extension}".encode(), size)
+    files = [(extension, tar.BLOCK, size)]
+    padding = -size % tar.BLOCK
+    end = tar.BLOCK + size + padding
+    parts = [tar.ZEROS[padding]]
     for extension, data in _files_after_image(sample):
-        parts += (
-            tar.header(key + b"." + extension.encode(), len(data)),
-            data,
-            tar.ZEROS[-len(data) % tar.BLOCK],
-        )
-    return tar.header(key + b"." + _EXTENSIONS[sample.info.format].encode(), sample.size), b"".join(
-        parts
-    )
+        size = len(data)
+        padding = -size % tar.BLOCK
+        parts += (tar.header(f"{key}.{extension}".encode(), size), data, tar.ZEROS[padding])
+        files.append((extension, end + tar.BLOCK, size))
+        end += tar.BLOCK + size + padding
+    # The label image is the file after the image.
+    return Frame(head, b"".join(parts), tuple(files), files[1][1])
 
 
-def _files_after_image(sample: PendingSample) -> Iterator[tuple[str, bytes]]:
-    """Yield the extension and the content of each file of a sample except the image."""
-    if sample.mask:
-        yield MASKS[sample.label_type], sample.mask
+def _files_after_image(sample: PendingSample) -> list[tuple[str, bytes]]:
+    """Return the extension and the content of each file of a sample except the image."""
+    text = ("json", _sample_json(sample).encode())
     if sample.label is not None:
-        yield "cls", b"%d" % sample.label
-    elif sample.label_type == "caption":
-        yield "txt", sample.extra["caption"].encode()
-    yield "json", _sample_json(sample).encode()
-
-
-def mask_start(sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
-    """Return the position of the label image in a record that has this frame: it is the file after the image."""
-    return len(frame[0]) + sample.size + -sample.size % tar.BLOCK + tar.BLOCK
-
-
-def index_line(start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
-    """Return the sample's line in the DALI index."""
-    key, extension, tail = sample.key, _EXTENSIONS[sample.info.format], frame[1]
-    block = tar.BLOCK
-    files = [(extension, start + block, sample.size, f"{key}.{extension}")]
-    at = -sample.size % block
-    for each in _extensions_after_image(sample):
-        size = tar.size_in_header(tail, at)
-        files.append((each, start + block + sample.size + at + block, size, f"{key}.{each}"))
-        at += block + size + -size % block
-    return webdataset_line(files)
-
-
-def _extensions_after_image(sample: PendingSample) -> tuple[str, ...]:
-    if sample.label is not None:
-        return ("cls", "json")
+        return [("cls", b"%d" % sample.label), text]
     if sample.label_type == "caption":
-        return ("txt", "json")
-    return (MASKS[sample.label_type], "json") if sample.mask else ("json",)
+        return [("txt", sample.extra["caption"].encode()), text]
+    return [(MASKS[sample.label_type], sample.mask), text] if sample.mask else [text]
+
+
+def index_line(start: int, sample: PendingSample, frame: Frame) -> str:
+    """Return the sample's line in the DALI index."""
+    key = sample.key
+    return webdataset_line(
+        [(extension, start + at, size, f"{key}.{extension}") for extension, at, size in frame.files]
+    )
 
 
 def _sample_json(sample: PendingSample) -> str:
@@ -103,7 +89,9 @@ def _sample_json(sample: PendingSample) -> str:
 
     Extra columns come first, so they cannot override the other members.
     """
-    extra = _json({name: _finite(value) for name, value in plain_columns(sample)})[1:-1]
+    extra = ""
+    if sample.extra:
+        extra = _json({name: _finite(value) for name, value in plain_columns(sample)})[1:-1]
     if sample.label is None:
         label = "".join(f"{member}," for member in label_members(sample))
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # --- limits -------------------------------------------------------------------------------------
 # Images are untrusted: a small file may state that it needs all the memory and hours of time. With
@@ -73,8 +73,7 @@ FAILED = "failed"
 FAILED_HINT = "this is a bug in dataprep; please report it with this line and the image"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageInfo:
+class ImageInfo(NamedTuple):
     """Format and size of an encoded image.
 
     Attributes:

@@ -45,23 +45,18 @@ def inspect(
 
     """
     try:
-        return _inspect(data, validation, max_pixels)
+        info = _parse_header(data)
+        _check_size(data, info, max_pixels)
+        if validation != "none":
+            _check_complete(data, info)
+        if validation == "decode":
+            check_decodes(data, info)
     except (Rejected, MemoryError):
         raise
-    except Exception as error:
-        raise failed(error) from error
-
-
-def _inspect(data: bytes, validation: Validation, max_pixels: int) -> ImageInfo:
-    try:
-        info = parse_header(data)
-        _check_size(data, info, max_pixels)
     except IncompleteHeader:
         raise Rejected("truncated", f"the header is incomplete at byte {len(data)}") from None
-    if validation != "none":
-        _check_complete(data, info)
-    if validation == "decode":
-        check_decodes(data, info)
+    except Exception as error:
+        raise failed(error) from error
     return info
 
 
@@ -71,19 +66,26 @@ def _check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
     A user who raises `max_pixels` above its default has large images, so the limit that depends on
     the size of the file no longer applies.
     """
-    pixels, size = info.width * info.height, f"{info.width}x{info.height} pixels"
-    if info.format == "tiff" and (tiles := other_formats.decoded_pixels(data, info)) > pixels:
-        pixels, size = tiles, f"{size} in tiles of {tiles} pixels"
+    kind, width, height = info
+    pixels = width * height
+    limit = PIXELS_PER_BYTE[kind] * max(len(data), MIN_COUNTED_BYTES)
+    # The usual image passes all of the checks below.
+    if kind != "tiff" and pixels <= min(max_pixels, limit) and max(width, height) <= MAX_SIDE:
+        return
+    size = f"{width}x{height} pixels"
+    if kind == "tiff":
+        tiles = other_formats.decoded_pixels(data, info)
+        if tiles > pixels:
+            pixels, size = tiles, f"{size} in tiles of {tiles} pixels"
     if pixels > max_pixels:
         raise Rejected("too-large", f"{size}, but the limit is {max_pixels}")
-    limit = PIXELS_PER_BYTE[info.format] * max(len(data), MIN_COUNTED_BYTES)
     if pixels > limit and max_pixels <= MAX_PIXELS:
         detail = (
             f"{size} in {len(data)} bytes, but the limit is {limit}; a --max-pixels above"
             f" {MAX_PIXELS} accepts it"
         )
         raise Rejected("too-large", detail)
-    if max(info.width, info.height) > MAX_SIDE:
+    if max(width, height) > MAX_SIDE:
         raise Rejected("too-large", f"{size}, but the limit is {MAX_SIDE} per side")
 
 

@@ -21,7 +21,7 @@ from manifests.errors import DatasetError, SourceError, SourceVanishedError
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.store import ObjectInfo
-from manifests.remote.url import is_url, join_path, parse_url
+from manifests.remote.url import join_path, parse_url
 from manifests.schema import UNREADABLE
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ class LoadedImage(NamedTuple):
     placement: Placement | None = None
 
 
+#: A path without it is no URL. Looking for it is all that reading from a file costs here.
+_URL_MARK = "://"
+
+_NO_CHANGES: Mapping[str, str | int | None] = {}
+
+
 def start_reading(
     root: str, sources: Sequence[str], sizes: Sequence[int], locations: Sequence[Location | None]
 ) -> Sequence[Future[Buffer] | None]:
@@ -60,7 +66,7 @@ def start_reading(
 
     `None` for each image that is in a file.
     """
-    if not any(map(is_url, (root, *sources))):
+    if _URL_MARK not in "\n".join((root, *sources)):
         return [None] * len(sources)
     return [
         (
@@ -103,24 +109,19 @@ def load_image(
     data = _read(root, source, size, location, pending)
     if location is not None and location.reader == "pixels" and options.raw:
         image = _carry_pixels(data, options.raw)
-    elif options.changes_images:
-        from dataprep.images.downscale import (
-            prepare,
-        )  # imports imaging libraries that most runs do not need
+    elif options.downscale or options.raw:
+        # Imports imaging libraries that most runs do not need.
+        from dataprep.images.downscale import prepare
 
         image = LoadedImage(*prepare(data, options))
     else:
-        image = LoadedImage(data, inspect(data, options.validate, options.max_pixels), {})
+        image = LoadedImage(data, inspect(data, options.validate, options.max_pixels), _NO_CHANGES)
     if placed:
         image = image._replace(placement=_placement(data, image, options))
-    if not options.hash:
-        return image
-    return image._replace(
-        changes={
-            **image.changes,
-            HASH_COLUMN: _hash(image, known_hash if image.data is data else None),
-        }
-    )
+    if options.hash:
+        known = known_hash if image.data is data else None
+        image = image._replace(changes={**image.changes, HASH_COLUMN: _hash(image, known)})
+    return image
 
 
 def _hash(image: LoadedImage, known: str | None) -> str | None:
@@ -150,7 +151,7 @@ def _carry_pixels(data: bytes, raw: Raw) -> LoadedImage:
         raise Rejected(
             "corrupt", f"{len(data)} bytes are not the pixels of a {width}x{height} image"
         )
-    return LoadedImage(data, ImageInfo("raw", width, height), {})
+    return LoadedImage(data, ImageInfo("raw", width, height), _NO_CHANGES)
 
 
 #: Errors that concern the source as a whole, its disk or its network: they stop the run. Any other
@@ -179,7 +180,8 @@ def _read(
                 return read_location(root, location, size)
             return finish_reading(root, location, size, pending.result())
         path = join_path(root, source)
-        pending = pending or _start(path, size)
+        if pending is None and _URL_MARK in path:
+            pending = _start(path, size)
         return bytes(pending.result()) if pending else _read_file(path, size)
     except _TooLargeError as error:
         raise Rejected("too-large", error.message) from None
@@ -205,9 +207,9 @@ def _start(path: str, size: int) -> Future[Buffer] | None:
     from manifests.remote.store import open_store
 
     def check(info: ObjectInfo) -> None:
-        if size != UNREADABLE:
-            _check_size(info.bytes, size, path)
-        elif info.bytes > MAX_BYTES:
+        if size not in (UNREADABLE, info.bytes):
+            raise _size_changed(info.bytes, size, path)
+        if size == UNREADABLE and info.bytes > MAX_BYTES:
             raise _TooLargeError(f"{info.bytes} bytes, but the limit is {MAX_BYTES}")
 
     url = parse_url(path)
@@ -231,21 +233,16 @@ def _read_file(path: str, size: int) -> bytes:
             data += more
     finally:
         os.close(handle)
-    _check_size(len(data), size, path)
+    if len(data) != size:
+        raise _size_changed(len(data), size, path)
     return data
 
 
-def _check_size(actual: int, size: int, path: str) -> None:
-    if actual != size:
-        raise SourceVanishedError(
-            f"the image had {size} bytes when the source was scanned, but has "
-            f"{'more' if actual > size else actual} now",
-            file=path,
-            hint=(
-                "wait until no program writes to the source, then convert or plan again with"
-                " --overwrite"
-            ),
-        )
+def _size_changed(actual: int, size: int, path: str) -> SourceVanishedError:
+    shown = "more" if actual > size else actual
+    hint = "wait until no program writes to the source, then convert or plan again with --overwrite"
+    message = f"the image had {size} bytes when the source was scanned, but has {shown} now"
+    return SourceVanishedError(message, file=path, hint=hint)
 
 
 # --- label images -----------------------------------------------------------------------------------

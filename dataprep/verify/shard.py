@@ -166,12 +166,9 @@ def _check_frame(
         ),
         mask=mask,
     )
-    head, tail = frame = check.format.frame(sample)
-    if (
-        mask
-        and record.offset - len(head) + check.format.mask_start(sample, frame)
-        != row.extra["mask_offset"]
-    ):
+    frame = check.format.frame(sample)
+    head, tail = frame.head, frame.tail
+    if mask and record.offset - len(head) + frame.mask_start != row.extra["mask_offset"]:
         yield check.table_problem(
             "the table states another place of the mask or depth map", record=number
         )

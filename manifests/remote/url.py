@@ -82,7 +82,8 @@ def is_url(text: object) -> bool:
     ``file://`` counts too; `local_path` reads it. A path such as ``C:/photos`` or ``a:b`` is not a
     URL.
     """
-    return isinstance(text, str) and _SCHEME.match(text) is not None
+    # Most paths have no "://", and looking for it is faster than the expression.
+    return isinstance(text, str) and "://" in text and _SCHEME.match(text) is not None
 
 
 def parse_url(text: str) -> Url:

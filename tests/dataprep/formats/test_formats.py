@@ -349,7 +349,7 @@ def pending_samples(draw):
 def build(module, pairs):
     parts, offsets, at = [], [], 0
     for pending, data in pairs:
-        head, tail = module.frame(pending)
+        head, tail, *_ = module.frame(pending)
         offsets.append(at + len(head))
         parts += [head, data, tail]
         at += len(head) + len(data) + len(tail)

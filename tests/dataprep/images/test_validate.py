@@ -86,7 +86,7 @@ def test_an_exception_rejects_the_image_and_asks_for_a_report(change, tmp_path, 
     (tmp_path / "images" / "class").mkdir(parents=True)
     for number in range(3):
         (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
-    monkeypatch.setattr("dataprep.images.validate.parse_header", lambda _: 1 // 0)
+    monkeypatch.setattr("dataprep.images.validate._parse_header", lambda _: 1 // 0)
     options = Options(**change)
     result = convert_dataset(
         read_source(str(tmp_path / "images")), str(tmp_path / "out"), options, workers=1
@@ -101,7 +101,7 @@ def test_the_command_prints_one_line_to_report(tmp_path, monkeypatch):
     (tmp_path / "images" / "class").mkdir(parents=True)
     for number in range(3):
         (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
-    monkeypatch.setattr("dataprep.images.validate.parse_header", lambda _: 1 // 0)
+    monkeypatch.setattr("dataprep.images.validate._parse_header", lambda _: 1 // 0)
     arguments = [
         "convert",
         "--src",
