@@ -69,7 +69,8 @@ def test_bench(dataset, tmp_path):
     close(resolve(request))
     url = f"memory://bucket/{tmp_path.name}"
     for path in Path(folder).iterdir():
-        open_store(url).put(path.name, path.read_bytes())
+        if path.is_file():
+            open_store(url).put(path.name, path.read_bytes())
     remote = make_request(
         url,
         transforms=str(config),
