@@ -59,9 +59,10 @@ def frame(sample: PendingSample) -> Frame:
     for extension, data in _files_after_image(sample):
         size = len(data)
         padding = -size % tar.BLOCK
+        end += tar.BLOCK
+        files.append((extension, end, size))
+        end += size + padding
         parts += (tar.header(f"{key}.{extension}".encode(), size), data, tar.ZEROS[padding])
-        files.append((extension, end + tar.BLOCK, size))
-        end += tar.BLOCK + size + padding
     # The label image is the file after the image.
     return Frame(head, b"".join(parts), tuple(files), files[1][1])
 
@@ -78,9 +79,13 @@ def _files_after_image(sample: PendingSample) -> list[tuple[str, bytes]]:
 
 def index_line(start: int, sample: PendingSample, frame: Frame) -> str:
     """Return the sample's line in the DALI index."""
+    # The line of `webdataset_line`, without a tuple for each file.
     key = sample.key
-    return webdataset_line(
-        [(extension, start + at, size, f"{key}.{extension}") for extension, at, size in frame.files]
+    return " ".join(
+        [
+            f"{extension} {start + at} {size} {key}.{extension}"
+            for extension, at, size in frame.files
+        ]
     )
 
 

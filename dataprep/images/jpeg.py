@@ -23,6 +23,15 @@ _OTHER_FRAMES = {
 }
 _OTHER_FRAMES |= dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "hierarchical")
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
+_FILL, _START_OF_SCAN, _END_OF_IMAGE = 0xFF, 0xDA, 0xD9
+#: Markers that are no segment to skip.
+_SPECIAL = _WITHOUT_LENGTH | {*_SUPPORTED_FRAMES, *_OTHER_FRAMES}
+_SPECIAL |= {_FILL, _START_OF_SCAN, _END_OF_IMAGE}
+
+#: The first byte of a marker, its second one, and the length of the segment.
+_SEGMENT_START = struct.Struct(">BBH")
+#: Bits per component, height and width.
+_FRAME_START = struct.Struct(">BHH")
 
 
 def parse_header(data: bytes) -> ImageInfo:
@@ -35,27 +44,24 @@ def parse_header(data: bytes) -> ImageInfo:
     """
     at, end = 2, len(data)
     while at + 9 < end:
-        if data[at] != 0xFF:
-            raise Rejected("corrupt", f"expected a JPEG marker at byte {at}, got 0x{data[at]:02x}")
-        marker = data[at + 1]
-        if marker in _SUPPORTED_FRAMES:
+        prefix, marker, length = _SEGMENT_START.unpack_from(data, at)
+        if prefix != 0xFF:
+            raise Rejected("corrupt", f"expected a JPEG marker at byte {at}, got 0x{prefix:02x}")
+        if marker not in _SPECIAL:
+            at += 2 + length
+        elif marker in _SUPPORTED_FRAMES:
             return _parse_frame(data, at)
-        if marker in _OTHER_FRAMES:
+        elif marker in _OTHER_FRAMES:
             raise Rejected("unsupported", f"{_OTHER_FRAMES[marker]} JPEG")
-        if marker in (0xDA, 0xD9):
+        elif marker in (_START_OF_SCAN, _END_OF_IMAGE):
             raise Rejected("corrupt", f"the JPEG has no frame header before byte {at}")
-        if marker == 0xFF:  # fill byte
-            at += 1
-        elif marker in _WITHOUT_LENGTH:
-            at += 2
         else:
-            at += 2 + (data[at + 2] << 8 | data[at + 3])
+            at += 1 if marker == _FILL else 2
     raise IncompleteHeader
 
 
 def _parse_frame(data: bytes, at: int) -> ImageInfo:
-    precision = data[at + 4]
-    height, width = data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8]
+    precision, height, width = _FRAME_START.unpack_from(data, at + 4)
     if precision != 8:
         raise Rejected("unsupported", f"JPEG with {precision} bits per component")
     if not width or not height:

@@ -59,8 +59,9 @@ def divide(
 
     """
     first = total = 0
+    smallest = stored or 0
     for number, size in enumerate(sizes):
-        larger = max(size, stored or 0)
+        larger = size if size > smallest else smallest
         if number > first and (total + larger > max_bytes or number - first == MAX_BATCH_IMAGES):
             yield first, number
             first, total = number, 0
