@@ -71,6 +71,13 @@ KINDS = {
 KILLS = max(1, int(os.environ.get("RANDOM_KILLS", "16")) // len(KINDS))
 
 
+@pytest.fixture(autouse=True)
+def staging(tmp_path, monkeypatch) -> None:
+    """Let each test have its own folder for temporary files, and so its own lock of a URL."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+
+
 @pytest.fixture(scope="module")
 def sources(make_photos, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("sources")
