@@ -11,6 +11,7 @@ The tree, with the exit status of each branch::
     |   |   |-- UnreachableError      an object store cannot be reached
     |   |   |   `-- RefusedError      it refuses the request
     |   |   `-- ReplacedError         an object was replaced while it was in use
+    |   |-- LostFolderError           another run has taken the output folder over
     |   `-- WorkerDiedError           a worker process ended without a result
     `-- DamagedError             1    a file of a prepared dataset is missing or wrong
         |-- ManifestError
@@ -140,6 +141,10 @@ class RefusedError(UnreachableError):
 
 class ReplacedError(StorageError):
     """An object in an object store is not the one that was read before: its ETag differs."""
+
+
+class LostFolderError(StoppedError):
+    """Another run has taken over an output folder in an object store."""
 
 
 class WorkerDiedError(StoppedError):

@@ -13,5 +13,6 @@ Where the code is::
     state        `inspect`: what the folder contains, as one of eight states; begin here
     journal      what a run that has not ended does: a conversion, an append, or its removal
     finished     which shards are finished, whose files are in the folder, and stamps of the source images
+    fence        a run in an object store takes a folder over, and stops if another run has done so
     claims       which of several processes writes a shard
 """

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from dataprep import storage
-from dataprep.options import Options
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import DamagedError, ManifestError
 from manifests.files import MANIFEST, read_file
@@ -124,23 +123,6 @@ def _parse(body: Member) -> Journal:
         files=files,
         stamps={name: member.text() for name, member in body["stamps"].members().items()},
     )
-
-
-def write_conversion(
-    out: str, plan: str, options: Options, *, overwrite: bool = False, removing: bool = False
-) -> None:
-    """Write the journal of a conversion.
-
-    With `overwrite`, the same call resumes this run instead of starting over, unless the run is
-    still `removing` the files that it overwrites.
-    """
-    journal = Journal(
-        action="convert",
-        plan=plan,
-        overwrite=overwrite and not removing,
-        options={**options.as_json(), "plan": plan},
-    )
-    storage.replace_file(os.path.join(out, JOURNAL_NAME), journal_bytes(journal))
 
 
 def create_journal(out: str, journal: Journal) -> bool:

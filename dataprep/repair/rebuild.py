@@ -298,6 +298,7 @@ class CheckTask(NamedTuple):
         folder: the dataset folder.
         shard: the shard with its index and table, from the manifest.
         dry_run: change nothing.
+        check: looks whether the dataset is still the same; see `dataprep.storage.guarded`.
         revision: the revision that added the shard.
 
     """
@@ -305,6 +306,7 @@ class CheckTask(NamedTuple):
     folder: str
     shard: Shard
     dry_run: bool
+    check: storage.Check
     revision: int = 0
 
 
@@ -338,7 +340,8 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
     for name, damage in damages.items():
         if name in rebuilt:
             if not task.dry_run:
-                storage.replace_file(os.path.join(task.folder, name), rebuilt[name])
+                with storage.guarded(task.folder, task.check):
+                    storage.replace_file(os.path.join(task.folder, name), rebuilt[name])
             files.append(DamagedFile(name, damage, repair=f"rebuilt from {shard.name}"))
         elif name == shard.name:
             files.append(

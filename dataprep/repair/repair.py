@@ -18,6 +18,7 @@ from dataprep import engines, storage
 from dataprep.engines import LocalEngine
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS
+from dataprep.ledger.fence import ManifestFence, look
 from dataprep.ledger.finished import read_conversion
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
@@ -53,20 +54,23 @@ class RemakeTask(NamedTuple):
         task: the shard as ``dataprep convert`` writes it.
         shard: the shard in the manifest.
         names: the files to replace.
+        check: looks whether the dataset is still the same; see `dataprep.storage.guarded`.
 
     """
 
     task: ShardTask
     shard: Shard
     names: frozenset[str]
+    check: storage.Check
 
 
-def remake_all(
+def remake_all(  # noqa: PLR0917
     folder: str,
     manifest: Manifest,
     shards: Sequence[Shard],
     found: Mapping[str, list[DamagedFile]],
     source: Source,
+    check: storage.Check,
     *,
     workers: int,
     dry_run: bool,
@@ -88,7 +92,7 @@ def remake_all(
                 for shard in own
             }
         else:
-            tasks += _tasks(own, found, *planned)
+            tasks += _tasks(own, found, *planned, check)
     if not tasks:
         return remade
     with closing(engines.run(remake, tasks, min(workers, len(tasks)))) as results:
@@ -100,12 +104,13 @@ def remake_all(
     return remade
 
 
-def _tasks(
+def _tasks(  # noqa: PLR0917
     shards: Sequence[Shard],
     found: Mapping[str, list[DamagedFile]],
     source: Source,
     plan: ConversionPlan,
     job: Job,
+    check: storage.Check,
 ) -> Iterator[RemakeTask]:
     rows = {planned.name: planned.rows for planned in plan.shards}
     suffix = FORMATS[job.options.fmt].SUFFIX
@@ -113,7 +118,7 @@ def _tasks(
         name = shard.name.removesuffix(suffix)
         keys = [key_of(row, job.revision) for row in rows[name].tolist()]
         names = frozenset(file.file for file in found[shard.name] if not file.repair)
-        yield RemakeTask(shard_task(job, name, source, rows[name], keys), shard, names)
+        yield RemakeTask(shard_task(job, name, source, rows[name], keys), shard, names, check)
 
 
 def _plan(
@@ -193,7 +198,8 @@ def remake(task: RemakeTask) -> tuple[str, frozenset[str], str]:
         pairs = [
             (storage.partial_path(path), path) for path in paths if os.path.basename(path) in names
         ]
-        storage.publish_all(pairs)
+        with storage.guarded(folder, task.check):
+            storage.publish_all(pairs)
     except SourceVanishedError as error:
         return shard.name, frozenset(), str(error.message)
     finally:
@@ -262,6 +268,8 @@ def repair_dataset(
         StoppedError: a file cannot be read or written, or another run is working in the folder.
 
     """
+    # Before the manifest is parsed: one that replaces it meanwhile is noticed.
+    check = ManifestFence(folder, look(folder).manifest)
     manifest = read_manifest(folder)
     manifest_of.cache_clear()
     shards = [shard for split in manifest.splits for shard in split.shards]
@@ -271,12 +279,15 @@ def repair_dataset(
             is_locked = stack.enter_context(storage.locked(folder))
             storage.check_partials([folder])
             stack.enter_context(storage.partials([folder], is_locked=is_locked, keeps_proofs=True))
+            stack.enter_context(storage.guarded(folder, check))
         if progress:
             progress.start(sum(shard.samples for shard in shards), len(shards))
         found: dict[str, list[DamagedFile]] = {}
         samples = {shard.name: shard.samples for shard in shards}
         revisions = revisions_of_shards(manifest)
-        tasks = [CheckTask(folder, shard, dry_run, revisions[shard.name]) for shard in shards]
+        tasks = [
+            CheckTask(folder, shard, dry_run, check, revisions[shard.name]) for shard in shards
+        ]
         with closing(engines.run(check_shard, tasks, workers)) as results:
             for name, files in results:
                 found[name] = files
@@ -285,7 +296,7 @@ def repair_dataset(
         broken = [shard for shard in shards if any(not file.repair for file in found[shard.name])]
         if broken and source is not None and manifest.creator == "convert":
             found |= remake_all(
-                folder, manifest, broken, found, source, workers=workers, dry_run=dry_run
+                folder, manifest, broken, found, source, check, workers=workers, dry_run=dry_run
             )
         files = [file for shard in shards for file in found[shard.name]]
         old, damaged = _read_old_manifests(folder, manifest)

@@ -18,8 +18,9 @@ import numpy as np
 from dataprep import storage
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
+from dataprep.ledger.fence import Fence, begin_revision
 from dataprep.ledger.finished import find_shard, is_final, stamps_of
-from dataprep.ledger.journal import Journal, create_journal, read_journal
+from dataprep.ledger.journal import Journal, read_journal
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name, shard_number
@@ -222,6 +223,7 @@ def prepared_append(
         if isinstance(planned, AppendPlan):
             stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=False))
             finished = _begin(planned)
+            stack.enter_context(storage.guarded(out, Fence(out, planned.plan.fingerprint)))
             remove_ended(out)
         elif base.journal or storage.has_partials(out):
             with storage.partials([out], is_locked=is_locked):
@@ -252,7 +254,7 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
         mark = None
     if mark is None:
         _refuse_files(base, new)
-        if create_journal(out, new):
+        if begin_revision(out, new, base.data):
             return {}
         mark = read_journal(out)
     if mark is None or mark.plan != new.plan:
@@ -279,8 +281,9 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
         now = read_base(out)
         if now.journal != mark or now.digest != base.digest:
             raise changed_error(out)
-    for name in sorted(names, key=lambda name: name.endswith(".parquet")):
-        storage.remove(os.path.join(out, name))
+    with storage.guarded(out, Fence(out, new.plan)):
+        for name in sorted(names, key=lambda name: name.endswith(".parquet")):
+            storage.remove(os.path.join(out, name))
     return kept
 
 

@@ -12,6 +12,7 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.formats import FORMATS, components
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
+from dataprep.ledger.fence import Fence, owner_text
 from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected
 from dataprep.ledger.journal import remove_journal, unlisted_files
 from dataprep.ledger.state import Folder
@@ -131,6 +132,8 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
     is_written = _read_existing(path) == data
     if not is_written and not storage.has_renames(out):
+        shards = [shard for split in manifest.splits for shard in split.shards]
+        check_objects(out, str(manifest.options.get("plan")), shards)
         storage.replace_file(path, data)
         is_written = True
     if not is_written:
@@ -139,7 +142,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
     for name in obsolete:
         storage.remove(os.path.join(out, name))
     if is_written:
-        storage.remove(journal)
+        remove_journal(out, str(manifest.options.get("plan")))
         return
     try:
         storage.publish_all([(journal, path)])
@@ -147,6 +150,30 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
         # Another process that finishes the same dataset may have been faster.
         if _read_existing(path) != data:
             raise
+
+
+def check_objects(out: str, plan: str, shards: Sequence[Shard]) -> None:
+    """Look at every object of some shards, before a manifest in an object store lists them.
+
+    Raises:
+        LostFolderError: the folder does not belong to a run of this plan any more.
+        StorageError: one is missing or has other content.
+
+    """
+    there = {entry.name: entry.stat().st_size for entry in storage.list_folder(out)}
+    files = [file for shard in shards for file in shard.files]
+    wrong = [file.name for file in files if there.get(file.name) != file.bytes]
+    small = [file for shard in shards for file in (shard.index, shard.table)]
+    if not wrong:
+        found = storage.map_files(out, lambda file: has_checksum(out, file), small)
+        wrong = [file.name for file, is_right in zip(small, found, strict=True) if not is_right]
+    if wrong:
+        Fence(out, plan)()
+        raise StorageError(
+            "the object is not as this run has written it",
+            file=os.path.join(out, wrong[0]),
+            hint="run the same command again: it writes the shard again",
+        )
 
 
 def _read_existing(path: str) -> bytes | None:
@@ -391,7 +418,8 @@ def end_committed(base: Folder) -> None:
     """End an append that was killed after it wrote the manifest, or the list of one that rejected every image."""
     if base.journal is not None:
         plan = base.journal.plan
-        remove_empty_shards(base, plan, unlisted_files(base.journal, base.manifest))
+        with storage.guarded(base.out, Fence(base.out, plan)):
+            remove_empty_shards(base, plan, unlisted_files(base.journal, base.manifest))
         remove_journal(base.out, plan)
 
 
@@ -498,6 +526,11 @@ def _publish(base: Folder, manifest: Manifest) -> None:
     *others, (_, data) = manifest_files(manifest).items()
     if read_file(path, MANIFEST) == data:
         return  # another process has ended the same append; the next one may replace the manifest at any moment
+    if not storage.has_locks(base.out):
+        listed = {shard.name for split in base.manifest.splits for shard in split.shards}
+        added = [shard for split in manifest.splits for shard in split.shards]
+        plan = str(manifest.revisions[-1].options.get("plan"))
+        check_objects(base.out, plan, [shard for shard in added if shard.name not in listed])
     for name, content in (*others, (old_manifest_name(base.manifest.revision), base.data)):
         storage.replace_file(os.path.join(base.out, name), content)
     if not storage.replace_unchanged(path, data, base.data):
@@ -507,7 +540,7 @@ def _publish(base: Folder, manifest: Manifest) -> None:
 def changed_error(out: str) -> StorageError:
     """Return the error that the dataset is not as it was when an append began."""
     return StorageError(
-        "another program has changed the dataset since this append began",
+        f"another program has changed the dataset since this append began{owner_text(out)}",
         file=os.path.join(out, MANIFEST_NAME),
         hint="run the same command again",
     )

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from dataprep import storage
 from dataprep.engines import Engine, LocalEngine
+from dataprep.ledger.fence import Fence, Seen, look, write_conversion
 from dataprep.ledger.finished import write_stamps
-from dataprep.ledger.journal import write_conversion
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, make_plan
 from dataprep.plan.files import StoredPlan, write_plan
@@ -118,6 +118,7 @@ def prepared(
     with ExitStack() as stack:
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
+        seen = look(out)
         has_other_plan = has_ended_append = False
         if storage.is_folder(os.path.join(out, storage.PLAN_FOLDER)):
             from dataprep.plan.files import check_plan, remove_empty_plan_folder, remove_plan
@@ -133,6 +134,7 @@ def prepared(
             resumable = find_resumable(
                 source, plan, out, options, overwrite=overwrite, rereading=rereading
             )
+        stack.enter_context(storage.guarded(out, Fence(out, plan.fingerprint)))
         if resumable.is_complete:
             clean_up(out, plan.fingerprint, resumable.shards.values())
         if (
@@ -143,7 +145,9 @@ def prepared(
             or storage.has_partials(out)
         ):
             stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=True))
-            _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
+            _prepare_folder(
+                out, plan, options, resumable, seen, overwrite=overwrite, is_locked=is_locked
+            )
         if has_other_plan:
             remove_plan(out)
             remove_empty_plan_folder(out)
@@ -173,6 +177,7 @@ def _prepare_folder(
     plan: ConversionPlan,
     options: Options,
     resumable: Resumable,
+    seen: Seen,
     *,
     overwrite: bool,
     is_locked: bool,
@@ -183,10 +188,14 @@ def _prepare_folder(
     """
     removing = overwrite and bool(resumable.outdated)
     if not resumable.is_complete:
-        write_conversion(out, plan.fingerprint, options, overwrite=overwrite, removing=removing)
+        write_conversion(
+            out, plan.fingerprint, options, seen, overwrite=overwrite, removing=removing
+        )
     remove_outdated(out, resumable)
     if removing:
-        write_conversion(out, plan.fingerprint, options, overwrite=overwrite)
+        seen = look(out)
+        Fence(out, plan.fingerprint)()
+        write_conversion(out, plan.fingerprint, options, seen, overwrite=overwrite)
     if resumable.stamps:  # after the old shards are gone, which have other stamps
         write_stamps(out, plan, resumable.stamps)
     # Last, because a table among the temporary files can prove which run wrote an outdated shard.

@@ -10,6 +10,7 @@ from dataprep import storage
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
+from dataprep.ledger.fence import Fence
 from dataprep.ledger.finished import (
     find_shard,
     has_all_of,
@@ -96,7 +97,10 @@ def finish(
     plan = read_plan(out)
     check_canary(plan.canary)  # tables are compared with the bytes that this machine would write
     job = plan.job(out)
-    with storage.locked(out, shared=True):
+    with (
+        storage.locked(out, shared=True),
+        storage.guarded(out, Fence(out, job.fingerprint)),
+    ):
         storage.check_partials([out])
         folder = inspect(out, job.fingerprint)
         refuse_appended(folder)
@@ -228,7 +232,10 @@ def finish_planned_append(
         )
     check_canary(plan.canary)
     job = plan.job(out)
-    with storage.locked(out, shared=True):
+    with (
+        storage.locked(out, shared=True),
+        storage.guarded(out, Fence(out, plan.fingerprint)),
+    ):
         storage.check_partials([out])
         if not is_appended(plan, out):
             results = check_shards(job, {}, engine or LocalEngine(workers), progress)
@@ -253,6 +260,8 @@ def finish_planned_append(
                 except (
                     StorageError
                 ):  # another process that finished the append removes the files of all
+                    if not storage.has_locks(out):
+                        Fence(out, plan.fingerprint)()
                     if not is_appended(plan, out):
                         raise
                     return _describe_finished(plan, out)

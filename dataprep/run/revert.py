@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 
 from dataprep import storage
+from dataprep.ledger.fence import Fence, begin_revision, owner_text, take_removal_over
 from dataprep.ledger.journal import (
     Journal,
-    create_journal,
     own_files,
     remove_journal,
     unlisted_files,
@@ -62,6 +62,8 @@ def revert_dataset(out: str) -> RevertResult:
             base = end_conversion(read_base(out, option=""))
             journal = base.journal
             if journal and base.state is not State.COMPLETE and journal.plan != base.digest:
+                if journal.action == "append":
+                    journal = take_removal_over(out, journal)
                 return _remove_files(base.manifest, journal, out, removed=0)
             if base.state is State.COMPLETE:
                 end_committed(base)
@@ -89,13 +91,15 @@ def _revert_newest(base: Folder) -> RevertResult:
         plan=base.digest,
         files=tuple(name for name in (*every, *own_files(manifest)) if name not in kept),
     )
-    if base.state is not State.REVERTING and not create_journal(out, mark):
+    if base.state is not State.REVERTING and not begin_revision(out, mark, base.data):
         raise StoppedError(
             "another command is changing the revision", file=out, hint="wait until it ends"
         )
-    if not storage.replace_unchanged(os.path.join(out, MANIFEST_NAME), data, base.data):
+    with storage.guarded(out, Fence(out, mark.plan)):
+        is_replaced = storage.replace_unchanged(os.path.join(out, MANIFEST_NAME), data, base.data)
+    if not is_replaced:
         raise StoppedError(
-            "another command has changed the revision since this revert began",
+            f"another command has changed the revision since this revert began{owner_text(out)}",
             file=out,
             hint="see with `dataprep info` what is the newest one now, before you revert it",
         )
@@ -106,8 +110,9 @@ def _revert_newest(base: Folder) -> RevertResult:
 def _remove_files(manifest: Manifest, mark: Journal, out: str, *, removed: int) -> RevertResult:
     there = {entry.name for entry in storage.list_folder(out)}
     names = [name for name in unlisted_files(mark, manifest) if name in there]
-    for name in names:
-        storage.remove(os.path.join(out, name))
+    with storage.guarded(out, Fence(out, mark.plan)):
+        for name in names:
+            storage.remove(os.path.join(out, name))
     _remove_append_plan(out)
     remove_journal(out, mark.plan)
     return RevertResult(manifest, removed, len(names))

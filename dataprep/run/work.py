@@ -23,6 +23,7 @@ from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
 from dataprep.ledger.claims import BEAT_SECONDS, Claims
+from dataprep.ledger.fence import Fence, fenced, look, write_conversion
 from dataprep.ledger.finished import (
     files_of_shard,
     find_shard,
@@ -30,7 +31,6 @@ from dataprep.ledger.finished import (
     lists_everything,
     read_finished,
 )
-from dataprep.ledger.journal import write_conversion
 from dataprep.ledger.state import inspect
 from dataprep.plan.assign import ConversionPlan
 from dataprep.plan.files import StoredPlan, StoredTasks, count_images, read_plan
@@ -131,7 +131,11 @@ def write_shards(
 
             check_machines(engine, run.source, run.job.out)
     images = sum(len(shards[number].rows) for number in left)
-    tasks = SourceTasks(run.source, run.plan, run.job, left, engine.workers)
+    tasks = fenced(
+        SourceTasks(run.source, run.plan, run.job, left, engine.workers),
+        run.job.out,
+        run.plan.fingerprint,
+    )
     results = dict(run.finished)
     with closing(
         engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
@@ -353,6 +357,7 @@ def work(
         job = plan.job(out)
         stack.enter_context(storage.locked(out, shared=True))
         storage.check_partials([out])
+        stack.enter_context(storage.guarded(out, Fence(out, plan.fingerprint)))
         numbers = share.numbers(len(job.shards)) if share else range(len(job.shards))
         if _is_appended(plan, out):
             return WorkResult((), len(numbers))
@@ -447,7 +452,8 @@ class _Run:
     def prepare_folder(self) -> None:
         """Mark the dataset as incomplete: no reader may see a manifest next to shards that are about to change."""
         if self.in_manifest:
-            write_conversion(self.job.out, self.job.fingerprint, self.job.options)
+            out, plan = self.job.out, self.job.fingerprint
+            write_conversion(out, plan, self.job.options, look(out))
             storage.remove(os.path.join(self.job.out, MANIFEST_NAME))
 
     def remove_outdated_tables(self, numbers: Sequence[int]) -> None:
@@ -530,7 +536,8 @@ class _Run:
         """Write shards; yield them as they finish."""
         tasks = replace(self.tasks, numbers=left)
         useful = useful_workers(len(left), count_images(tasks.plan, tasks.out, left))
-        yield from self.engine.run_with_pool(write_shard, tasks, useful)
+        fenced_tasks = fenced(tasks, self.job.out, self.job.fingerprint)
+        yield from self.engine.run_with_pool(write_shard, fenced_tasks, useful)
 
     def claim_and_write(
         self, left: Sequence[int], claims: Claims

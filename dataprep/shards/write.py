@@ -10,6 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,7 @@ class ShardTask:
             copied are written fastest by one process each, as long as there are enough of them for
             all processes.
         label_type: what the labels are.
+        check: looks whether the run still owns the output folder; see `dataprep.storage.guarded`.
 
     """
 
@@ -85,6 +87,7 @@ class ShardTask:
     locations: list[Location | None] | None = None
     divided: bool = True
     label_type: LabelType = "class"
+    check: storage.Check | None = None
 
 
 def divides(options: Options, shards_left: int, workers: int) -> bool:
@@ -175,11 +178,11 @@ def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
         conversion, table = write_files(
             task, pool or InlinePool(), shard_path, index_path, table_path
         )
-        if conversion.samples:
-            storage.publish(paths)  # the table last: it marks the shard as done
-        else:
+        if not conversion.samples:
             storage.discard([shard_path, index_path])
-            storage.publish([table_path])
+            paths = [table_path]
+        with storage.guarded(task.out, task.check) if task.check else nullcontext():
+            storage.publish(paths)  # the table last: it marks the shard as done
     except BaseException:
         storage.withdraw(paths)
         raise

@@ -26,6 +26,7 @@ from dataprep.storage.files import (
     describe,
     exists,
     file_length,
+    guarded,
     has_latency,
     has_locks,
     has_renames,
@@ -46,7 +47,7 @@ from dataprep.storage.files import (
     stat,
     walk,
 )
-from dataprep.storage.local import FileView, checksum_of, flush, translate_errors, write_all
+from dataprep.storage.local import Check, FileView, checksum_of, flush, translate_errors, write_all
 from dataprep.storage.partials import (
     BOOKKEEPING,
     PARTIALS_NAME,
@@ -69,6 +70,7 @@ __all__ = [
     "BOOKKEEPING",
     "PARTIALS_NAME",
     "PLAN_FOLDER",
+    "Check",
     "Entry",
     "FileView",
     "PartialFile",
@@ -82,6 +84,7 @@ __all__ = [
     "exists",
     "file_length",
     "flush",
+    "guarded",
     "has_latency",
     "has_locks",
     "has_partials",

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.local import LOCAL, Replace, lock_folder, translate_errors
+from dataprep.storage.local import LOCAL, Check, Replace, lock_folder, translate_errors
 from manifests.errors import CallError, DatasetError
 from manifests.files import FileKind, kind_of
 from manifests.remote.url import is_url
@@ -299,6 +299,27 @@ def make_folder(folder: str) -> None:
 def remember(folder: str) -> AbstractContextManager[None]:
     """In this block, look into each folder of an object store once; see `Files.remember`."""
     return files_of(folder).remember(folder)
+
+
+@contextmanager
+def guarded(folder: str, check: Check) -> Iterator[None]:
+    """In this block, call a function before each change of a file that is directly in a folder.
+
+    Nothing locks a folder in an object store, so the function looks whether this run still owns it.
+    A local folder is locked: there, the function is not called.
+
+    Args:
+        folder: an output folder.
+        check: raises an error if the run does not own the folder any more.
+
+    """
+    if has_locks(folder):
+        yield
+        return
+    from dataprep.storage.remote import REMOTE
+
+    with REMOTE.guarded(folder, check):
+        yield
 
 
 def publish_all(pairs: Iterable[tuple[str, str]]) -> None:

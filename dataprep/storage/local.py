@@ -228,6 +228,10 @@ def chunks(path: str, kind: FileKind) -> Iterator[memoryview]:
 
 # --- the interface of all files -------------------------------------------------------------------
 
+#: Looks whether a run still owns a folder. It gets the name of a file that is about to be removed;
+#: an empty text if a file is about to be written. See `dataprep.storage.guarded`.
+Check = Callable[[str], None]
+
 #: Writes a small file under a temporary name, and renames it to its path.
 Replace = Callable[[str, bytes], None]
 

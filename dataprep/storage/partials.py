@@ -134,7 +134,7 @@ _SHARED = re.compile(r"(claim|beat|tasks)-(?s:.+)")
 
 #: A file of bookkeeping that is written under a temporary name, after the output folder.
 _BOOKKEEPING_FILE = re.compile(
-    rf"(?s:(.*))/({re.escape(BOOKKEEPING)}/(?:journal\.json|stamps\.json|plan/[^/]+))"
+    rf"(?s:(.*))/({re.escape(BOOKKEEPING)}/(?:journal\.json|stamps\.json|owner|plan/[^/]+))"
 )
 
 

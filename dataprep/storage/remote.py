@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.local import Replace, translate_errors
-from manifests.errors import CallError, StorageError
+from dataprep.storage.local import Check, Replace, translate_errors
+from manifests.errors import (
+    CallError,
+    DatasetError,
+    LostFolderError,
+    ReplacedError,
+    StorageError,
+)
 from manifests.files import FileKind, check_length, kind_of
 from manifests.remote.store import COALESCE_BYTES, ObjectInfo, Store, open_store
 from manifests.remote.transfers import abort_own_upload, abort_uploads, begin_upload, may_have_parts
 from manifests.remote.url import parse_url
+from manifests.store import read_manifest
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -39,6 +46,7 @@ class RemoteFiles:
 
     def __init__(self) -> None:
         self._remembered: dict[str, _Listing] | None = None
+        self._checks: dict[str, Check] = {}
 
     def stat(self, path: str) -> os.stat_result:
         """Look up a file or a folder."""
@@ -111,15 +119,73 @@ class RemoteFiles:
         check_length(info.bytes, path, kind)
         return store.chunks(name, info.bytes, etag=info.etag)
 
+    @contextmanager
+    def guarded(self, folder: str, check: Check) -> Iterator[None]:
+        """In this block, call a function before each change of an object of a folder."""
+        key = str(open_store(folder))
+        outer = self._checks.get(key)
+        self._checks[key] = check
+        try:
+            yield
+        finally:
+            if outer is None:
+                del self._checks[key]
+            else:
+                self._checks[key] = outer
+
+    def _check(self, store: Store, removed: str = "") -> None:
+        if check := self._checks.get(str(store)):
+            check(removed)
+
     def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Upload temporary files, in this order, and remove each of them."""
+        created: list[str] = []
         for temporary, path in pairs:
             store, name = _place(path)
             with _mapped(temporary) as data:
-                if may_have_parts(len(data)):
-                    begin_upload(parse_url(path))
-                store.put(name, data)
+                try:
+                    if self._put(store, name, path, data):
+                        created.append(name)
+                except LostFolderError:
+                    _withdraw(store, created)
+                    raise
             _unlink(temporary)
+
+    def _put(self, store: Store, name: str, path: str, data: bytes | mmap.mmap) -> bool:
+        """Write an object. In a guarded folder, replace only an object that this run has looked at.
+
+        Return whether there was none in a guarded folder.
+
+        If another run takes the folder over between the look and the write, the store refuses the
+        write. An upload in parts has no condition, so the owner is looked up again after it.
+        """
+        if str(store) not in self._checks:
+            if may_have_parts(len(data)):
+                begin_upload(parse_url(path))
+            store.put(name, data)
+            return False
+        if may_have_parts(len(data)):
+            self._check(store)
+            begin_upload(parse_url(path))
+            store.put(name, data)
+            self._check(store)
+            return False
+        found: ObjectInfo | None = None
+        for _ in range(_TRIES):
+            self._check(store)
+            if store.create(name, data) if found is None else store.replace(name, data, found):
+                return found is None
+            try:
+                found = store.stat(name)
+            except FileNotFoundError:
+                found = None
+            if found is not None and _has_content(store, found, data):
+                return False
+        raise StorageError(
+            "another run keeps changing the object",
+            file=path,
+            hint="wait until the other run ends, then run the same command again",
+        )
 
     def publish_shard(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Upload the files of a shard; the table only if there is none.
@@ -134,15 +200,46 @@ class RemoteFiles:
         """
         *others, (temporary, path) = pairs
         store, name = _place(path)
+        self._check(store)
         with _mapped(temporary) as table:
-            if _is_written(store, name, path, table):
+            if self._is_written(store, name, path, table):
                 self.publish([pair for pair in others if _differs(*pair)])
             else:
                 self.publish(others)
+                try:
+                    self._check(store)
+                except LostFolderError:
+                    _withdraw(store, [os.path.basename(each) for _, each in others])
+                    raise
                 if not store.create(name, table):
-                    _is_written(store, name, path, table)
+                    self._is_written(store, name, path, table)
         for each, _ in pairs:
             _unlink(each)
+
+    def _is_written(self, store: Store, name: str, path: str, table: bytes | mmap.mmap) -> bool:
+        """Return whether a sample table exists.
+
+        Raises:
+            StorageError: it exists and has other content.
+
+        """
+        try:
+            existing = store.get(name)
+        except FileNotFoundError:
+            return False
+        size = memoryview(existing).nbytes
+        if crc32c(memoryview(existing)) == crc32c(table) and size == len(table):
+            return True
+        self._check(store)
+        raise StorageError(
+            "the shard was written by another run, with another source or other options: its sample"
+            " table differs",
+            file=path,
+            hint=(
+                "wait until the other run ends, then run the same command with --overwrite, or"
+                " choose another folder"
+            ),
+        )
 
     def create(self, path: str, data: bytes, replace: Replace) -> bool:  # noqa: ARG002
         """Write a small file unless there is one."""
@@ -153,6 +250,7 @@ class RemoteFiles:
         """Replace a small file whose content is `old`."""
         store, name = _place(path)
         found: list[ObjectInfo] = []
+        self._check(store)
 
         def check(info: ObjectInfo) -> None:
             check_length(info.bytes, path, kind_of(path))
@@ -170,7 +268,7 @@ class RemoteFiles:
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
         store, name = _place(path)
-        store.delete(name)
+        store.delete(name, lambda: self._check(store, name))
 
     def local_folder(self, folder: str) -> str:
         """Return the folder for temporary files of a URL: of this user, in the folder for temporary files."""
@@ -191,6 +289,9 @@ class RemoteFiles:
                         ) from None
         return path
 
+
+#: How often an object is looked at, and written if it is still the same, until a run gives up.
+_TRIES = 5
 
 REMOTE = RemoteFiles()
 
@@ -279,6 +380,36 @@ def _unlink(temporary: str) -> None:
         os.unlink(temporary)
 
 
+def _withdraw(store: Store, names: Iterable[str]) -> None:
+    """Delete objects that this run has written and that no manifest lists, after it has lost the folder.
+
+    While another conversion works, there is no manifest, and they stay. An append that works looks
+    at all of its objects before it writes its manifest.
+    """
+    with suppress(DatasetError):
+        manifest = read_manifest(str(store))
+        listed = set[str]()
+        for split in manifest.splits:
+            for shard in split.shards:
+                listed.update(file.name for file in shard.files)
+        for name in names:
+            if name not in listed:
+                store.delete(name)
+
+
+def _has_content(store: Store, found: ObjectInfo, data: bytes | mmap.mmap) -> bool:
+    """Return whether an object has this content: an equal run has written it, or a repeated request."""
+    if found.bytes != len(data):
+        return False
+    crc = 0
+    try:
+        for chunk in store.chunks(found.name, found.bytes, etag=found.etag):
+            crc = crc32c(chunk, crc)
+    except (FileNotFoundError, ReplacedError):
+        return False
+    return crc == int(crc32c(data))
+
+
 def _differs(temporary: str, path: str) -> bool:
     """Return whether an object is missing, or has another length than a file, or is short and has other content."""
     store, name = _place(path)
@@ -291,30 +422,6 @@ def _differs(temporary: str, path: str) -> bool:
             )
         except FileNotFoundError:
             return True
-
-
-def _is_written(store: Store, name: str, path: str, table: bytes | mmap.mmap) -> bool:
-    """Return whether a sample table exists.
-
-    Raises:
-        StorageError: it exists and has other content.
-
-    """
-    try:
-        existing = store.get(name)
-    except FileNotFoundError:
-        return False
-    if crc32c(memoryview(existing)) != crc32c(table) or memoryview(existing).nbytes != len(table):
-        raise StorageError(
-            "the shard was written by another run, with another source or other options: its sample"
-            " table differs",
-            file=path,
-            hint=(
-                "wait until the other run ends, then run the same command with --overwrite, or"
-                " choose another folder"
-            ),
-        )
-    return True
 
 
 # --- random access to an object -------------------------------------------------------------------

@@ -468,9 +468,17 @@ class Store:
                 return False
         return True
 
-    def delete(self, name: str) -> None:
-        """Delete an object, if it exists."""
+    def delete(self, name: str, check: Callable[[], None] | None = None) -> None:
+        """Delete an object, if it exists. Stores have no condition for it.
+
+        Args:
+            name: the object.
+            check: is called right before the request, and may raise an error.
+
+        """
         url = self._writable(self._url(name), "delete")
+        if check is not None:
+            check()
         with suppress(FileNotFoundError), translated(url, "delete"):
             submit(connect(url).delete, url.path).result()
 

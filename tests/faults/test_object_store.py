@@ -61,7 +61,8 @@ def download(store: Store) -> dict[str, bytes]:
     return {
         name: bytes(store.get(name))
         for name in names
-        if not name.startswith(".dataprep/plan/") and name != ".dataprep/stamps.json"
+        if not name.startswith(".dataprep/plan/")
+        and name not in (".dataprep/stamps.json", ".dataprep/owner")
     }
 
 

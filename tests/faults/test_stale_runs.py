@@ -101,9 +101,6 @@ CASES = {
     "repair, repair": Case([FIRST, LOSE], REPAIR, [REPAIR], is_equal=True),
 }  # fmt: skip
 
-#: Cases in which nothing protects the dataset of the other run yet.
-NOT_FENCED = pytest.mark.xfail(strict=True, reason="a run that lost its folder does harm")
-
 
 @pytest.fixture(scope="module")
 def sources(make_photos, tmp_path_factory) -> Path:
@@ -226,10 +223,7 @@ def _moments(count: int, seed: str) -> list[int]:
     return sorted(chosen)[: max(MOMENTS, 1)]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if case.is_equal else NOT_FENCED) for name, case in CASES.items()],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_in_an_object_store_a_stale_run_changes_nothing(name, bucket, machines) -> None:
     case = CASES[name]
     made = f"{bucket}/undisturbed"

@@ -21,6 +21,7 @@ TREE = {
     "UnreachableError": "StorageError",
     "RefusedError": "UnreachableError",
     "ReplacedError": "StorageError",
+    "LostFolderError": "StoppedError",
     "WorkerDiedError": "StoppedError",
     "DamagedError": "DatasetError",
     "ManifestError": "DamagedError",
@@ -105,6 +106,7 @@ def test_exit_status_of_each_error():
         "UnreachableError",
         "RefusedError",
         "ReplacedError",
+        "LostFolderError",
         "WorkerDiedError",
     }
     assert {name for name, status in statuses.items() if status is ExitStatus.DATA_PROBLEM} == {

@@ -30,7 +30,8 @@ OPTIONS = Options(shard_samples=5)
 
 def download(store: Store) -> dict[str, bytes]:
     files = {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
-    return {name: data for name, data in files.items() if name != ".dataprep/stamps.json"}
+    machine = (".dataprep/stamps.json", ".dataprep/owner")
+    return {name: data for name, data in files.items() if name not in machine}
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -173,17 +173,18 @@ def test_work_tries_an_image_again_that_could_not_be_read(source, store, monkeyp
 
 def test_a_worker_whose_temporary_files_were_removed_by_finish(source, store, monkeypatch):
     """All of them are removed once the dataset is complete: this worker writes a shard that another has written."""
-    put, ended = Store.put, []
+    create, ended = Store.create, []
 
     def finished_meanwhile(self, name, data):
-        put(self, name, data)
+        is_written = create(self, name, data)
         if name == "train-00001.tfrecord" and not ended:
             ended.append(name)
             work.work(str(store), ALL, workers=1)
             finish(str(store), workers=1)
+        return is_written
 
     plan_dataset(read_source(source), str(store), OPTIONS)
-    monkeypatch.setattr(Store, "put", finished_meanwhile)
+    monkeypatch.setattr(Store, "create", finished_meanwhile)
     work.work(str(store), ALL, workers=1)
     assert ended
     assert problems(store) == ()

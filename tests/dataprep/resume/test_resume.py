@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dataprep import storage
-from dataprep.ledger.journal import write_conversion
+from dataprep.ledger.fence import look, write_conversion
 from dataprep.plan.assign import Options, make_plan
 from dataprep.run.convert import convert_dataset
 from dataprep.run.prepare import find_resumable
@@ -64,7 +64,7 @@ LEFT_BY_A_KILL = ["train-00001.tfrecord", "train-00001.idx"]
 def write_mark(source, out):
     plan = make_plan(source, OPTIONS)
     with storage.partials([str(out)], is_locked=True):
-        write_conversion(str(out), plan.fingerprint, OPTIONS)
+        write_conversion(str(out), plan.fingerprint, OPTIONS, look(str(out)))
     return plan
 
 
