@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from dataprep.containers.base import Location
 from manifests.errors import SourceVanishedError
 from manifests.files import SOURCE_ARCHIVE, open_file
-from manifests.remote.store import open_store
 from manifests.remote.url import is_url, parse_url
 
 if TYPE_CHECKING:
@@ -102,6 +101,7 @@ class RemoteFile:
 
     def __init__(self, path: str) -> None:
         from dataprep.storage.remote import stat_of
+        from manifests.remote.store import open_store
 
         url = parse_url(path)
         self.path = path

@@ -20,7 +20,6 @@ from dataprep.options import HASH_COLUMN, Options, Raw
 from manifests.errors import DatasetError, SourceError, SourceVanishedError
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote.store import ObjectInfo
 from manifests.remote.url import join_path, parse_url
 from manifests.schema import UNREADABLE
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from dataprep.images.downscale import Placement
+    from manifests.remote.store import ObjectInfo
 
 
 class _TooLargeError(SourceError):

@@ -12,7 +12,6 @@ import csv
 import os
 import re
 import struct
-import tarfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -167,6 +166,8 @@ def _read_small(path: str) -> bytes:
 
 def _read_members(path: str) -> dict[str, bytes]:
     """Read the two files from the compressed archive, as a stream of bounded length."""
+    import tarfile  # takes time, and most sources do not need it
+
     found: dict[str, bytes] = {}
     total = 0
     try:

@@ -8,10 +8,9 @@ import stat
 import unicodedata
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import lru_cache
 from itertools import chain, count
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +20,15 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.labels.columns import Locate
 from dataprep.sources.base import Source, concat, first_names, sample_table, text_array
-from dataprep.storage.remote import stat_of
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import shorten
 from manifests.process.text import plural, printable
-from manifests.remote.store import ObjectInfo, open_store
 from manifests.remote.url import clean_path, is_url, join_path, parse_url
 from manifests.schema import UNREADABLE
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 def is_folder(entry: storage.Entry) -> bool:
@@ -139,6 +139,8 @@ def _fill_in_remote(
     stats: NDArray[np.int64], root: str, names: Sequence[str]
 ) -> list[tuple[int, str]]:
     """Look up images in object stores, with as few requests as possible; return the rows of local files."""
+    from manifests.remote.store import open_store  # takes time, and most sources do not need it
+
     folders: defaultdict[str, _Rows] = defaultdict(dict)
     local = []
     for row, name in enumerate(names):
@@ -165,6 +167,9 @@ def _fill_in_remote(
 
 def _fill_in(stats: NDArray[np.int64], future: Future[Any], rows: _Rows) -> None:
     """Fill in the images that a request finds."""
+    from dataprep.storage.remote import stat_of
+    from manifests.remote.store import ObjectInfo
+
     try:
         result = future.result()
     except FileNotFoundError:

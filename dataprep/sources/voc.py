@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
-from xml.parsers import expat
 
 import numpy as np
 import pyarrow as pa
@@ -285,6 +284,8 @@ def read_voc_xml(file: str) -> VocFile:
 
     """
     content = read_file(file, SOURCE_VOC)
+    from xml.parsers import expat  # takes time, and most sources do not need it
+
     handler = _Handler(file)
     parser = expat.ParserCreate()
     parser.buffer_text = True

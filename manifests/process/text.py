@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 
@@ -83,6 +82,8 @@ def _close_names(name: str, known: Sequence[str]) -> list[str]:
     lowered = {known_name.lower(): known_name for known_name in known}
     # A short name differs in one letter: `vel`, `val`.
     cutoff = 0.8 if len(name) > 4 else 0.6
+    import difflib  # takes time, and only errors need it
+
     close = difflib.get_close_matches(name.lower(), lowered, n=2, cutoff=cutoff)
     return [lowered[match] for match in close] or [
         item for item in lowered.values() if _is_part(name, item)

@@ -7,11 +7,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from manifests.remote import store
-from manifests.remote.store import ObjectInfo, open_store
 from manifests.remote.url import Url, is_url, parse_url
+
+if TYPE_CHECKING:
+    from manifests.remote.store import ObjectInfo
+
+# `manifests.remote.store` takes time to import, and local files do not need it.
 
 #: An object of up to this many bytes is kept in memory; a longer one in a temporary file without a
 #: name.
@@ -41,6 +44,8 @@ def open_downloaded(url: str, check: Callable[[int], None]) -> int:
         CallError, StorageError: it cannot be read.
 
     """
+    from manifests.remote.store import open_store
+
     place = parse_url(url)
     store = open_store(place.parent)
     found: list[ObjectInfo] = []
@@ -77,6 +82,8 @@ def object_length(url: str) -> int:
         CallError, StorageError: it cannot be read.
 
     """
+    from manifests.remote.store import open_store
+
     place = parse_url(url)
     return open_store(place.parent).stat(place.name).bytes
 
@@ -96,6 +103,8 @@ def some_files(folder: str, most: int) -> list[str] | None:
     url = parse_url(folder)
     if url.is_read_only:
         return []
+    from manifests.remote.store import open_store
+
     keys = [each.name for each in islice(open_store(url).list_objects(), most)]
     return keys or None
 
@@ -126,6 +135,8 @@ def map_files(
 
 def may_have_parts(length: int) -> bool:
     """Return whether an object of this length is uploaded in parts."""
+    from manifests.remote import store
+
     return length > store.SINGLE_PUT_BYTES
 
 

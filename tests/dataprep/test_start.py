@@ -1,0 +1,38 @@
+"""What a conversion of a folder on this machine imports: each module is paid for at every start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from helpers.pictures import encode, photo
+
+#: Modules that only other sources and object stores need.
+UNUSED = {
+    "concurrent.futures", "dataprep.storage.remote", "difflib", "manifests.remote.store", "nvidia", "obstore",
+    "pandas", "PIL", "simplejpeg", "tarfile", "torch", "xml.parsers.expat",
+}  # fmt: skip
+
+CONVERT = """
+import os, sys
+os._exit = lambda status: (print("modules:", *sys.modules), sys.stdout.flush(), sys.exit(status))
+from dataprep.cli import run
+run()
+"""
+
+
+def test_a_conversion_of_class_folders_imports_only_what_it_needs(tmp_path):
+    for number in range(4):
+        folder = tmp_path / "src" / f"class{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.jpg").write_bytes(encode(photo(number)))
+    arguments = ["convert", "--src", tmp_path / "src", "--out", tmp_path / "out", "--workers", "1"]
+    done = subprocess.run(
+        [sys.executable, "-c", CONVERT, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    modules = next(line for line in done.stdout.splitlines() if line.startswith("modules:"))
+    assert not UNUSED & {*modules.split()}
