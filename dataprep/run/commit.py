@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from awscrt.checksums import crc32c
@@ -12,11 +12,10 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.formats import FORMATS, components
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
-from dataprep.ledger.fence import Fence, owner_text
+from dataprep.ledger.fence import Fence, owner_text, read_existing
 from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected
 from dataprep.ledger.journal import remove_journal, unlisted_files
 from dataprep.ledger.state import Folder
-from dataprep.options import Options
 from dataprep.plan.files import (
     ENDED_NAME,
     StoredPlan,
@@ -110,8 +109,8 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         results: all shards of the job, in its order.
 
     """
-    file = _write_rejected(job.out, rejected_rows(job, results))
-    publish_manifest(job.out, _build_manifest(job, results, file), empty_tables(results))
+    file = _write_rejected(job.out, REJECTED_NAME, rejected_rows(job, results))
+    publish_manifest(job.out, _first_manifest(job, results, file), empty_tables(results))
     _log.info("%s: the manifest is written", job.out)
     return read_result(job, results)
 
@@ -130,7 +129,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
         storage.replace_file(os.path.join(out, name), content)
     if not others:
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
-    is_written = _read_existing(path) == data
+    is_written = read_existing(out, MANIFEST_NAME) == data
     if not is_written and not storage.has_renames(out):
         shards = [shard for split in manifest.splits for shard in split.shards]
         check_objects(out, str(manifest.options.get("plan")), shards)
@@ -148,7 +147,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
         storage.publish_all([(journal, path)])
     except StorageError:
         # Another process that finishes the same dataset may have been faster.
-        if _read_existing(path) != data:
+        if read_existing(out, MANIFEST_NAME) != data:
             raise
 
 
@@ -174,17 +173,6 @@ def check_objects(out: str, plan: str, shards: Sequence[Shard]) -> None:
             file=os.path.join(out, wrong[0]),
             hint="run the same command again: it writes the shard again",
         )
-
-
-def _read_existing(path: str) -> bytes | None:
-    try:
-        return read_file(path, MANIFEST)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CallError(
-            f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away"
-        ) from None
 
 
 def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
@@ -250,42 +238,42 @@ def count_duplicates(rejected: Iterable[Mapping[str, str]]) -> int:
     return sum(row["reason"] == DUPLICATE for row in rejected)
 
 
-def _write_rejected(out: str, rows: Sequence[Mapping[str, str]]) -> File | None:
-    path = os.path.join(out, REJECTED_NAME)
-    if not rows:
+def _write_rejected(out: str, name: str, rows: Iterable[Mapping[str, str]]) -> File | None:
+    """Write a list of rejected images, if there are any; remove the list of a killed run if not."""
+    path, in_order = os.path.join(out, name), sorted(rows, key=lambda row: row["source"])
+    if not in_order:
         storage.remove(path)
         return None
-    data = rejected_bytes(sorted(rows, key=lambda row: row["source"]))
-    file = File(REJECTED_NAME, len(data), checksum_text(crc32c(data)))
+    data = rejected_bytes(in_order)
+    file = File(name, len(data), checksum_text(crc32c(data)))
     if not has_checksum(out, file):
         storage.replace_file(path, data)
     return file
 
 
-def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | None) -> Manifest:
-    options = job.options
+def _shards_of(job: Job, results: Iterable[ShardResult]) -> dict[str, list[Shard]]:
+    """Return the shards of a job that have images, by split, in the order of the plan."""
     shards = {result.name: result.shard for result in results}
+    found: dict[str, list[Shard]] = {}
+    for planned in job.shards:
+        shard = shards.get(planned.name)
+        if shard is not None:
+            found.setdefault(planned.split, []).append(shard)
+    return found
+
+
+def _first_manifest(job: Job, results: Sequence[ShardResult], rejected: File | None) -> Manifest:
+    """Return the manifest of revision 0."""
+    options, shards = job.options, _shards_of(job, results)
     return Manifest(
         creator="convert",
         format=options.fmt,
         store=options.store,
-        components=with_formats(
-            components(options.fmt, options.store, job.label_type),
-            options,
-            {name for result in results for name in result.conversion.formats},
+        components=_components(
+            components(options.fmt, options.store, job.label_type), job, results, ()
         ),
         classes=job.classes,
-        splits=tuple(
-            Split(
-                name,
-                tuple(
-                    shard
-                    for planned in job.shards
-                    if planned.split == name and (shard := shards[planned.name])
-                ),
-            )
-            for name in job.splits
-        ),
+        splits=tuple(Split(name, tuple(shards.get(name, ()))) for name in job.splits),
         rejected=rejected,
         options={**options.as_json(), "plan": job.fingerprint},
         pixels=options.raw.pixels if options.raw else None,
@@ -293,15 +281,18 @@ def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | N
     )
 
 
-def with_formats(every: Components, options: Options, image_formats: set[str]) -> Components:
+def _components(
+    every: Components, job: Job, results: Iterable[ShardResult], before: Collection[str]
+) -> Components:
     """Return where records store image and label.
 
-    Of the image extensions, only those that the shards contain.
+    Of the image extensions, only those of the shards, and those that the dataset had `before`.
     """
-    if options.fmt != "webdataset" or options.store != "encoded":
+    if job.options.fmt != "webdataset" or job.options.store != "encoded":
         return every
-    extensions = tuple(extension for name, extension in EXTENSIONS.items() if name in image_formats)
-    return replace(every, image=extensions or ("jpg",))
+    formats = {name for result in results for name in result.conversion.formats}
+    found = [each for name, each in EXTENSIONS.items() if name in formats or each in before]
+    return replace(every, image=tuple(found) or ("jpg",))
 
 
 def summed_changes(results: Iterable[ShardResult]) -> dict[str, tuple[int, int, int]]:
@@ -347,21 +338,6 @@ def remove_ended(out: str) -> None:
     storage.remove(os.path.join(plan_folder(out), ENDED_NAME))
 
 
-def describe_ended(plan: StoredPlan, out: str, manifest: Manifest) -> ConvertResult:
-    """Describe an append that ended without a new image, from its list."""
-    rows = [*read_rejected(plan_folder(out), ENDED_NAME)]
-    return ConvertResult(
-        manifest,
-        images=sum(split.images for split in plan.splits) + len(plan.rejected),
-        bytes=sum(split.bytes for split in plan.splits),
-        resumed=0,
-        rejected=len(rows) - count_duplicates(rows),
-        duplicates=count_duplicates(rows),
-        changes={},
-        failed=tuple(row for row in rows if row["reason"] == FAILED),
-    )
-
-
 # --- the next revision ----------------------------------------------------------------------------
 
 
@@ -389,22 +365,30 @@ def finish_append(
         StorageError: another append has ended since this one began.
 
     """
-    rejected = rejected_rows(job, results)
-    shards = {result.name: shard for result in results if (shard := result.shard)}
-    if not shards:
-        write_ended(base.out, job.fingerprint, rejected)
+    rejected, shards = rejected_rows(job, results), _shards_of(job, results)
     manifest = base.manifest
     if shards:
-        manifest = _next_manifest(
-            base, job, shards, {each for r in results for each in r.conversion.formats}
+        added = []
+        for split, own in shards.items():
+            added.append((split, Added(len(own), sum(shard.samples for shard in own))))
+        revision = Revision(
+            parent=base.digest,
+            source=name,
+            source_digest=source_digest,
+            added=tuple(added),
+            classes=len(job.classes),
+            options={**job.options.as_json(), "plan": job.fingerprint},
         )
+        manifest = _next_manifest(base, job, results, shards)
         manifest = replace(
             manifest,
-            rejected=_write_rejected_complete(base, job.revision, rejected, shards.values()),
-            revisions=(*base.manifest.revisions, _revision(base, job, shards, name, source_digest)),
+            rejected=_write_all_rejected(base, job.revision, rejected, shards),
+            revisions=(*manifest.revisions, revision),
         )
         _publish(base, manifest)
         _log.info("%s: the manifest of revision %d is written", base.out, job.revision)
+    else:
+        write_ended(base.out, job.fingerprint, rejected)
     # Not before: until the manifest is there, another `finish` needs these tables.
     remove_empty_shards(
         base, job.fingerprint, [result.table.name for result in results if not result.shard]
@@ -447,78 +431,50 @@ def remove_empty_shards(base: Folder, plan: str, names: Iterable[str]) -> None:
 
 
 def _next_manifest(
-    base: Folder, job: Job, shards: Mapping[str, Shard], formats: set[str]
+    base: Folder, job: Job, results: Sequence[ShardResult], shards: Mapping[str, list[Shard]]
 ) -> Manifest:
+    """Return the manifest of the newest revision with the shards, the classes and the extensions of a job."""
     old = base.manifest
-    new = {
-        name: tuple(
-            shards[each.name] for each in job.shards if each.split == name and each.name in shards
-        )
-        for name in job.splits
-    }
     before = {split.name: split.shards for split in old.splits}
-    names = split_order({*before, *(name for name, added in new.items() if added)})
+    splits = []
+    for name in split_order({*before, *shards}):
+        splits.append(Split(name, (*before.get(name, ()), *shards.get(name, ()))))
     return replace(
         old,
-        components=with_formats(old.components, job.options, formats | _formats(old)),
+        components=_components(old.components, job, results, old.components.image),
         classes=job.classes,
-        splits=tuple(Split(name, (*before.get(name, ()), *new.get(name, ()))) for name in names),
+        splits=tuple(splits),
     )
 
 
-def _formats(manifest: Manifest) -> set[str]:
-    """Return the image formats that a manifest names, by their extensions in WebDataset shards."""
-    return {
-        name for name, extension in EXTENSIONS.items() if extension in manifest.components.image
-    }
-
-
-def _revision(
-    base: Folder, job: Job, shards: Mapping[str, Shard], name: str, source_digest: str
-) -> Revision:
-    added = []
-    for split in job.splits:
-        own = [
-            shards[each.name] for each in job.shards if each.split == split and each.name in shards
-        ]
-        if own:
-            added.append((split, Added(len(own), sum(shard.samples for shard in own))))
-    options = {**job.options.as_json(), "plan": job.fingerprint}
-    return Revision(base.digest, name, source_digest, tuple(added), len(job.classes), options)
-
-
-def _write_rejected_complete(
-    base: Folder, revision: int, rows: Iterable[Mapping[str, str]], shards: Iterable[Shard]
+def _write_all_rejected(
+    base: Folder,
+    revision: int,
+    rows: Iterable[Mapping[str, str]],
+    shards: Mapping[str, list[Shard]],
 ) -> File | None:
-    """Write the list of all rejected images, unless the old list is also the new one.
+    """Write the list of all rejected images, unless the old list is also the new one; return the list.
 
-    Images that could not be read before, and are in the new shards, are rejected no longer. Return
-    the list.
+    Images that could not be read before, and are in the new shards, are rejected no longer.
     """
     old = base.manifest.rejected
     listed = [*read_rejected(base.out, old.name)] if old else []
     before = listed
     if any(row["reason"] == "unreadable" for row in listed):
         written: set[str] = set()
-        for shard in shards:
-            table = read_table(os.path.join(base.out, shard.table.name), ["source"])
-            written.update(table["source"].to_pylist())
+        for own in shards.values():
+            for shard in own:
+                table = read_table(os.path.join(base.out, shard.table.name), ["source"])
+                written.update(table["source"].to_pylist())
         before = [
             row for row in listed if row["reason"] != "unreadable" or row["source"] not in written
         ]
     known = {tuple(sorted(row.items())) for row in before}
-    new = [dict(row) for row in rows if tuple(sorted(row.items())) not in known]
-    name = numbered(REJECTED_NAME, revision)
-    if not new and before == listed:
-        # The list of a killed run that rejected images which are valid now.
-        storage.remove(os.path.join(base.out, name))
-        return old
-    if not new and not before:
-        storage.remove(os.path.join(base.out, name))
-        return None
-    data = rejected_bytes(sorted([*before, *new], key=lambda row: row["source"]))
-    storage.replace_file(os.path.join(base.out, name), data)
-    return File(name, len(data), checksum_text(crc32c(data)))
+    new = [row for row in rows if tuple(sorted(row.items())) not in known]
+    is_unchanged = not new and before == listed
+    written_list = [] if is_unchanged else [*before, *new]
+    file = _write_rejected(base.out, numbered(REJECTED_NAME, revision), written_list)
+    return old if is_unchanged else file
 
 
 def _publish(base: Folder, manifest: Manifest) -> None:

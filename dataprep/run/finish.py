@@ -11,12 +11,9 @@ from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import FORMATS
 from dataprep.ledger.fence import Fence
-from dataprep.ledger.finished import (
-    find_shard,
-    has_all_of,
-)
+from dataprep.ledger.finished import find_shard, has_all_of, read_rejected
 from dataprep.ledger.state import Folder, inspect
-from dataprep.plan.files import StoredPlan, read_plan
+from dataprep.plan.files import ENDED_NAME, StoredPlan, plan_folder, read_plan
 from dataprep.plan.job import Job
 from dataprep.progress import Progress
 from dataprep.run.base import read_base
@@ -24,7 +21,7 @@ from dataprep.run.commit import (
     AppendResult,
     ConvertResult,
     clean_up,
-    describe_ended,
+    describe_result,
     end_committed,
     finish_append,
     has_ended,
@@ -289,7 +286,9 @@ def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
     if mark is None:  # else the temporary files belong to the append of the mark
         storage.remove_partials(out)
     if is_rejected:
-        converted = describe_ended(plan, out, replace(base.manifest, splits=()))
+        rows = [*read_rejected(plan_folder(out), ENDED_NAME)]
+        nothing = replace(base.manifest, splits=())
+        converted = describe_result(plan.job(out), (), nothing, rows)
         return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)
     images = (
         sum(split.images for split in plan.splits)
