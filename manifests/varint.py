@@ -12,7 +12,18 @@ def read_varint(data: Any, i: int) -> tuple[int, int]:
         ValueError: it has more than ten bytes.
 
     """
-    value = shift = 0
+    # Lengths below 2 MiB are the usual case, and have at most three bytes.
+    value = data[i]
+    if value < 0x80:
+        return value, i + 1
+    second = data[i + 1]
+    if second < 0x80:
+        return value & 0x7F | second << 7, i + 2
+    third = data[i + 2]
+    value = value & 0x7F | (second & 0x7F) << 7 | (third & 0x7F) << 14
+    if third < 0x80:
+        return value, i + 3
+    i, shift = i + 3, 21
     while True:
         byte = data[i]
         i += 1

@@ -222,7 +222,7 @@ def _locate_items(
             raise ValueError("not a map of features")
         length = data[i + 1]
         i += 2
-        if length >= 0x80:
+        if length >= 0x80:  # of the image, and of few others
             length, i = read_varint(data, i - 1)
         if data[i] != 0x0A or base + i + length > end:
             raise ValueError("not a feature")

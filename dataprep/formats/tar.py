@@ -247,7 +247,12 @@ def _checked_length(block: bytes, at: int, size: int, file: str) -> int:
 def _octal(field: bytes) -> int:
     """Parse the octal digits of a header field. Return -1 for anything else."""
     digits = field.strip(b" \0") or b"0"
-    return int(digits, 8) if digits.isdigit() and not digits.strip(b"01234567") else -1
+    if not digits.isdigit():
+        return -1
+    try:
+        return int(digits, 8)
+    except ValueError:  # 8 or 9
+        return -1
 
 
 def _text(field: bytes) -> str:

@@ -429,7 +429,9 @@ def index_batch(task: IndexTask) -> list[IndexedShard | FailedShard]:
 
     """
     cached = storage.is_cached(os.path.join(task.folder, task.names[0]))
-    with ThreadPoolExecutor(1 if cached else THREADS) as pool:
+    if cached:
+        return [_index_shard(task, name) for name in task.names]
+    with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(lambda name: _index_shard(task, name), task.names))
 
 
