@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -104,9 +104,7 @@ def finish(
         if folder.pending_files and has_all_of(out, folder.pending_files):
             folder = _complete_interrupted(folder)
         in_manifest = folder.files
-        results = check_shards(job, in_manifest, engine or LocalEngine(workers), progress)
-        missing = [number for number, shard in enumerate(job.shards) if results[shard.name] is None]
-        found = [result for shard in job.shards if (result := results[shard.name])]
+        found, missing = check_shards(job, in_manifest, engine or LocalEngine(workers), progress)
         suffix = FORMATS[job.options.fmt].SUFFIX
         # Tables of shards without images are removed at the end, so a complete dataset lacks them.
         if missing:  # another process may have finished the dataset meanwhile
@@ -120,9 +118,8 @@ def finish(
             storage.sweep_dead(out)
             raise missing_error(job, missing)
         try:
-            with storage.partials(
-                [out], is_locked=True
-            ):  # all shards are there: nobody needs another temporary file
+            # All shards are there: nobody needs another temporary file.
+            with storage.partials([out], is_locked=True):
                 return write_dataset(job, found)
         except StorageError:  # another process that finished the dataset removes the files of all
             if not has_all_of(out, inspect(out, job.fingerprint).files):
@@ -144,34 +141,32 @@ def _complete_interrupted(folder: Folder) -> Folder:
 
 def check_shards(
     job: Job, in_manifest: Mapping[str, File], engine: Engine, progress: Progress | None
-) -> dict[str, ShardResult | None]:
-    """Look for all shards of a job.
-
-    Return them by name, `None` for those that are missing or damaged.
-    """
+) -> tuple[list[ShardResult], list[int]]:
+    """Look for all shards of a job; return the shards in order, and the numbers of missing or damaged ones."""
     suffixes = (FORMATS[job.options.fmt].SUFFIX, ".idx", ".parquet")
-    tasks = (
-        _CheckTask(
-            job.out,
-            job.fingerprint,
-            shard.name,
-            {
-                name: in_manifest[name]
-                for suffix in suffixes
-                if (name := shard.name + suffix) in in_manifest
-            },
-        )
-        for shard in job.shards
-    )
+
+    def tasks() -> Iterator[_CheckTask]:
+        for shard in job.shards:
+            names = [shard.name + suffix for suffix in suffixes]
+            listed = {name: in_manifest[name] for name in names if name in in_manifest}
+            yield _CheckTask(job.out, job.fingerprint, shard.name, listed)
+
     if progress:
         progress.start(job.images, len(job.shards))
     results: dict[str, ShardResult | None] = {}
-    with closing(engine), closing(engine.run(check_shard, tasks, len(job.shards))) as checked:
+    with closing(engine), closing(engine.run(check_shard, tasks(), len(job.shards))) as checked:
         for each in checked:
             results[each.name] = each.result
             if progress:
                 progress.advance(each.name, each.result.conversion.images if each.result else 0)
-    return results
+    found, missing = [], []
+    for number, shard in enumerate(job.shards):
+        result = results[shard.name]
+        if result is None:
+            missing.append(number)
+        else:
+            found.append(result)
+    return found, missing
 
 
 def missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
@@ -235,28 +230,21 @@ def finish_planned_append(
     ):
         storage.check_partials([out])
         if not is_appended(plan, out):
-            results = check_shards(job, {}, engine or LocalEngine(workers), progress)
-            missing = [
-                number for number, shard in enumerate(job.shards) if results[shard.name] is None
-            ]
-            if missing and not is_appended(
-                plan, out
-            ):  # else another process has finished it meanwhile
+            found, missing = check_shards(job, {}, engine or LocalEngine(workers), progress)
+            # Another process may have finished it meanwhile.
+            if missing and not is_appended(plan, out):
                 storage.sweep_dead(out)
                 raise missing_error(job, missing)
             base = read_base(out, option="")
             if base.digest == plan.append.parent:
-                found = [result for shard in job.shards if (result := results[shard.name])]
                 try:
-                    with storage.partials(
-                        [out], is_locked=True
-                    ):  # all shards are there: nobody needs another
+                    # All shards are there: nobody needs another temporary file.
+                    with storage.partials([out], is_locked=True):
                         appended = finish_append(
                             base, job, found, plan.append.source, plan.append.source_digest
                         )
-                except (
-                    StorageError
-                ):  # another process that finished the append removes the files of all
+                except StorageError:
+                    # Another process that finished the append removes the files of all.
                     if not storage.has_locks(out):
                         Fence(out, plan.fingerprint)()
                     if not is_appended(plan, out):

@@ -10,7 +10,7 @@ import os
 import queue
 import re
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -140,18 +140,17 @@ def write_shards(
     with closing(
         engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
     ) as written:
-        for result in report(chain(run.finished.values(), written), progress):
+        for result in chain(run.finished.values(), written):
             results[result.name] = result
+            report(result, progress)
     return [results[shard.name] for shard in shards if shard.name in results]
 
 
-def report(results: Iterable[ShardResult], progress: Progress | None) -> Iterator[ShardResult]:
-    """Yield shards as they finish, after the log and the progress were told."""
-    for result in results:
-        log_shard(_log, result)
-        if progress:
-            progress.advance(result.name, result.conversion.images, resumed=result.resumed)
-        yield result
+def report(result: ShardResult, progress: Progress | None) -> None:
+    """Tell the log and the progress about a finished shard."""
+    log_shard(_log, result)
+    if progress:
+        progress.advance(result.name, result.conversion.images, resumed=result.resumed)
 
 
 # --- the share of one of many tasks ---------------------------------------------------------------
@@ -372,8 +371,8 @@ def work(
             images = count_images(plan, out, numbers) if share else job.images
             progress.start(images, len(numbers))
         finished = {} if share is None and not run.in_manifest else run.find_finished(numbers)
-        for _ in report(finished.values(), progress):
-            pass
+        for result in finished.values():
+            report(result, progress)
         left = run.without_finished(numbers, finished)
         written: list[ShardResult] = []
         if left:
@@ -391,7 +390,8 @@ def work(
                     left, stack.enter_context(Claims(out, beat or BEAT_SECONDS))
                 )
             with closing(results), _finished_meanwhile(plan, out):
-                for result in report(results, progress):
+                for result in results:
+                    report(result, progress)
                     if not result.resumed:
                         written.append(result)
     return WorkResult(tuple(written), len(numbers) - len(written))
