@@ -102,6 +102,7 @@ def export(
         raise CallError(f"--name {printable(name)}: use letters, digits and underscores only")
     if not out:
         raise CallError("OUT is empty", hint="name a folder")
+    dataset = os.fspath(dataset)
     refuse_url(
         dataset,
         f"{printable(dataset)} is in an object store",

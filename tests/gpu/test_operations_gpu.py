@@ -8,9 +8,9 @@ import inspect
 import pytest
 import test_color
 import test_containers
+import test_erasing
 import test_fuse
 import test_geometry
-import test_masks
 import test_mixing
 import test_policies
 
@@ -23,7 +23,7 @@ def checks():
     modules = [
         test_color,
         test_containers,
-        test_masks,
+        test_erasing,
         test_geometry,
         test_fuse,
         test_policies,
