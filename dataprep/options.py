@@ -29,8 +29,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
-from manifests.labels import LabelType
-from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, Format, Store
+from manifests.labels import LABELS, MAX_LABEL, LabelType
+from manifests.schema import DEFAULT_MAX_CLASSES, Format, Store
 
 #: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
 MAX_PIXELS = 178_956_970
@@ -254,6 +254,11 @@ class LabelOptions(ClassOptions):
         unit="TEXT",
     )
 
+    @property
+    def unlabelled(self) -> bool:
+        """Whether labels are left out."""
+        return self.label_type == "none"
+
     def check(self) -> None:
         """Check that the options fit together.
 
@@ -266,11 +271,8 @@ class LabelOptions(ClassOptions):
                 "--label-separator is empty",
                 hint="give the text between two classes, for example ';'",
             )
-        if self.label_separator is not None and self.label_type not in (
-            None,
-            "multi-label",
-            "regression",
-        ):
+        is_list = self.label_type is None or LABELS[self.label_type].is_separable
+        if self.label_separator is not None and not is_list:
             raise CallError(
                 "--label-separator needs labels of several classes or numbers",
                 hint="set --label-type multi-label or regression, or leave it out",

@@ -11,6 +11,7 @@ from loaders.cuda_queues import queues_note
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import ImageSpec, short_repr
+from manifests.labels import LABELS
 from manifests.process.text import plural
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def _placed(spec: LoaderSpec) -> str:
         sizes = dict.fromkeys(
             " x ".join(map(str, output.size or ())) for output in spec.recipe.outputs
         )
-        what = "uint8 masks" if kind == "mask" else "uint16 depth maps"
+        labels = LABELS[kind]
+        what = f"{labels.pixels} {labels.noun}s"
         return f" and {spec.options.batch_size} x {' and '.join(sizes)} {what}"
     return " and their boxes" if spec.fields.has_boxes else ""
 

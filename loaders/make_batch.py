@@ -14,7 +14,6 @@ from loaders.samplers.order import PlannedOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.soft_labels import mixed_labels, mixed_values
 from manifests.errors import CallError
-from manifests.labels import LABEL_FIELDS
 
 
 def make_batch(
@@ -47,13 +46,13 @@ def make_batch(
     )
     if "valid" in names:
         values["valid"] = spec.order.valid(position)
-    if arrays and "label" in values and spec.split.manifest.label_type == "class":
+    if arrays and "label" in values and spec.split.manifest.labels.is_class:
         labels = np.asarray(values["label"])
         values["label"] = mixed_labels(
             labels, arrays[0], arrays[1], spec.num_classes, spec.recipe.smoothing
         )
     for name, smoothing in {"labels": spec.recipe.smoothing, "values": 0.0}.items():
-        if arrays and name in values and name == LABEL_FIELDS[spec.split.manifest.label_type]:
+        if arrays and name in values and name in spec.split.manifest.labels.fields:
             values[name] = mixed_values(np.asarray(values[name]), arrays[0], arrays[1], smoothing)
 
     def of_views(found: Sequence[Any]) -> Any:

@@ -14,6 +14,7 @@ from loaders.integers import MAX_INT, require_int, require_int_field
 from loaders.ranks import Ranks
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER
+from manifests.labels import LABELS
 from manifests.process.text import plural
 
 if TYPE_CHECKING:
@@ -58,10 +59,12 @@ Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shuffle: TypeAlias = Literal["buffer"] | bool
 LastBatch: TypeAlias = Literal["drop", "partial", "pad"]
 OnError: TypeAlias = Literal["raise", "skip", "replace"]
-#: Fields that are a label image of the sample.
-LabelImage: TypeAlias = Literal["mask", "depth"]
-#: Bytes of one value of them.
-LABEL_IMAGE_BYTES = {"mask": 1, "depth": 2}
+#: Bytes of one value of the fields that are label images.
+LABEL_IMAGE_BYTES: dict[str, int] = {
+    labels.name: int(labels.pixels.removeprefix("uint")) // 8
+    for labels in LABELS.values()
+    if labels.pixels
+}
 FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 
 #: Bytes of one value of an image.

@@ -99,7 +99,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         view_fusions=tuple(view_fusions),
         options=options,
         order=order,
-        num_classes=_num_classes(split, recipe) if split.manifest.label_type == "class" else 0,
+        num_classes=_num_classes(split, recipe) if split.manifest.labels.is_class else 0,
         fields=fields,
         records=images,
         label_images=label_images,

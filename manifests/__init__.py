@@ -4,7 +4,7 @@ Never imports `dataprep` or `loaders`.
 
 ::
 
-    the format       schema, labels, label_values, dali_index; docs/format.md specifies it
+    the format       schema, labels, dali_index; docs/format.md specifies it
     its manifest     store, serialization, json_members, shard_list, revisions
     its tables       rows (begin here), tables; parquet, parquet_pages
     errors           errors

@@ -1,12 +1,17 @@
-"""Label types: what a dataset stores as the label of an image, and the columns that hold it.
+"""Labels: what a dataset stores as the label of an image, its columns, and their checks.
 
-No I/O.
+One `LabelSchema` for each label type says what writers and readers share. How labels come from a
+source into records is in `dataprep.labels`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from manifests.process.text import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,53 +23,126 @@ LabelType = Literal[
 ]
 LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
 
-#: Label types whose records contain a label image.
-MASK_TYPES: tuple[LabelType, ...] = ("mask", "depth")
-
 #: Column of a source and of the sample tables with the path of each label image in the source.
 MASK_SOURCE = "mask_source"
 
-#: Label types whose labels refer to places in the image.
-PLACED_TYPES: tuple[LabelType, ...] = ("boxes", *MASK_TYPES)
-
-_SECOND_IMAGE = {"mask_offset": "integer", "mask_size": "integer", "mask_crc32c": "checksum"}
-
-#: Columns of the sample tables that hold the labels, with the kind of their values; see
-#: `arrow_type`.
-LABEL_COLUMNS: Mapping[LabelType, Mapping[str, str]] = {
-    "class": {"label": "integer"},
-    "none": {},
-    "multi-label": {"labels": "integers"},
-    "regression": {"values": "floats"},
-    "caption": {"caption": "text"},
-    "boxes": {"boxes": "boxes", "box_labels": "integers"},
-    "mask": _SECOND_IMAGE,
-    "depth": _SECOND_IMAGE,
-}
-
-#: Column with the classes of a sample, for each label type that can have several.
-CLASS_COLUMNS: Mapping[LabelType, str] = {"multi-label": "labels", "boxes": "box_labels"}
-
-#: Field of `loaders.build` that returns the labels of each type; `None` if there is none.
-LABEL_FIELDS: Mapping[LabelType, str | None] = {
-    "class": "label",
-    "none": None,
-    "multi-label": "labels",
-    "regression": "values",
-    "caption": "caption",
-    "boxes": "boxes",
-    "mask": "mask",
-    "depth": "depth",
-}
+#: Largest label of any dataset.
+MAX_LABEL = 10_000_000
 
 
-def has_classes(label_type: LabelType) -> bool:
-    """Return whether labels of this type name classes of the dataset."""
-    return label_type in ("class", "multi-label", "boxes", "mask")
+@dataclass(frozen=True)
+class LabelSchema:
+    """How a dataset holds the labels of one type.
+
+    Attributes:
+        name: the label type.
+        columns: columns of the sample tables that hold the labels, with the kind of their values;
+            see `arrow_type`.
+        fields: fields of `loaders.build` that return the labels. The first one is the label itself.
+        names_classes: whether the manifest names classes: of samples, boxes or pixels.
+        is_placed: whether labels refer to places in the image.
+        pixels: type of the pixels of a label image. `None` if records contain no label image.
+        fill: value of pixels of a label image that are outside of the image.
+        noun: what the label is called in messages.
+
+    """
+
+    name: LabelType
+    columns: Mapping[str, str]
+    fields: tuple[str, ...] = ()
+    names_classes: bool = False
+    is_placed: bool = False
+    pixels: Literal["uint8", "uint16"] | None = None
+    fill: int = 0
+    noun: str = "label"
+
+    @property
+    def has_image(self) -> bool:
+        """Whether records contain a label image."""
+        return self.pixels is not None
+
+    @cached_property
+    def is_class(self) -> bool:
+        """Whether the label is one class, in the column ``label`` and in the records."""
+        return "label" in self.columns
+
+    @cached_property
+    def class_lists(self) -> str | None:
+        """Column with the classes of a sample that can have several; else `None`."""
+        return self._column("integers")
+
+    @cached_property
+    def class_column(self) -> str | None:
+        """Column with the class or the classes of each sample; `None` if there is none."""
+        return "label" if self.is_class else self.class_lists
+
+    @cached_property
+    def number_column(self) -> str | None:
+        """Column with the same number of numbers in each sample; `None` if there is none."""
+        return self._column("floats")
+
+    @cached_property
+    def text_column(self) -> str | None:
+        """Column with a text for each sample; `None` if there is none."""
+        return self._column("text")
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether the label is a list of values, which a text can contain with separators."""
+        return not self.is_placed and bool(self.class_lists or self.number_column)
+
+    @property
+    def field(self) -> str | None:
+        """Field of `loaders.build` that returns the label; `None` if there is none."""
+        return self.fields[0] if self.fields else None
+
+    def _column(self, kind: str) -> str | None:
+        return next((name for name, values in self.columns.items() if values == kind), None)
+
+
+_LABEL_IMAGE = {"mask_offset": "integer", "mask_size": "integer", "mask_crc32c": "checksum"}
+
+_SCHEMAS = (
+    LabelSchema("class", {"label": "integer"}, ("label",), names_classes=True),
+    LabelSchema("none", {}),
+    LabelSchema("multi-label", {"labels": "integers"}, ("labels",), names_classes=True),
+    LabelSchema("regression", {"values": "floats"}, ("values",)),
+    LabelSchema("caption", {"caption": "text"}, ("caption",)),
+    LabelSchema(
+        "boxes",
+        {"boxes": "boxes", "box_labels": "integers"},
+        ("boxes", "box_labels", "box_counts"),
+        names_classes=True,
+        is_placed=True,
+    ),
+    # Pixels from outside of the image have the class that losses and metrics ignore.
+    LabelSchema(
+        "mask",
+        _LABEL_IMAGE,
+        ("mask",),
+        names_classes=True,
+        is_placed=True,
+        pixels="uint8",
+        fill=255,
+        noun="mask",
+    ),
+    LabelSchema(
+        "depth", _LABEL_IMAGE, ("depth",), is_placed=True, pixels="uint16", noun="depth map"
+    ),
+)
+
+#: The schema of each label type.
+LABELS: Mapping[LabelType, LabelSchema] = {schema.name: schema for schema in _SCHEMAS}
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+#: Kinds of values that are lists.
+LIST_KINDS = ("integers", "floats", "boxes")
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the Arrow type of a kind of values in `LABEL_COLUMNS`."""
+    """Return the Arrow type of a kind of values in `LabelSchema.columns`."""
     import pyarrow as pa
 
     def list_of(item: pa.DataType) -> pa.DataType:
@@ -81,3 +159,86 @@ def arrow_type(kind: str) -> pa.DataType:
         "boxes": list_of(pa.list_(pa.field("element", pa.float32()), 4)),
     }
     return types[kind]
+
+
+class WrongValue(NamedTuple):
+    """A value that cannot be a label: what is wrong, as the end of a sentence, and the row."""
+
+    message: str
+    row: int
+
+
+def find_wrong_value(
+    column: pa.Array | pa.ChunkedArray, kind: str, *, classes: int = MAX_LABEL + 1
+) -> WrongValue | None:
+    """Return the first value of a column that cannot be a label; `None` if all can.
+
+    Args:
+        column: the column, of the type `arrow_type` of the kind.
+        kind: kind of its values, from `LabelSchema.columns`.
+        classes: labels must be less than this.
+
+    """
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        return WrongValue("has a row without a value", pc.index(pc.is_null(column), True).as_py())
+    if kind not in LIST_KINDS or not len(column):
+        return None
+    rows, values = pc.list_parent_indices(column), pc.list_flatten(column)
+    if kind == "integers":
+        return _outside(rows, values, classes)
+    if kind == "boxes":
+        return _wrong_box(rows, values)
+    return _wrong_numbers(column, rows, values)
+
+
+def _outside(rows: Any, values: Any, classes: int) -> WrongValue | None:
+    import pyarrow.compute as pc
+
+    wrong = pc.or_(
+        pc.is_null(values), pc.or_kleene(pc.less(values, 0), pc.greater_equal(values, classes))
+    )
+    at = pc.index(wrong, True).as_py()
+    if at < 0:
+        return None
+    return WrongValue(
+        f"contains {values[at]}, which is out of the range 0 to {classes - 1}", rows[at].as_py()
+    )
+
+
+def _wrong_numbers(column: Any, rows: Any, values: Any) -> WrongValue | None:
+    import pyarrow.compute as pc
+
+    wrong = pc.invert(pc.fill_null(pc.is_finite(values), False))
+    if (at := pc.index(wrong, True).as_py()) >= 0:
+        return WrongValue(f"contains {values[at]}, which is not a finite number", rows[at].as_py())
+    lengths = pc.list_value_length(column)
+    first = lengths[0].as_py()
+    at = pc.index(pc.not_equal(lengths, first), True).as_py()
+    if at >= 0:
+        return WrongValue(
+            f"has {plural(lengths[at].as_py(), 'value')} in a row, but {first} in the first one", at
+        )
+    return WrongValue("has a row without a value", 0) if first == 0 else None
+
+
+def _wrong_box(rows: Any, boxes: Any) -> WrongValue | None:
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if boxes.null_count:
+        return WrongValue(
+            "has a box without a value", rows[pc.index(pc.is_null(boxes), True).as_py()].as_py()
+        )
+    corners = np.asarray(pc.fill_null(pc.list_flatten(boxes), float("nan"))).reshape(-1, 4)
+    wrong = ~(
+        np.isfinite(corners).all(1)
+        & (corners >= 0).all(1)
+        & (corners[:, :2] <= corners[:, 2:]).all(1)
+    )
+    if not wrong.any():
+        return None
+    at = int(wrong.argmax())
+    shown = ", ".join(f"{value:g}" for value in corners[at].tolist())
+    return WrongValue(f"has the box {shown}, which is not x1, y1, x2, y2", rows[at].as_py())

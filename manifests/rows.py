@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from awscrt.checksums import crc32c
 
 from manifests.errors import TableError
-from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LabelType
+from manifests.labels import LABELS, MAX_LABEL, LabelType
 from manifests.process.text import plural
 from manifests.remote.transfers import map_files
-from manifests.schema import MAX_LABEL, Manifest, Shard
+from manifests.schema import Manifest, Shard
 from manifests.serialization import checksum_text
 from manifests.store import read_revision
 from manifests.tables import DAMAGED_HINT, TableFile
@@ -154,7 +154,7 @@ class ShardTable:
                 outside = sum(parts) > np.uint64(self._shard.file.bytes)
                 if outside.any():
                     raise outside_error(self.path, first + int(outside.argmax()))
-        column = {**CLASS_COLUMNS, "class": "label"}.get(self._label_type)
+        column = LABELS[self._label_type].class_column
         if column not in names:
             return
         labels = table[column] if column == "label" else pc.list_flatten(table[column])
@@ -282,14 +282,15 @@ def _check_lengths(
     table: pa.Table, label_type: LabelType, path: str, lengths: dict[str, tuple[int, str]]
 ) -> None:
     """Check that lists of numbers have as many numbers in all tables; `lengths` keeps the first ones."""
-    for name, kind in LABEL_COLUMNS[label_type].items():
-        if kind == "floats" and name in table.column_names and len(table):
-            length = len(table[name][0])
-            expected, other = lengths.setdefault(name, (length, path))
-            if length != expected:
-                raise TableError(
-                    f"column {name!r} has {plural(length, 'number')} for each sample, but"
-                    f" {expected} in {other}",
-                    file=path,
-                    hint=DAMAGED_HINT,
-                )
+    name = LABELS[label_type].number_column
+    if name is None or name not in table.column_names or not len(table):
+        return
+    length = len(table[name][0])
+    expected, other = lengths.setdefault(name, (length, path))
+    if length != expected:
+        raise TableError(
+            f"column {name!r} has {plural(length, 'number')} for each sample, but {expected} in"
+            f" {other}",
+            file=path,
+            hint=DAMAGED_HINT,
+        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from manifests.json_members import is_unicode
-from manifests.labels import LabelType
+from manifests.labels import LABELS, LabelSchema, LabelType
 
 SCHEMA_VERSION = 1
 #: Schema version of a manifest whose shards are listed in a file of their own.
@@ -40,15 +40,12 @@ SPLIT_ALIASES = {
 
 #: Columns of every sample table, in this order; ``label`` only if each sample has one class. Extra
 #: columns of the source follow, and the columns of other labels among them
-#: (`manifests.labels.LABEL_COLUMNS`).
+#: (`manifests.labels.LabelSchema`).
 TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
 
 #: What precedes the name of a column of the source if sample tables already use that name:
 #: ``column:label``.
 COLUMN_PREFIX = "column:"
-
-#: Largest label of any dataset.
-MAX_LABEL = 10_000_000
 
 #: By default, integer labels without class names stay below this limit, because the manifest names
 #: every class up to the largest label. A number that is no class, such as an image ID, would make
@@ -238,6 +235,11 @@ class Manifest:
     label_type: LabelType = "class"
     creator: Creator = field(kw_only=True)
     revisions: tuple[Revision, ...] = ()
+
+    @property
+    def labels(self) -> LabelSchema:
+        """How the dataset holds its labels."""
+        return LABELS[self.label_type]
 
     @property
     def revision(self) -> int:

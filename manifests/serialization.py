@@ -16,7 +16,7 @@ from typing import Any
 from awscrt.checksums import crc32c
 
 from manifests.json_members import Member, MemberError, parse_json, shorten
-from manifests.labels import LABEL_TYPES, MASK_TYPES, LabelType
+from manifests.labels import LABEL_TYPES, LABELS, LabelType
 from manifests.revisions import check_revisions, revisions_from_json, revisions_to_json
 from manifests.schema import (
     CREATORS,
@@ -67,7 +67,7 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         },
         # Older releases know only classes, and refuse what they would misread: such a table has no
         # column `label`.
-        **({"label_type": manifest.label_type} if manifest.label_type != "class" else {}),
+        **({"label_type": manifest.label_type} if not manifest.labels.is_class else {}),
         "options": dict(manifest.options),
         **({"revisions": revisions_to_json(manifest.revisions)} if manifest.revisions else {}),
         "splits": {
@@ -161,7 +161,7 @@ def _mask(body: Member) -> str | None:
     A manifest has it if and only if its label type has such images.
     """
     mask, label_type = body["components"].get("mask"), label_type_of(body)
-    if (label_type in MASK_TYPES) != (mask is not None):
+    if LABELS[label_type].has_image != (mask is not None):
         raise MemberError(
             f"label_type is {label_type}, but components.mask is {'given' if mask else 'missing'}"
         )

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 from manifests.errors import TableError
 from manifests.files import TABLE, open_file, read_file
 from manifests.json_members import MAX_INTEGER, parse_json
-from manifests.label_values import find_wrong_value
-from manifests.labels import LABEL_COLUMNS, LabelType, arrow_type
+from manifests.labels import LABELS, MAX_LABEL, LabelType, arrow_type, find_wrong_value
 from manifests.parquet import BoundedParquet, ParquetError, is_list, parquet_bytes, shorten_type
 from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.schema import MAX_LABEL, TABLE_COLUMNS, Sample, TableMetadata
+from manifests.schema import TABLE_COLUMNS, Sample, TableMetadata
 from manifests.serialization import metadata_from_json, metadata_to_json
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ class TableFile:
         self, columns: Sequence[str] | None, label_type: LabelType
     ) -> tuple[str, ...]:
         """Return the names of the columns to read, each of which exists and has its type."""
-        kinds = LABEL_COLUMNS[label_type]
+        kinds = LABELS[label_type].columns
         for name in columns or (*(name for name in TABLE_COLUMNS if name != "label"), *kinds):
             if name not in self.column_names:
                 raise self._error(f"the sample table has no column {name!r}")
@@ -183,7 +182,7 @@ class TableFile:
         return names
 
     def _read(self, names: Sequence[str], label_type: LabelType, group: int | None) -> pa.Table:
-        kinds = LABEL_COLUMNS[label_type]
+        kinds = LABELS[label_type].columns
         first = sum(map(self._parquet.group_rows, range(group or 0)))
         try:
             table = self._parquet.read(names, group)

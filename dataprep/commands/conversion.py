@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from dataprep.commands.base import format_totals, print_failed, print_line
 from dataprep.commands.console import ProgressBar, console
-from dataprep.commands.info import labels_line
 from dataprep.commands.parameters import given_fields
 from dataprep.options import NORMALIZATIONS, Options, RunOptions, SourceOptions
 from manifests.errors import CallError, ExitStatus
@@ -126,9 +125,9 @@ def read_samples(
 
 def _print_contents(src: str, source: Source) -> None:
     """Print how many images a source has, and what their labels are."""
-    labels = labels_line(source.label_type, len(source.classes))
+    labels = source.labels.describe(len(source.classes))
     origin = ""
-    if source.label_origin and source.label_type != "class":
+    if source.label_origin and not source.labels.is_class:
         origin = f" from {source.label_origin}"
     console.info(f"{src}: {source.layout}, {plural(len(source), 'image')}{labels}{origin}")
 

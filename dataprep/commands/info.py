@@ -11,8 +11,8 @@ import click
 
 from dataprep.commands.base import Command, format_totals, print_line
 from dataprep.commands.parameters import path_or_url
+from dataprep.labels.kinds import KINDS
 from manifests.errors import CallError, ExitStatus
-from manifests.labels import LabelType, has_classes
 from manifests.process.text import cut_middle, format_bytes, plural, printable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _is_plan(folder: str) -> bool:
 
 def _print_summary(out: str, summary: DatasetSummary) -> None:
     samples = (
-        f"{plural(summary.samples, 'sample')}{labels_line(summary.label_type, summary.classes)}"
+        f"{plural(summary.samples, 'sample')}{KINDS[summary.label_type].describe(summary.classes)}"
     )
     raw = f" raw {'x'.join(map(str, summary.pixels))}," if summary.pixels else ""
     print_line(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
@@ -80,19 +80,6 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
         print_line(
             f"rejected: {plural(summary.rejected, 'image')}, see {out}/{summary.rejected_file}"
         )
-
-
-def labels_line(label_type: LabelType, classes: int) -> str:
-    """Return what the labels of a dataset or plan are, as the end of a phrase."""
-    if label_type == "class":
-        return f" in {plural(classes, 'class')}"
-    if label_type == "none":
-        return ", unlabelled"
-    if label_type == "mask" and not classes:
-        return ", labels: mask (classes without names)"
-    return f", labels: {label_type}" + (
-        f" of {plural(classes, 'class')}" if has_classes(label_type) else ""
-    )
 
 
 def _print_split(name: str, split: SplitSummary) -> None:
@@ -154,7 +141,7 @@ def _print_plan(folder: str, *, as_json: bool) -> None:
 
 def _print_plan_text(folder: str, plan: StoredPlan) -> None:
     images = sum(split.images for split in plan.splits)
-    contents = f"{plural(images, 'image')}{labels_line(plan.label_type, len(plan.classes))}"
+    contents = f"{plural(images, 'image')}{KINDS[plan.label_type].describe(len(plan.classes))}"
     print_line(f"{folder}: plan of {plan.options.fmt}, {contents}, {plural(plan.shards, 'shard')}")
     if plan.append:
         print_line(

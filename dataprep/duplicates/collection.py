@@ -31,7 +31,6 @@ from dataprep.storage.partials import remove_leftovers
 from manifests.errors import CallError, DamagedError, StoppedError
 from manifests.files import TABLE, open_file
 from manifests.json_members import parse_json
-from manifests.labels import LABEL_COLUMNS, LabelType
 from manifests.parquet import BoundedParquet, ParquetError, parquet_bytes
 
 #: Images of one task.
@@ -492,26 +491,19 @@ _TYPES = {
 }
 
 
-#: Label types other than classes of which a copy must have the same. Two captions of one image may
-#: differ.
-_COMPARED: tuple[LabelType, ...] = ("multi-label", "regression")
-
-
 def _labels(source: Source) -> tuple[list[str], NDArray[np.int32]]:
     """Return the different labels as text, and the position among them of the label of each image."""
-    if source.label_type == "class":
+    if source.labels.is_class:
         return [*source.classes], source.label
-    if source.label_type not in _COMPARED:
+    if not source.labels.copies_agree:
         return [""], np.zeros(len(source), np.int32)
-    (column,) = LABEL_COLUMNS[source.label_type]
+    column = source.labels.number_column
+    if column is None:
+        texts = source.labels.texts(source.extra, source.classes).to_pylist()
+    else:  # shown with all digits
+        texts = (", ".join(map(str, numbers)) for numbers in source.extra[column].to_pylist())
     numbers: dict[str, int] = {}
-    positions = []
-    for value in source.extra[column].to_pylist():
-        items = value
-        if source.label_type == "multi-label":
-            items = sorted(source.classes[number] for number in value)
-        text = ", ".join(map(str, items))
-        positions.append(numbers.setdefault(text, len(numbers)))
+    positions = [numbers.setdefault(text, len(numbers)) for text in texts]
     return [*numbers], np.array(positions, np.int32)
 
 

@@ -5,8 +5,6 @@
     base          the interface `RecordFormat`
     tfrecord      implements it, with example_proto (``tf.train.Example``)
     webdataset    implements it, with tar
-    label_features
-                  labels that are no classes, for both
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from dataclasses import replace
 from dataprep.formats import tfrecord, webdataset
 from dataprep.formats.base import (
     Frame,
-    PendingSample,
     Record,
     RecordDamage,
     RecordFormat,
@@ -24,6 +21,8 @@ from dataprep.formats.base import (
     View,
     image_header,
 )
+from dataprep.labels.base import PendingSample
+from dataprep.labels.kinds import KINDS
 from manifests.labels import LabelType
 from manifests.schema import Components, Format, Store
 
@@ -47,8 +46,7 @@ def components(fmt: Format, store: Store, label_type: LabelType = "class") -> Co
     """Return the names of the image, the label and the label image in the records that a format writes."""
     record_format = FORMATS[fmt]
     names = record_format.RAW if store == "raw" else record_format.COMPONENTS
-    return (
-        names
-        if label_type == "class"
-        else replace(names, label=None, mask=record_format.MASKS.get(label_type))
-    )
+    labels = KINDS[label_type]
+    if labels.is_class:
+        return names
+    return replace(names, label=None, mask=record_format.label_image_name(labels))

@@ -9,12 +9,12 @@ tools.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
 from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
-from manifests.labels import LabelType
+from dataprep.labels.base import LabelKind, PendingSample
 from manifests.schema import Components
 
 #: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in that buffer of
@@ -28,38 +28,6 @@ MAX_TEXT = 4096
 
 #: Longest caption that is read from a record, in bytes.
 MAX_CAPTION = 1 << 16
-
-
-class PendingSample(NamedTuple):
-    """A sample that is about to be written: its row of the sample table, without the offset.
-
-    Attributes:
-        key: name of the sample, unique in the dataset.
-        label: class index, from 0. `None` if the label is not a class.
-        class_name: name of the class. Empty if the label is not a class.
-        info: format, width and height of the image as stored.
-        size: length of the image as stored, in bytes.
-        crc32c: CRC-32C of these bytes.
-        source: path of the image in the source.
-        extra: values of the extra columns of the source, and of the columns of
-            `manifests.labels.LABEL_COLUMNS`.
-        label_type: what the label is.
-        class_names: names of the classes of a multi-label or of boxes.
-        mask: the label image, a mask or a depth. Empty if the label type has none.
-
-    """
-
-    key: str
-    label: int | None
-    class_name: str
-    info: ImageInfo
-    size: int
-    crc32c: int
-    source: str
-    extra: Mapping[str, Any]
-    label_type: LabelType = "class"
-    class_names: tuple[str, ...] = ()
-    mask: bytes = b""
 
 
 class Frame(NamedTuple):
@@ -148,8 +116,9 @@ class RecordFormat(Protocol):
     COMPONENTS: Components
     #: The same for images stored as raw pixels.
     RAW: Components
-    #: Name of the label image, for each label type that has one.
-    MASKS: Mapping[LabelType, str]
+
+    def label_image_name(self, labels: LabelKind) -> str | None:
+        """Return the name of the label image in written records; `None` if there is none."""
 
     def frame(self, sample: PendingSample) -> Frame:
         """Return the bytes of a record around its image."""

@@ -9,14 +9,14 @@ of memory.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep.formats.base import (
     MAX_CAPTION,
     Frame,
-    PendingSample,
     Record,
     RecordDamage,
     ScanOptions,
@@ -29,18 +29,21 @@ from dataprep.formats.example_proto import (
     Value,
     bytes_feature,
     bytes_head,
+    bytes_list_feature,
     cached_feature,
     column_feature,
     example_head,
+    float_list_feature,
+    int_list_feature,
     locate_features,
     read_int,
     read_text,
 )
-from dataprep.formats.label_features import label_features, plain_columns
 from dataprep.images.base import Rejected
+from dataprep.labels.base import LabelKind, PendingSample
+from dataprep.labels.kinds import KINDS
 from manifests.dali_index import tfrecord_line
 from manifests.errors import CallError, ShardError
-from manifests.labels import LabelType
 from manifests.process.text import printable
 from manifests.schema import Components
 
@@ -49,10 +52,6 @@ SUFFIXES: tuple[str, ...] = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 END = b""
 COMPONENTS = Components(image=("image/encoded",), label="image/class/label")
 RAW = Components(image=("image/raw",), label="image/class/label")
-MASKS: Mapping[LabelType, str] = {
-    "mask": "image/segmentation/class/encoded",
-    "depth": "image/depth/encoded",
-}
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -71,26 +70,36 @@ def masked(crc: int) -> int:
 
 # --- writing ------------------------------------------------------------------------------------
 
+#: Encoders of `dataprep.labels.base.Feature`.
+_ENCODERS: Mapping[str, Callable[[bytes, Any], bytes]] = {
+    "value": cached_feature,
+    "bytes": bytes_list_feature,
+    "floats": float_list_feature,
+    "integers": int_list_feature,
+}
+
+
+def label_image_name(labels: LabelKind) -> str | None:
+    """Return the feature of the label image; `None` if there is none."""
+    return labels.feature
+
 
 def frame(sample: PendingSample) -> Frame:
     """Return the bytes of a record around its image."""
-    info = sample.info
+    info, labels = sample.info, KINDS[sample.label_type]
     features = []
     if sample.extra:
-        for name, value in plain_columns(sample):
+        for column, value in labels.other_columns(sample.extra):
             if value is not None:
-                features.append(column_feature(name, value))
-    if sample.label is None:
-        features += label_features(sample)
-    else:
-        features.append(cached_feature(b"image/class/text", sample.class_name))
-        features.append(cached_feature(b"image/class/label", sample.label))
+                features.append(column_feature(column, value))
+    for name, encoding, value in labels.features(sample):
+        features.append(_ENCODERS[encoding](name, value))
     features.append(bytes_feature(b"image/filename", sample.source.encode()))
     features.append(cached_feature(b"image/format", info.format.upper()))
     features.append(cached_feature(b"image/height", info.height))
     features.append(cached_feature(b"image/width", info.width))
-    if sample.mask:
-        features.append(bytes_feature(MASKS[sample.label_type].encode(), sample.mask))
+    if labels.feature is not None:
+        features.append(bytes_feature(labels.feature.encode(), sample.mask))
     image_head = bytes_head(b"image/raw" if info.format == "raw" else b"image/encoded", sample.size)
     features.append(image_head)
     head = example_head(b"".join(features), sample.size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dataprep.formats import tar
@@ -18,17 +18,16 @@ from dataprep.formats.base import (
     MAX_CAPTION,
     MAX_TEXT,
     Frame,
-    PendingSample,
     Record,
     RecordDamage,
     ScanOptions,
     View,
 )
-from dataprep.formats.label_features import label_members, plain_columns
 from dataprep.images.base import EXTENSIONS
+from dataprep.labels.base import LabelKind, PendingSample
+from dataprep.labels.kinds import KINDS
 from manifests.dali_index import webdataset_line
 from manifests.errors import CallError, ShardError
-from manifests.labels import LabelType
 from manifests.process.text import one_line, shown
 from manifests.schema import Components
 
@@ -37,7 +36,6 @@ SUFFIXES: tuple[str, ...] = (".tar",)
 END = tar.END
 COMPONENTS = Components(image=tuple(EXTENSIONS.values()), label="cls")
 RAW = Components(image=("raw",), label="cls")
-MASKS: Mapping[LabelType, str] = {"mask": "mask.png", "depth": "depth.png"}
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -56,7 +54,11 @@ def frame(sample: PendingSample) -> Frame:
     padding = -size % tar.BLOCK
     end = tar.BLOCK + size + padding
     parts = [tar.ZEROS[padding]]
-    for extension, data in _files_after_image(sample):
+    labels = KINDS[sample.label_type]
+    after_image = [("json", _sample_json(sample, labels).encode())]
+    if labels.extension is not None:
+        after_image.insert(0, (labels.extension, labels.content(sample)))
+    for extension, data in after_image:
         size = len(data)
         padding = -size % tar.BLOCK
         end += tar.BLOCK
@@ -67,14 +69,9 @@ def frame(sample: PendingSample) -> Frame:
     return Frame(head, b"".join(parts), tuple(files), files[1][1])
 
 
-def _files_after_image(sample: PendingSample) -> list[tuple[str, bytes]]:
-    """Return the extension and the content of each file of a sample except the image."""
-    text = ("json", _sample_json(sample).encode())
-    if sample.label is not None:
-        return [("cls", b"%d" % sample.label), text]
-    if sample.label_type == "caption":
-        return [("txt", sample.extra["caption"].encode()), text]
-    return [(MASKS[sample.label_type], sample.mask), text] if sample.mask else [text]
+def label_image_name(labels: LabelKind) -> str | None:
+    """Return the extension of the label image; `None` if there is none."""
+    return labels.extension if labels.has_image else None
 
 
 def index_line(start: int, sample: PendingSample, frame: Frame) -> str:
@@ -89,20 +86,17 @@ def index_line(start: int, sample: PendingSample, frame: Frame) -> str:
     )
 
 
-def _sample_json(sample: PendingSample) -> str:
+def _sample_json(sample: PendingSample, labels: LabelKind) -> str:
     """Return the ``.json`` of a sample.
 
     Extra columns come first, so they cannot override the other members.
     """
     extra = ""
     if sample.extra:
-        extra = _json({name: _finite(value) for name, value in plain_columns(sample)})[1:-1]
-    if sample.label is None:
-        label = "".join(f"{member}," for member in label_members(sample))
-    else:
-        label = f'"label":{sample.label},"class":{_quoted(sample.class_name)},'
+        columns = labels.other_columns(sample.extra)
+        extra = _json({name: _finite(value) for name, value in columns})[1:-1]
     return (
-        f'{{{extra}{"," if extra else ""}"key":"{sample.key}",{label}'
+        f'{{{extra}{"," if extra else ""}"key":"{sample.key}",{labels.members(sample)}'
         f'"width":{sample.info.width},"height":{sample.info.height},"source":{_quoted(sample.source)},'
         f'"crc32c":{sample.crc32c}}}'
     )

@@ -30,6 +30,7 @@ from dataprep.index.shard import (
     split_of,
     table_metadata,
 )
+from dataprep.labels.kinds import KINDS
 from dataprep.ledger.journal import read_journal
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
@@ -228,12 +229,15 @@ def _commit(
     """Give all files their final names: indexes and tables, then ``rejected.jsonl``, the manifest last."""
     folder = shards.folder
     rejected = [row for shard in indexed for row in shard.rejected]
+    classes: tuple[str, ...] = ()
+    if KINDS[options.label_type].is_class:
+        classes = options.classes or _class_names(indexed)
     manifest = Manifest(
         creator="index",
         format=shards.format,
         store="encoded",
         components=_components(shards.format, indexed, scan, options),
-        classes=options.classes or _class_names(indexed) if options.label_type == "class" else (),
+        classes=classes,
         splits=_splits(indexed, options),
         rejected=None,
         options={

@@ -20,16 +20,17 @@ from dataprep import storage
 from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
+from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
 from dataprep.progress import REPORTED_IMAGES, report_images
 from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError, TableError
 from manifests.files import INDEX, file_length, read_file
 from manifests.json_members import is_unicode
+from manifests.labels import MAX_LABEL
 from manifests.process.text import shown
 from manifests.remote.url import absolute, parent_folder, relative_path
 from manifests.schema import (
-    MAX_LABEL,
     MAX_LABEL_OFFSET,
     SPLIT_ALIASES,
     Components,
@@ -251,7 +252,7 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
     with storage.open_view(path) as (view, size):
         components = FORMATS[shards.format].find_components(view, size, path, options.image)
     label = None if options.label_key else options.label or components.label
-    if options.label_type != "class":
+    if not KINDS[options.label_type].is_class:
         return _without_class(shards, options, components)
     if label is None and options.label_key is None:
         raise CallError(
@@ -269,36 +270,26 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
     return scan
 
 
-#: Features and extensions of captions, the most specific first.
-_CAPTIONS: dict[Format, tuple[str, ...]] = {
-    "tfrecord": ("image/caption", "caption", "text"),
-    "webdataset": ("txt",),
-}
-
-
 def _without_class(
     shards: FoundShards, options: IndexOptions, components: Components
 ) -> ScanOptions:
     """Find where records store what `options.label_type` says: a caption, or nothing."""
-    if (
-        options.label_key
-        or options.label_offset
-        or (options.label and options.label_type == "none")
-    ):
+    labels = KINDS[options.label_type]
+    if options.label_key or options.label_offset or (options.label and not labels.columns):
         raise CallError(
             f"--label-type {options.label_type} excludes --label, --label-key and --label-offset",
             hint="leave one of them out",
         )
     scan = ScanOptions(replace(components, label=None))
-    if options.label_type == "none":
+    if not labels.columns:
         return scan
-    if options.label_type != "caption":
+    if not labels.foreign:
         raise CallError(
             f"--label-type {options.label_type}: only classes and captions are read from shards of"
             " other tools",
             hint="add --label-type none, or convert the source with dataprep convert",
         )
-    names = (options.label,) if options.label else _CAPTIONS[shards.format]
+    names = (options.label,) if options.label else labels.foreign[shards.format]
     path = next(shards.paths)
     with storage.open_view(path) as (view, size):
         for name in names:
@@ -550,9 +541,9 @@ class ShardReader:
         self.image_components.add(
             record.component
         )  # of a rejected image too: `verify` must find it to skip it
-        label_type = self._task.options.label_type
-        label = self._label(number, record) if label_type == "class" else None
-        caption = self._caption(number, record) if label_type == "caption" else None
+        labels = KINDS[self._task.options.label_type]
+        label = self._label(number, record) if labels.is_class else None
+        caption = self._caption(number, record) if labels.text_column else None
         crc = None
         try:
             if self._task.options.validate == "none":
@@ -576,10 +567,9 @@ class ShardReader:
     def table(self) -> Any:
         """Return the sample table as an Arrow table."""
         columns = dict(zip(_Row._fields, map(list, zip(*self.rows, strict=True)), strict=True))
-        label_type = self._task.options.label_type
-        for name, used_by in {"label": "class", "caption": "caption"}.items():
-            if label_type != used_by:
-                del columns[name]
+        labels = KINDS[self._task.options.label_type]
+        for name in {"label", "caption"} - {*labels.columns}:
+            del columns[name]
         return build_table(columns, TableMetadata())
 
     def _caption(self, number: int, record: Record) -> str:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep.labels.kinds import KINDS
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
-from manifests.labels import CLASS_COLUMNS, LabelType
+from manifests.labels import LabelType
 from manifests.remote.url import absolute
 from manifests.rows import read_dataset
 from manifests.schema import Format, Manifest, Split, Store
 from manifests.store import read_manifest
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
@@ -115,17 +116,17 @@ class DatasetSummary:
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as plain data for JSON, without the members that most datasets do not need."""
-        data = asdict(self)
+        data, labels = asdict(self), KINDS[self.label_type]
         if self.pixels is None:
             del data["pixels"]
         if not self.revisions:
             del data["revisions"], data["rejected_file"]
-        if self.label_type == "class":
+        if labels.is_class:
             del data["label_type"]
         for split in data["splits"].values():
-            if self.label_type != "regression":
+            if labels.number_column is None:
                 del split["values"]
-            if self.label_type not in CLASS_COLUMNS:
+            if labels.class_lists is None:
                 del split["without_class"]
         return data
 
@@ -180,15 +181,18 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
     columns: dict[str, list[NDArray[np.int64]]] = {"width": [], "height": [], "size": []}
     values: list[NDArray[np.float64]] = []
     without_class = 0
-    column = {"class": "label", "regression": "values", **CLASS_COLUMNS}.get(manifest.label_type)
+    kind = KINDS[manifest.label_type]
+    column = kind.group_column
     names = [*([column] if column else []), *columns]
     for rows in read_dataset(folder, names, split.name, manifest=manifest):
-        if column == "values":
-            values.append(np.array(rows.table["values"].to_pylist(), np.float64))
-        elif column:
-            labels, empty = _labels(rows.table[column])
+        if column is not None and column == kind.number_column:
+            values.append(np.array(rows.table[column].to_pylist(), np.float64))
+        elif column is not None:
+            of_row, labels = kind.pairs(rows.table[column])
+            if kind.class_lists:  # each class once per sample
+                of_row, labels = np.unique(np.stack([of_row, labels]), axis=1)
+                without_class += len(rows.table) - len(np.unique(of_row))
             counts += np.bincount(labels[labels < len(counts)], minlength=len(counts))
-            without_class += empty
         for name, parts in columns.items():
             parts.append(np.asarray(rows.table[name]))
     return SplitSummary(
@@ -202,20 +206,6 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
         values=[_number_quantiles(each) for each in np.concatenate(values).T] if values else (),
         without_class=without_class,
     )
-
-
-def _labels(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
-    """Return the classes of the samples, each once per sample, and the number of samples without a class."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_list(column.type):
-        return np.asarray(column), 0
-    lists = column.combine_chunks()
-    rows, classes = pc.list_parent_indices(lists), pc.list_flatten(lists)
-    pairs = np.stack([np.asarray(rows), np.asarray(classes)])
-    empty = int(np.count_nonzero(np.asarray(pc.list_value_length(lists)) == 0))
-    return np.unique(pairs, axis=1)[1].astype(np.int64), empty
 
 
 def _number_quantiles(values: NDArray[np.float64]) -> dict[str, float]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,63 +13,11 @@ from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from dataprep import storage
+from dataprep.labels.kinds import KINDS
 from manifests.errors import ShardError
-from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LabelType
 from manifests.rows import RowBatch, read_dataset
 from manifests.schema import Manifest
 from manifests.store import read_manifest
-
-
-def label_columns(label_type: LabelType) -> tuple[str, ...]:
-    """Return the columns of a sample table that `label_texts` needs."""
-    return tuple(name for name in LABEL_COLUMNS[label_type] if name != "mask_offset")
-
-
-def label_texts(table: pa.Table, label_type: LabelType, classes: Sequence[str]) -> pa.Array:
-    """Return the labels of samples as text, large_string [n]: equal texts for equal labels.
-
-    Args:
-        table: a sample table with the columns of `label_columns`.
-        label_type: what the labels are.
-        classes: class names in label order.
-
-    """
-    if label_type == "class":
-        names = pa.array(classes, pa.large_string())
-        return names.take(table["label"].combine_chunks())
-    if label_type == "caption":
-        return table["caption"].combine_chunks().cast(pa.large_string())
-    rows = table.select(label_columns(label_type)).to_pylist() if LABEL_COLUMNS[label_type] else []
-    texts = [_text(row, label_type, classes) for row in rows] or [""] * len(table)
-    return pa.array(texts, pa.large_string())
-
-
-def _text(row: dict[str, Any], label_type: LabelType, classes: Sequence[str]) -> str:
-    if label_type == "regression":
-        return ", ".join(f"{value:.9g}" for value in row["values"])
-    if label_type in CLASS_COLUMNS:
-        if label_type == "multi-label":
-            return ", ".join(sorted(classes[label] for label in row["labels"]))
-        return placed_text(row, classes)
-    return mask_text(label_type, row["mask_size"], row["mask_crc32c"])
-
-
-def placed_text(row: Mapping[str, Any], classes: Sequence[str]) -> str:
-    """Return the boxes of a sample as text, which does not depend on their order."""
-    boxes = sorted(
-        (classes[label], tuple(box))
-        for label, box in zip(row["box_labels"], row["boxes"], strict=True)
-    )
-    return "; ".join(f"{name} {' '.join(f'{side:.9g}' for side in box)}" for name, box in boxes)
-
-
-def mask_text(label_type: LabelType, size: int, checksum: int) -> str:
-    """Return what tells a mask or depth map from others, as text: its length and CRC-32C."""
-    return f"{label_type} of {size:,} bytes, crc32c:{checksum:08x}"
-
-
-# --- the samples of a dataset -----------------------------------------------------------------------
-
 
 _HINT = (
     "run `dataprep repair` on the dataset, restore the file from a copy, or make the dataset again"
@@ -121,13 +68,13 @@ def read_rows(folder: str) -> SampleRows:
 
     """
     manifest = read_manifest(folder)
-    columns = (*_COLUMNS, *label_columns(manifest.label_type))
+    columns = (*_COLUMNS, *manifest.labels.columns)
     sources, labels, digests, split = [], [], [np.zeros(0, np.uint64)], [np.zeros(0, np.int16)]
     numbers = {each.name: number for number, each in enumerate(manifest.splits)}
     for rows in read_dataset(folder, columns, manifest=manifest, checksums=True):
         sources.append(pc.cast(rows.table["source"].combine_chunks(), pa.large_string()))
         # Dictionary-encoded at once: the texts of all samples would take much memory.
-        texts = label_texts(rows.table, manifest.label_type, manifest.classes)
+        texts = KINDS[manifest.label_type].texts(rows.table, manifest.classes)
         labels.append(texts.dictionary_encode())
         digests.append(_digests(folder, rows))
         split.append(np.full(len(rows.table), numbers[rows.split], np.int16))

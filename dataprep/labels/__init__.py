@@ -1,8 +1,13 @@
-"""Labels: what the images of a dataset are labelled with.
+"""Labels: one record for each type answers what the stages ask about it.
 
 ::
 
-    columns     columns of a source: detect what they are, and convert their values
-    boxes       boxes from annotations, and as they are stored
+    kinds       `KINDS`: the record of each type; begin here
+    base        what a record answers: from the column of a source to the groups of a report
+    boxes       boxes: collected from annotations, and moved with their image
     images      masks and depth maps as they are stored
+    columns     columns of a source: detect what they are, and convert their values
+
+The columns of sample tables with their types and checks are in `manifests.labels`, because
+`loaders` reads them too.
 """

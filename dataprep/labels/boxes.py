@@ -1,15 +1,16 @@
-"""Boxes: collected from annotations, checked against the size of their image, and moved as it is resized."""
+"""Boxes: collected from annotations, checked, and moved as their image is resized."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dataprep.images.base import Rejected
-from manifests.labels import LABEL_COLUMNS, arrow_type
+from dataprep.labels.base import Feature, LabelKind, PendingSample
+from manifests.labels import arrow_type
 from manifests.process.text import plural
 
 if TYPE_CHECKING:
@@ -22,39 +23,65 @@ if TYPE_CHECKING:
 #: Columns with the width and height of the upright image that the boxes of a sample refer to.
 ANNOTATED = ("annotated_width", "annotated_height")
 
-#: Columns of `place_boxes`.
-BOX_COLUMNS = (*LABEL_COLUMNS["boxes"], *ANNOTATED)
-
 #: Boxes may reach this far beyond their image, in pixels, because of rounding. They are clipped.
 TOLERANCE = 1.0
 
 
-def place_boxes(extra: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
-    """Return the columns of the boxes of a stored image: ``boxes``, ``box_labels`` and `ANNOTATED`.
+class Boxes(LabelKind):
+    """Boxes with a class each, as corners in pixels of the image: x1, y1, x2, y2."""
 
-    Boxes that the stored image does not show are left out.
+    stratification = "stratified by the rarest class of each image"
+    class_member = "box_classes"
 
-    Args:
-        extra: the columns of the sample, with the boxes in the source image.
-        placement: where the stored image shows the source image.
+    @property
+    def placed_columns(self) -> Mapping[str, str]:
+        """Columns of the boxes, and the size of the image that they refer to."""
+        return {**self.columns, **dict.fromkeys(ANNOTATED, "integer")}
 
-    Raises:
-        Rejected: a box is outside of the image, or the boxes refer to an image of another size.
+    def place(self, extra: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
+        """Return `placed_columns` of a stored image. Boxes that it does not show are left out.
 
-    """
-    _check_size(extra, placement)
-    boxes, labels = [], []
-    for number, (box, label) in enumerate(zip(extra["boxes"], extra["box_labels"], strict=True)):
-        _check_box(number, box, placement)
-        left, top, right, bottom = (_moved(box[at], at % 2, placement) for at in range(4))
-        if left < right and top < bottom:
-            boxes.append([left, top, right, bottom])
-            labels.append(label)
-    return {
-        "boxes": boxes,
-        "box_labels": labels,
-        **dict(zip(ANNOTATED, placement.stored, strict=True)),
-    }
+        Args:
+            extra: the columns of the sample, with the boxes in the source image.
+            placement: where the stored image shows the source image.
+
+        Raises:
+            Rejected: a box is outside of the image, or the boxes refer to an image of another size.
+
+        """
+        _check_size(extra, placement)
+        boxes, labels = [], []
+        for number, (box, label) in enumerate(
+            zip(extra["boxes"], extra["box_labels"], strict=True)
+        ):
+            _check_box(number, box, placement)
+            left, top, right, bottom = (_moved(box[at], at % 2, placement) for at in range(4))
+            if left < right and top < bottom:
+                boxes.append([left, top, right, bottom])
+                labels.append(label)
+        sides = dict(zip(ANNOTATED, placement.stored, strict=True))
+        return {"boxes": boxes, "box_labels": labels, **sides}
+
+    def features(self, sample: PendingSample) -> Iterator[Feature]:
+        """Yield the sides of the boxes as fractions of the image, their classes and these names."""
+        # The size of the upright image: the header has the size before its EXIF orientation is
+        # applied.
+        width, height = (sample.extra[name] for name in ANNOTATED)
+        sides = (("xmin", width), ("ymin", height), ("xmax", width), ("ymax", height))
+        for corner, (side, length) in enumerate(sides):
+            values = [box[corner] / length for box in sample.extra["boxes"]]
+            yield f"image/object/bbox/{side}".encode(), "floats", values
+        names = [name.encode() for name in sample.class_names]
+        yield b"image/object/class/text", "bytes", names
+        yield b"image/object/class/label", "integers", sample.extra["box_labels"]
+
+    def text(self, row: Mapping[str, Any], classes: Sequence[str]) -> str:
+        """Return the boxes, which does not depend on their order."""
+        boxes = sorted(
+            (classes[label], tuple(box))
+            for label, box in zip(row["box_labels"], row["boxes"], strict=True)
+        )
+        return "; ".join(f"{name} {' '.join(f'{side:.9g}' for side in box)}" for name, box in boxes)
 
 
 def _moved(value: float, axis: int, placement: Placement) -> float:
@@ -92,7 +119,7 @@ def _check_box(number: int, box: list[float], placement: Placement) -> None:
         )
 
 
-# --- boxes from annotations -------------------------------------------------------------------------
+# --- boxes from annotations ---------------------------------------------------------------------
 
 
 @dataclass

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +11,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.options import LabelOptions
-from manifests.errors import CallError, SourceError
+from manifests.errors import SourceError
 from manifests.json_members import shorten
-from manifests.label_values import find_wrong_value
-from manifests.labels import LabelType, arrow_type
+from manifests.labels import MAX_LABEL, LabelType
 from manifests.parquet import is_list, shorten_type
 from manifests.process.text import cut_middle, plural, printable
-from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
+from manifests.schema import DEFAULT_MAX_CLASSES
+
+#: An integer, as text.
+INTEGER = r"^[+-]?[0-9]+$"
 
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
 Locate = Callable[[int], tuple[str, int | None]]
@@ -48,7 +50,7 @@ def number_labels(
         SourceError: a label is not in `classes`, or is out of range.
 
     """
-    integers = bool(pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+$"), min_count=0).as_py())
+    integers = bool(pc.all(pc.match_substring_regex(text, INTEGER), min_count=0).as_py())
     are_names = classes is not None and bool(
         pc.all(pc.is_in(text, pa.array(classes, text.type))).as_py()
     )
@@ -110,7 +112,7 @@ def is_text(column_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))
 
 
-# --- lists ------------------------------------------------------------------------------------------
+# --- lists --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -173,133 +175,13 @@ def count_numbers(values: pa.ChunkedArray) -> int:
     return int(pc.list_value_length(values)[0].as_py()) if len(values) else 0
 
 
-def split_text(column: pa.Array, separator: str, name: str, locate: Locate) -> Lists:
-    """Return the parts of each text between separators, without spaces around them.
-
-    Of an empty text, there are none.
-
-    Raises:
-        SourceError: a part is empty.
-
-    """
-    text = pc.fill_null(column, "")
-    parts = pc.split_pattern(text, separator)
-    counts = np.asarray(pc.list_value_length(parts)).astype(np.int64)
-    values = pc.utf8_trim_whitespace(pc.list_flatten(parts))
-    is_empty = np.asarray(pc.equal(pc.utf8_trim_whitespace(text), ""))
-    keep = ~np.repeat(is_empty, counts)
-    lists = Lists(values.filter(pa.array(keep)), np.where(is_empty, 0, counts))
-    at = pc.index(lists.values, pa.scalar("", lists.values.type)).as_py()
-    if at >= 0:
-        row = int(lists.rows()[at])
-        file, line = locate(row)
-        message = (
-            f"column {name!r} has an empty class between two {separator!r}"
-            f" ({shorten(text[row].as_py(), 80)})"
-        )
-        raise SourceError(
-            message,
-            file=file,
-            line=line,
-            hint="remove one of the separators, or set --label-separator",
-        )
-    return lists
-
-
-def parse_numbers(lists: Lists, name: str, locate: Locate) -> Lists:
-    """Return lists of text as lists of numbers, and lists of numbers as they are.
-
-    Raises:
-        SourceError: a text is not a number, or a value is missing.
-
-    """
-    values = lists.values
-    wrong = pc.index(pc.is_null(values), True).as_py()
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        values = pc.utf8_trim_whitespace(values)
-        is_number = pc.match_substring_regex(
-            values, r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
-        )
-        wrong = max(wrong, pc.index(pc.fill_null(is_number, False), False).as_py())
-    if wrong >= 0:
-        file, line = locate(int(lists.rows()[wrong]))
-        shown = shorten(values[wrong].as_py(), 80)
-        message = f"column {name!r} contains {shown}, which is not a number"
-        raise SourceError(message, file=file, line=line, hint="write numbers, or set --label-type")
-    return Lists(values.cast(pa.float64()), lists.counts)
-
-
-# --- detect the label type --------------------------------------------------------------------------
-
+# --- read labels --------------------------------------------------------------------------------
 
 #: Separates the classes of an image in text, unless an option sets another separator.
 SEPARATOR = "|"
 
-#: Names of columns with labels that are not classes. They decide only where the values leave a
-#: choice.
-CAPTION_COLUMNS = ("caption", "captions", "text", "sentence", "description", "prompt")
-REGRESSION_COLUMNS = ("values", "value", "age", "score", "rating", "price")
-MULTI_LABEL_COLUMNS = ("labels", "tags")
-
-#: The columns that are searched for labels if there is none called ``label``, ``class`` or
-#: ``target``.
-OTHER_LABEL_COLUMNS = (
-    *MULTI_LABEL_COLUMNS,
-    "values",
-    "caption",
-    "captions",
-    "age",
-    "score",
-    "rating",
-)
-
+_NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 FLOAT = r"^\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
-_HAS_POINT = r"[.eE]"
-
-
-def detect_label_type(
-    column: pa.Array, name: str, options: LabelOptions, names: tuple[str, ...] | None = None
-) -> LabelType:
-    """Return the label type that an option names, or else the one that fits the values and the name of a column.
-
-    Args:
-        column: the labels.
-        name: name of the column.
-        options: `label_type`, `label_separator` and `classes` apply.
-        names: class names that the source states.
-
-    """
-    if options.label_type is not None:
-        return options.label_type
-    label_type = _detect(column, name, options)
-    # What has names of classes is neither a number nor a caption.
-    has_names = bool(options.classes or names) and not is_list(column.type)
-    return "class" if has_names and label_type in ("regression", "caption") else label_type
-
-
-def _detect(column: pa.Array, name: str, options: LabelOptions) -> LabelType:
-    if is_list(column.type):
-        return "regression" if pa.types.is_floating(column.type.value_type) else "multi-label"
-    if options.label_separator is not None:
-        return "multi-label"
-    if is_text(column.type):
-        return _detect_in_text(column, name)
-    is_number = pa.types.is_integer(column.type) and name.lower() in REGRESSION_COLUMNS
-    return "regression" if is_number or pa.types.is_floating(column.type) else "class"
-
-
-def _detect_in_text(column: pa.Array, name: str) -> LabelType:
-    if name.lower() in CAPTION_COLUMNS:
-        return "caption"
-    if pc.any(pc.match_substring(column, SEPARATOR), min_count=0).as_py():
-        return "multi-label"
-    if not len(column) or not pc.all(pc.match_substring_regex(column, FLOAT)).as_py():
-        return "class"
-    has_point = pc.any(pc.match_substring_regex(column, _HAS_POINT)).as_py()
-    return "regression" if has_point or name.lower() in REGRESSION_COLUMNS else "class"
-
-
-# --- read labels ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -311,8 +193,7 @@ class Labels:
         label: int32 [n]: class indices; zeros if the labels are not classes.
         classes: class names in label order. Empty if there are none.
         origin: where they come from, to show to the user.
-        columns: the columns of `manifests.labels.LABEL_COLUMNS` for the label type, except
-            ``label``.
+        columns: the columns of `manifests.labels.LabelSchema.columns`, except ``label``.
         notices: messages for the user, one line each.
 
     """
@@ -325,266 +206,149 @@ class Labels:
     notices: tuple[str, ...] = ()
 
 
-def read_labels(
-    column: pa.Array,
-    name: str,
-    options: LabelOptions,
-    locate: Locate,
-    names: tuple[str, ...] | None = None,
-) -> Labels:
-    """Read the labels of a source from one column.
+@dataclass(frozen=True)
+class LabelColumn:
+    """A column of a source that contains labels.
 
-    Args:
-        column: text, numbers, or lists of them, [n].
-        name: name of the column.
-        options: `label_type`, `label_separator`, `classes` and `max_classes` apply.
+    Attributes:
+        values: text, numbers, or lists of them, [n].
+        name: its name.
+        options: how to read it.
         locate: returns the file and line of a row, for errors.
         names: class names in label order that the source states; `options.classes` replaces them.
 
-    Raises:
-        SourceError: a value cannot be a label of this type.
-
     """
-    label_type = detect_label_type(column, name, options, names)
-    classes = options.classes or names or None
-    if label_type == "class":
-        return _classes(column, name, options, locate, classes)
-    zeros = np.zeros(len(column), np.int32)
-    if label_type == "none":
-        return Labels("none", zeros)
-    if label_type == "caption":
+
+    values: pa.Array
+    name: str
+    options: LabelOptions
+    locate: Locate
+    names: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names in label order; `None` takes them from the values."""
+        return self.options.classes or self.names or None
+
+    @property
+    def shown_type(self) -> str:
+        """Arrow type of the values, for messages."""
+        return shorten_type(self.values.type)
+
+    @property
+    def origin(self) -> str:
+        """What is shown to the user about the column."""
+        return origin_of(self.name)
+
+    def labels(
+        self,
+        label_type: LabelType,
+        columns: dict[str, pa.Array],
+        notices: Sequence[str] = (),
+        *,
+        label: NDArray[np.int32] | None = None,
+        classes: tuple[str, ...] = (),
+        origin: str | None = None,
+    ) -> Labels:
+        """Return what was read from this column; see `Labels`."""
         return Labels(
-            "caption",
-            zeros,
-            origin=origin_of(name),
-            columns={"caption": _captions(column, name, locate)},
+            label_type=label_type,
+            label=np.zeros(len(self), np.int32) if label is None else label,
+            classes=classes,
+            origin=self.origin if origin is None else origin,
+            columns=columns,
+            notices=tuple(notices),
         )
-    if label_type == "multi-label":
-        return _multi_label(column, name, options, locate, classes, are_indices=names is not None)
-    if label_type == "regression":
-        lists = _lists(column, name, options.label_separator, locate)
-        labels = numbers_of(lists, name, locate)
-        doubtful = (
-            options.label_type is None
-            and name.lower() not in REGRESSION_COLUMNS
-            and _are_integers(labels)
-        )
-        notice = (
-            f"the numbers in column {printable(name)} are integers; if they are classes, set"
-            " --label-type class"
-        )
-        return replace(labels, notices=(*labels.notices, notice)) if doubtful else labels
-    raise CallError(
-        f"--label-type {label_type} needs a source with such labels, but column {name!r} has"
-        " others",
-        hint="leave out --label-type, or give a folder of this layout",
-    )
 
+    def error(self, what: str, row: int | None = None, hint: str = "") -> SourceError:
+        """Return an error about the column, or about the value in a row."""
+        file, line = self.locate(row or 0) if len(self) else ("", None)
+        line = None if row is None else line
+        return SourceError(f"column {self.name!r} {what}", file=file, line=line, hint=hint)
 
-def _are_integers(labels: Labels) -> bool:
-    values = pc.list_flatten(labels.columns["values"])
-    return bool(pc.all(pc.equal(values, pc.round(values))).as_py())
+    def lists(self, separator: str | None) -> Lists:
+        """Return lists of the values: a column of lists, separated text, or one item in each row.
 
+        Raises:
+            SourceError: the values are neither text nor numbers, nor lists of these.
 
-def numbers_of(lists: Lists, name: str, locate: Locate) -> Labels:
-    """Return lists of numbers as labels.
-
-    Raises:
-        SourceError: a value is not a finite number, or a row has another number of them.
-
-    """
-    exact = parse_numbers(lists, name, locate)
-    values = exact.values.cast(pa.float32(), safe=False)
-    column = Lists(values, exact.counts).as_array(arrow_type("floats"))
-    if wrong := find_wrong_value(column, "floats"):
-        file, line = locate(wrong.row)
-        hint = "give every image the same number of finite numbers"
-        raise SourceError(f"column {name!r} {wrong.message}", file=file, line=line, hint=hint)
-    notices = []
-    if (
-        pa.types.is_integer(lists.values.type)
-        and pc.any(pc.not_equal(values.cast(pa.float64()), exact.values), min_count=0).as_py()
-    ):
-        notices.append(
-            f"column {printable(name)}: numbers of more than 7 digits are rounded to float32"
-        )
-    count = int(exact.counts[0]) if len(exact.counts) else 0
-    low, high = pc.min_max(values).as_py().values()
-    origin = (
-        f"{origin_of(name)}, {low:g} to {high:g}"
-        if count == 1
-        else f"{origin_of(name)}, {count} numbers each"
-    )
-    zeros = np.zeros(len(column), np.int32)
-    return Labels(
-        "regression", zeros, origin=origin, columns={"values": column}, notices=tuple(notices)
-    )
-
-
-# --- one label type -----------------------------------------------------------------------------
-
-
-def _classes(
-    column: pa.Array,
-    name: str,
-    options: LabelOptions,
-    locate: Locate,
-    classes: tuple[str, ...] | None,
-) -> Labels:
-    if not (
-        pa.types.is_integer(column.type)
-        or is_text(column.type)
-        or pa.types.is_dictionary(column.type)
-    ):
-        raise SourceError(
-            f"column {name!r} has the type {shorten_type(column.type)}, but labels are integers or"
-            " names",
-            file=locate(0)[0] if len(column) else "",
-            hint="convert it, or set --label-column or --label-type",
-        )
-    text = column.cast(pa.large_string())
-    label, found = number_labels(text, classes, locate, max_classes=options.max_classes)
-    integers = pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+$"), min_count=0).as_py()
-    notices = []
-    if integers and classes is None and 10 <= len(np.unique(label)) < len(found):
-        notices.append(
-            f"the integers in column {printable(name)} are taken as classes; if they are numbers"
-            " such as ages, set --label-type regression"
-        )
-    numeric = np.asarray(pc.match_substring_regex(text, FLOAT))
-    if not integers and len(text) > numeric.sum() >= max(1, len(text) / 2):
-        row = int(np.argmin(numeric))
-        mixed = (
-            f"column {printable(name)}: {int(numeric.sum()):,} of {plural(len(text), 'label')} are"
-            f" numbers, but {cut_middle(printable(text[row].as_py()), 80)} is not"
-        )
-        if options.label_type is None and classes is None:
-            file, line = locate(row)
-            hint = "correct it, or set --label-type class to take all labels as names of classes"
-            raise SourceError(mixed, file=file, line=line, hint=hint)
-        notices.append(f"{mixed}, so all are taken as names of classes")
-    for separator in (";", ","):
-        if not integers and classes is None and _recombines(text, separator):
-            notices.append(
-                f"labels contain {separator!r}; if each has several classes, set --label-separator"
-                f" {separator!r}"
+        """
+        column, types = self.values, pa.types
+        if is_list(column.type):
+            return self._checked_lists()
+        if is_text(column.type) and separator is not None:
+            return self._split(separator)
+        is_number = types.is_integer(column.type) or types.is_floating(column.type)
+        if not is_text(column.type) and not is_number:
+            raise self.error(
+                f"has the type {self.shown_type}, which is neither text nor numbers",
+                hint="choose another --label-column",
             )
-    return Labels("class", label, found, origin_of(name), notices=tuple(notices))
+        return Lists(column.drop_null(), np.asarray(pc.is_valid(column)).astype(np.int64))
 
-
-def _recombines(text: pa.Array, separator: str) -> bool:
-    """Return whether labels look like lists of classes: split, they have fewer different parts than before."""
-    unique = pc.unique(text)
-    if not pc.any(pc.match_substring(unique, separator), min_count=0).as_py():
-        return False
-    parts = {part.strip() for value in unique.to_pylist() for part in value.split(separator)}
-    return len(parts) < len(unique)
-
-
-def _multi_label(
-    column: pa.Array,
-    name: str,
-    options: LabelOptions,
-    locate: Locate,
-    classes: tuple[str, ...] | None,
-    *,
-    are_indices: bool,
-) -> Labels:
-    separator = options.label_separator or SEPARATOR
-    lists = _lists(column, name, separator, locate)
-    origin = (
-        f"{origin_of(name)}, separated by {separator!r}"
-        if is_text(column.type)
-        else origin_of(name)
-    )
-    if not are_indices and (hot := lists.multi_hot()):
-        origin += ", 0 or 1 for each class"
-        length = int(lists.counts[0])
-        if classes is not None and len(classes) != length:
-            file, line = locate(0)
-            message = (
-                f"column {name!r} has {length} numbers for each image, but there are"
-                f" {plural(len(classes), 'class')}"
+    def _split(self, separator: str) -> Lists:
+        """Return the parts of each text, without spaces around them; an empty text has none."""
+        text = pc.fill_null(self.values, "")
+        parts = pc.split_pattern(text, separator)
+        counts = np.asarray(pc.list_value_length(parts)).astype(np.int64)
+        values = pc.utf8_trim_whitespace(pc.list_flatten(parts))
+        is_empty = np.asarray(pc.equal(pc.utf8_trim_whitespace(text), ""))
+        keep = ~np.repeat(is_empty, counts)
+        lists = Lists(values.filter(pa.array(keep)), np.where(is_empty, 0, counts))
+        at = pc.index(lists.values, pa.scalar("", lists.values.type)).as_py()
+        if at >= 0:
+            row = int(lists.rows()[at])
+            raise self.error(
+                f"has an empty class between two {separator!r} ({shorten(text[row].as_py(), 80)})",
+                row,
+                hint="remove one of the separators, or set --label-separator",
             )
-            raise SourceError(message, file=file, line=line, hint="check --classes")
-        classes = classes or tuple(map(str, range(length)))
-        lists = hot
-    values = lists.values
-    if pa.types.is_floating(values.type):
-        raise SourceError(
-            f"column {name!r} has numbers with fractions, not classes",
-            file=locate(0)[0],
-            hint="set --label-type regression",
-        )
-    rows = lists.rows()
-    label, found = number_labels(
-        values.cast(pa.large_string()),
-        classes,
-        lambda item: locate(int(rows[item])),
-        max_classes=options.max_classes,
-    )
-    labels = lists.sorted_unique(label)
-    empty = int(np.count_nonzero(labels.counts == 0))
-    notices = [f"{plural(empty, 'image')} without a class"] if empty else []
-    return Labels(
-        "multi-label",
-        np.zeros(len(column), np.int32),
-        found,
-        origin,
-        {"labels": labels.as_array(arrow_type("integers"))},
-        tuple(notices),
-    )
+        return lists
 
+    def numbers(self, lists: Lists) -> Lists:
+        """Return the values, as `lists` returned them, as numbers: float64.
 
-def _captions(column: pa.Array, name: str, locate: Locate) -> pa.Array:
-    if not is_text(column.type):
-        raise SourceError(
-            f"column {name!r} has the type {shorten_type(column.type)}, but captions are text",
-            file=locate(0)[0],
-            hint="write one caption for each image, or choose another --label-column",
-        )
-    return column.cast(pa.string())
+        Raises:
+            SourceError: a text is not a number, or a value is missing.
 
+        """
+        values = lists.values
+        wrong = pc.index(pc.is_null(values), True).as_py()
+        if is_text(values.type):
+            values = pc.utf8_trim_whitespace(values)
+            is_number = pc.match_substring_regex(values, _NUMBER)
+            wrong = max(wrong, pc.index(pc.fill_null(is_number, False), False).as_py())
+        if wrong >= 0:
+            raise self.error(
+                f"contains {shorten(values[wrong].as_py(), 80)}, which is not a number",
+                int(lists.rows()[wrong]),
+                hint="write numbers, or set --label-type",
+            )
+        return Lists(values.cast(pa.float64()), lists.counts)
 
-def _lists(column: pa.Array, name: str, separator: str | None, locate: Locate) -> Lists:
-    if is_list(column.type):
-        return _checked_lists(column, name, locate)
-    if is_text(column.type) and separator is not None:
-        return split_text(column, separator, name, locate)
-    if not (
-        is_text(column.type)
-        or pa.types.is_integer(column.type)
-        or pa.types.is_floating(column.type)
-    ):
-        raise SourceError(
-            f"column {name!r} has the type {shorten_type(column.type)}, which is neither text nor"
-            " numbers",
-            file=locate(0)[0],
-            hint="choose another --label-column",
-        )
-    return Lists(column.drop_null(), np.asarray(pc.is_valid(column)).astype(np.int64))
-
-
-def _checked_lists(column: pa.Array, name: str, locate: Locate) -> Lists:
-    """Return a column of lists of text or numbers, without missing items."""
-    lists, types = lists_of_column(column), pa.types
-    item = (
-        lists.values.type.value_type
-        if types.is_dictionary(lists.values.type)
-        else lists.values.type
-    )
-    if not (
-        is_text(item) or types.is_integer(item) or types.is_floating(item) or types.is_null(item)
-    ):
-        message = (
-            f"column {name!r} has lists of {shorten_type(item)}, which are neither text nor numbers"
-        )
-        raise SourceError(message, file=locate(0)[0], hint="write lists of class names or numbers")
-    if (at := pc.index(pc.is_null(lists.values), True).as_py()) >= 0:
-        file, line = locate(int(lists.rows()[at]))
-        message = f"column {name!r} has a list with an item without a value (null)"
-        raise SourceError(message, file=file, line=line, hint="write a value, or remove the item")
-    return lists
+    def _checked_lists(self) -> Lists:
+        """Return the values of a column of lists, without missing items."""
+        lists, types = lists_of_column(self.values), pa.types
+        item = lists.values.type
+        if types.is_dictionary(item):
+            item = item.value_type
+        is_number = types.is_integer(item) or types.is_floating(item) or types.is_null(item)
+        if not is_text(item) and not is_number:
+            raise self.error(
+                f"has lists of {shorten_type(item)}, which are neither text nor numbers",
+                hint="write lists of class names or numbers",
+            )
+        missing = pc.index(pc.is_null(lists.values), True).as_py()
+        if missing >= 0:
+            raise self.error(
+                "has a list with an item without a value (null)",
+                int(lists.rows()[missing]),
+                hint="write a value, or remove the item",
+            )
+        return lists
 
 
 def origin_of(name: str) -> str:

@@ -1,4 +1,6 @@
-"""Masks and depth maps as they are stored: PNGs with one channel, of 8 or 16 bits, whose values are kept exactly.
+"""Masks and depth maps as they are stored: PNGs with one channel, of 8 or 16 bits.
+
+The values of their pixels are kept exactly.
 
 Decoders return other values for other PNGs: the colors of a palette, or values that are scaled to 8
 bits. Such masks are stored with their class numbers instead.
@@ -7,18 +9,18 @@ bits. Such masks are stored with their class numbers instead.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dataprep.images.base import ImageInfo, Rejected
-from dataprep.images.downscale import Placement
-from dataprep.images.validate import open_with_pillow
-from manifests.labels import LabelType
+from dataprep.labels.base import LabelKind
+from manifests.labels import MASK_SOURCE
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-#: Value of pixels that a padded image adds: the class that losses ignore, and no measurement.
-FILLS: dict[LabelType, int] = {"mask": 255, "depth": 0}
+    from dataprep.images.downscale import Placement
 
 #: Largest value of a mask.
 _MAX_CLASS = 255
@@ -31,50 +33,105 @@ _GRAY, _PALETTE = 0, 3
 _SCALES = {1: 255, 2: 85, 4: 17, 8: 1}
 
 
-def store_label_image(
-    data: bytes, info: ImageInfo, label_type: LabelType, placement: Placement
-) -> bytes:
-    """Return a mask or depth map as it is stored; unchanged if it can be, else encoded again.
+class LabelImage(LabelKind):
+    """A second image for each image, with a value of `bits` for each pixel."""
 
-    Args:
-        data: a PNG.
-        info: its size.
-        label_type: ``"mask"`` or ``"depth"``.
-        placement: what was done to its image.
+    bits: ClassVar[int]
 
-    Raises:
-        Rejected: its values are no classes or distances, or it has another size than the image.
+    @property
+    def source_columns(self) -> Mapping[str, str]:
+        """Path of each label image. The columns of the label are known when it is stored."""
+        return {MASK_SOURCE: "text"}
 
-    """
-    if (info.width, info.height) != placement.source:
-        width, height = placement.source
-        raise Rejected(
-            "mask-size",
-            f"{info.width}x{info.height} pixels, but the upright image has {width}x{height}",
-        )
-    import numpy as np
-    from PIL import Image
+    def find_wrong_column(self, extra: pa.Table, classes: int, place: str) -> str | None:
+        """Return what is wrong with the paths of the label images; `None` if nothing is."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    bits, colors = data[_BITS], data[_COLORS]
-    if label_type == "depth" and (bits, colors) != (16, _GRAY):
-        raise Rejected(
-            "unsupported", f"{_kind(bits, colors)}, but a depth map has gray values of 16 bits"
-        )
-    as_stored = (16, _GRAY) if label_type == "depth" else (8, _GRAY)
-    if placement.is_identity and (bits, colors) == as_stored and b"eXIf" not in data:
-        return data
-    values = label_values(data, info)
-    if label_type == "mask" and values.dtype != np.uint8:
-        if (largest := int(values.max())) > _MAX_CLASS:
+        column = pa.nulls(1) if MASK_SOURCE not in extra.column_names else extra[MASK_SOURCE]
+        is_text = pa.types.is_large_string(column.type) or pa.types.is_string(column.type)
+        if not is_text or column.null_count or pc.any(pc.match_substring(column, "\0")).as_py():
+            return f"column {MASK_SOURCE!r} is missing or has a wrong value"
+        return None
+
+    def store(self, data: bytes, info: ImageInfo, placement: Placement) -> bytes:
+        """Return a label image as it is stored; unchanged if it can be, else encoded again.
+
+        Args:
+            data: a PNG.
+            info: its size.
+            placement: what was done to its image.
+
+        Raises:
+            Rejected: its values are no classes or distances, or it has another size than the image.
+
+        """
+        if (info.width, info.height) != placement.source:
+            width, height = placement.source
+            raise Rejected(
+                "mask-size",
+                f"{info.width}x{info.height} pixels, but the upright image has {width}x{height}",
+            )
+        bits, colors = data[_BITS], data[_COLORS]
+        is_stored_type = (bits, colors) == (self.bits, _GRAY)
+        self._check_type(bits, colors)
+        if placement.is_identity and is_stored_type and b"eXIf" not in data:
+            return data
+        from PIL import Image
+
+        values = self._check_values(label_values(data, info))
+        if not placement.is_identity:
+            values = _placed(values, placement, self.fill)
+        file = io.BytesIO()
+        Image.fromarray(values).save(file, "png")
+        return file.getvalue()
+
+    def _check_type(self, bits: int, colors: int) -> None:
+        """Check the bits of a sample and the kind of colors of a PNG."""
+
+    def _check_values(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of a label image with the type that is stored."""
+        return values
+
+    def text(self, row: Mapping[str, Any], classes: Sequence[str]) -> str:
+        """Return what tells a label image from others: its length and CRC-32C."""
+        return f"{self.name} of {row['mask_size']:,} bytes, crc32c:{row['mask_crc32c']:08x}"
+
+
+class Mask(LabelImage):
+    """A class for each pixel, 0 to 255."""
+
+    stratification = "random: masks cannot be stratified"
+    feature = "image/segmentation/class/encoded"
+    extension = "mask.png"
+    bits = 8
+
+    def _check_values(self, values: NDArray[Any]) -> NDArray[Any]:
+        largest = int(values.max())
+        if largest > _MAX_CLASS:
             raise Rejected(
                 "unsupported", f"the value {largest}, but classes go from 0 to {_MAX_CLASS}"
             )
-        values = values.astype(np.uint8)
-    if not placement.is_identity:
-        values = _placed(values, placement, FILLS[label_type])
-    file = io.BytesIO()
-    Image.fromarray(values).save(file, "png")
-    return file.getvalue()
+        return values.astype("uint8")
+
+    def describe(self, classes: int) -> str:
+        """Return the number of classes, if they have names."""
+        return super().describe(classes) if classes else ", labels: mask (classes without names)"
+
+
+class Depth(LabelImage):
+    """A distance for each pixel, 0 to 65,535."""
+
+    stratification = "random: depth maps cannot be stratified"
+    feature = "image/depth/encoded"
+    extension = "depth.png"
+    bits = 16
+
+    def _check_type(self, bits: int, colors: int) -> None:
+        if (bits, colors) != (16, _GRAY):
+            raise Rejected(
+                "unsupported", f"{_kind(bits, colors)}, but a depth map has gray values of 16 bits"
+            )
 
 
 def _kind(bits: int, colors: int) -> str:
@@ -85,6 +142,8 @@ def _kind(bits: int, colors: int) -> str:
 def label_values(data: bytes, info: ImageInfo) -> NDArray[Any]:
     """Return the class numbers or distances: uint8 or uint16 [H, W]."""
     import numpy as np
+
+    from dataprep.images.validate import open_with_pillow
 
     bits, colors = data[_BITS], data[_COLORS]
     image = open_with_pillow(data, info)

@@ -241,7 +241,7 @@ def fingerprint_of(source: Source, options: Mapping[str, Any]) -> str:
 
     """
     head = [1, dict(options), source.classes, source.splits]
-    if source.label_type != "class":  # older releases knew only classes
+    if not source.labels.is_class:  # older releases knew only classes
         head.append(source.label_type)
     digest = hashlib.sha256(json.dumps(head).encode())
     columns: Mapping[str, Any] = {

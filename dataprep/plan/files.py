@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from dataprep import storage
 from dataprep.canary import Canary, canary, check_canary
+from dataprep.labels.kinds import KINDS
 from dataprep.options import Options, boolean, options_from_json
 from dataprep.plan.assign import ConversionPlan, PlannedShard, shard_name, shard_number
 from dataprep.plan.job import Job, shard_task
@@ -40,12 +41,12 @@ from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS, sample_tabl
 from manifests.errors import CallError, PlanError, SourceVanishedError
 from manifests.files import PLAN, read_file
 from manifests.json_members import Member, MemberError, shorten
-from manifests.labels import LabelType
+from manifests.labels import MAX_LABEL, LabelType
 from manifests.process.text import printable
 from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import absolute, is_absolute
 from manifests.revisions import MAX_REVISION, digest_of
-from manifests.schema import MAX_LABEL, is_split_name
+from manifests.schema import is_split_name
 from manifests.serialization import label_type_of, seal, unseal
 
 #: Versions of plans: of a new dataset, and of an append. Releases that cannot append refuse the
@@ -169,7 +170,7 @@ def plan_to_json(plan: StoredPlan) -> dict[str, Any]:
         "root": plan.root,
         **({"append": asdict(plan.append)} if plan.append else {}),
         "splits": {split.name: _split_to_json(split) for split in plan.splits},
-        **({"label_type": plan.label_type} if plan.label_type != "class" else {}),
+        **({"label_type": plan.label_type} if not KINDS[plan.label_type].is_class else {}),
         "extra": list(plan.extra),
         "containers": plan.has_locations,
         "tables": [

@@ -79,7 +79,7 @@ def _columns(source: Source) -> Mapping[str, Callable[[], pa.Array | pa.ChunkedA
         "split": lambda: pa.array(source.splits, pa.large_string()).take(pa.array(source.split)),
         "size": lambda: pa.array(source.size),
     }
-    if source.label_type != "class":
+    if not source.labels.is_class:
         del own["label"]
     tables = [table for table in (source.measured, source.extra) if table is not None]
     return own | {

@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.containers import locations_of
+from dataprep.labels.kinds import KINDS
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, PlannedShard, key_of
 from dataprep.shards.write import ShardTask, divides
 from dataprep.sources import Source
-from manifests.labels import CLASS_COLUMNS, LabelType
+from manifests.labels import LabelType
 
 
 @dataclass(frozen=True)
@@ -111,10 +112,11 @@ def shard_task(
         keys: keys of the samples.
 
     """
-    labels = source.label[rows].tolist() if job.label_type == "class" else None
+    labels = source.label[rows].tolist() if KINDS[job.label_type].is_class else None
     extra = source.extra.take(rows) if source.extra.num_columns else None
     used = labels or []
-    if extra is not None and (column := CLASS_COLUMNS.get(job.label_type)):
+    column = KINDS[job.label_type].class_lists
+    if extra is not None and column is not None:
         used = pc.unique(pc.list_flatten(extra[column])).to_pylist()
     return ShardTask(
         out=job.out,

@@ -19,7 +19,6 @@ from dataprep.options import BY_DUPLICATES, Options
 from dataprep.sources import Source
 from dataprep.sources.base import LABEL_COLUMN_NAMES
 from manifests.errors import CallError
-from manifests.labels import CLASS_COLUMNS, LabelType
 from manifests.process.text import plural, printable
 from manifests.schema import SPLIT_NAMES
 
@@ -34,59 +33,6 @@ def permutation(count: int, *stream: int) -> NDArray[np.int64]:
     """
     draws = np.random.PCG64(np.random.SeedSequence(stream)).random_raw(count)
     return np.argsort(np.asarray(draws, np.uint64).reshape(-1), kind="stable")
-
-
-# --- strata ---------------------------------------------------------------------------------------
-
-
-#: How splits of labels that are not classes are made, to show to the user.
-STRATA: Mapping[LabelType, str] = {
-    "multi-label": "stratified by the rarest class of each image",
-    "boxes": "stratified by the rarest class of each image",
-    "regression": "stratified by the tenths of the first number",
-    "none": "random: images without labels cannot be stratified",
-    "caption": "random: captions cannot be stratified",
-    "mask": "random: masks cannot be stratified",
-    "depth": "random: depth maps cannot be stratified",
-}
-
-#: Groups of numbers of about equal size.
-_QUANTILES = 10
-
-
-def strata_of(source: Source) -> NDArray[np.int32]:
-    """Return a number for each sample, int32 [n]: every split gets its share of the samples with the same number."""
-    if source.label_type == "regression":
-        values = np.asarray(pc.list_element(source.extra["values"], 0)).astype(np.float64)
-        edges = np.quantile(values, np.linspace(0, 1, _QUANTILES + 1)[1:-1], method="nearest")
-        return np.searchsorted(edges, values, side="right").astype(np.int32)
-    if source.label_type not in CLASS_COLUMNS:
-        return source.label
-    rows, labels = _pairs(source)
-    sizes = np.bincount(labels, minlength=len(source.classes))
-    # Of the classes of a sample, the rarest is written last. A sample without classes is in a
-    # stratum of its own.
-    order = np.lexsort((labels, -sizes[labels]))
-    strata = np.full(len(source), len(source.classes), np.int32)
-    strata[rows[order]] = labels[order]
-    return strata
-
-
-def labels_in(source: Source, rows: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
-    """Return the classes of some samples, one after the other."""
-    if source.label_type not in CLASS_COLUMNS:
-        return source.label[rows]
-    of_row, labels = _pairs(source)
-    chosen = np.zeros(len(source), np.bool_)
-    chosen[rows] = True
-    return labels[chosen[of_row]]
-
-
-def _pairs(source: Source) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row and the class of each label of samples that can have several."""
-    column = source.extra[CLASS_COLUMNS[source.label_type]].combine_chunks()
-    rows = np.asarray(pc.list_parent_indices(column)).astype(np.int64)
-    return rows, np.asarray(pc.list_flatten(column)).astype(np.int64)
 
 
 # --- val and test ---------------------------------------------------------------------------------
@@ -151,7 +97,7 @@ def assign_splits(source: Source, options: Options) -> Splits:
         chosen = _choose_groups(_split_column(source, options.split_by), train, options, counts)
     else:
         _check_counts(len(train), new, counts)
-        chosen = _choose_stratified(strata_of(source)[train], options.seed, counts)
+        chosen = _choose_stratified(_strata(source)[train], options.seed, counts)
     others = [*new, *(name for name in source.splits if name != "train")]
     ranks = {name: rank for rank, name in enumerate(SPLIT_NAMES)}
     names = ("train", *sorted(others, key=lambda name: ranks.get(name, len(ranks))))
@@ -160,7 +106,7 @@ def assign_splits(source: Source, options: Options) -> Splits:
         index[train[positions]] = names.index(name)
     split_by = None if _keeps_copies_together(source, options) else options.split_by
     rows = {name: train[index[train] == names.index(name)] for name in ("train", *new)}
-    per_split = {name: labels_in(source, chosen_rows) for name, chosen_rows in rows.items()}
+    per_split = {name: _labels_in(source, chosen_rows) for name, chosen_rows in rows.items()}
     return Splits(names, index, tuple(_notices(source, per_split, split_by)))
 
 
@@ -262,8 +208,22 @@ def _choose_copies(
             f"the images of train are {plural(len(first), 'group')} of copies, too few to divide",
             hint="choose a smaller fraction, or a smaller --distance",
         )
-    chosen = _choose_stratified(strata_of(source)[train][first], options.seed, groups)
+    chosen = _choose_stratified(_strata(source)[train][first], options.seed, groups)
     return {name: np.flatnonzero(np.isin(group, numbers)) for name, numbers in chosen.items()}
+
+
+def _strata(source: Source) -> NDArray[np.int32]:
+    return source.labels.strata(source.label, source.extra, len(source.classes))
+
+
+def _labels_in(source: Source, rows: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+    """Return the classes of some samples, one after the other; zeros if they have none."""
+    if source.labels.class_lists is None:
+        return source.label[rows]
+    of_row, labels = source.class_pairs()
+    is_chosen = np.zeros(len(source), np.bool_)
+    is_chosen[rows] = True
+    return labels[is_chosen[of_row]]
 
 
 # --- whole groups -------------------------------------------------------------------------------
@@ -276,11 +236,9 @@ def _split_column(source: Source, name: str) -> pa.Array:
     """
     if name in source.extra.column_names:
         return source.extra[name].combine_chunks()
-    if name in LABEL_COLUMN_NAMES and source.label_type == "class":
+    if name in LABEL_COLUMN_NAMES and source.labels.is_class:
         return pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
-    known = ", ".join(
-        [*source.extra.column_names, *(["label"] if source.label_type == "class" else [])]
-    )
+    known = ", ".join([*source.extra.column_names, *(["label"] if source.labels.is_class else [])])
     hint = f"choose one of: {known}" if known else "leave out --split-by, or set it to duplicates"
     raise CallError(f"--split-by {name}: the source has no column of that name", hint=hint)
 
@@ -349,9 +307,9 @@ def _notices(
 
     """
     classes = source.classes
-    if (strata := STRATA.get(source.label_type)) and not split_by:
-        yield f"the new splits are {strata}"
-    if source.label_type not in ("class", *CLASS_COLUMNS):
+    if source.labels.stratification and not split_by:
+        yield f"the new splits are {source.labels.stratification}"
+    if source.labels.class_column is None:
         return
     counts = {name: np.bincount(label, minlength=len(classes)) for name, label in per_split.items()}
     splits_with = np.sum([count > 0 for count in counts.values()], axis=0)
@@ -368,7 +326,7 @@ def _notices(
             shown = ", ".join(printable(classes[label]) for label in without[:5].tolist())
             shown += ", ..." if len(without) > 5 else ""
             number, images = int(present.sum()), int(count.sum())
-            too_few = source.label_type == "class" and images < number
+            too_few = source.labels.is_class and images < number
             reason = f", because it has only {plural(images, 'image')}" if too_few else ""
             yield (
                 f"{name} has no images of {len(without):,} of {plural(number, 'class')}{reason}:"

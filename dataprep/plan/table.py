@@ -26,8 +26,6 @@ from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS, sample_tabl
 from manifests.errors import PlanError
 from manifests.files import PLAN_TABLE, open_file
 from manifests.json_members import shorten
-from manifests.label_values import find_wrong_value
-from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, arrow_type
 from manifests.parquet import BoundedParquet, ParquetError
 from manifests.process.unexpected_errors import raise_machine_fault
 
@@ -278,7 +276,9 @@ def _planned_rows(
             raise PlanError(
                 f"an extra column has the name {shorten(name)}", file=path, hint=PLAN_TABLE.hint
             )
-    _check_labels(extra_table, path, shard, template)
+    wrong = template.labels.find_wrong_column(extra_table, len(template.classes), f"shard {shard}")
+    if wrong is not None:
+        raise PlanError(wrong, file=path, hint=PLAN_TABLE.hint)
     location = None
     if has_locations:
         plain = table.select(range(len(_COLUMNS), fixed)).rename_columns(location_schema().names)
@@ -297,36 +297,7 @@ def _planned_rows(
 
 def _end_of_labels(template: Source) -> int:
     """Return the number that labels are less than. They are zeros if they are not classes."""
-    return len(template.classes) if template.label_type == "class" else 1
-
-
-def _check_labels(extra: pa.Table, path: str, shard: str, template: Source) -> None:
-    """Check the columns of labels that are not classes."""
-    kinds = (
-        {} if template.label_type in ("class", *MASK_TYPES) else LABEL_COLUMNS[template.label_type]
-    )
-    for name, kind in kinds.items():
-        if name not in extra.column_names or extra.schema.field(name).type != arrow_type(kind):
-            raise PlanError(
-                f"column {name!r} is missing or has a wrong type", file=path, hint=PLAN_TABLE.hint
-            )
-        if wrong := find_wrong_value(extra[name], kind, classes=len(template.classes)):
-            raise PlanError(
-                f"column {name!r} of shard {shard} {wrong.message}", file=path, hint=PLAN_TABLE.hint
-            )
-    if template.label_type in MASK_TYPES:
-        masks = (
-            extra[MASK_SOURCE]
-            if MASK_SOURCE in extra.column_names
-            else pa.chunked_array([pa.nulls(len(extra))])
-        )
-        is_text = pa.types.is_large_string(masks.type) or pa.types.is_string(masks.type)
-        if masks.null_count or not is_text or pc.any(pc.match_substring(masks, "\0")).as_py():
-            raise PlanError(
-                f"column {MASK_SOURCE!r} is missing or has a wrong value",
-                file=path,
-                hint=PLAN_TABLE.hint,
-            )
+    return len(template.classes) if template.labels.is_class else 1
 
 
 def _changed(path: str) -> PlanError:

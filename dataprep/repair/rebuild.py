@@ -16,10 +16,10 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
 from dataprep.formats.example_proto import locate_features, read_lists
-from dataprep.formats.label_features import CLASS_MEMBERS
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_or_none
 from dataprep.index.shard import IndexTask, ShardReader
+from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, IndexOptions
 from dataprep.plan.assign import key_of
 from dataprep.plan.splits import ORDER_STREAM, permutation
@@ -27,7 +27,7 @@ from dataprep.verify.shard import manifest_of
 from manifests.dali_index import format_index
 from manifests.errors import DamagedError, DatasetError, StoppedError, StorageError
 from manifests.json_members import parse_json
-from manifests.labels import LABEL_COLUMNS, arrow_type
+from manifests.labels import arrow_type
 from manifests.parquet import parquet_bytes
 from manifests.revisions import part_of
 from manifests.rows import read_dataset
@@ -143,12 +143,12 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
     columns: dict[str, Any] = dict(
         zip(TABLE_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)
     )
-    if manifest.label_type != "class":
+    if not manifest.labels.is_class:
         del columns["label"]
     if manifest.format == "tfrecord":
         columns["key"] = _keys(manifest, shard, revision)
-    kinds = LABEL_COLUMNS[manifest.label_type]
-    written = (*TABLE_COLUMNS, "class", CLASS_MEMBERS.get(manifest.label_type))
+    kinds = manifest.labels.columns
+    written = (*TABLE_COLUMNS, "class", KINDS[manifest.label_type].class_member)
     # The labels come after the columns of the source.
     found = dict.fromkeys(name for row in extra for name in row if name not in kinds)
     for name in schema.names if schema else (*found, *kinds):

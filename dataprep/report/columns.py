@@ -10,89 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep.labels.kinds import KINDS
 from dataprep.options import CHANGE_COLUMNS
 from dataprep.verify.check import Problem
 from manifests.errors import TableError
 from manifests.files import SHARD, file_length
-from manifests.labels import CLASS_COLUMNS, LabelType
 from manifests.rows import read_dataset, read_some_rows
 from manifests.schema import Manifest, Shard
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-#: Groups of numbers of about equal size.
-_TENTHS = 10
-
-
-def group_column(label_type: LabelType) -> str | None:
-    """Return the column of a sample table that decides on the group.
-
-    `None` if all images are one group.
-    """
-    return {"class": "label", "regression": "values", **CLASS_COLUMNS}.get(label_type)
-
-
-def group_values(table: pa.Table, manifest: Manifest) -> NDArray[np.float64]:
-    """Return a number for each sample: its class or first class, the first number of a regression, else 0."""
-    import pyarrow.compute as pc
-
-    column = group_column(manifest.label_type)
-    if column is None:
-        return np.zeros(len(table))
-    if column == "label":
-        return np.asarray(table["label"]).astype(np.float64)
-    if column == "values":
-        return np.asarray(pc.list_element(table["values"].combine_chunks(), 0)).astype(np.float64)
-    lists = table[column].combine_chunks()
-    values = np.full(len(table), len(manifest.classes), np.float64)  # after all classes: none
-    rows, first = np.unique(np.asarray(pc.list_parent_indices(lists)), return_index=True)
-    values[rows] = np.asarray(pc.list_flatten(lists))[first]
-    return values
-
-
-def names_classes(label_type: LabelType) -> bool:
-    """Return whether the labels of a sample table are classes, one or several for each image."""
-    return group_column(label_type) not in (None, "values")
-
-
-def used_classes(table: pa.Table, manifest: Manifest) -> NDArray[np.int64]:
-    """Return the numbers of the classes that occur in a sample table, int64 [classes].
-
-    Others than the first count.
-    """
-    import pyarrow.compute as pc
-
-    column = group_column(manifest.label_type)
-    if not names_classes(manifest.label_type):
-        return np.zeros(0, np.int64)
-    labels = table[column] if column == "label" else pc.list_flatten(table[column])
-    found = np.unique(np.asarray(labels)).astype(np.int64)
-    return found[found < len(manifest.classes)]
-
-
-def group(
-    values: NDArray[np.float64], manifest: Manifest
-) -> tuple[NDArray[np.int32], Sequence[str]]:
-    """Return the number of the group of each sample, int32 [samples], and the names of the groups."""
-    if manifest.label_type == "class":
-        return values.astype(np.int32), manifest.classes
-    if manifest.label_type in CLASS_COLUMNS:
-        none = ("(no class)",) if (values == len(manifest.classes)).any() else ()
-        return values.astype(np.int32), (*manifest.classes, *none)
-    if manifest.label_type == "regression" and len(values):
-        edges = np.unique(
-            np.quantile(values, np.linspace(0, 1, _TENTHS + 1)[1:-1], method="nearest")
-        )
-        groups = np.searchsorted(edges, values, side="right")
-        used, groups = np.unique(groups, return_inverse=True)
-        parts = [values[groups == number] for number in range(len(used))]
-        return groups.astype(np.int32), [f"{part.min():g} to {part.max():g}" for part in parts]
-    return np.zeros(len(values), np.int32), ("all images",)
-
-
-# --- the samples of all splits ----------------------------------------------------------------------
-
 
 _NUMBERS = {"offset": np.int64, "size": np.int64, "width": np.int32, "height": np.int32}
 
@@ -185,7 +112,7 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
     A table that is missing or damaged leaves out the samples of its shard, and is one of the
     problems.
     """
-    label = group_column(manifest.label_type)
+    label = KINDS[manifest.label_type].group_column
     names = [*([label] if label else []), *_NUMBERS, "crc32c"]
     parts: dict[int, list[dict[str, Any]]] = {}
     damaged: dict[str, TableError] = {}
@@ -255,15 +182,24 @@ def _arrays(table: pa.Table, manifest: Manifest) -> dict[str, Any]:
     crc = table["crc32c"]
     part["has_crc"] = np.asarray(pc.is_valid(crc))
     part["crc32c"] = np.asarray(pc.fill_null(crc, 0)).astype(np.uint32)
-    part["label"] = group_values(table, manifest)
-    part["used"] = used_classes(table, manifest)
+    part["label"] = KINDS[manifest.label_type].group_values(table, len(manifest.classes))
+    part["used"] = _used_classes(table, manifest)
     if set(CHANGE_COLUMNS) <= set(table.column_names):
         part |= _changes(table)
     return part
 
 
+def _used_classes(table: pa.Table, manifest: Manifest) -> NDArray[np.int64]:
+    """Return the numbers of the classes that occur in a table, int64 [classes]."""
+    column = manifest.labels.class_column
+    if column is None:
+        return np.zeros(0, np.int64)
+    found = np.unique(KINDS[manifest.label_type].pairs(table[column])[1])
+    return found[found < len(manifest.classes)]
+
+
 def _unused(parts: Sequence[Mapping[str, Any]], manifest: Manifest) -> int:
-    if not names_classes(manifest.label_type):
+    if manifest.labels.class_column is None:
         return 0
     return len(manifest.classes) - len(
         np.unique(np.concatenate([np.empty(0, np.int64), *(p["used"] for p in parts)]))
@@ -307,7 +243,7 @@ def _join(
         name: np.concatenate([np.empty(0, kind), *(part[name] for part in parts)])
         for name, kind in types.items()
     }
-    arrays["label"], classes = group(arrays["label"], manifest)
+    arrays["label"], classes = KINDS[manifest.label_type].groups(arrays["label"], manifest.classes)
     changed = bool(parts) and all("change" in part for part in parts)
     return Columns(
         splits=tuple(split.name for split in manifest.splits),

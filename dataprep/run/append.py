@@ -47,7 +47,6 @@ from dataprep.sources.base import take_rows
 from dataprep.sources.merge import extended_classes, relabel
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError
-from manifests.labels import MASK_TYPES
 from manifests.process.text import printable
 from manifests.revisions import numbered, old_manifest_name
 from manifests.schema import Manifest
@@ -117,7 +116,7 @@ def plan_append(
     retried = find_retried(base, source) if number is not None else None
     is_retry = retried is not None and bool(retried.any())
     # The digest of a source does not say what masks contain.
-    if number is not None and not is_retry and source.label_type not in MASK_TYPES:
+    if number is not None and not is_retry and not source.labels.has_image:
         return AppendResult(base.manifest, len(source), number, None)
     check_columns(base, source, options)
     classes = extended_classes(base.manifest.classes, source, printable(base.out))

@@ -15,7 +15,6 @@ from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, options_from_
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError, parse_json
-from manifests.labels import LABEL_COLUMNS
 from manifests.process.text import plural, printable
 from manifests.revisions import parts
 from manifests.tables import read_table
@@ -147,12 +146,13 @@ def check_label_type(base: Folder, source: Source) -> None:
     shard = next(
         (shard for split in base.manifest.splits for shard in split.shards if shard.samples), None
     )
-    if label_type != "regression" or shard is None:
+    column = source.labels.number_column
+    if column is None or shard is None:
         return
     table = read_table(
-        os.path.join(base.out, shard.table.name), columns=["values"], label_type=label_type
+        os.path.join(base.out, shard.table.name), columns=[column], label_type=label_type
     )
-    stored, own = count_numbers(table["values"]), count_numbers(source.extra["values"])
+    stored, own = count_numbers(table[column]), count_numbers(source.extra[column])
     if own != stored:
         raise CallError(
             f"--append: {out} has {plural(stored, 'number')} for each image, but the source has"
@@ -178,7 +178,7 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
             content.
 
     """
-    labels = LABEL_COLUMNS[source.label_type]  # the label type decides on their types
+    labels = source.labels.columns  # the label type decides on their types
     own = [field for field in source.extra.schema if field.name not in labels]
     for name, schema, added in _schemas(base):
         for field in own:

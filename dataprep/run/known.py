@@ -19,8 +19,8 @@ from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.images.validate import inspect
-from dataprep.info.sample_rows import hash_texts, label_columns, label_texts, mask_text, placed_text
-from dataprep.labels.boxes import ANNOTATED, place_boxes
+from dataprep.info.sample_rows import hash_texts
+from dataprep.labels.kinds import KINDS
 from dataprep.ledger.finished import read_rejected
 from dataprep.ledger.state import Folder
 from dataprep.options import Options, library_versions
@@ -31,7 +31,7 @@ from dataprep.shards.source_image import load_image, load_label_image
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError
-from manifests.labels import LABEL_COLUMNS, MASK_SOURCE, MASK_TYPES, PLACED_TYPES, LabelType
+from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.text import agree, cut_middle, plural, printable
 from manifests.remote.url import absolute
 from manifests.revisions import parts
@@ -134,10 +134,8 @@ def read_tasks(
         rows: the different rows in `pairs`, int64, ascending.
 
     """
-    label_type = source.label_type
-    names = (
-        [*LABEL_COLUMNS[label_type], *ANNOTATED, MASK_SOURCE] if label_type in PLACED_TYPES else []
-    )
+    kind = source.labels
+    names = [*kind.placed_columns, MASK_SOURCE] if kind.is_placed else []
     extra = source.extra.select([name for name in names if name in source.extra.column_names])
     pair_rows = np.asarray(pairs["row"])
     for start in range(0, len(rows), _BATCH):
@@ -150,14 +148,10 @@ def read_tasks(
             source.path.take(some).to_pylist(),
             source.size[some].tolist(),
             locations_of(source.location, some) or [None] * len(some),
-            label_type,
-            source.classes if label_type == "boxes" else (),
+            source.label_type,
+            source.classes if kind.is_placed else (),
             extra.take(some).to_pylist() if names else None,
-            (
-                _stored_masks(some, pairs, first, stop)
-                if label_type in MASK_TYPES
-                else [[] for _ in some]
-            ),
+            (_stored_masks(some, pairs, first, stop) if kind.has_image else [[] for _ in some]),
         )
 
 
@@ -206,8 +200,9 @@ def _read(task: ReadTask, at: int) -> tuple[int, str, list[int]]:
     if extra is None or image.placement is None:
         return checksum, "", []
     try:
-        if task.label_type not in MASK_TYPES:
-            return checksum, placed_text(place_boxes(extra, image.placement), task.classes), []
+        kind = KINDS[task.label_type]
+        if not kind.has_image:
+            return checksum, kind.text(kind.place(extra, image.placement), task.classes), []
         same = [each for each in task.stored[at] if each.image_crc32c == checksum]
         if not same:  # the masks of other images do not matter
             return checksum, "", []
@@ -217,7 +212,8 @@ def _read(task: ReadTask, at: int) -> tuple[int, str, list[int]]:
     except Rejected as error:
         return checksum, f"{REJECTED} ({error.detail})", []
     equal = [each.number for each in same if _is_same_mask(mask, each, options.max_pixels)]
-    return checksum, mask_text(task.label_type, len(mask), crc32c(mask)), equal
+    row = {"mask_size": len(mask), "mask_crc32c": crc32c(mask)}
+    return checksum, kind.text(row, task.classes), equal
 
 
 def _is_same_mask(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
@@ -249,13 +245,14 @@ def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
 # --- the same image with another label or split ---------------------------------------------------
 
 
-_NOUNS: Mapping[LabelType, str] = {"mask": "mask", "depth": "depth map"}
-
-
 def own_texts(source: Source, rows: NDArray[np.int64]) -> pa.Array:
     """Return the labels of some samples as text, if they do not refer to places in the image."""
-    table = pa.table({"label": source.label[rows], **_columns(source, rows)})
-    return label_texts(table, source.label_type, source.classes)
+    columns = {
+        name: source.label[rows] if name == "label" else source.extra[name].take(pa.array(rows))
+        for name in source.labels.columns
+    }
+    table = pa.table(columns) if columns else pa.table({"row": rows})
+    return source.labels.texts(table, source.classes)
 
 
 def check_labels(
@@ -282,8 +279,8 @@ def check_labels(
     moved = np.flatnonzero(~is_equal & ~np.isin(rows, rows[is_equal]))
     if not len(moved):
         return
-    first, what = int(rows[moved[0]]), _NOUNS.get(source.label_type, "label")
-    if source.label_type in MASK_TYPES:
+    first, what = int(rows[moved[0]]), source.labels.noun
+    if source.labels.has_image:
         path = cut_middle(printable(source.extra[MASK_SOURCE][first].as_py()), 200)
         text = cut_middle(printable(own[int(moved[0])].as_py()), 200)
         rejected = (
@@ -294,10 +291,9 @@ def check_labels(
         before, now = (
             cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own)
         )
-        is_class = source.label_type == "class"
         where = (
             f"in class {before}, but here in class {now}"
-            if is_class
+            if source.labels.is_class
             else f"with the label {before}, but here with {now}"
         )
     count = len(np.unique(rows[moved])) - 1
@@ -311,11 +307,6 @@ def check_labels(
         file=source.path[first].as_py(),
         hint=f"make the dataset again to change {what}s",
     )
-
-
-def _columns(source: Source, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
-    names = [name for name in label_columns(source.label_type) if name != "label"]
-    return {name: source.extra[name].take(pa.array(rows)) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,9 +443,7 @@ def find_known(
     own = pa.table({"source": source.path, "own_size": source.size})
     pending: list[tuple[Options, pa.Table]] = []
     manifest = base.manifest
-    columns = ["source", *label_columns(manifest.label_type), "size", "crc32c"]
-    if manifest.label_type in MASK_TYPES:
-        columns.append("mask_offset")
+    columns = ["source", *manifest.labels.columns, "size", "crc32c"]
     for part in parts(manifest):
         batches = read_dataset(base.out, columns, manifest=part)
         tables = [_with_texts(base.out, manifest, rows) for rows in batches]
@@ -570,11 +559,11 @@ def _compare(  # noqa: PLR0917
             progress.advance(f"part {number}", len(found.rows))
     same = checksums[rows] == np.asarray(pairs["crc32c"].cast(pa.int64()).fill_null(-2))
     pairs, rows, is_equal = pairs.filter(pa.array(same)), rows[same], is_equal[same]
-    if source.label_type in PLACED_TYPES:
+    if source.labels.is_placed:
         own = pa.array([labels[row] for row in rows.tolist()], pa.large_string())
     else:
         own = own_texts(source, rows)
-    if source.label_type not in MASK_TYPES:
+    if not source.labels.has_image:
         is_equal = np.asarray(pc.equal(own, pairs["label"].combine_chunks()))
     check_labels(source, rows, pairs["label"].combine_chunks(), own, is_equal)
     known[rows] = True
@@ -589,13 +578,13 @@ def _with_texts(out: str, manifest: Manifest, rows: RowBatch) -> pa.Table:
     table = rows.table
     columns = {
         "source": table["source"],
-        "label": label_texts(table, manifest.label_type, manifest.classes),
+        "label": KINDS[manifest.label_type].texts(table, manifest.classes),
         "split": pa.repeat(pa.scalar(rows.split), len(table)),
         "size": table["size"],
         "crc32c": table["crc32c"],
     }
-    if manifest.label_type in MASK_TYPES:
+    if manifest.labels.has_image:
         shard = os.path.join(out, rows.shard.name)
         columns["shard"] = pa.repeat(pa.scalar(shard), len(table))
-        columns |= {name: table[name] for name in LABEL_COLUMNS[manifest.label_type]}
+        columns |= {name: table[name] for name in manifest.labels.columns}
     return pa.table(columns)

@@ -45,7 +45,7 @@ from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, TableError
-from manifests.labels import MASK_SOURCE, MASK_TYPES, LabelType
+from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.text import plural, printable
 from manifests.schema import Conversion, File
 from manifests.store import (
@@ -442,9 +442,7 @@ def _shard_file(result: ShardResult) -> File | None:
 def _source_images(source: Source, shard: ShardPlan) -> SourceImages:
     paths = source.path.take(shard.rows).to_pylist()
     sizes = source.size[shard.rows].tolist()
-    label_images = (
-        source.extra.take(shard.rows).to_pylist() if source.label_type in MASK_TYPES else None
-    )
+    label_images = source.extra.take(shard.rows).to_pylist() if source.labels.has_image else None
     locations = locations_of(source.location, shard.rows)
     return SourceImages(source.root, paths, sizes, locations, source.label_type, label_images)
 

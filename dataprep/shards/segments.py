@@ -19,7 +19,7 @@ from dataprep import storage
 from dataprep.containers import Location
 from dataprep.formats import FORMATS, Frame, PendingSample
 from dataprep.images.base import Rejected
-from dataprep.labels.boxes import BOX_COLUMNS, place_boxes
+from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.progress import report_images
 from dataprep.shards.source_image import (
@@ -28,7 +28,7 @@ from dataprep.shards.source_image import (
     start_reading,
     start_reading_label_images,
 )
-from manifests.labels import CLASS_COLUMNS, MASK_TYPES, PLACED_TYPES, LabelType
+from manifests.labels import LabelType
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -204,12 +204,13 @@ class _Prepared:
 def _prepare(batch: Batch) -> _Prepared:
     make_frame = FORMATS[batch.options.fmt].frame
     label_type, labels, class_names = batch.label_type, batch.labels, batch.class_names
-    is_placed = label_type in PLACED_TYPES
+    kind = KINDS[label_type]
+    is_placed, class_lists = kind.is_placed, kind.class_lists
     out = _Prepared()
     length = crc = 0
     reading = start_reading(batch.root, batch.paths, batch.sizes, batch.locations)
     label_images: Iterator[Future[Buffer] | None] = repeat(None)
-    if label_type in MASK_TYPES:
+    if kind.has_image:
         label_images = start_reading_label_images(batch.root, batch.extra, batch.locations)
     label: int | None = None
     class_name, mask = "", b""
@@ -240,8 +241,8 @@ def _prepare(batch: Batch) -> _Prepared:
         if labels is not None:
             label = labels[row]
             class_name = class_names[label]
-        elif label_type in CLASS_COLUMNS:
-            several_names = tuple([class_names[each] for each in extra[CLASS_COLUMNS[label_type]]])
+        elif class_lists is not None:
+            several_names = tuple([class_names[each] for each in extra[class_lists]])
         image_crc, size = crc32c(data), len(data)
         sample = PendingSample(
             key=batch.keys[row],
@@ -277,9 +278,9 @@ def _placed_labels(
 
     Both empty if it has other labels.
     """
-    extra = batch.extra[row]
-    if batch.label_type == "boxes":
-        return place_boxes(extra, placement), b""
+    extra, labels = batch.extra[row], KINDS[batch.label_type]
+    if not labels.has_image:
+        return labels.place(extra, placement), b""
     mask = load_label_image(
         batch.root,
         extra,
@@ -304,12 +305,12 @@ def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
         "height": [sample.info.height for sample in samples],
         "crc32c": [sample.crc32c for sample in samples],
     }
-    added = batch.options.added_columns
-    if batch.label_type == "boxes":
-        added += BOX_COLUMNS
+    added, labels = batch.options.added_columns, KINDS[batch.label_type]
+    if not labels.has_image:
+        added += tuple(labels.placed_columns)
     for name in added:
         columns[name] = [sample.extra[name] for sample in samples]
-    if batch.label_type in MASK_TYPES:
+    if labels.has_image:
         columns["mask_offset"] = [
             at + frame.mask_start for at, frame in zip(starts, frames, strict=True)
         ]

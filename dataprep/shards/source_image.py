@@ -16,6 +16,7 @@ from dataprep.containers import Location, finish_reading, read_location
 from dataprep.containers import start_reading as start_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
+from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, Options, Raw
 from manifests.errors import DatasetError, SourceError, SourceVanishedError
 from manifests.labels import MASK_SOURCE, LabelType
@@ -341,8 +342,6 @@ def load_label_image(
         if place is not None:
             raise
         raise Rejected("unreadable", f"its {label_type} {path}: {error.message}") from None
-    from dataprep.labels.images import store_label_image  # imports imaging libraries
-
     if info.format != "png":
         detail = (
             f"its {label_type} {path} is a {info.format.upper()}, but masks and depths are stored"
@@ -350,6 +349,6 @@ def load_label_image(
         )
         raise Rejected("unsupported", detail)
     try:
-        return store_label_image(data, info, label_type, placement)
+        return KINDS[label_type].store(data, info, placement)
     except Rejected as error:
         raise Rejected(error.reason, f"its {label_type} {path} has {error.detail}") from None

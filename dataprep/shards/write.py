@@ -21,7 +21,7 @@ from dataprep.containers import Location
 from dataprep.engines.base import Pool
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
-from dataprep.labels.boxes import ANNOTATED
+from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.shards.segments import (
     COLUMNS,
@@ -33,7 +33,7 @@ from dataprep.shards.segments import (
     write_segment,
 )
 from manifests.dali_index import format_index
-from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, PLACED_TYPES, LabelType, arrow_type
+from manifests.labels import LabelType, arrow_type
 from manifests.schema import Conversion, File, Shard, TableMetadata
 from manifests.serialization import checksum_text
 from manifests.tables import build_table, write_table
@@ -254,7 +254,7 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
         images = slice(first, stop)
         labels = None if task.labels is None else task.labels[images]
         extra = [{}] * (stop - first) if task.extra is None else task.extra[images].to_pylist()
-        column = CLASS_COLUMNS.get(task.label_type)
+        column = KINDS[task.label_type].class_lists
         used = {label for row in extra for label in row[column]} if column else {*(labels or ())}
         yield Batch(
             file=path,
@@ -303,11 +303,8 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
         columns[HASH_COLUMN] = pa.array(
             columns[HASH_COLUMN], pa.string()
         )  # it may have no value at all
-    if task.label_type in PLACED_TYPES:
-        kinds = {**LABEL_COLUMNS[task.label_type]}
-        kinds |= dict.fromkeys(ANNOTATED, "integer") if task.label_type == "boxes" else {}
-        for name, kind in kinds.items():
-            columns[name] = pa.array(records.columns.get(name, []), arrow_type(kind))
+    for name, kind in KINDS[task.label_type].placed_columns.items():
+        columns[name] = pa.array(records.columns.get(name, []), arrow_type(kind))
     return columns
 
 

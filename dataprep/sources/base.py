@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep.labels.base import LabelKind
+from dataprep.labels.kinds import KINDS
 from manifests.labels import LabelType
 from manifests.process.text import printable
 from manifests.schema import TABLE_COLUMNS
@@ -138,7 +140,7 @@ class Source:
     def extra(self) -> pa.Table:
         """The extra columns of the source, and the labels if they are not classes.
 
-        The labels are in the columns of `manifests.labels.LABEL_COLUMNS`; with masks and depth maps,
+        The labels are in the columns of `manifests.labels.LabelSchema`; with masks and depth maps,
         there is the column ``mask_source``.
         """
         extra = self._part("extra")
@@ -155,6 +157,18 @@ class Source:
         if not names:
             return None
         return self.table.select(names).rename_columns([name.partition(":")[2] for name in names])
+
+    @property
+    def labels(self) -> LabelKind:
+        """What the stages ask about the labels."""
+        return KINDS[self.label_type]
+
+    def class_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the row and the class of each label; both empty if samples have no classes."""
+        column = self.labels.class_column
+        if column is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return self.labels.pairs(self.label if self.labels.is_class else self.extra[column])
 
     def with_columns(self, **columns: Any) -> Source:
         """Return the source with other columns, named like the properties. `None` removes a column."""

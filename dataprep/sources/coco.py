@@ -24,10 +24,10 @@ from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MAX_INTEGER, is_unicode, shorten
-from manifests.labels import LabelType
+from manifests.labels import MAX_LABEL, LabelType
 from manifests.process.text import plural, printable
 from manifests.remote.url import parent_folder
-from manifests.schema import MAX_LABEL, SPLIT_ALIASES, split_order
+from manifests.schema import SPLIT_ALIASES, split_order
 
 #: Names of annotation files, as far as they say what is in them.
 _NAME = re.compile(

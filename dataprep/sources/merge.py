@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.containers import location_table
-from dataprep.labels.columns import Lists, count_numbers
+from dataprep.labels.columns import count_numbers
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN
 from dataprep.sources.base import (
     NamedSource,
@@ -29,7 +29,7 @@ from dataprep.sources.base import (
 )
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
-from manifests.labels import CLASS_COLUMNS, MASK_SOURCE, MASK_TYPES, LabelType, arrow_type
+from manifests.labels import MASK_SOURCE
 from manifests.process.text import agree, plural, printable, suggest
 from manifests.remote.url import absolute, is_url
 from manifests.schema import split_order
@@ -114,8 +114,9 @@ def _check(parts: Sequence[NamedSource]) -> None:
                     "set --label-type, if both can have the same, or convert them into two datasets"
                 ),
             )
-        if first.label_type == "regression":
-            own, others = (count_numbers(each.extra["values"]) for each in (source, first))
+        column = first.labels.number_column
+        if column is not None:
+            own, others = (count_numbers(each.extra[column]) for each in (source, first))
             if own != others:
                 raise SourceError(
                     f"it has {plural(own, 'number')} for each image, but {printable(first_src)} has"
@@ -123,7 +124,7 @@ def _check(parts: Sequence[NamedSource]) -> None:
                     file=src,
                     hint="convert them into two datasets, or set --label-column",
                 )
-        if first.label_type in MASK_TYPES and source.prepared != first.prepared:
+        if first.labels.has_image and source.prepared != first.prepared:
             raise SourceError(
                 f"it is a prepared dataset with masks, and {printable(first_src)} is not, or the"
                 " other way around",
@@ -270,12 +271,9 @@ def used_classes(source: Source) -> NDArray[np.int64]:
 
     For masks, all labels.
     """
-    column = CLASS_COLUMNS.get(source.label_type)
-    if column is not None:
-        return np.unique(np.asarray(pc.list_flatten(source.extra[column]))).astype(np.int64)
-    if source.label_type != "class":
+    if source.labels.class_column is None:
         return np.arange(len(source.classes))
-    return np.unique(source.label).astype(np.int64)
+    return np.unique(source.class_pairs()[1])
 
 
 def used_names(source: Source) -> list[str]:
@@ -359,8 +357,9 @@ def relabel(source: Source, classes: tuple[str, ...]) -> Source:
         return source
     numbers = positions(classes)
     mapping = np.array([numbers.get(name, -1) for name in source.classes], np.int32)
-    column = CLASS_COLUMNS.get(source.label_type)
-    if source.label_type == "mask" and not np.array_equal(mapping, np.arange(len(mapping))):
+    kind, column = source.labels, source.labels.class_lists
+    are_pixels = kind.names_classes and kind.class_column is None
+    if are_pixels and not np.array_equal(mapping, np.arange(len(mapping))):
         raise SourceError(
             "its classes have other numbers than those of the first source, and the pixels of masks"
             " are not changed",
@@ -369,30 +368,12 @@ def relabel(source: Source, classes: tuple[str, ...]) -> Source:
         )
     if column is not None:
         extra = source.extra
-        lists = relabel_lists(one_array(extra[column]), mapping, source.label_type)
+        lists = kind.renumber(extra[column], mapping)
         extra = extra.set_column(extra.column_names.index(column), column, lists)
         source = source.with_columns(extra=extra)
-    elif source.label_type == "class":
+    elif kind.is_class:
         source = source.with_columns(label=mapping[source.label])
     return replace(source, classes=classes)
-
-
-def relabel_lists(column: pa.Array, mapping: NDArray[np.int32], label_type: LabelType) -> pa.Array:
-    """Return a column with the classes of samples in another numbering.
-
-    Args:
-        column: lists of labels, [n].
-        mapping: the new label of each label, int32 [classes]. Several may become one.
-        label_type: several classes are sorted, and each is there once; those of boxes keep their
-            places.
-
-    """
-    values = mapping[np.asarray(pc.list_flatten(column))]
-    counts = np.asarray(pc.list_value_length(column)).astype(np.int64)
-    new = Lists(pa.array(values, pa.int64()), counts)
-    if label_type == "multi-label":
-        new = new.sorted_unique(values)
-    return new.as_array(arrow_type("integers"))
 
 
 # --- rename ---------------------------------------------------------------------------------------
@@ -472,7 +453,7 @@ _MANY_CLASSES = 10
 
 def class_notices(source: Source) -> Iterator[str]:
     """Report classes without samples, and classes that are only in some splits."""
-    if source.label_type != "class":
+    if not source.labels.is_class:
         return
     used = len(np.unique(source.label))
     if used == len(source) >= _MANY_CLASSES:

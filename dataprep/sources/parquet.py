@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.containers.parquet import ROWS_PER_BYTE
-from dataprep.labels.columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
+from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, first_names, sample_table, text_array
 from dataprep.sources.scan import is_folder, stats_of, suffix_of
@@ -47,7 +47,7 @@ _SHARD_NAME = re.compile(r"(?P<name>.+)-\d{5,}-of-\d{5,}(?:-[0-9a-f]+)?")
 #: are several.
 _IMAGE_COLUMNS = ("image", "img", "images", "picture", "photo", "jpg", "image.bytes")
 _LABEL_COLUMNS = (*LABEL_COLUMN_NAMES, "labels", "fine_label")
-_OTHER_LABEL_COLUMNS = (*OTHER_LABEL_COLUMNS, *CAPTION_COLUMNS)
+_OTHER_LABEL_COLUMNS = (*OTHER_LABEL_COLUMNS, *CAPTION.column_names)
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ def _label_names(
 
     None if the images have no labels.
     """
-    if options.label_type == "none":
+    if options.unlabelled:
         return ()
     known = (*columns, *lists)
     given = options.label_column
@@ -321,7 +321,7 @@ def _label_names(
                     f"--label-column {given}: {file} has no such column", hint=suggest(name, known)
                 )
         return names
-    preferred = CAPTION_COLUMNS if options.label_type == "caption" else _LABEL_COLUMNS
+    preferred = CAPTION.column_names if options.label_type == "caption" else _LABEL_COLUMNS
     for name in (*preferred, *features, *_OTHER_LABEL_COLUMNS):
         if name in known:
             return (name,)

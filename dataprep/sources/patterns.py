@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
-from dataprep.labels.columns import REGRESSION_COLUMNS, number_labels
+from dataprep.labels.columns import number_labels
+from dataprep.labels.kinds import REGRESSION
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
@@ -355,7 +356,7 @@ def read_filenames(
         del columns[label_name]
     source = source.with_columns(label=label, extra=_extra_table(columns))
     source = replace(source, classes=classes)
-    if options.label_type is None and label_name.lower() in REGRESSION_COLUMNS:
+    if options.label_type is None and label_name.lower() in REGRESSION.column_names:
         return with_label_type(source, replace(options, label_type="regression"))
     return source
 

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.labels.columns import number_labels
+from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
 from dataprep.sources.base import Source, concat, sample_table
-from dataprep.sources.merge import relabel_lists
 from dataprep.sources.scan import stats_of
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
-from manifests.labels import CLASS_COLUMNS
 from manifests.process.text import cut_middle, printable
 from manifests.rows import RowBatch, read_dataset
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
@@ -144,20 +143,21 @@ def _labels(
     src: str, table: pa.Table, manifest: Manifest, options: SourceOptions
 ) -> tuple[NDArray[np.int32], pa.Table, tuple[str, ...]]:
     """Return the labels as classes, int32 [n], the table with the other labels, and the class names."""
-    column = CLASS_COLUMNS.get(manifest.label_type)
-    if manifest.label_type == "class":
+    kind = KINDS[manifest.label_type]
+    if kind.is_class:
         label, classes = _numbered(
             src, np.asarray(table["label"]).astype(np.int64), manifest, options
         )
         return label, table, classes
     zeros = np.zeros(len(table), np.int32)
-    if manifest.label_type == "mask":
-        return zeros, table, _named_masks(src, manifest, options)
+    column = kind.class_lists
     if column is None:
-        return zeros, table, manifest.classes
-    lists = table[column].combine_chunks()
-    mapping, classes = _mapping(src, np.asarray(pc.list_flatten(lists)), manifest, options)
-    lists = relabel_lists(lists, mapping, manifest.label_type)
+        # Only masks name classes that no column contains.
+        named = _named_masks(src, manifest, options) if kind.names_classes else manifest.classes
+        return zeros, table, named
+    _, labels = kind.pairs(table[column])
+    mapping, classes = _mapping(src, labels, manifest, options)
+    lists = kind.renumber(table[column], mapping)
     return zeros, table.set_column(table.column_names.index(column), column, lists), classes
 
 

@@ -120,7 +120,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     )
     notices = [*source.notices]
     has_separator = options.label_separator is not None
-    if has_separator and source.label_type not in ("multi-label", "regression"):
+    if has_separator and not source.labels.is_separable:
         notices.append(
             f"--label-separator has no effect: the labels of {printable(src)} are of the type"
             f" {source.label_type}"
@@ -249,7 +249,7 @@ _ANNOTATED = (read_coco, read_voc, read_segmentation)
 
 def _read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     folders = list_folders(src)
-    if options.label_type == "none":
+    if options.unlabelled:
         return read_unlabelled(src, folders)
     if (train_and_test := find_msmt17(src, folders)) is not None:
         return read_msmt17(src, train_and_test, options)
@@ -276,7 +276,7 @@ def _read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
 def _read_file_names(src: str, text: str, options: SourceOptions) -> Source:
     """Read a folder with ``--pattern``: labels from the file names, or only extra columns of class folders."""
     folders, pattern = list_folders(src), parse_pattern(text)
-    if options.label_type == "none":
+    if options.unlabelled:
         return add_columns(read_unlabelled(src, folders), pattern)
     if options.label_column or has_label(pattern) or not has_class_folders(src, folders):
         return read_by_pattern(src, folders, text, options)
@@ -348,7 +348,7 @@ def _find_images_in_parquet(src: str, options: SourceOptions) -> bool:
 def _read_archive(src: str, _: Any, options: SourceOptions) -> Source:
     if os.path.basename(src) == IMAGENET_VAL:
         return read_val(src, options.classes)
-    if options.label_type == "none":
+    if options.unlabelled:
         return read_unlabelled_archive(src)
     return read_archive(src, options)
 

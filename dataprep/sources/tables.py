@@ -16,21 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dataprep.formats.label_features import CLASS_MEMBERS
 from dataprep.labels.columns import (
-    CAPTION_COLUMNS,
-    MULTI_LABEL_COLUMNS,
-    OTHER_LABEL_COLUMNS,
-    REGRESSION_COLUMNS,
+    LabelColumn,
     Labels,
     Lists,
     Locate,
-    detect_label_type,
     is_text,
-    numbers_of,
     origin_of,
-    parse_numbers,
-    read_labels,
+)
+from dataprep.labels.kinds import (
+    CAPTION,
+    KINDS,
+    MULTI_LABEL,
+    OTHER_LABEL_COLUMNS,
+    REGRESSION,
+    kind_of,
 )
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
@@ -50,7 +50,7 @@ from dataprep.sources.text_tables import load_csv, load_jsonl
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file, read_lines
 from manifests.json_members import shorten
-from manifests.labels import LABEL_COLUMNS, PLACED_TYPES, arrow_type
+from manifests.labels import arrow_type
 from manifests.parquet import BoundedParquet, ParquetError, is_list, shorten_type
 from manifests.process.text import printable, suggest
 from manifests.remote.url import parent_folder
@@ -92,7 +92,7 @@ def read_table(file: str, options: SourceOptions) -> Source:
     root = options.image_root or parent_folder(file) or "."
     path = normalize_paths(_text_column(table, path_name, file), locate)
     labels = labels_of(table, label_names, options, locate)
-    if labels.label_type == "class":
+    if KINDS[labels.label_type].is_class:
         for name in label_names:
             _check_one_line(table[name], name, locate)
     splits, split = _number_splits(table, split_name, file)
@@ -255,7 +255,7 @@ def extra_columns(table: pa.Table, used: set[str | None], file: str, labels: Lab
     taken = (
         *RESERVED_COLUMNS,
         *labels.columns,
-        *(CLASS_MEMBERS[t] for t in CLASS_MEMBERS if t == labels.label_type),
+        KINDS[labels.label_type].class_member or "class",
     )
     columns: dict[str, pa.Array] = {}
     for name in (name for name in table.column_names if name not in used):
@@ -336,9 +336,10 @@ def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[s
 
     None if the images have no labels.
     """
-    if options.label_type == "none":
+    if options.unlabelled:
         return ()
-    if options.label_type in PLACED_TYPES:
+    kind = KINDS[options.label_type] if options.label_type else None
+    if kind is not None and kind.is_placed:
         raise CallError(
             f"--label-type {options.label_type} needs a source with such labels, but {file} is a"
             " table",
@@ -357,13 +358,10 @@ def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[s
                     hint=suggest(name, columns),
                 )
         return names
-    known = {
-        "caption": CAPTION_COLUMNS,
-        "regression": REGRESSION_COLUMNS,
-        "multi-label": MULTI_LABEL_COLUMNS,
-    }
-    others = OTHER_LABEL_COLUMNS if options.label_type is None else ()
-    searched = (*known.get(options.label_type or "", ()), *LABEL_COLUMN_NAMES, *others)
+    if kind is None:
+        searched: tuple[str, ...] = (*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS)
+    else:
+        searched = (*kind.column_names, *LABEL_COLUMN_NAMES)
     found = next((name for name in searched if name in columns), None)
     if found is None:
         raise CallError(
@@ -401,9 +399,11 @@ def labels_of(
     (column,), (name,) = columns, names
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if detect_label_type(column, name, options, classes) != "multi-label":
+    labels = LabelColumn(column, name, options, locate, classes)
+    kind = kind_of(labels)
+    if kind.class_lists is None:
         check_filled(column, name, locate)
-    return read_labels(column, name, options, locate, classes)
+    return kind.read(labels)
 
 
 def _labels_of_columns(
@@ -412,12 +412,14 @@ def _labels_of_columns(
     """Return the labels in several columns of numbers: 0 or 1 for each class, or else the values of a regression."""
     for column, name in zip(columns, names, strict=True):
         check_filled(column, name, locate)
-    numbers = [parse_numbers(Lists(column, np.ones(len(column), np.int64)), name, locate).values
-               for column, name in zip(columns, names, strict=True)]  # fmt: skip
+    numbers = []
+    for column, name in zip(columns, names, strict=True):
+        one_each = Lists(column, np.ones(len(column), np.int64))
+        numbers.append(LabelColumn(column, name, options, locate).numbers(one_each).values)
     values = np.stack([np.asarray(each) for each in numbers], axis=1)
     shown = f"{names[0]} to {names[-1]}"
     is_hot = bool(np.isin(values, (-1, 0, 1)).all())
-    if options.label_type == "multi-label" or (options.label_type is None and is_hot):
+    if options.label_type == MULTI_LABEL.name or (options.label_type is None and is_hot):
         if not is_hot:
             row = int(np.flatnonzero(~np.isin(values, (-1, 0, 1)).all(1))[0])
             file, line = locate(row)
@@ -428,15 +430,13 @@ def _labels_of_columns(
         hot = values == 1
         lists = Lists(pa.array(np.nonzero(hot)[1], pa.int64()), hot.sum(1).astype(np.int64))
         column = lists.as_array(arrow_type("integers"))
-        labels = read_labels(
-            column,
-            shown,
-            replace(options, label_type="multi-label", classes=options.classes or tuple(names)),
-            locate,
-        )
+        named = replace(options, classes=options.classes or tuple(names))
+        labels = MULTI_LABEL.read(LabelColumn(column, shown, named, locate))
         return replace(labels, origin=f"columns {shown}, 0 or 1 each")
     flat = Lists(pa.array(values.reshape(-1)), np.full(len(values), len(names), np.int64))
-    return replace(numbers_of(flat, shown, locate), origin=f"columns {shown}")
+    column = flat.as_array(pa.list_(pa.float64()))
+    labels = REGRESSION.of_lists(LabelColumn(column, shown, options, locate), flat)
+    return replace(labels, origin=f"columns {shown}")
 
 
 def not_kept(table: pa.Table, names: Sequence[str], labels: Labels) -> set[str]:
@@ -446,8 +446,8 @@ def not_kept(table: pa.Table, names: Sequence[str], labels: Labels) -> set[str]:
     `identity`, is.
     """
     general: tuple[str, ...] = LABEL_COLUMN_NAMES
-    if labels.label_type != "class":
-        general = (*general, *OTHER_LABEL_COLUMNS, *CAPTION_COLUMNS)
+    if not KINDS[labels.label_type].is_class:
+        general = (*general, *OTHER_LABEL_COLUMNS, *CAPTION.column_names)
     return {name for name in names if name in general or is_list(table.schema.field(name).type)}
 
 
@@ -477,7 +477,7 @@ def check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
 
 def without_labels(source: Source) -> Source:
     """Return a source without its labels."""
-    used = [name for name in LABEL_COLUMNS[source.label_type] if name in source.extra.column_names]
+    used = [name for name in source.labels.columns if name in source.extra.column_names]
     unlabelled = source.with_columns(
         label=np.zeros(len(source), np.int32), extra=source.extra.drop_columns(used)
     )
@@ -492,20 +492,21 @@ def with_label_type(source: Source, options: SourceOptions) -> Source:
         SourceError: the name of a class is not such a value.
 
     """
-    if options.label_type == "none":
+    if options.unlabelled:
         return without_labels(source)
     if options.label_type is None or options.label_type == source.label_type:
         return source
-    if source.label_type != "class" or source.prepared:
+    if not source.labels.is_class or source.prepared:
         raise CallError(
             f"--label-type {options.label_type}: the labels of the source are of the type"
             f" {source.label_type}",
             hint="leave out --label-type",
         )
     text = pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
-    labels = read_labels(
+    column = LabelColumn(
         text, "label", options, lambda row: (f"{source.root}/{source.path[row]}", None)
     )
+    labels = kind_of(column).read(column)
     return with_labels(
         source, replace(labels, origin=labels.origin.replace(origin_of("label"), "the class names"))
     )
@@ -544,9 +545,10 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
         SourceError: a line or a label is not valid, or an image is missing or listed twice.
 
     """
-    paths, labels, locate = parse_lists(files, has_labels=options.label_type != "none")
+    paths, labels, locate = parse_lists(files, has_labels=not options.unlabelled)
     path = concat(paths)
-    read = read_labels(labels, "label", options, locate)
+    column = LabelColumn(labels, "label", options, locate)
+    read = kind_of(column).read(column)
     split = np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths])
     source = Source(
         root=root,

@@ -20,7 +20,6 @@ from dataprep.verify.check import Problem, ProblemList, ShardCheck
 from manifests.dali_index import format_index, record_starts
 from manifests.errors import DatasetError, ShardError, TableError, UnreachableError
 from manifests.files import INDEX, TABLE, FileKind, read_file
-from manifests.labels import CLASS_COLUMNS, MASK_TYPES
 from manifests.process.text import plural, shown
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.serialization import checksum_text
@@ -70,8 +69,8 @@ def _wrong_label(manifest: Manifest, row: Sample) -> str | None:
     """
     labels = (
         [row.label]
-        if manifest.label_type == "class"
-        else row.extra.get(CLASS_COLUMNS.get(manifest.label_type, ""))
+        if manifest.labels.is_class
+        else row.extra.get(manifest.labels.class_lists or "")
     )
     for label in labels or ():
         if label is None or not 0 <= label < len(manifest.classes):
@@ -143,7 +142,7 @@ def _check_frame(
     number, image_format = number_and_format
     manifest = check.manifest
     mask = b""
-    if manifest.label_type in MASK_TYPES:
+    if manifest.labels.has_image:
         try:
             mask = _read_mask(view, row)
         except Rejected as error:
@@ -162,7 +161,7 @@ def _check_frame(
         label_type=manifest.label_type,
         class_names=tuple(
             manifest.classes[label]
-            for label in row.extra.get(CLASS_COLUMNS.get(manifest.label_type, ""), ())
+            for label in row.extra.get(manifest.labels.class_lists or "", ())
         ),
         mask=mask,
     )

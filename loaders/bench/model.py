@@ -73,7 +73,7 @@ def load_model(text: str, spec: LoaderSpec) -> Model:
         script = path if colon else text
         return Model(text, _function(script, (colon and function) or "step"), script)
     label_type = spec.split.manifest.label_type
-    if label_type != "class":
+    if not spec.split.manifest.labels.is_class:
         raise CallError(
             f"--model {printable(text)} needs a class for each image, but the labels of this"
             f" dataset are of the type {label_type}",

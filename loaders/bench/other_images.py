@@ -83,7 +83,7 @@ def with_other_images(
         action = "put the dataset on a faster disk, or into memory"
         yield Candidate("with the images in memory", action, _replaced(request, stored, None, None))
     # Masks, depth maps and boxes belong to images of one size, which these would not have.
-    if manifest.label_type in ("mask", "depth", "boxes") or manifest.pixels is not None:
+    if manifest.labels.is_placed or manifest.pixels is not None:
         return
     side = _useful_side(spec)
     with ThreadPoolExecutor(

@@ -10,7 +10,6 @@ from loaders.dataset.tables import SampleTables
 from loaders.options import BuildRequest
 from loaders.transforms.argument import parse_transforms
 from manifests.errors import CallError
-from manifests.labels import LABEL_FIELDS
 
 #: Default batch size. A smaller split is one batch.
 _BATCH_SIZE = 256
@@ -38,7 +37,7 @@ def make_request(
 
     """
     opened = open_anywhere(dataset, split, cache, None)
-    fields = ("image", *filter(None, [LABEL_FIELDS[opened.manifest.label_type]]))
+    fields = ("image", *opened.manifest.labels.fields[:1])
     if batch_size is None and not _config_has_batch_size(transforms, split):
         batch_size = _default_batch_size(opened)
     return BuildRequest(

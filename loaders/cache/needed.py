@@ -12,14 +12,13 @@ from loaders.cache.layout import Layout
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import MASK_DTYPES, SampleTables
 from loaders.samplers.order import Upcoming
-from manifests.labels import MASK_TYPES
 
 _COLUMNS = ("offset", "size", "crc32c")
 
 
 def images_of(split: OpenSplit) -> int:
     """Return the number of images of each sample: 2 in datasets with masks or depth maps."""
-    return 2 if split.manifest.label_type in MASK_TYPES else 1
+    return 2 if split.manifest.labels.has_image else 1
 
 
 def layout_of(split: OpenSplit, tables: SampleTables) -> Layout:

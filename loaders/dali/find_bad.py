@@ -19,11 +19,11 @@ from loaders.dali.stored_reader import read_stored
 from loaders.dataset.fields import Fields
 from loaders.dataset.records import Records
 from loaders.dataset.tables import SampleTables
-from loaders.options import LabelImage
 from loaders.progress import Position
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.fuse import DecodeCrop
 from loaders.transforms.limits import MAX_PIXELS
+from manifests.labels import LabelType
 from manifests.process.interrupts import delayed_interrupts
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Seq
 
 
 def _decode_label_image(
-    kind: LabelImage, spec: LoaderSpec, encoded: Node, context: GraphContext
+    kind: LabelType, spec: LoaderSpec, encoded: Node, context: GraphContext
 ) -> Sequence[Node]:
     del spec, context
     return [decode_label_image(encoded, kind)]

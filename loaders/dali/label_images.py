@@ -14,17 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from loaders.dali.graph import GraphContext, Node, RandomStreams, apply_all, fn, types
-from loaders.options import LabelImage
 from loaders.transforms.base import ImageSpec, Operation
-
-#: Value of pixels from outside the image: the class that losses and metrics ignore, and no
-#: measurement.
-FILLS: dict[LabelImage, int] = {"mask": 255, "depth": 0}
+from manifests.labels import LABELS, LabelType
 
 
 def label_images(
     encoded: Node,
-    kind: LabelImage,
+    kind: LabelType,
     operations: Sequence[Operation],
     context: GraphContext,
     seed: int,
@@ -47,22 +43,22 @@ def label_images(
         For each view uint8 [H, W] masks, or uint16 [H, W] depth maps, on the device of the images.
 
     """
-    is_depth = kind == "depth"
+    is_signed = LABELS[kind].pixels == "uint16"
     pixels = decode_label_image(encoded, kind)
     # DALI rotates int16 but not uint16. No operation computes with the values.
-    pixels = fn.reinterpret(pixels, dtype=types.INT16) if is_depth else pixels
-    as_masks = replace(context, gpu=False, random=RandomStreams(seed), mask_fill=FILLS[kind])
+    pixels = fn.reinterpret(pixels, dtype=types.INT16) if is_signed else pixels
+    as_masks = replace(context, gpu=False, random=RandomStreams(seed), mask_fill=LABELS[kind].fill)
     pixels, spec = apply_all(operations, pixels, ImageSpec(), as_masks)
     found = []
     for view in views:
         label_image, _ = apply_all(view, pixels, spec, as_masks)
-        label_image = fn.reinterpret(label_image, dtype=types.UINT16) if is_depth else label_image
+        label_image = fn.reinterpret(label_image, dtype=types.UINT16) if is_signed else label_image
         label_image = fn.squeeze(label_image, axes=[2])
         found.append(label_image.gpu() if context.gpu else label_image)
     return found
 
 
-def decode_label_image(encoded: Node, kind: LabelImage) -> Node:
+def decode_label_image(encoded: Node, kind: LabelType) -> Node:
     """Decode masks, uint8 [H, W, 1], or depth maps, uint16 [H, W, 1], on the CPU."""
-    dtype = types.UINT16 if kind == "depth" else types.UINT8
+    dtype = types.UINT16 if LABELS[kind].pixels == "uint16" else types.UINT8
     return fn.decoders.image(encoded, device="cpu", output_type=types.GRAY, dtype=dtype)

@@ -19,11 +19,12 @@ from loaders.dali.graph import (
 from loaders.dali.label_images import label_images
 from loaders.dali.mixing import mix
 from loaders.dali.normalize import finish
-from loaders.options import LabelImage, ResolvedOptions
+from loaders.options import ResolvedOptions
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.fuse import DecodeCrop, FlipNormalize
 from loaders.transforms.parse import Recipe
+from manifests.labels import LabelType
 
 
 def make_pipeline(
@@ -35,7 +36,7 @@ def make_pipeline(
     seed: int,
     views: Sequence[Sequence[Operation]] = (),
     checkpoint: bytes = b"",
-    label_image: LabelImage | None = None,
+    label_image: LabelType | None = None,
     with_frames: bool = False,
     random: RandomStreams | None = None,
 ) -> Pipeline:

@@ -6,7 +6,7 @@ NumPy only: imports neither torch nor DALI.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,10 +16,9 @@ from loaders.dataset.boxes import Boxes, moved, padded
 from loaders.dataset.labels import multi_hot, numbers
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import TABLE_DTYPES, SampleTables
-from loaders.options import LabelImage
 from manifests.errors import DamagedError
-from manifests.labels import LabelType
-from manifests.schema import COLUMN_PREFIX, MAX_LABEL
+from manifests.labels import MAX_LABEL
+from manifests.schema import COLUMN_PREFIX
 
 Labels: TypeAlias = NDArray[np.int64]
 
@@ -28,14 +27,6 @@ Values: TypeAlias = "NDArray[Any] | list[Any]"
 
 #: Fields that the loader itself defines. Any other field is a column of the sample tables.
 BUILT_IN_FIELDS = ("image", "label", "index", "valid")
-
-_LABEL_IMAGES: tuple[LabelImage, ...] = ("mask", "depth")
-
-#: Fields that follow the pixels of the image, for the label types that have them.
-PLACED_FIELDS: Mapping[LabelType, tuple[str, ...]] = {
-    "boxes": ("boxes", "box_labels", "box_counts"),
-    **{name: (name,) for name in _LABEL_IMAGES},
-}
 
 #: DALI's ``source_info`` without the folder: for a file in a WebDataset shard, and for a record in
 #: a TFRecord shard.
@@ -78,16 +69,15 @@ class Fields:
         """
         self._split = split
         self._names = tuple(names)
-        self._label_type = split.manifest.label_type
-        has_class = "label" in names and self._label_type == "class"
+        labels = split.manifest.labels
+        has_class = "label" in names and labels.is_class
         self.stored_label = (
             has_class and split.manifest.components.label is not None and not planned
         )
-        placed = [name for name in names if name in PLACED_FIELDS.get(self._label_type, ())]
-        self.has_boxes = bool(placed) and self._label_type == "boxes"
-        self.label_image: LabelImage | None = next(
-            (each for each in _LABEL_IMAGES if each in placed), None
-        )
+        # Fields that follow the pixels of the image.
+        placed = [name for name in names if labels.is_placed and name in labels.fields]
+        self.has_boxes = bool(placed) and not labels.has_image
+        self.label_image = labels.name if placed and labels.has_image else None
         self._boxes = (
             [tables.list_column(name) for name in ("boxes", "box_labels")] if self.has_boxes else []
         )
@@ -99,8 +89,8 @@ class Fields:
         self.source = not planned and (
             bool(columns) or "index" in names or nothing or self.has_boxes
         )
-        listed = {"multi-label": "labels", "regression": "values"}.get(self._label_type)
-        self._lists = {name: tables.list_column(name) for name in columns if name == listed}
+        listed = () if labels.is_placed else (labels.class_lists, labels.number_column)
+        self._lists = {name: tables.list_column(name) for name in columns if name in listed}
         others = [
             name
             for name in columns
@@ -121,11 +111,9 @@ class Fields:
 
     def _known(self) -> tuple[str, ...]:
         """Return the names of the fields that the loader defines for this dataset."""
-        return (
-            BUILT_IN_FIELDS
-            if self._label_type == "class"
-            else tuple(n for n in BUILT_IN_FIELDS if n != "label")
-        )
+        if self._split.manifest.labels.is_class:
+            return BUILT_IN_FIELDS
+        return tuple(name for name in BUILT_IN_FIELDS if name != "label")
 
     def rows(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
         """Return the rows of records by their origin.
@@ -192,7 +180,7 @@ class Fields:
         return values
 
     def _list(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        if name == "labels":
+        if name == self._split.manifest.labels.class_lists:
             return multi_hot(self._lists[name], rows, len(self._split.manifest.classes))
         return numbers(self._lists[name], rows)
 
@@ -202,7 +190,7 @@ class Fields:
         values = self._columns[name][rows]
         if name in self._defined:
             values = values.astype(TABLE_DTYPES[name], copy=False)
-        if name == "label" and self._label_type == "class":
+        if name == "label" and self._split.manifest.labels.is_class:
             return self._checked(values)
         return values.tolist() if values.dtype == object else values
 

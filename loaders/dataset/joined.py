@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from loaders.dataset.split import OpenSplit
 from manifests.errors import CallError
-from manifests.labels import has_classes
 from manifests.process.text import printable
 from manifests.schema import File, Shard
 
@@ -103,14 +102,14 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
             )
     # Labels of other types do not name classes, so there is nothing to match.
     unnamed = [part.folder for part in parts if not part.manifest.classes]
-    if has_classes(first.manifest.label_type) and unnamed and len(unnamed) < len(parts):
+    if first.manifest.labels.names_classes and unnamed and len(unnamed) < len(parts):
         raise CallError(
             f"{unnamed[0]} does not name its classes, so they cannot be matched with those of the"
             " other datasets",
             hint="convert it with --classes",
         )
     classes = tuple(dict.fromkeys(name for part in parts for name in part.manifest.classes))
-    if first.manifest.label_type == "mask":
+    if first.manifest.labels.has_image and first.manifest.labels.names_classes:
         _check_mask_classes(parts, classes)
     shards = tuple(_with_paths(part, shard) for part in parts for shard in part.shards)
     folder = " + ".join(part.folder for part in parts)

@@ -19,7 +19,7 @@ from loaders.dataset.lazy_columns import LazyColumns
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
-from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LABEL_FIELDS, LabelType
+from manifests.labels import LIST_KINDS, LabelSchema, LabelType
 from manifests.parquet import is_list
 from manifests.process.text import suggest
 from manifests.rows import ShardTable
@@ -109,11 +109,7 @@ class SampleTables:
         if defined:
             self._lazy.load()
         others = {name for name in stored.values() if name not in TABLE_DTYPES}
-        lists = {
-            name
-            for name in others
-            if LABEL_COLUMNS[self.label_type].get(name) in ("integers", "floats", "boxes")
-        }
+        lists = {name for name in others if self._labels.columns.get(name) in LIST_KINDS}
         self._others |= {name: self.list_column(name).objects() for name in lists - {*self._others}}
         missing = [
             name for name in dict.fromkeys(stored.values()) if name in others - {*self._others}
@@ -141,7 +137,7 @@ class SampleTables:
 
         """
         own = name.removeprefix(COLUMN_PREFIX)
-        if name in TABLE_DTYPES and (name != "label" or self.label_type == "class"):
+        if name in TABLE_DTYPES and (name != "label" or self._labels.is_class):
             return name
         if name in self.column_names:
             return name
@@ -150,8 +146,8 @@ class SampleTables:
         if name == "label":
             if f"{COLUMN_PREFIX}label" in self.column_names:
                 return f"{COLUMN_PREFIX}label"
-            others = LABEL_FIELDS if requested_by == "fields" else CLASS_COLUMNS
-            field = others.get(self.label_type)
+            labels = self._labels
+            field = labels.field if requested_by == "fields" else labels.class_lists
             raise CallError(
                 f"{requested_by} uses 'label', but the labels of {self._split.folder} are not"
                 f" classes: its label type is {self.label_type}",
@@ -172,7 +168,7 @@ class SampleTables:
         """
         if name not in self._lists:
             parts = [self._list_part(number, name) for number in range(len(self._split.shards))]
-            if LABEL_COLUMNS[self.label_type][name] == "floats":
+            if name == self._labels.number_column:
                 check_lengths(
                     name, parts, [self._split.path(shard.table) for shard in self._split.shards]
                 )
@@ -192,9 +188,13 @@ class SampleTables:
             else items
         )
         values = np.asarray(values)
-        if name == CLASS_COLUMNS.get(self.label_type):
+        if name == self._labels.class_lists:
             values = self._split.joined_labels(number, values).astype(np.int32)
         return ListColumn(values, np.concatenate([[0], np.cumsum(counts)]))
+
+    @property
+    def _labels(self) -> LabelSchema:
+        return self._split.manifest.labels
 
     @property
     def label_type(self) -> LabelType:

@@ -163,7 +163,7 @@ def _size_of(split: OpenSplit) -> Size | None:
 
 def _loaded(request: BuildRequest, split: OpenSplit) -> LoaderSpec:
     """Return what the loader of the golden batch is built from."""
-    labels = ("label",) if split.manifest.label_type == "class" else ()
+    labels = ("label",) if split.manifest.labels.is_class else ()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the speed of training
         return resolve(

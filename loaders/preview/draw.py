@@ -150,7 +150,7 @@ def _run(
 
     repeated = np.repeat(rows, draws)
     world = spec.options.ranks.world_size
-    has_class = spec.split.manifest.label_type == "class"
+    has_class = spec.split.manifest.labels.is_class
     names = ("image", *(("label",) if has_class else ()), "key", "source")
     options = replace(
         spec.options, batch_size=len(repeated), last_batch="pad", fields=names, prefetch=1, memory_limit=math.inf,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dataset.tables import SampleTables
-from manifests.labels import CLASS_COLUMNS
+from manifests.labels import LABELS
 from manifests.process.text import cut_middle, printable
 
 
@@ -26,21 +26,21 @@ def label_texts(
         classes: class names in label order.
 
     """
-    label_type = tables.label_type
-    if label_type == "class":
+    labels = LABELS[tables.label_type]
+    if labels.is_class:
         lazy, columns = tables.lazy_columns(("label",))
         lazy.load(shards)
         return [class_name(int(label), classes) for label in columns["label"][rows]]
-    column = {**CLASS_COLUMNS, "regression": "values", "caption": "caption"}.get(label_type)
+    column = labels.class_lists or labels.number_column or labels.text_column
     if column is None:
         return [""] * len(rows)
     values = tables.columns([column], requested_by="a preview")[column][rows].tolist()
-    if label_type in CLASS_COLUMNS:
+    if labels.class_lists:
         texts = [
-            ", ".join(class_name(label, classes) for label in dict.fromkeys(labels))
-            for labels in values
+            ", ".join(class_name(label, classes) for label in dict.fromkeys(found))
+            for found in values
         ]
-    elif label_type == "regression":
+    elif labels.number_column:
         texts = [", ".join(f"{number:g}" for number in numbers) for numbers in values]
     else:
         texts = values

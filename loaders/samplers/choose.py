@@ -261,7 +261,7 @@ def sampler_warnings(
 ) -> tuple[str, ...]:
     """Return the warnings of a fitted sampler, and one if some classes have no sample."""
     notes: tuple[str, ...] = tuple(getattr(order.plan, "notes", ()))
-    if "label" not in sampler.columns or split.manifest.label_type != "class":
+    if "label" not in sampler.columns or not split.manifest.labels.is_class:
         return notes
     classes = len(split.manifest.classes)
     present = int(

@@ -22,6 +22,7 @@ from loaders.samplers.repeat_factors import has_lists
 from loaders.samplers.shuffle import random_words
 from loaders.samplers.subset import SubsetSampler
 from manifests.errors import CallError, DamagedError
+from manifests.labels import LABELS
 
 if TYPE_CHECKING:
     from loaders.dataset.tables import SampleTables
@@ -272,7 +273,7 @@ def tolerant_order(
     peers = None
     drawable = getattr(order.plan, "drawable", None)
     if mode == "replace":
-        by = grouping_column(drawing) or ("label" if tables.label_type == "class" else None)
+        by = grouping_column(drawing) or ("label" if LABELS[tables.label_type].is_class else None)
         columns = {} if by is None else tables.columns([by], requested_by=type(sampler).__name__)
         # Samples with several classes have no peers, and neither have those without a class.
         peers = (

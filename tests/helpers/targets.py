@@ -16,10 +16,10 @@ from loaders.dali.boxes import frames
 from loaders.dali.decode import decode
 from loaders.dali.graph import GraphContext, RandomStreams, apply_all
 from loaders.dali.label_images import label_images
-from loaders.options import LabelImage
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.fuse import fuse
+from manifests.labels import LabelType
 
 
 class Transformed(NamedTuple):
@@ -41,7 +41,7 @@ def transform(
     images: Sequence[np.ndarray],
     masks: Sequence[np.ndarray],
     *,
-    kind: LabelImage = "mask",
+    kind: LabelType = "mask",
     with_frames: bool = True,
     seed: int = 3,
     runs: int = 2,

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifests.errors import CallError, ManifestError, TableError
-from manifests.schema import MAX_LABEL, TABLE_COLUMNS
+from manifests.labels import MAX_LABEL
+from manifests.schema import TABLE_COLUMNS
 from manifests.serialization import checksum_text
 from manifests.store import (
     MANIFEST_NAME,

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifests.errors import CallError, ManifestError, TableError
+from manifests.labels import MAX_LABEL
 from manifests.schema import (
     CREATORS,
     FORMAT_NAMES,
-    MAX_LABEL,
     TABLE_COLUMNS,
     Components,
     Conversion,

@@ -30,7 +30,7 @@ from dataprep.options import IndexOptions
 from dataprep.storage.partials import JOURNAL_NAME
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
-from manifests.schema import MAX_LABEL
+from manifests.labels import MAX_LABEL
 from manifests.store import read_manifest
 from manifests.tables import read_table
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dataprep.options import Options
-from dataprep.plan.splits import assign_splits, strata_of
+from dataprep.plan.splits import assign_splits
 from dataprep.sources import Source
 from dataprep.sources.base import sample_table
 from manifests.errors import CallError
@@ -41,7 +41,9 @@ def test_rare_classes_are_in_both_splits():
     given = source(
         "multi-label", ("common", "half", "rare"), labels=pa.array(lists, arrow_type("integers"))
     )
-    assert np.bincount(strata_of(given)).tolist() == [500, 490, 10]
+    assert np.bincount(
+        given.labels.strata(given.label, given.extra, len(given.classes))
+    ).tolist() == [500, 490, 10]
     rows, notices = val_rows(given)
     assert len(rows) == 100
     assert sum(2 in lists[row] for row in rows) == 1

@@ -8,7 +8,7 @@ import pytest
 from helpers.sources import read, rows
 
 from manifests.errors import SourceError
-from manifests.schema import MAX_LABEL
+from manifests.labels import MAX_LABEL
 
 IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
 IMAGENET_LISTS = {

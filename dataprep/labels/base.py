@@ -1,0 +1,365 @@
+"""`LabelKind`: what the stages ask about the labels of a dataset, and what most types answer.
+
+A new type of label is a `manifests.labels.LabelSchema` with its columns, and a subclass of
+`LabelKind` in `dataprep.labels.kinds` with the answers that differ. Workers that write shards
+import this module, so Arrow and NumPy are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+
+from manifests.errors import CallError
+from manifests.labels import LABELS, LabelSchema, LabelType, arrow_type, find_wrong_value
+from manifests.process.text import plural
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from dataprep.images.base import ImageInfo
+    from dataprep.images.downscale import Placement
+    from dataprep.labels.columns import LabelColumn, Labels
+
+#: Groups of numbers of approximately equal size.
+_TENTHS = 10
+
+
+class PendingSample(NamedTuple):
+    """A sample that is about to be written: its row of the sample table, without the offset.
+
+    Attributes:
+        key: name of the sample, unique in the dataset.
+        label: class index, from 0. `None` if the label is not a class.
+        class_name: name of the class. Empty if the label is not a class.
+        info: format, width and height of the image as stored.
+        size: length of the image as stored, in bytes.
+        crc32c: CRC-32C of these bytes.
+        source: path of the image in the source.
+        extra: values of the extra columns of the source, and of the columns of
+            `manifests.labels.LabelSchema`.
+        label_type: what the label is.
+        class_names: names of the classes of a multi-label or of boxes.
+        mask: the label image, a mask or a depth. Empty if the label type has none.
+
+    """
+
+    key: str
+    label: int | None
+    class_name: str
+    info: ImageInfo
+    size: int
+    crc32c: int
+    source: str
+    extra: Mapping[str, Any]
+    label_type: LabelType = "class"
+    class_names: tuple[str, ...] = ()
+    mask: bytes = b""
+
+
+#: A feature of a ``tf.train.Example``: its name, how it is encoded, and its value. ``"value"`` is
+#: one text or integer that recurs in other records; the others are lists.
+Feature: TypeAlias = tuple[bytes, Literal["value", "bytes", "floats", "integers"], Any]
+
+
+@dataclass(frozen=True)
+class LabelKind(LabelSchema):
+    """Labels of one type, from the column of a source to the report.
+
+    Attributes:
+        column_names: columns of a table that are searched for labels if this type is asked for.
+        foreign: names of features (TFRecord) and extensions (WebDataset) with such labels in shards
+            of other tools, the most specific first. Empty if they are not read.
+        is_set: whether the classes of an image are sorted, and each is there once.
+        copies_agree: whether copies of an image must have equal labels.
+        stratification: how new splits are made, to show to the user. Empty for classes.
+        feature: TFRecord feature of the label image. `None` if there is none.
+        extension: extension of the WebDataset file that contains the label. `None` if only the
+            ``.json`` does.
+        class_member: member of the ``.json`` with the names of several classes. `None` if there is
+            none.
+
+    """
+
+    column_names: ClassVar[tuple[str, ...]] = ()
+    foreign: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    is_set: ClassVar[bool] = False
+    copies_agree: ClassVar[bool] = False
+    stratification: ClassVar[str] = ""
+    feature: ClassVar[str | None] = None
+    extension: ClassVar[str | None] = None
+    class_member: ClassVar[str | None] = None
+
+    @classmethod
+    def of(cls, label_type: LabelType) -> Self:
+        """Return the record of a label type."""
+        schema = LABELS[label_type]
+        return cls(**{field.name: getattr(schema, field.name) for field in fields(schema)})
+
+    # --- from a source --------------------------------------------------------------------------
+
+    def read(self, column: LabelColumn) -> Labels:
+        """Read the labels of a source from one column.
+
+        Raises:
+            CallError: columns cannot contain such labels.
+            SourceError: a value cannot be a label of this type.
+
+        """
+        raise CallError(
+            f"--label-type {self.name} needs a source with such labels, but column {column.name!r}"
+            " has others",
+            hint="leave out --label-type, or give a folder of this layout",
+        )
+
+    @property
+    def source_columns(self) -> Mapping[str, str]:
+        """Extra columns of a source with the labels, with the kind of their values."""
+        return self.columns
+
+    def find_wrong_column(self, extra: pa.Table, classes: int, place: str) -> str | None:
+        """Return what is wrong with the labels of a planned source; `None` if nothing is.
+
+        Args:
+            extra: the extra columns of the source.
+            classes: labels must be less than this.
+            place: what the columns belong to, for the message.
+
+        """
+        for name, kind in self.source_columns.items():
+            if name not in extra.column_names or extra.schema.field(name).type != arrow_type(kind):
+                return f"column {name!r} is missing or has a wrong type"
+            if wrong := find_wrong_value(extra[name], kind, classes=classes):
+                return f"column {name!r} of {place} {wrong.message}"
+        return None
+
+    def renumber(self, column: pa.ChunkedArray, mapping: NDArray[np.int32]) -> pa.Array:
+        """Return a column of lists of classes in another numbering.
+
+        Args:
+            column: the column `class_lists`, [n].
+            mapping: the new label of each label, int32 [classes]. Several may become one.
+
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        from dataprep.labels.columns import Lists, lists_of_column
+
+        lists = lists_of_column(column.combine_chunks())
+        labels = mapping[np.asarray(lists.values)]
+        if self.is_set:  # two classes may have become one
+            lists = lists.sorted_unique(labels)
+        else:
+            lists = Lists(pa.array(labels, pa.int64()), lists.counts)
+        return lists.as_array(arrow_type("integers"))
+
+    # --- in a record ----------------------------------------------------------------------------
+
+    def place(self, extra: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
+        """Return the columns of the labels that change with the place of the image.
+
+        Args:
+            extra: the columns of the sample, with the places in the source image.
+            placement: where the stored image shows the source image.
+
+        Raises:
+            Rejected: the labels do not fit the image.
+
+        """
+        return {}
+
+    @property
+    def placed_columns(self) -> Mapping[str, str]:
+        """Columns of sample tables that are known when an image is stored, with their kinds."""
+        return self.columns if self.is_placed else {}
+
+    def store(self, data: bytes, info: ImageInfo, placement: Placement) -> bytes:
+        """Return a label image as it is stored: a PNG of the size of the stored image.
+
+        Raises:
+            Rejected: it does not fit the image, or has other values.
+
+        """
+        raise TypeError(f"labels of the type {self.name} are no images")
+
+    def other_columns(self, extra: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+        """Return the extra columns of a sample that are not its label."""
+        if self.is_class:
+            return extra.items()
+        return [(name, value) for name, value in extra.items() if name not in self.columns]
+
+    def features(self, sample: PendingSample) -> Iterable[Feature]:
+        """Return the TFRecord features with the label, except the label image."""
+        return ()
+
+    def content(self, sample: PendingSample) -> bytes:
+        """Return the content of the WebDataset file with `extension`."""
+        return sample.mask
+
+    def members(self, sample: PendingSample) -> str:
+        """Return the members of a WebDataset ``.json`` with the label, each followed by a comma."""
+        members = []
+        for name, kind in self.columns.items():
+            if kind in ("integers", "text"):
+                members.append((name, sample.extra[name]))
+            elif kind in ("floats", "boxes"):
+                members.append((name, _shortest(sample.extra[name])))
+        if self.class_member:
+            members.append((self.class_member, sample.class_names))
+        return "".join(f"{_json(name)}:{_json(value)}," for name, value in members)
+
+    # --- shown and compared ---------------------------------------------------------------------
+
+    def describe(self, classes: int) -> str:
+        """Return what the labels of a dataset with this many classes are, to end a phrase."""
+        return f", labels: {self.name}" + (
+            f" of {plural(classes, 'class')}" if self.names_classes else ""
+        )
+
+    def texts(self, table: pa.Table, classes: Sequence[str]) -> pa.Array:
+        """Return the labels of samples as text, large_string [n]: equal texts for equal labels.
+
+        Args:
+            table: a table with the columns of the labels.
+            classes: class names in label order.
+
+        """
+        import pyarrow as pa
+
+        rows = table.select([*self.columns]).to_pylist() if self.columns else [{}] * len(table)
+        return pa.array([self.text(row, classes) for row in rows], pa.large_string())
+
+    def text(self, row: Mapping[str, Any], classes: Sequence[str]) -> str:
+        """Return the label of one sample as `texts` does."""
+        return ""
+
+    # --- classes and groups ---------------------------------------------------------------------
+
+    def pairs(self, column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the row and the class of each label in the column `class_column`."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.is_class:
+            labels = np.asarray(column).astype(np.int64)
+            return np.arange(len(labels)), labels
+        lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        rows, labels = pc.list_parent_indices(lists), pc.list_flatten(lists)
+        return np.asarray(rows).astype(np.int64), np.asarray(labels).astype(np.int64)
+
+    @property
+    def group_column(self) -> str | None:
+        """Column that decides on the group and the stratum of a sample; `None` for one group."""
+        return self.class_column or self.number_column
+
+    def group_values(self, table: pa.Table, classes: int) -> NDArray[np.float64]:
+        """Return a number for each sample: its class or first class, its first number, else 0.
+
+        A sample that can have classes and has none gets the number after the last class.
+        """
+        import numpy as np
+
+        column = self.group_column
+        if column is None:
+            return np.zeros(len(table))
+        if column == self.number_column:
+            return _first_numbers(table[column])
+        rows, labels = self.pairs(table[column])
+        values = np.full(len(table), classes, np.float64)
+        rows, first = np.unique(rows, return_index=True)
+        values[rows] = labels[first]
+        return values
+
+    def groups(
+        self, values: NDArray[np.float64], classes: Sequence[str]
+    ) -> tuple[NDArray[np.int32], Sequence[str]]:
+        """Return the number of each sample's group, int32 [n], and the names of the groups.
+
+        Args:
+            values: what `group_values` returned.
+            classes: class names in label order.
+
+        """
+        import numpy as np
+
+        if self.group_column is None or not len(values):
+            names = classes if self.class_column else ("all images",)
+            return np.zeros(len(values), np.int32), names
+        if self.group_column == self.number_column:
+            groups = np.searchsorted(np.unique(_tenths(values)), values, side="right")
+            used, groups = np.unique(groups, return_inverse=True)
+            parts = [values[groups == number] for number in range(len(used))]
+            return groups.astype(np.int32), [f"{part.min():g} to {part.max():g}" for part in parts]
+        has_none = self.class_lists and (values == len(classes)).any()
+        return values.astype(np.int32), (*classes, *(("(no class)",) if has_none else ()))
+
+    def strata(self, label: NDArray[np.int32], extra: pa.Table, classes: int) -> NDArray[np.int32]:
+        """Return a number for each sample: every split gets its share of the equal numbers.
+
+        Args:
+            label: the classes, int32 [n]; zeros if the labels are not classes.
+            extra: the columns of other labels.
+            classes: number of classes.
+
+        """
+        import numpy as np
+
+        column = self.group_column
+        if column is None or self.is_class:
+            return label
+        if column == self.number_column:
+            values = _first_numbers(extra[column])
+            return np.searchsorted(_tenths(values), values, side="right").astype(np.int32)
+        rows, labels = self.pairs(extra[column])
+        sizes = np.bincount(labels, minlength=classes)
+        # Of the classes of a sample, the rarest is written last. A sample without classes is in a
+        # stratum of its own.
+        order = np.lexsort((labels, -sizes[labels]))
+        strata = np.full(len(label), classes, np.int32)
+        strata[rows[order]] = labels[order]
+        return strata
+
+
+def _first_numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    import numpy as np
+    import pyarrow.compute as pc
+
+    return np.asarray(pc.list_element(column.combine_chunks(), 0)).astype(np.float64)
+
+
+def _tenths(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the numbers between the tenths of some numbers."""
+    import numpy as np
+
+    return np.quantile(values, np.linspace(0, 1, _TENTHS + 1)[1:-1], method="nearest")
+
+
+_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _shortest(values: Sequence[Any]) -> list[Any]:
+    """Return float32 values with the fewest digits that stand for them: 0.1, not 0.10000000149."""
+    return [
+        _shortest(value) if isinstance(value, (list, tuple)) else _shortest_number(value)
+        for value in values
+    ]
+
+
+def _shortest_number(value: float) -> float:
+    exact = struct.pack("<f", value)
+    candidates = (float(f"{value:.{digits}g}") for digits in range(6, 9))
+    return next((number for number in candidates if _packed(number) == exact), value)
+
+
+def _packed(value: float) -> bytes:
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:  # rounded up, it no longer fits into a float32
+        return b""

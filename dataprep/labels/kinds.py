@@ -1,0 +1,390 @@
+"""The label types: `KINDS` has one record for each. Boxes and label images have files of their own.
+
+A caption, for example, is the class `Caption`: how it is read from a table, which TFRecord feature
+and which file of a WebDataset sample it becomes, and how it is shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dataprep.labels.base import Feature, LabelKind, PendingSample
+from dataprep.labels.boxes import Boxes
+from dataprep.labels.images import Depth, Mask
+from manifests.errors import SourceError
+from manifests.labels import LabelType, arrow_type, find_wrong_value
+from manifests.process.text import cut_middle, plural, printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataprep.labels.columns import LabelColumn, Labels, Lists
+
+_quoted = json.encoder.encode_basestring
+
+
+class NoLabel(LabelKind):
+    """Images without labels."""
+
+    stratification = "random: images without labels cannot be stratified"
+
+    def read(self, column: LabelColumn) -> Labels:
+        """Return no labels, whatever the column has."""
+        return column.labels(self.name, {}, origin="")
+
+    def describe(self, classes: int) -> str:
+        """Return that there are no labels."""
+        return ", unlabelled"
+
+
+class SingleClass(LabelKind):
+    """One class for each image, in the column ``label``."""
+
+    copies_agree = True
+    extension = "cls"
+
+    def read(self, column: LabelColumn) -> Labels:
+        """Read class names or numbers, and note what looks like labels of another type."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from dataprep.labels.columns import FLOAT, INTEGER, is_text, number_labels
+
+        values, name, options = column.values, printable(column.name), column.options
+        types = pa.types
+        if not (types.is_integer(values.type) or is_text(values.type)) and not types.is_dictionary(
+            values.type
+        ):
+            raise column.error(
+                f"has the type {column.shown_type}, but labels are integers or names",
+                hint="convert it, or set --label-column or --label-type",
+            )
+        text = values.cast(pa.large_string())
+        label, classes = number_labels(
+            text, column.classes, column.locate, max_classes=options.max_classes
+        )
+        are_integers = pc.all(pc.match_substring_regex(text, INTEGER), min_count=0).as_py()
+        notices = []
+        if are_integers and column.classes is None and 10 <= len(np.unique(label)) < len(classes):
+            notices.append(
+                f"the integers in column {name} are taken as classes; if they are numbers such as"
+                " ages, set --label-type regression"
+            )
+        is_number = np.asarray(pc.match_substring_regex(text, FLOAT))
+        numbers = int(is_number.sum())
+        if not are_integers and len(text) > numbers >= max(1, len(text) / 2):
+            row = int(np.argmin(is_number))
+            mixed = (
+                f"column {name}: {numbers:,} of {plural(len(text), 'label')} are numbers, but"
+                f" {cut_middle(printable(text[row].as_py()), 80)} is not"
+            )
+            if options.label_type is None and column.classes is None:
+                file, line = column.locate(row)
+                hint = (
+                    "correct it, or set --label-type class to take all labels as names of classes"
+                )
+                raise SourceError(mixed, file=file, line=line, hint=hint)
+            notices.append(f"{mixed}, so all are taken as names of classes")
+        for separator in (";", ","):
+            if not are_integers and column.classes is None and _recombines(text, separator):
+                notices.append(
+                    f"labels contain {separator!r}; if each has several classes, set"
+                    f" --label-separator {separator!r}"
+                )
+        return column.labels(self.name, {}, notices, label=label, classes=classes)
+
+    @property
+    def source_columns(self) -> Mapping[str, str]:
+        """Return none: a source has its classes beside its extra columns."""
+        return {}
+
+    def features(self, sample: PendingSample) -> Iterable[Feature]:
+        """Return the name and the number of the class."""
+        return (
+            (b"image/class/text", "value", sample.class_name),
+            (b"image/class/label", "value", sample.label),
+        )
+
+    def content(self, sample: PendingSample) -> bytes:
+        """Return the number of the class in decimal ASCII."""
+        return str(sample.label).encode()
+
+    def members(self, sample: PendingSample) -> str:
+        """Return the number and the name of the class."""
+        return f'"label":{sample.label},"class":{_quoted(sample.class_name)},'
+
+    def describe(self, classes: int) -> str:
+        """Return the number of classes."""
+        return f" in {plural(classes, 'class')}"
+
+    def texts(self, table: pa.Table, classes: Sequence[str]) -> pa.Array:
+        """Return the names of the classes."""
+        import pyarrow as pa
+
+        return pa.array(classes, pa.large_string()).take(table["label"].combine_chunks())
+
+
+def _recombines(text: pa.Array, separator: str) -> bool:
+    """Return whether labels look like lists of classes: split, they have fewer different parts."""
+    import pyarrow.compute as pc
+
+    unique = pc.unique(text)
+    if not pc.any(pc.match_substring(unique, separator), min_count=0).as_py():
+        return False
+    parts = {part.strip() for value in unique.to_pylist() for part in value.split(separator)}
+    return len(parts) < len(unique)
+
+
+class MultiLabel(LabelKind):
+    """Any number of classes for each image, sorted, and each once."""
+
+    column_names = ("labels", "tags")
+    is_set = True
+    copies_agree = True
+    stratification = "stratified by the rarest class of each image"
+    class_member = "classes"
+
+    def read(self, column: LabelColumn) -> Labels:
+        """Read lists of classes, or lists with 0 or 1 for each class."""
+        import numpy as np
+        import pyarrow as pa
+
+        from dataprep.labels.columns import SEPARATOR, is_text, number_labels
+
+        separator = column.options.label_separator or SEPARATOR
+        lists, classes, origin = column.lists(separator), column.classes, column.origin
+        if is_text(column.values.type):
+            origin += f", separated by {separator!r}"
+        # Numbers with names that the source states are indices.
+        hot = None if column.names is not None else lists.multi_hot()
+        if hot is not None:
+            origin += ", 0 or 1 for each class"
+            length = int(lists.counts[0])
+            if classes is not None and len(classes) != length:
+                raise column.error(
+                    f"has {length} numbers for each image, but there are"
+                    f" {plural(len(classes), 'class')}",
+                    0,
+                    hint="check --classes",
+                )
+            classes = classes or tuple(map(str, range(length)))
+            lists = hot
+        if pa.types.is_floating(lists.values.type):
+            raise column.error(
+                "has numbers with fractions, not classes", hint="set --label-type regression"
+            )
+        rows = lists.rows()
+        label, found = number_labels(
+            lists.values.cast(pa.large_string()),
+            classes,
+            lambda item: column.locate(int(rows[item])),
+            max_classes=column.options.max_classes,
+        )
+        labels = lists.sorted_unique(label)
+        empty = int(np.count_nonzero(labels.counts == 0))
+        return column.labels(
+            self.name,
+            {"labels": labels.as_array(arrow_type("integers"))},
+            [f"{plural(empty, 'image')} without a class"] if empty else [],
+            classes=found,
+            origin=origin,
+        )
+
+    def features(self, sample: PendingSample) -> Iterable[Feature]:
+        """Return the names and the numbers of the classes."""
+        names = [name.encode() for name in sample.class_names]
+        return (
+            (b"image/class/text", "bytes", names),
+            (b"image/class/label", "integers", sample.extra["labels"]),
+        )
+
+    def text(self, row: Mapping[str, Any], classes: Sequence[str]) -> str:
+        """Return the names of the classes."""
+        return ", ".join(sorted(classes[label] for label in row["labels"]))
+
+
+class Regression(LabelKind):
+    """The same number of numbers for each image."""
+
+    column_names: ClassVar[tuple[str, ...]] = ("values", "value", "age", "score", "rating", "price")
+    copies_agree = True
+    stratification = "stratified by the tenths of the first number"
+
+    def read(self, column: LabelColumn) -> Labels:
+        """Read numbers, or lists of numbers."""
+        import pyarrow.compute as pc
+
+        labels = self.of_lists(column, column.lists(column.options.label_separator))
+        (stored,) = labels.columns.values()
+        values = pc.list_flatten(stored)
+        is_doubtful = column.options.label_type is None and (
+            column.name.lower() not in self.column_names
+            and pc.all(pc.equal(values, pc.round(values))).as_py()
+        )
+        if not is_doubtful:
+            return labels
+        notice = (
+            f"the numbers in column {printable(column.name)} are integers; if they are classes, set"
+            " --label-type class"
+        )
+        return replace(labels, notices=(*labels.notices, notice))
+
+    def of_lists(self, column: LabelColumn, lists: Lists) -> Labels:
+        """Return lists of text or numbers as labels.
+
+        Raises:
+            SourceError: a value is not a finite number, or a row has another number of them.
+
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from dataprep.labels.columns import Lists
+
+        exact = column.numbers(lists)
+        values = exact.values.cast(pa.float32(), safe=False)
+        stored = Lists(values, exact.counts).as_array(arrow_type("floats"))
+        if wrong := find_wrong_value(stored, "floats"):
+            hint = "give every image the same number of finite numbers"
+            raise column.error(wrong.message, wrong.row, hint)
+        notices = []
+        if (
+            pa.types.is_integer(lists.values.type)
+            and pc.any(pc.not_equal(values.cast(pa.float64()), exact.values), min_count=0).as_py()
+        ):
+            notices.append(
+                f"column {printable(column.name)}: numbers of more than 7 digits are rounded to"
+                " float32"
+            )
+        count = int(exact.counts[0]) if len(exact.counts) else 0
+        origin = f"{column.origin}, {count} numbers each"
+        if count == 1:
+            low, high = pc.min_max(values).as_py().values()
+            origin = f"{column.origin}, {low:g} to {high:g}"
+        return column.labels(self.name, {"values": stored}, notices, origin=origin)
+
+    def features(self, sample: PendingSample) -> Iterable[Feature]:
+        """Return the numbers."""
+        return ((b"image/values", "floats", sample.extra["values"]),)
+
+    def text(self, row: Mapping[str, Any], classes: Sequence[str]) -> str:
+        """Return the numbers, with the digits that tell float32 values apart."""
+        return ", ".join(f"{value:.9g}" for value in row["values"])
+
+
+class Caption(LabelKind):
+    """A text for each image."""
+
+    column_names = ("caption", "captions", "text", "sentence", "description", "prompt")
+    foreign: ClassVar = {
+        "tfrecord": ("image/caption", "caption", "text"),
+        "webdataset": ("txt",),
+    }
+    stratification = "random: captions cannot be stratified"
+    extension = "txt"
+
+    def read(self, column: LabelColumn) -> Labels:
+        """Read texts."""
+        import pyarrow as pa
+
+        from dataprep.labels.columns import is_text
+
+        values = column.values
+        if not is_text(values.type):
+            raise column.error(
+                f"has the type {column.shown_type}, but captions are text",
+                hint="write one caption for each image, or choose another --label-column",
+            )
+        return column.labels(self.name, {"caption": values.cast(pa.string())})
+
+    def features(self, sample: PendingSample) -> Iterable[Feature]:
+        """Return the caption."""
+        return ((b"image/caption", "bytes", [sample.extra["caption"].encode()]),)
+
+    def content(self, sample: PendingSample) -> bytes:
+        """Return the caption."""
+        caption: str = sample.extra["caption"]
+        return caption.encode()
+
+    def texts(self, table: pa.Table, classes: Sequence[str]) -> pa.Array:
+        """Return the captions."""
+        import pyarrow as pa
+
+        return table["caption"].combine_chunks().cast(pa.large_string())
+
+
+MULTI_LABEL, REGRESSION = MultiLabel.of("multi-label"), Regression.of("regression")
+SINGLE_CLASS, CAPTION = SingleClass.of("class"), Caption.of("caption")
+
+_ALL: tuple[LabelKind, ...] = (
+    SINGLE_CLASS,
+    NoLabel.of("none"),
+    MULTI_LABEL,
+    REGRESSION,
+    CAPTION,
+    Boxes.of("boxes"),
+    Mask.of("mask"),
+    Depth.of("depth"),
+)
+
+#: What the stages ask about the labels of each type.
+KINDS: Mapping[LabelType, LabelKind] = {kind.name: kind for kind in _ALL}
+
+
+# --- detect the type of a column ------------------------------------------------------------------
+
+#: The columns that are searched for labels if there is none called ``label``, ``class`` or
+#: ``target``.
+OTHER_LABEL_COLUMNS = (
+    *MULTI_LABEL.column_names,
+    *("values", "caption", "captions", "age", "score", "rating"),
+)
+
+
+def kind_of(column: LabelColumn) -> LabelKind:
+    """Return the record of the type that an option names, or that fits the values and the name."""
+    from manifests.parquet import is_list
+
+    if column.options.label_type is not None:
+        return KINDS[column.options.label_type]
+    detected = _detect(column)
+    # What has names of classes is neither a number nor a caption.
+    has_names = column.classes is not None and not is_list(column.values.type)
+    return SINGLE_CLASS if has_names and detected in (REGRESSION, CAPTION) else detected
+
+
+def _detect(column: LabelColumn) -> LabelKind:
+    import pyarrow as pa
+
+    from dataprep.labels.columns import is_text
+    from manifests.parquet import is_list
+
+    value_type, name = column.values.type, column.name.lower()
+    if is_list(value_type):
+        return REGRESSION if pa.types.is_floating(value_type.value_type) else MULTI_LABEL
+    if column.options.label_separator is not None:
+        return MULTI_LABEL
+    if is_text(value_type):
+        return _detect_in_text(column.values, name)
+    # The names of columns decide only where the values leave a choice.
+    is_number = pa.types.is_integer(value_type) and name in REGRESSION.column_names
+    return REGRESSION if is_number or pa.types.is_floating(value_type) else SINGLE_CLASS
+
+
+def _detect_in_text(values: pa.Array, name: str) -> LabelKind:
+    import pyarrow.compute as pc
+
+    from dataprep.labels.columns import FLOAT, SEPARATOR
+
+    if name in CAPTION.column_names:
+        return CAPTION
+    if pc.any(pc.match_substring(values, SEPARATOR), min_count=0).as_py():
+        return MULTI_LABEL
+    if not len(values) or not pc.all(pc.match_substring_regex(values, FLOAT)).as_py():
+        return SINGLE_CLASS
+    has_point = pc.any(pc.match_substring_regex(values, r"[.eE]")).as_py()
+    return REGRESSION if has_point or name in REGRESSION.column_names else SINGLE_CLASS
