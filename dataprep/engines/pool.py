@@ -71,7 +71,13 @@ class SharedPool(Generic[Task, Result]):
             request = self._take(self._here, wait=True)
             if request is not None:
                 part, is_first = request
-                call = begin(part.first_call()) if is_first else proceed(part.second_call())
+                try:
+                    call = begin(part.first_call()) if is_first else proceed(part.second_call())
+                except Exception:
+                    # After an error elsewhere, the file of this part is removed: say what came first.
+                    if self._error is None:
+                        raise
+                    raise self._error from None
                 self._put(part, *call)
             while self._results:
                 yield self._results.popleft()

@@ -1,6 +1,7 @@
 """Functions that tests run with `Engine.run_with_pool`; workers import them."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -138,3 +139,25 @@ def never_reply(numbers, pool):
         if part.value == 1:
             part.result()
     return None
+
+
+def lose_the_file(task, pool):
+    """A worker is killed; the task then removes the file that a part of the parent writes."""
+    try:
+        return [part.result() for part in _replied(pool.map(die_or_miss_the_file, [task] * 4))]
+    finally:
+        Path(task[0], "removed").touch()
+
+
+def die_or_miss_the_file(task):
+    folder, parent = task
+    waits_for = "removed" if os.getpid() == parent else "begun"
+    if os.getpid() == parent:
+        Path(folder, "begun").touch()
+    deadline = time.monotonic() + 120
+    while not Path(folder, waits_for).exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    if os.getpid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise FileNotFoundError("the file was removed")
+    yield

@@ -119,6 +119,11 @@ def test_a_dead_worker_ends_the_run():
         run(tasks.kill_a_worker, [os.getpid()])
 
 
+def test_a_dead_worker_is_named_though_its_files_are_removed(tmp_path):
+    with pytest.raises(WorkerDiedError, match="was killed"):
+        run(tasks.lose_the_file, [(str(tmp_path), os.getpid())])
+
+
 def test_closing_early_ends_tasks_that_wait():
     with closing(LocalEngine(3)) as engine:
         results = engine.run_with_pool(tasks.never_reply, [[0], [1, 2, 3], [4, 5]], 3)
