@@ -20,6 +20,7 @@ import pytest
 from helpers.gate import Gate
 from helpers.processes import signal_group
 
+from dataprep.storage.partials import JOURNAL_NAME
 from manifests.remote.store import open_store
 from manifests.remote.url import is_url
 from manifests.store import MANIFEST_NAME
@@ -162,6 +163,11 @@ def _files(out: str) -> dict[str, bytes]:
     return {n: data for n, data in found.items() if "/" not in n}
 
 
+def _is_reverted(out: str, expected: dict[str, bytes]) -> bool:
+    """Return whether another revert would remove one revision more."""
+    return _files(out) == expected and not Path(out, JOURNAL_NAME).exists()
+
+
 def _phase(out: str) -> str:
     """Return how far a run came that was killed."""
     names = _files(out)
@@ -187,9 +193,9 @@ def test_killed_runs_make_the_same_files(name, request, tmp_path, sources, datap
         for step, changes in zip(kind.steps, counts, strict=True):
             for _ in range(rng.randint(1, 3)):
                 runs.kill(step, out, changes, rng)
-                if step == [REVERT] and _files(out) == expected:
+                if step == [REVERT] and _is_reverted(out, expected):
                     break
-            if step != [REVERT] or _files(out) != expected:
+            if step != [REVERT] or not _is_reverted(out, expected):
                 runs.must(step, out)
         assert _files(out) == expected, (name, seed, dict(runs.killed))
         runs.must([("verify", OUT)], out)
