@@ -1,4 +1,4 @@
-"""Every option of a conversion, declared once: its name, type, range, default, help and where it acts.
+"""Every option of a conversion, declared once: its name, type, range, default and help.
 
 An option is a field of a record::
 
@@ -9,11 +9,11 @@ An option is a field of a record::
     IndexOptions      how `dataprep index` reads shards
     ReportOptions     what `dataprep report` shows
 
-Everything else about an option is a loop over these fields: the option of the command line
+What is said of an option is a loop over these fields: the option of the command line
 (`dataprep.commands.parameters`), the JSON in plans and manifests (`Options.as_json`,
 `options_from_json`), the text that says how two conversions differ (`stored_flags`), what an append
 takes from its dataset (`inherit`), and the tables in docs/. To add an option, add a field and use
-it.
+it: the code where it acts reads the field by its name.
 
 This module imports nothing heavy, because every worker process imports it first.
 """

@@ -311,13 +311,13 @@ class _Part:
         self._reply: Any = None
 
     def first_call(self) -> tuple[int, Callable[[Any], Any], Any]:
-        """Return the argument of `steps.begin`."""
+        """Return the argument of `base.begin`."""
         call = self.number, self._function, self._argument
         self._argument = None  # may be large, and is not needed again
         return call
 
     def second_call(self) -> tuple[int, Any]:
-        """Return the argument of `steps.proceed`."""
+        """Return the argument of `base.proceed`."""
         return self.number, self._reply
 
     def reply(self, reply: Any) -> None:

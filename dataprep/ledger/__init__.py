@@ -6,7 +6,9 @@ After a kill, these files tell the next run where to continue::
     .dataprep/journal.json     written first: what the run does, and its plan; removed last
     .dataprep/stamps.json      written before the first shard: digests of size, time and inode of the source images, to
                                notice that they were replaced
-    .dataprep/partial/         files that are being written, and claims; those of a killed run are removed
+    .dataprep/partial/         files that are being written, and claims; `dataprep.storage` says who removes them
+
+What the next run does with them, in order, is in `prepared` of `dataprep.run.convert`.
 
 Where the code is::
 

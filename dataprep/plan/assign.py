@@ -159,7 +159,10 @@ def _check_names(splits: Sequence[str]) -> None:
 
 
 def shard_name(split: str, number: int) -> str:
-    """Return the name of a shard; `number` counts the shards of its split from 0."""
+    """Return the name of a shard; `number` counts the shards of its split from 0.
+
+    An append continues with the number after the last shard of the split.
+    """
     return f"{split}-{number:05d}"
 
 

@@ -48,7 +48,7 @@ def convert_dataset(
 
     Shards that an earlier run with the same source and options finished are kept. The bytes of
     every file depend neither on the number of workers nor on interruptions, except for
-    `stamps.STAMPS_NAME`.
+    `ledger.finished.STAMPS_NAME`.
 
     Args:
         source: the samples to convert.

@@ -209,7 +209,7 @@ class Resumable:
         shards: finished shards of this plan, by name. They are kept.
         outdated: names of files to remove before shards are written, the manifest first.
         is_complete: whether all shards are finished and the manifest of this plan exists.
-        stamps: what `stamps.write_stamps` is to record; empty if nothing new is known.
+        stamps: what `ledger.finished.write_stamps` is to record; empty if nothing new is known.
 
     """
 

@@ -5,6 +5,14 @@
     files       the interface of both; local and remote implement it
     commit      writes files under temporary names, and renames them when they are complete
     partials    the folders of temporary files, and which process writes each of them
+
+Who removes a temporary file that is never renamed::
+
+    the process that wrote it                   commit.withdraw, after an error
+    the run that has locked the folder          partials.partials at its end: also files of dead workers
+    the next run, if that run was killed        partials.sweep
+    another process of `dataprep work`          partials.sweep_dead: files of dead processes of its machine
+    `dataprep finish`                           partials.remove_partials: the files of all machines
 """
 
 from dataprep.storage.commit import (
