@@ -152,11 +152,6 @@ def print_failed(rows: Sequence[Mapping[str, str]]) -> None:
         )
 
 
-def print_note(message: str) -> None:
-    """Print a notice for the user to stderr."""
-    console.note(message)
-
-
 def print_line(text: str = "") -> None:
     """Print a line of the result to stdout."""
     click.echo(one_line(text))

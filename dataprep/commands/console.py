@@ -47,7 +47,6 @@ class Console:
         self.bar: Any = None
         self._command = command
         self._started = time.monotonic()
-        self._result: dict[str, Any] = {}
         on_interrupt(kept=_KEPT.get(command), render=self._render_interrupt if is_json else None)
 
     def configure(self, *, quiet: bool, verbose: bool) -> None:
@@ -93,10 +92,6 @@ class Console:
         else:
             self.error(text.removeprefix("dataprep: "))
 
-    def add_result(self, **fields: Any) -> None:
-        """Add fields to the last event."""
-        self._result.update(fields)
-
     def end(self, status: int) -> None:
         """Print the last event, if events are JSON."""
         if self.is_json:
@@ -105,7 +100,7 @@ class Console:
 
     def _end(self, status: int) -> str:
         seconds = round(time.monotonic() - self._started, 3)
-        return self._json("result", {"status": int(status), "seconds": seconds, **self._result})
+        return self._json("result", {"status": int(status), "seconds": seconds})
 
     def _render_interrupt(self, message: str, status: int) -> str:
         return f"{self._json('error', {'message': message})}\n{self._end(status)}\n"
