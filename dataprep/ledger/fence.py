@@ -19,7 +19,6 @@ the owner after the other run has ended.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dataprep import storage
@@ -31,7 +30,7 @@ from dataprep.ledger.journal import (
     remove_journal,
 )
 from dataprep.options import Options
-from dataprep.shards.write import ShardTask
+from dataprep.plan.job import Job
 from dataprep.storage.partials import JOURNAL_NAME, this_owner
 from manifests.errors import CallError, DamagedError, LostFolderError
 from manifests.files import MANIFEST, read_file
@@ -99,28 +98,11 @@ class ManifestFence:
             raise lost_error(self.out)
 
 
-def fenced(tasks: Sequence[ShardTask], out: str, plan: str) -> Sequence[ShardTask]:
+def fenced(job: Job) -> Job:
     """Let the workers of a run in an object store look whether it still owns the folder."""
-    return tasks if storage.has_locks(out) else _FencedTasks(tasks, Fence(out, plan))
-
-
-class _FencedTasks(Sequence[ShardTask]):
-    """Tasks whose workers look whether the run still owns the output folder.
-
-    Args:
-        tasks: the tasks.
-        fence: looks.
-
-    """
-
-    def __init__(self, tasks: Sequence[ShardTask], fence: Fence) -> None:
-        self._tasks, self._fence = tasks, fence
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __getitem__(self, at: int) -> ShardTask:  # type: ignore[override]
-        return replace(self._tasks[at], check=self._fence)
+    if storage.has_locks(job.out):
+        return job
+    return replace(job, check=Fence(job.out, job.fingerprint))
 
 
 @dataclass(frozen=True, slots=True)

@@ -484,14 +484,14 @@ class StoredTasks(Sequence[ShardTask]):
 
     Attributes:
         plan: the plan.
-        out: the output folder.
+        job: the job of the plan.
         numbers: positions of the shards in the plan.
         workers: processes of the engine.
 
     """
 
     plan: StoredPlan
-    out: str
+    job: Job
     numbers: Sequence[int]
     workers: int
 
@@ -503,17 +503,13 @@ class StoredTasks(Sequence[ShardTask]):
         return replace(self.task(self.numbers[at]), divided=divided)
 
     @cached_property
-    def _job(self) -> Job:
-        return self.plan.job(self.out)
-
-    @cached_property
     def _template(self) -> Source:
         return Source(
             root=self.plan.root,
             layout=self.plan.layout,
             table=sample_table(pa.array([], pa.large_string())),
             classes=self.plan.classes,
-            splits=self._job.splits,
+            splits=self.job.splits,
             label_type=self.plan.label_type,
         )
 
@@ -524,10 +520,10 @@ class StoredTasks(Sequence[ShardTask]):
             PlanError: its rows are missing, damaged or were changed.
 
         """
-        name = self._job.shards[number].name
+        name = self.job.shards[number].name
         file, group = divmod(number, SHARDS_PER_FILE)
         rows = read_planned_rows(
-            plan_folder(self.out),
+            plan_folder(self.job.out),
             self.plan.tables[file],
             group,
             name,
@@ -539,7 +535,7 @@ class StoredTasks(Sequence[ShardTask]):
         # Arrow's footer of a file and its schema refer to each other, and a footer of 1,000 row
         # groups is large. Without this, hundreds of them stay in memory.
         gc.collect(1)
-        return shard_task(self._job, name, rows.source, np.arange(len(rows.keys)), rows.keys)
+        return shard_task(self.job, name, rows.source, np.arange(len(rows.keys)), rows.keys)
 
 
 def _check_root(source: Source) -> None:

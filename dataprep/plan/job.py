@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep import storage
 from dataprep.containers import locations_of
 from dataprep.labels.kinds import KINDS
 from dataprep.options import Options
@@ -38,6 +39,7 @@ class Job:
         rejected: rows for ``rejected.jsonl`` of the scan.
         revision: number of the revision that the shards are new in.
         label_type: what the labels are.
+        check: looks whether the run still owns the output folder; see `dataprep.storage.guarded`.
 
     """
 
@@ -52,6 +54,7 @@ class Job:
     rejected: tuple[Mapping[str, str], ...]
     revision: int = 0
     label_type: LabelType = "class"
+    check: storage.Check | None = None
 
 
 def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> Job:
@@ -132,4 +135,5 @@ def shard_task(
         extra=extra,
         locations=locations_of(source.location, rows),
         label_type=job.label_type,
+        check=job.check,
     )

@@ -131,11 +131,7 @@ def write_shards(
 
             check_machines(engine, run.source, run.job.out)
     images = sum(len(shards[number].rows) for number in left)
-    tasks = fenced(
-        SourceTasks(run.source, run.plan, run.job, left, engine.workers),
-        run.job.out,
-        run.plan.fingerprint,
-    )
+    tasks = SourceTasks(run.source, run.plan, fenced(run.job), left, engine.workers)
     results = dict(run.finished)
     with closing(
         engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
@@ -353,7 +349,7 @@ def work(
         stack.enter_context(closing(engine))
         plan = read_plan(out)
         check_canary(plan.canary)
-        job = plan.job(out)
+        job = fenced(plan.job(out))
         stack.enter_context(storage.locked(out, shared=True))
         storage.check_partials([out])
         stack.enter_context(storage.guarded(out, Fence(out, plan.fingerprint)))
@@ -362,7 +358,7 @@ def work(
             return WorkResult((), len(numbers))
         run = _Run(
             job,
-            StoredTasks(plan, out, numbers, engine.workers),
+            StoredTasks(plan, job, numbers, engine.workers),
             engine,
             inspect(out, job.fingerprint).files,
         )
@@ -535,9 +531,8 @@ class _Run:
     def write(self, left: Sequence[int]) -> Generator[ShardResult, None, None]:
         """Write shards; yield them as they finish."""
         tasks = replace(self.tasks, numbers=left)
-        useful = useful_workers(len(left), count_images(tasks.plan, tasks.out, left))
-        fenced_tasks = fenced(tasks, self.job.out, self.job.fingerprint)
-        yield from self.engine.run_with_pool(write_shard, fenced_tasks, useful)
+        useful = useful_workers(len(left), count_images(tasks.plan, self.job.out, left))
+        yield from self.engine.run_with_pool(write_shard, tasks, useful)
 
     def claim_and_write(
         self, left: Sequence[int], claims: Claims

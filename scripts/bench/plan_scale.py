@@ -67,7 +67,8 @@ def rows(folder: Path, shards: int) -> dict[str, float]:
 
     def read() -> Any:
         stored = read_plan(out)
-        tasks = StoredTasks(stored, out, range(len(stored.job(out).shards)), 1)
+        job = stored.job(out)
+        tasks = StoredTasks(stored, job, range(len(job.shards)), 1)
         return [len(tasks.task(number * (shards - 1) // ROWS_OF).keys) for number in range(ROWS_OF)]
 
     return measured(read)

@@ -66,8 +66,13 @@ def test_a_worker_that_lost_its_source(out, source, dataprep, snapshot):
     assert dataprep("finish", out, *ONE).returncode == 0
 
 
+def stored_tasks(out):
+    plan = read_plan(str(out))
+    return StoredTasks(plan, plan.job(str(out)), range(4), 1)
+
+
 def test_an_image_that_was_deleted_after_the_plan(out, source, dataprep):
-    image = source / StoredTasks(read_plan(str(out)), str(out), range(4), 1)[0].paths[2]
+    image = source / stored_tasks(out)[0].paths[2]
     data = image.read_bytes()
     image.unlink()
     assert "the image existed when the source was scanned" in refusal(
@@ -116,8 +121,7 @@ def test_the_source_table_edited_by_hand(out, dataprep):
 
 def test_every_changed_byte_of_a_plan_is_noticed(out):
     """Each part of both files: a flipped bit is a `PlanError`, whatever it means."""
-    plan = read_plan(str(out))
-    tasks = StoredTasks(plan, str(out), range(4), 1)
+    tasks = stored_tasks(out)
     assert [len(task.keys) for task in tasks] == [6] * 4
     json_path, table = (
         out / ".dataprep" / "plan" / "plan.json",
@@ -201,7 +205,7 @@ def test_labels_keys_and_paths_of_a_hostile_table(out):
         with pytest.raises(
             PlanError, match=f"column '{column}' of shard train-00001 has a wrong value"
         ):
-            StoredTasks(read_plan(str(out)), str(out), range(4), 1)[1]
+            stored_tasks(out)[1]
 
 
 # --- two plans, no plan, other machines -----------------------------------------------------------

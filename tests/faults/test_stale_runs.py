@@ -10,13 +10,15 @@ lock keeps the second run out.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import re
 import shutil
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +26,10 @@ import pytest
 from helpers.gate import Gate
 from helpers.processes import pause, signal_group
 
+from dataprep.engines import LocalEngine
+from dataprep.run.work import Share, work
 from dataprep.verify.verify import verify_dataset
-from manifests.errors import ExitStatus
+from manifests.errors import ExitStatus, LostFolderError
 from manifests.remote.store import open_store
 from manifests.remote.url import is_url
 from manifests.revisions import old_manifest_name
@@ -273,6 +277,39 @@ def _disturb(case: Case, machines: Machines, out: str, moment: int, own_plan: st
     if reported != {*more}:
         return f"verify reports {reported}, not {more}"
     return ""
+
+
+class LateEngine(LocalEngine):
+    """Another process writes the shards, after another run has made another dataset in the folder."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__(2)
+        self._meanwhile = meanwhile
+
+    def run_with_pool(self, function, tasks, max_workers):
+        for at, task in enumerate(tasks):
+            if at == 0:
+                self._meanwhile()
+            context = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(1, mp_context=context) as executor:
+                yield executor.submit(function, task).result()
+
+
+@pytest.mark.parametrize("share", [None, Share(0, 1)], ids=["claims", "task"])
+def test_the_workers_of_a_stale_run_write_nothing(share, bucket, machines) -> None:
+    out = f"{bucket}/made"
+    machines.must([PLAN], out)
+    made: list[dict[str, bytes]] = []
+
+    def overwrite() -> None:
+        machines.must([OTHER], out)
+        made.append(_objects(out))
+
+    with pytest.raises(LostFolderError):
+        work(out, share, engine=LateEngine(overwrite))
+    (before,) = made
+    assert _objects(out) == before
+    assert verify_dataset(out, workers=1).problems == ()
 
 
 @pytest.mark.parametrize("name", CASES)

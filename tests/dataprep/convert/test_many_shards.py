@@ -33,7 +33,7 @@ def test_a_worker_keeps_no_footers_of_plan_files(image_folder, tmp_path):
     """Each is part of a cycle, and Python collects cycles by their number, not by their size."""
     plan_dataset(read_source(str(image_folder)), str(tmp_path / "out"), Options(shard_samples=1))
     plan = read_plan(str(tmp_path / "out"))
-    tasks = StoredTasks(plan, str(tmp_path / "out"), range(3), 1)
+    tasks = StoredTasks(plan, plan.job(str(tmp_path / "out")), range(3), 1)
     gc.collect()
     before = len(footers())
     gc.disable()
