@@ -41,9 +41,8 @@ def diff(a: str, b: str, *, as_json: bool, limit: int) -> ExitStatus:
 
     result = diff_datasets(a, b, limit=limit)
     if as_json:
-        click.echo(
-            json.dumps(_as_json(result, limit), indent=1)
-        )  # ASCII: sources can contain any character
+        # ASCII: sources can contain any character.
+        click.echo(json.dumps(_as_json(result, limit), indent=1))
     else:
         _print(a, b, result, limit)
     return ExitStatus.SUCCESS if result.is_equal else ExitStatus.DATA_PROBLEM

@@ -120,9 +120,8 @@ def duplicates(
         console.note(f"{count} cannot be compared, because they do not decode: {path} ({reason})")
     print_notes(found.notes)
     if as_json:
-        click.echo(
-            json.dumps(_as_json(summary, places, datasets, found), indent=1)
-        )  # ASCII: any path is safe
+        # ASCII: any path is safe.
+        click.echo(json.dumps(_as_json(summary, places, datasets, found), indent=1))
     else:
         _print(summary, places, datasets, limit)
     return ExitStatus.DATA_PROBLEM if summary.leaks else ExitStatus.SUCCESS

@@ -79,9 +79,8 @@ def _open(data: bytes, info: ImageInfo) -> tuple[Image.Image, Mapping[Any, Any],
     if info.format == "png":
         check_palette(data)
         if image.info.get("interlace") or not _has_last_row(image):
-            check_pixels(
-                data
-            )  # takes half as long as decoding, so it runs only if rows may be missing
+            # This takes half as long as decoding, so it runs only if rows may be missing.
+            check_pixels(data)
     return image, read_metadata(data) if info.format == "jpeg" else image.info, ""
 
 

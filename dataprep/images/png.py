@@ -244,9 +244,8 @@ def _text_size(data: bytes, chunk: _Chunk) -> int:
     content = data[chunk.start + 8 : chunk.end - 4]
     text = content.partition(b"\0")[2]  # after the keyword
     if chunk.type == b"iTXt" and text[:1] == b"\1":
-        packed = (
-            text[2:].partition(b"\0")[2].partition(b"\0")[2]
-        )  # after language and translated keyword
+        # The text is after the language and the translated keyword.
+        packed = text[2:].partition(b"\0")[2].partition(b"\0")[2]
     elif chunk.type in (b"iCCP", b"zTXt"):
         packed = text[1:]
     else:

@@ -223,10 +223,8 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
     data = _for_pillow(data, info)
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("error")
-        limit, Image.MAX_IMAGE_PIXELS = (
-            Image.MAX_IMAGE_PIXELS,
-            None,
-        )  # `inspect` has checked the number of pixels
+        # `inspect` has checked the number of pixels.
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
             image = Image.open(io.BytesIO(data), formats=(info.format,))
             _check_same_size(image, info)

@@ -538,9 +538,8 @@ class ShardReader:
             ShardError: the record is damaged or has no valid label.
 
         """
-        self.image_components.add(
-            record.component
-        )  # of a rejected image too: `verify` must find it to skip it
+        # Of a rejected image too: `verify` must find it to skip it.
+        self.image_components.add(record.component)
         labels = KINDS[self._task.options.label_type]
         label = self._label(number, record) if labels.is_class else None
         caption = self._caption(number, record) if labels.text_column else None

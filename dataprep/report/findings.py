@@ -84,9 +84,8 @@ def _copies(report: Report) -> Iterator[Finding]:
             "conflicts",
         )
     if copies.surplus:
-        in_all = (
-            "In all, " if copies.leaked or copies.conflicting else ""
-        )  # those were counted above
+        # Leaked and conflicting copies were counted above.
+        in_all = "In all, " if copies.leaked or copies.conflicting else ""
         are = agree(copies.surplus, "is a copy", "are copies")
         yield Finding(
             "check",

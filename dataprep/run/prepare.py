@@ -143,9 +143,8 @@ def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
     except TableError:
         return images.paths[0]
     reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
-    unchecked = replace(
-        task.options, validate="none"
-    )  # only the bytes matter of an image that was valid
+    # Only the bytes matter of an image that was valid.
+    unchecked = replace(task.options, validate="none")
     locations = images.locations or [None] * len(images.paths)
     nothing: list[dict[str, Any] | None] = [None] * len(images.paths)
     label_images: Sequence[dict[str, Any] | None] = images.label_images or nothing

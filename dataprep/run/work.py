@@ -472,9 +472,8 @@ class _Run:
             for _ in range(_LOOKS):
                 if foreign is None:
                     break
-                time.sleep(
-                    0.1
-                )  # another process may be renaming the files of the shard, its table last
+                # Another process may be renaming the files of the shard, its table last.
+                time.sleep(0.1)
                 foreign = self._foreign_file(number)
             if foreign is not None:
                 raise foreign_file_error(
@@ -545,9 +544,8 @@ class _Run:
         left = [*left[start:], *left[:start]]  # processes begin at different shards
         useful = useful_workers(len(left), self.job.images)
         while left:
-            found: queue.SimpleQueue[ShardResult] = (
-                queue.SimpleQueue()
-            )  # filled by the threads of the engine
+            # Filled by the threads of the engine.
+            found: queue.SimpleQueue[ShardResult] = queue.SimpleQueue()
             busy: list[int] = []
             before = len(left)
             for result in self.engine.run_with_pool(
@@ -580,9 +578,8 @@ class _Run:
                 found.put(result)
             elif not claims.claim(name):
                 busy.append(number)
-            elif self._is_kept(
-                result := self.find(number), claims
-            ):  # finished just before the claim
+            elif self._is_kept(result := self.find(number), claims):
+                # Another process finished it just before the claim.
                 claims.release(name)
                 found.put(result)
             else:

@@ -300,9 +300,8 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
         columns |= {name: extra[name] for name in extra.column_names}
     columns |= {name: records.columns.get(name, []) for name in task.options.added_columns}
     if task.options.hash:
-        columns[HASH_COLUMN] = pa.array(
-            columns[HASH_COLUMN], pa.string()
-        )  # it may have no value at all
+        # The type is given, because the column may have no value at all.
+        columns[HASH_COLUMN] = pa.array(columns[HASH_COLUMN], pa.string())
     for name, kind in KINDS[task.label_type].placed_columns.items():
         columns[name] = pa.array(records.columns.get(name, []), arrow_type(kind))
     return columns

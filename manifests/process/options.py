@@ -100,9 +100,8 @@ def write_output_file(path: str | os.PathLike[str], data: bytes, what: str) -> N
 def _has_mark(path: str, marks: Sequence[bytes]) -> bool:
     """Return whether a file is empty, or has one of these texts in its first KiB."""
     try:
-        handle = os.open(
-            path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-        )  # a named pipe must not block
+        # A named pipe must not block.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             head = os.read(handle, _HEAD)
         finally:
