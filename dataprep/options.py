@@ -6,6 +6,7 @@ An option is a field of a record::
     Options           what determines the bytes of a dataset; Downscale and Raw are parts of it
     RunOptions        where to write and how: these do not change the bytes
     WorkerOptions     the number of processes, for every command that starts some
+    WorkOptions       which shards `dataprep work` writes
     IndexOptions      how `dataprep index` reads shards
     ReportOptions     what `dataprep report` shows
 
@@ -101,12 +102,13 @@ class Declaration:
         flag: its name on the command line, unless that is the name of the field. Empty if it has
             no option there.
         unit: placeholder of its value in the help, unless its type has a usual one.
-        low: smallest integer.
-        high: largest integer.
+        low: smallest number.
+        high: largest number.
         closed: whether a fraction may be 1.
         names: its values, if they are not all that its type has.
         form: what the value is on the command line. A file of class names is a tuple of names in
-            the record; bytes have a unit such as MiB.
+            the record; bytes have a unit such as MiB; seconds are any number, other numbers with
+            fractions are a part of 1.
         unset: what happens if it is not given, to show as its default.
         rare: whether only ``--help-all`` shows it.
         required: whether it must be given. A field that is a tuple can be given several times.
@@ -124,11 +126,11 @@ class Declaration:
     group: str
     flag: str | None = None
     unit: str | None = None
-    low: int = 1
-    high: int = MAX_INTEGER
+    low: Any = 1
+    high: Any = MAX_INTEGER
     closed: bool = False
     names: tuple[str, ...] = ()
-    form: Literal["text", "path", "class names", "bytes"] = "text"
+    form: Literal["text", "path", "class names", "bytes", "seconds"] = "text"
     unset: str = ""
     rare: bool = False
     required: bool = False
@@ -771,6 +773,31 @@ class RunOptions(WorkerOptions):
         commands=("convert", "plan"),
     )
     dry_run: bool = option(False, "Print the plan; write nothing.", commands=("convert",))
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """Which shards of a plan a process writes."""
+
+    task: str | None = option(
+        None,
+        "Write share I of N equal shares of the shards; I counts from 0. auto takes I and N from a"
+        " Slurm array; auto/N takes I from a Slurm array or an indexed job of Kubernetes.",
+        unit="I/N",
+    )
+    claim: bool = option(
+        False,
+        "Write shards that no other `work --claim` is writing, until all are finished. A process"
+        " that sends no heartbeat for three times --heartbeat loses its shards to the others.",
+    )
+    heartbeat: float | None = option(
+        None,
+        "With --claim: time between two heartbeats.",
+        unset="5",
+        form="seconds",
+        low=0.05,
+        high=600,
+    )
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,8 @@ def _type(declared: Declaration, kind: Any) -> tuple[str | None, Any]:
     value_type: Any
     if declared.form == "bytes":
         unit, value_type = "SIZE", byte_size
+    elif declared.form == "seconds":
+        unit, value_type = "SECONDS", Number(declared.low, declared.high)
     elif declared.form != "text":
         value_type = path_or_url
     elif kind is str:

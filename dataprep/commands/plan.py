@@ -20,12 +20,11 @@ from dataprep.commands.conversion import (
 )
 from dataprep.commands.parameters import path_or_url, takes
 from dataprep.images.base import FAILED
-from dataprep.options import Options, RunOptions, SourceOptions
+from dataprep.options import Options, RunOptions, SourceOptions, WorkerOptions, WorkOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
-from manifests.process.options import Number
 from manifests.process.text import agree, format_bytes, plural
-from manifests.remote.url import refuse_url
+from manifests.remote.url import is_url, refuse_url
 
 
 @click.command(cls=Command, instead=INSTEAD)
@@ -62,38 +61,16 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     if resumed:
         print_line(f"done by an earlier run: {plural(resumed, 'shard')}")
     print_line(f"{out}/{PLAN_FOLDER} is complete")
-    print_line(f"next: `dataprep work {out} --task I/N` or --claim, then `dataprep finish {out}`")
+    # `work` refuses --claim in an object store.
+    claim = "" if is_url(out) else " or --claim"
+    print_line(f"next: `dataprep work {out} --task I/N`{claim}, then `dataprep finish {out}`")
     return ExitStatus.SUCCESS
 
 
 @click.command(cls=Command, short_help="Write the shards of a plan, or a share of them.")
 @click.argument("out", type=path_or_url)
-@click.option(
-    "--task",
-    metavar="I/N",
-    help=(
-        "Write share I of N equal shares of the shards; I counts from 0. auto takes I and N from a"
-        " Slurm array; auto/N takes I from a Slurm array or an indexed job of Kubernetes."
-    ),
-)
-@click.option(
-    "--claim",
-    is_flag=True,
-    help=(
-        "Write shards that no other `work --claim` is writing, until all are finished. A process"
-        " that sends no heartbeat for three times --heartbeat loses its shards to the others."
-    ),
-)
-@click.option(
-    "--heartbeat",
-    type=Number(0.05, 600),
-    metavar="SECONDS",
-    help="With --claim: time between two heartbeats.  [default: 5]",
-)
-@takes(run=RunOptions)
-def work(
-    out: str, *, task: str | None, claim: bool, heartbeat: float | None, run: RunOptions
-) -> ExitStatus:
+@takes(options=WorkOptions, run=WorkerOptions)
+def work(out: str, *, options: WorkOptions, run: WorkerOptions) -> ExitStatus:
     """Write shards of the plan in OUT: a share of them with --task, what is left with --claim, or all.
 
     Any number of these commands can run at the same time, on any number of machines that share OUT
@@ -103,22 +80,23 @@ def work(
     from dataprep.run.work import Share, parse_task
     from dataprep.run.work import work as work_on
 
-    if claim and task is not None:
+    task = options.task
+    if options.claim and task is not None:
         raise CallError("--claim and --task exclude each other", hint="leave one of them out")
-    if claim:
+    if options.claim:
         refuse_url(
             out,
             "--claim needs a folder that all machines share, but OUT is a URL",
             hint="use --task I/N",
         )
     share = None
-    if not claim:
+    if not options.claim:
         share = Share(0, 1) if task is None else parse_task(task, os.environ)
     with ProgressBar("converting") as bar, cleanup_on_interrupt():
-        result = work_on(out, share, workers=run.workers, progress=bar, beat=heartbeat)
+        result = work_on(out, share, workers=run.workers, progress=bar, beat=options.heartbeat)
     if result.resumed:
         were = agree(result.resumed, "was", "were")
-        by = "another run" if claim else "an earlier run"
+        by = "another run" if options.claim else "an earlier run"
         print_line(f"{plural(result.resumed, 'shard')} {were} done by {by}")
     images = sum(shard.conversion.samples for shard in result.written)
     print_line(f"{plural(len(result.written), 'shard')} written, {plural(images, 'sample')}")
