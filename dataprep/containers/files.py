@@ -44,7 +44,7 @@ class ContainerFile(Protocol):
         """
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
+        """Read as `dataprep.formats.ByteView` does: fewer bytes at the end of the file."""
 
 
 #: Returns an image of a file; see `ContainerReader.read`.
@@ -85,7 +85,7 @@ class LocalFile:
         return data
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
+        """Read as `dataprep.formats.ByteView` does: fewer bytes at the end of the file."""
         return os.pread(self.file.fileno(), n, at), 0
 
 
@@ -120,7 +120,7 @@ class RemoteFile:
         return self.store.start_range(self.info.name, at, at + length, etag=self.info.etag)
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
+        """Read as `dataprep.formats.ByteView` does: fewer bytes at the end of the file."""
         length = min(n, self.size - at)
         return (self.read(at, length) if length > 0 else b""), 0
 
@@ -143,7 +143,7 @@ class ListedFile(RemoteFile):
         )
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
+        """Read as `dataprep.formats.ByteView` does: fewer bytes at the end of the file."""
         return self._view(at, n)
 
 
@@ -177,7 +177,7 @@ class ReadAhead:
         return self._block[1][:length]
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
+        """Read as `dataprep.formats.ByteView` does: fewer bytes at the end of the file."""
         return self.read(at, max(0, min(n, self.size - at))), 0
 
 

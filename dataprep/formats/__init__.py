@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from dataprep.formats import tfrecord, webdataset
 from dataprep.formats.base import (
-    Frame,
+    ByteView,
+    Envelope,
     Record,
     RecordDamage,
     RecordFormat,
     ScanOptions,
-    View,
     image_header,
 )
 from dataprep.labels.base import PendingSample
@@ -28,13 +28,13 @@ from manifests.schema import Components, Format, Store
 
 __all__ = [
     "FORMATS",
-    "Frame",
+    "ByteView",
+    "Envelope",
     "PendingSample",
     "Record",
     "RecordDamage",
     "RecordFormat",
     "ScanOptions",
-    "View",
     "components",
     "image_header",
 ]

@@ -1,6 +1,6 @@
 """The interface of a record format, and the types in its signatures.
 
-To write a record, `RecordFormat.frame` returns only the bytes before and after the image; the
+To write a record, `RecordFormat.envelope` returns only the bytes before and after the image; the
 caller copies the image between them unchanged. To read a shard, `RecordFormat.scan` walks the
 headers of its records. Scans also give the DALI indexes and sample tables of shards made by other
 tools.
@@ -20,7 +20,7 @@ from manifests.schema import Components
 #: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in that buffer of
 #: the shard's byte `at`. At least `n` bytes of the buffer start at this position, or fewer if the
 #: shard ends there.
-View = Callable[[int, int], tuple["bytes | mmap.mmap", int]]
+ByteView = Callable[[int, int], tuple["bytes | mmap.mmap", int]]
 
 
 #: Longest text in bytes or characters (a class name, a source path) that is read from a record.
@@ -30,7 +30,7 @@ MAX_TEXT = 4096
 MAX_CAPTION = 1 << 16
 
 
-class Frame(NamedTuple):
+class Envelope(NamedTuple):
     """The bytes of a record around its image.
 
     Attributes:
@@ -120,14 +120,14 @@ class RecordFormat(Protocol):
     def label_image_name(self, labels: LabelKind) -> str | None:
         """Return the name of the label image in written records; `None` if there is none."""
 
-    def frame(self, sample: PendingSample) -> Frame:
+    def envelope(self, sample: PendingSample) -> Envelope:
         """Return the bytes of a record around its image."""
 
-    def index_line(self, start: int, sample: PendingSample, frame: Frame) -> str:
-        """Return the DALI index line of a record that begins at byte `start` and has this frame."""
+    def index_line(self, start: int, sample: PendingSample, envelope: Envelope) -> str:
+        """Return the DALI index line of a record that begins at byte `start` and has this envelope."""
 
     def scan(
-        self, view: View, size: int, file: str, options: ScanOptions, start: int = 0
+        self, view: ByteView, size: int, file: str, options: ScanOptions, start: int = 0
     ) -> Iterator[Record]:
         """Walk the records of a shard by their headers, without reading the images, up to the end of the shard.
 
@@ -144,10 +144,12 @@ class RecordFormat(Protocol):
 
         """
 
-    def find_damage(self, view: View, record: Record, file: str) -> RecordDamage | None:
+    def find_damage(self, view: ByteView, record: Record, file: str) -> RecordDamage | None:
         """Read a whole record and check everything that the format protects, except the image itself."""
 
-    def find_components(self, view: View, size: int, file: str, image: str | None) -> Components:
+    def find_components(
+        self, view: ByteView, size: int, file: str, image: str | None
+    ) -> Components:
         """Find the image and the label in the first record.
 
         Args:
@@ -167,7 +169,7 @@ class RecordFormat(Protocol):
 _MAX_SIDE = 2**31 - 1
 
 
-def image_header(view: View, at: int, size: int) -> ImageInfo:
+def image_header(view: ByteView, at: int, size: int) -> ImageInfo:
     """Parse the header of an image inside a shard, reading as little of the image as possible.
 
     Args:

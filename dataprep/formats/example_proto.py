@@ -22,7 +22,7 @@ from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dataprep.formats.base import MAX_TEXT, View
+from dataprep.formats.base import MAX_TEXT, ByteView
 from manifests.varint import read_varint
 
 #: Location of the single value of a feature: (kind, first byte, end). The kind is the field number
@@ -169,7 +169,7 @@ _ALL_NAMES = _AllNames()
 
 
 def locate_features(
-    view: View, at: int, end: int, wanted: Container[bytes] = _ALL_NAMES
+    view: ByteView, at: int, end: int, wanted: Container[bytes] = _ALL_NAMES
 ) -> dict[bytes, Value]:
     """Locate features of the Example in bytes `at` to `end`, without reading their values.
 
@@ -189,7 +189,9 @@ def locate_features(
         return locate_features_of_any(view, at, end, wanted)
 
 
-def _locate_usual(view: View, at: int, end: int, wanted: Container[bytes]) -> dict[bytes, Value]:
+def _locate_usual(
+    view: ByteView, at: int, end: int, wanted: Container[bytes]
+) -> dict[bytes, Value]:
     """Locate features in an Example of the usual layout; raise one of `MALFORMED` for any other."""
     values: dict[bytes, Value] = {}
     while at < end:
@@ -204,7 +206,7 @@ def _locate_usual(view: View, at: int, end: int, wanted: Container[bytes]) -> di
 
 
 def _locate_items(
-    view: View, at: int, end: int, wanted: Container[bytes], values: dict[bytes, Value]
+    view: ByteView, at: int, end: int, wanted: Container[bytes], values: dict[bytes, Value]
 ) -> None:
     """Locate the features in one ``Features`` message, and add them to `values`.
 
@@ -271,7 +273,7 @@ def _length(data: Any, i: int) -> tuple[int, int]:
     return (length, i + 1) if length < 0x80 else read_varint(data, i)
 
 
-def read_int(view: View, value: Value | None) -> int | None:
+def read_int(view: ByteView, value: Value | None) -> int | None:
     """Read an integer value.
 
     `None` if the feature is missing, of another kind, or has several values.
@@ -285,7 +287,7 @@ def read_int(view: View, value: Value | None) -> int | None:
     return number - (1 << 64) if number >> 63 else number
 
 
-def read_text(view: View, value: Value | None, max_bytes: int = MAX_TEXT) -> str:
+def read_text(view: ByteView, value: Value | None, max_bytes: int = MAX_TEXT) -> str:
     """Read a text value.
 
     Empty if the feature is missing, of another kind, or longer than `max_bytes`.
@@ -320,7 +322,7 @@ class _Field(NamedTuple):
 
 
 def locate_features_of_any(
-    view: View, at: int, end: int, wanted: Container[bytes]
+    view: ByteView, at: int, end: int, wanted: Container[bytes]
 ) -> dict[bytes, Value]:
     """Locate features; see `locate_features`."""
     values: dict[bytes, Value] = {}
@@ -334,7 +336,9 @@ def locate_features_of_any(
     return values
 
 
-def read_lists(view: View, at: int, end: int, wanted: Container[bytes]) -> dict[bytes, list[Any]]:
+def read_lists(
+    view: ByteView, at: int, end: int, wanted: Container[bytes]
+) -> dict[bytes, list[Any]]:
     """Return all values of features of the Example in bytes `at` to `end`, by name: bytes, floats or integers.
 
     Raises:
@@ -350,7 +354,7 @@ def read_lists(view: View, at: int, end: int, wanted: Container[bytes]) -> dict[
     return values
 
 
-def _values(view: View, values: _Field) -> Iterator[Any]:
+def _values(view: ByteView, values: _Field) -> Iterator[Any]:
     for field in _fields(view, values.start, values.end):
         if field.number != 1:
             continue
@@ -367,7 +371,7 @@ def _values(view: View, values: _Field) -> Iterator[Any]:
                 yield number - (1 << 64) if number >> 63 else number
 
 
-def _entry(view: View, entry: _Field) -> tuple[bytes, list[_Field]]:
+def _entry(view: ByteView, entry: _Field) -> tuple[bytes, list[_Field]]:
     """Return the name in a map item, cut at `_MAX_NAME`, and its lists."""
     name = b""
     lists: list[_Field] = []
@@ -388,7 +392,7 @@ def _entry(view: View, entry: _Field) -> tuple[bytes, list[_Field]]:
     return name, lists
 
 
-def _single_value(view: View, lists: list[_Field]) -> Value | None:
+def _single_value(view: ByteView, lists: list[_Field]) -> Value | None:
     """Return the only value in the lists: kind 0 for several values, `None` without a value."""
     values: list[Value] = []
     for each in lists:
@@ -403,7 +407,7 @@ def _single_value(view: View, lists: list[_Field]) -> Value | None:
     return values[0] if values else None
 
 
-def _messages(view: View, at: int, end: int, number: int) -> Iterator[_Field]:
+def _messages(view: ByteView, at: int, end: int, number: int) -> Iterator[_Field]:
     """Iterate over the occurrences of a field that is a message."""
     return (
         field
@@ -412,7 +416,7 @@ def _messages(view: View, at: int, end: int, number: int) -> Iterator[_Field]:
     )
 
 
-def _fields(view: View, at: int, end: int) -> Iterator[_Field]:
+def _fields(view: ByteView, at: int, end: int) -> Iterator[_Field]:
     """Iterate over the fields of the message in bytes `at` to `end`."""
     groups: list[int] = []
     while at < end:
@@ -431,7 +435,7 @@ def _fields(view: View, at: int, end: int) -> Iterator[_Field]:
         raise ValueError("a group without its end")
 
 
-def _read_field(view: View, at: int, end: int) -> _Field:
+def _read_field(view: ByteView, at: int, end: int) -> _Field:
     data, i = view(at, min(_HEAD, end - at))
     base = at - i
     tag, i = read_varint(data, i)

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dataprep.formats.base import View
+from dataprep.formats.base import ByteView
 from manifests.dali_index import TAR_BLOCK
 from manifests.errors import ShardError
 
@@ -83,7 +83,7 @@ class Member(NamedTuple):
 
 
 def members(
-    view: View, size: int, file: str, *, start: int = 0, part: bool = False, links: bool = False
+    view: ByteView, size: int, file: str, *, start: int = 0, part: bool = False, links: bool = False
 ) -> Iterator[Member]:
     """Walk the regular files of an archive.
 
@@ -141,7 +141,7 @@ def members(
     return None
 
 
-def _check_end(view: View, at: int, size: int, file: str) -> None:
+def _check_end(view: ByteView, at: int, size: int, file: str) -> None:
     """Check that from byte `at`, a zero block, there are only zeros, and no more of them than tar writes.
 
     Readers stop at this block. What follows is lost to them: the rest of an archive with a hole, or
@@ -194,7 +194,7 @@ def _extended(texts: _Texts, type_flag: bytes, text: bytes, file: str, at: int) 
     return _pax(text, texts, file, at)
 
 
-def read_text(view: View, at: int, length: int, file: str) -> str:
+def read_text(view: ByteView, at: int, length: int, file: str) -> str:
     """Read a short text from the archive.
 
     Raises:
@@ -204,7 +204,7 @@ def read_text(view: View, at: int, length: int, file: str) -> str:
     return _read_text(view, at, length, file).decode("utf-8", "surrogateescape")
 
 
-def _read_text(view: View, at: int, length: int, file: str) -> bytes:
+def _read_text(view: ByteView, at: int, length: int, file: str) -> bytes:
     if length > MAX_TEXT:
         raise ShardError(
             f"a text in the archive has {length} bytes, but the limit is {MAX_TEXT}",

@@ -16,11 +16,11 @@ from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep.formats.base import (
     MAX_CAPTION,
-    Frame,
+    ByteView,
+    Envelope,
     Record,
     RecordDamage,
     ScanOptions,
-    View,
     image_header,
 )
 from dataprep.formats.example_proto import (
@@ -41,7 +41,6 @@ from dataprep.formats.example_proto import (
 )
 from dataprep.images.base import Rejected
 from dataprep.labels.base import LabelKind, PendingSample
-from dataprep.labels.kinds import KINDS
 from manifests.dali_index import tfrecord_line
 from manifests.errors import CallError, ShardError
 from manifests.process.text import printable
@@ -84,9 +83,9 @@ def label_image_name(labels: LabelKind) -> str | None:
     return labels.feature
 
 
-def frame(sample: PendingSample) -> Frame:
+def envelope(sample: PendingSample) -> Envelope:
     """Return the bytes of a record around its image."""
-    info, labels = sample.info, KINDS[sample.label_type]
+    info, labels = sample.info, sample.labels
     features = []
     if sample.extra:
         for column, value in labels.other_columns(sample.extra):
@@ -108,12 +107,12 @@ def frame(sample: PendingSample) -> Frame:
     head = length + _CRC.pack(masked(crc32c(length))) + head
     # The label image is the feature before the image.
     mask_start = len(head) - len(image_head) - len(sample.mask)
-    return Frame(head, _CRC.pack(masked(payload_crc)), mask_start=mask_start)
+    return Envelope(head, _CRC.pack(masked(payload_crc)), mask_start=mask_start)
 
 
-def index_line(start: int, sample: PendingSample, frame: Frame) -> str:
+def index_line(start: int, sample: PendingSample, envelope: Envelope) -> str:
     """Return the record's line in the DALI index."""
-    return tfrecord_line(start, len(frame.head) + sample.size + len(frame.tail))
+    return tfrecord_line(start, len(envelope.head) + sample.size + len(envelope.tail))
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -123,7 +122,7 @@ _TEXTS = (b"image/class/text", b"image/filename")
 
 
 def scan(
-    view: View, size: int, file: str, options: ScanOptions, start: int = 0
+    view: ByteView, size: int, file: str, options: ScanOptions, start: int = 0
 ) -> Iterator[Record]:
     """Walk the records of a shard by their headers; see `RecordFormat.scan`."""
     component = options.components.image[0]
@@ -172,7 +171,7 @@ def scan(
         number += 1
 
 
-def _record_end(view: View, at: int, size: int, file: str, number: int) -> int:
+def _record_end(view: ByteView, at: int, size: int, file: str, number: int) -> int:
     if size - at < _OVERHEAD:
         message = f"the shard ends within the header of a record ({size - at} bytes are left)"
         raise ShardError(message, file=file, record=number, byte=at, hint=_TRUNCATED_HINT)
@@ -193,7 +192,7 @@ def _record_end(view: View, at: int, size: int, file: str, number: int) -> int:
     return end
 
 
-def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:  # noqa: ARG001
+def find_damage(view: ByteView, record: Record, file: str) -> RecordDamage | None:  # noqa: ARG001
     """Check the CRC of the payload; `scan` checks the CRC of the length."""
     start, end = record.start + _PREFIX.size, record.end - _CRC.size
     crc, at = 0, start
@@ -214,7 +213,7 @@ def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:  
 _LABELS = ("image/class/label", "label", "image/label", "class", "cls")
 
 
-def find_components(view: View, size: int, file: str, image: str | None) -> Components:
+def find_components(view: ByteView, size: int, file: str, image: str | None) -> Components:
     """Find the image and the label in the first record; see `RecordFormat.find_components`."""
     if not size:
         raise ShardError("the shard is empty", file=file, byte=0, hint="remove it")
@@ -259,7 +258,7 @@ def _list_names(features: Mapping[bytes, Value]) -> str:
     return ", ".join((*shown, *more)) or "none"
 
 
-def _image_names(view: View, features: Mapping[bytes, Value]) -> list[bytes]:
+def _image_names(view: ByteView, features: Mapping[bytes, Value]) -> list[bytes]:
     if b"image/encoded" in features:
         return [b"image/encoded"]
     return [
@@ -267,7 +266,7 @@ def _image_names(view: View, features: Mapping[bytes, Value]) -> list[bytes]:
     ]
 
 
-def _is_image(view: View, value: Value) -> bool:
+def _is_image(view: ByteView, value: Value) -> bool:
     try:
         image_header(view, value[1], value[2] - value[1])
     except Rejected:

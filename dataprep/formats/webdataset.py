@@ -17,15 +17,14 @@ from dataprep.formats import tar
 from dataprep.formats.base import (
     MAX_CAPTION,
     MAX_TEXT,
-    Frame,
+    ByteView,
+    Envelope,
     Record,
     RecordDamage,
     ScanOptions,
-    View,
 )
 from dataprep.images.base import EXTENSIONS
 from dataprep.labels.base import LabelKind, PendingSample
-from dataprep.labels.kinds import KINDS
 from manifests.dali_index import webdataset_line
 from manifests.errors import CallError, ShardError
 from manifests.process.text import one_line, shown
@@ -45,7 +44,7 @@ _quoted = json.encoder.encode_basestring
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def frame(sample: PendingSample) -> Frame:
+def envelope(sample: PendingSample) -> Envelope:
     """Return the bytes of a sample around the image's data."""
     key = sample.key
     extension, size = _EXTENSIONS[sample.info.format], sample.size
@@ -54,8 +53,8 @@ def frame(sample: PendingSample) -> Frame:
     padding = -size % tar.BLOCK
     end = tar.BLOCK + size + padding
     parts = [tar.ZEROS[padding]]
-    labels = KINDS[sample.label_type]
-    after_image = [("json", _sample_json(sample, labels).encode())]
+    labels = sample.labels
+    after_image = [("json", _sample_json(sample).encode())]
     if labels.extension is not None:
         after_image.insert(0, (labels.extension, labels.content(sample)))
     for extension, data in after_image:
@@ -66,7 +65,7 @@ def frame(sample: PendingSample) -> Frame:
         end += size + padding
         parts += (tar.header(f"{key}.{extension}".encode(), size), data, tar.ZEROS[padding])
     # The label image is the file after the image.
-    return Frame(head, b"".join(parts), tuple(files), files[1][1])
+    return Envelope(head, b"".join(parts), tuple(files), files[1][1])
 
 
 def label_image_name(labels: LabelKind) -> str | None:
@@ -74,24 +73,24 @@ def label_image_name(labels: LabelKind) -> str | None:
     return labels.extension if labels.has_image else None
 
 
-def index_line(start: int, sample: PendingSample, frame: Frame) -> str:
+def index_line(start: int, sample: PendingSample, envelope: Envelope) -> str:
     """Return the sample's line in the DALI index."""
     # The line of `webdataset_line`, without a tuple for each file.
     key = sample.key
     return " ".join(
         [
             f"{extension} {start + at} {size} {key}.{extension}"
-            for extension, at, size in frame.files
+            for extension, at, size in envelope.files
         ]
     )
 
 
-def _sample_json(sample: PendingSample, labels: LabelKind) -> str:
+def _sample_json(sample: PendingSample) -> str:
     """Return the ``.json`` of a sample.
 
     Extra columns come first, so they cannot override the other members.
     """
-    extra = ""
+    extra, labels = "", sample.labels
     if sample.extra:
         columns = labels.other_columns(sample.extra)
         extra = _json({name: _finite(value) for name, value in columns})[1:-1]
@@ -119,7 +118,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def scan(
-    view: View, size: int, file: str, options: ScanOptions, start: int = 0
+    view: ByteView, size: int, file: str, options: ScanOptions, start: int = 0
 ) -> Iterator[Record]:
     """Walk the samples of a shard by their headers; see `RecordFormat.scan`."""
     images = frozenset(options.components.image)
@@ -145,7 +144,7 @@ def scan(
 
 
 def _read_label_and_texts(
-    view: View, members: dict[str, tar.Member], options: ScanOptions, where: tuple[str, int]
+    view: ByteView, members: dict[str, tar.Member], options: ScanOptions, where: tuple[str, int]
 ) -> tuple[int | None, str, str]:
     """Read label, class name and source of a sample from its ``.cls`` and ``.json``."""
     file, number = where
@@ -179,7 +178,7 @@ def _read_label_and_texts(
 
 
 def _read_caption(
-    view: View, members: dict[str, tar.Member], extension: str | None, where: tuple[str, int]
+    view: ByteView, members: dict[str, tar.Member], extension: str | None, where: tuple[str, int]
 ) -> str | None:
     """Read the caption of a sample; `None` if it has none, or if none is requested."""
     member = members.get(extension) if extension else None
@@ -214,7 +213,7 @@ def _text(value: Any) -> str:
     )
 
 
-def _parse_json(view: View, member: tar.Member, where: tuple[str, int]) -> dict[str, Any]:
+def _parse_json(view: ByteView, member: tar.Member, where: tuple[str, int]) -> dict[str, Any]:
     file, number = where
     try:
         text = json.loads(tar.read_text(view, member.data, member.size, file))
@@ -248,7 +247,7 @@ def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
     raise ShardError(message, file=where[0], record=where[1], hint="set --label-key to one of them")
 
 
-def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:
+def find_damage(view: ByteView, record: Record, file: str) -> RecordDamage | None:
     """Check that the padding in a sample is zeros; `scan` checks the headers."""
     for member in tar.members(view, record.end, file, start=record.start, part=True):
         at = member.data + member.size
@@ -273,7 +272,7 @@ class Group(NamedTuple):
 
 
 def groups(
-    view: View, size: int, file: str, options: ScanOptions, start: int = 0
+    view: ByteView, size: int, file: str, options: ScanOptions, start: int = 0
 ) -> Iterator[Group]:
     """Group files by key. Errors get the number of the sample in which they occur."""
     group: Group | None = None
@@ -376,7 +375,7 @@ def by_kind_of(
 IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "img", "image"})
 
 
-def find_components(view: View, size: int, file: str, image: str | None) -> Components:
+def find_components(view: ByteView, size: int, file: str, image: str | None) -> Components:
     """Find the image and the label in the first sample; see `RecordFormat.find_components`."""
     group = next(groups(view, size, file, ScanOptions(COMPONENTS)), None)
     if group is None:

@@ -17,7 +17,7 @@ from awscrt.checksums import crc32c
 from braceexpand import braceexpand
 
 from dataprep import storage
-from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
+from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_header
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.labels.kinds import KINDS
@@ -513,7 +513,7 @@ class _Row(NamedTuple):
 class ShardReader:
     """Collects the entries of one shard's records for its index, its table and the manifest."""
 
-    def __init__(self, task: IndexTask, name: str, view: View) -> None:
+    def __init__(self, task: IndexTask, name: str, view: ByteView) -> None:
         self.rows: list[_Row] = []
         self.index_lines: list[str] = []
         self.image_components: set[str] = set()

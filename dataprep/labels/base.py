@@ -43,7 +43,7 @@ class PendingSample(NamedTuple):
         source: path of the image in the source.
         extra: values of the extra columns of the source, and of the columns of
             `manifests.labels.LabelSchema`.
-        label_type: what the label is.
+        labels: what the stages ask about the label.
         class_names: names of the classes of a multi-label or of boxes.
         mask: the label image, a mask or a depth. Empty if the label type has none.
 
@@ -57,7 +57,7 @@ class PendingSample(NamedTuple):
     crc32c: int
     source: str
     extra: Mapping[str, Any]
-    label_type: LabelType = "class"
+    labels: LabelKind
     class_names: tuple[str, ...] = ()
     mask: bytes = b""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
+from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_header
 from dataprep.formats.example_proto import locate_features, read_lists
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_or_none
@@ -177,14 +177,14 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
     yield parquet_bytes(build_table(columns, TableMetadata(conversion)))
 
 
-def _info(manifest: Manifest, view: View, record: Record) -> ImageInfo:
+def _info(manifest: Manifest, view: ByteView, record: Record) -> ImageInfo:
     if manifest.pixels:
         height, width, _ = manifest.pixels
         return ImageInfo("raw", width, height)
     return image_header(view, record.offset, record.size)
 
 
-def _json_of(view: View, record: Record) -> dict[str, Any]:
+def _json_of(view: ByteView, record: Record) -> dict[str, Any]:
     """Return the members of the ``.json`` of a WebDataset sample.
 
     Its place is in the line of the index.
@@ -200,7 +200,7 @@ def _json_of(view: View, record: Record) -> dict[str, Any]:
 _FEATURES = {"labels": "image/class/label", "values": "image/values", "caption": "image/caption"}
 
 
-def _features_of(view: View, record: Record, schema: pa.Schema | None) -> dict[str, Any]:
+def _features_of(view: ByteView, record: Record, schema: pa.Schema | None) -> dict[str, Any]:
     """Return the columns of the source and the labels of a TFRecord sample, by the names in the schema."""
     names = [name for name in (schema.names if schema else _FEATURES) if name not in TABLE_COLUMNS]
     wanted = {_FEATURES.get(name, name).encode(): name for name in names}
@@ -215,7 +215,7 @@ def _features_of(view: View, record: Record, schema: pa.Schema | None) -> dict[s
     return members
 
 
-def _mask_of(view: View, record: Record, extension: str) -> dict[str, Any]:
+def _mask_of(view: ByteView, record: Record, extension: str) -> dict[str, Any]:
     """Return the columns about the mask or depth map of a sample: where it is, and its checksum."""
     words = record.index_line.split(" ")
     if extension in words:  # WebDataset

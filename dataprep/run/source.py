@@ -14,6 +14,7 @@ from dataprep import storage
 from dataprep.containers import Location, locations_of
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
+from dataprep.labels.kinds import KINDS
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options, SourceOptions
 from dataprep.plan.assign import ShardPlan
@@ -286,14 +287,16 @@ class Trial(NamedTuple):
 def run_trial(
     source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0
 ) -> Trial:
-    """Read, check, convert and frame images as a worker would, for about `seconds`."""
-    record_format = FORMATS[options.fmt]
+    """Read, check, convert and wrap images as a worker would, for about `seconds`."""
+    record_format, labels = FORMATS[options.fmt], KINDS["class"]
     start = time.perf_counter()
     measured = kept = stored = 0
     for path, size, location in _interleave(source, shards):
         try:
             data, info, *_ = load_image(source.root, path, size, options, location)
-            record_format.frame(PendingSample("0", 0, "", info, len(data), crc32c(data), path, {}))
+            record_format.envelope(
+                PendingSample("0", 0, "", info, len(data), crc32c(data), path, {}, labels)
+            )
             kept, stored = kept + 1, stored + len(data)
         except Rejected:
             pass

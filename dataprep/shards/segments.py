@@ -17,7 +17,7 @@ from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import storage
 from dataprep.containers import Location
-from dataprep.formats import FORMATS, Frame, PendingSample
+from dataprep.formats import FORMATS, Envelope, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, Options
@@ -182,7 +182,7 @@ class _Prepared:
     Attributes:
         rows: index of each record's image in the shard's task.
         samples: the sample in each record.
-        frames: the bytes around each image.
+        envelopes: the bytes around each image.
         starts: first byte of each record in the segment.
         buffers: the bytes to write.
         rejected: rows for ``rejected.jsonl``.
@@ -193,18 +193,17 @@ class _Prepared:
     crc: int = 0
     rows: list[int] = field(default_factory=list)
     samples: list[PendingSample] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
+    envelopes: list[Envelope] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     buffers: list[bytes] = field(default_factory=list)
     rejected: list[dict[str, str]] = field(default_factory=list)
 
 
-# This loop runs for each image, and reads, checks and frames at 20,000 images a second and CPU: a
+# This loop runs for each image, and reads, checks and wraps at 20,000 images a second and CPU: a
 # call that it makes for each image is seen in the speed. tests/dataprep/shards/test_work.py counts.
 def _prepare(batch: Batch) -> _Prepared:
-    make_frame = FORMATS[batch.options.fmt].frame
-    label_type, labels, class_names = batch.label_type, batch.labels, batch.class_names
-    kind = KINDS[label_type]
+    make_envelope = FORMATS[batch.options.fmt].envelope
+    labels, class_names, kind = batch.labels, batch.class_names, KINDS[batch.label_type]
     is_placed, class_lists = kind.is_placed, kind.class_lists
     out = _Prepared()
     length = crc = 0
@@ -253,15 +252,15 @@ def _prepare(batch: Batch) -> _Prepared:
             crc32c=image_crc,
             source=source,
             extra=extra,
-            label_type=label_type,
+            labels=kind,
             class_names=several_names,
             mask=mask,
         )
-        frame = make_frame(sample)
-        head, tail = frame.head, frame.tail
+        envelope = make_envelope(sample)
+        head, tail = envelope.head, envelope.tail
         out.rows.append(batch.first + row)
         out.samples.append(sample)
-        out.frames.append(frame)
+        out.envelopes.append(envelope)
         out.starts.append(length)
         out.buffers += (head, data, tail)
         length += len(head) + size + len(tail)
@@ -296,10 +295,10 @@ def _placed_labels(
 def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
     """Return what the sample table and the index contain about the records, now that their place is known."""
     index_line = FORMATS[batch.options.fmt].index_line
-    samples, frames = prepared.samples, prepared.frames
+    samples, envelopes = prepared.samples, prepared.envelopes
     starts = [start + at for at in prepared.starts]
     columns: dict[str, list[Any]] = {
-        "offset": [at + len(frame.head) for at, frame in zip(starts, frames, strict=True)],
+        "offset": [at + len(envelope.head) for at, envelope in zip(starts, envelopes, strict=True)],
         "size": [sample.size for sample in samples],
         "width": [sample.info.width for sample in samples],
         "height": [sample.info.height for sample in samples],
@@ -312,7 +311,7 @@ def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
         columns[name] = [sample.extra[name] for sample in samples]
     if labels.has_image:
         columns["mask_offset"] = [
-            at + frame.mask_start for at, frame in zip(starts, frames, strict=True)
+            at + envelope.mask_start for at, envelope in zip(starts, envelopes, strict=True)
         ]
         columns["mask_size"] = [len(sample.mask) for sample in samples]
         columns["mask_crc32c"] = [crc32c(sample.mask) for sample in samples]
@@ -321,7 +320,7 @@ def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
         crc=prepared.crc,
         rows=prepared.rows,
         columns=columns,
-        index_lines=list(map(index_line, starts, samples, frames)),
+        index_lines=list(map(index_line, starts, samples, envelopes)),
         formats={sample.info.format for sample in samples},
         rejected=prepared.rejected,
     )

@@ -45,7 +45,7 @@ class Entry(Protocol):
 
 
 class RandomAccess(Protocol):
-    """Random access to the bytes of a file. Implements `dataprep.formats.View`."""
+    """Random access to the bytes of a file. Implements `dataprep.formats.ByteView`."""
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
         """Return a buffer that contains `n` bytes of the file from offset `at`, and their position in the buffer."""

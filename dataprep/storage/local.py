@@ -125,7 +125,7 @@ def write_all(handle: int, buffers: Sequence[bytes], at: int) -> None:
 class FileView:
     """Random access to the bytes of a file through a small buffer.
 
-    Implements `dataprep.formats.View`.
+    Implements `dataprep.formats.ByteView`.
 
     Args:
         handle: file descriptor, open for reading.

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.formats import PendingSample, Record, ScanOptions, View
+from dataprep.formats import ByteView, PendingSample, Record, ScanOptions
 from dataprep.images.base import FAILED, FAILED_HINT, MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect, parse_header
+from dataprep.labels.kinds import KINDS
 from dataprep.progress import REPORTED_IMAGES, report_images
 from dataprep.verify.check import Problem, ProblemList, ShardCheck
 from manifests.dali_index import format_index, record_starts
@@ -28,7 +29,7 @@ from manifests.tables import read_table, samples
 
 
 def check_record(
-    check: ShardCheck, view: View, record: Record, row: Sample, number: int
+    check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int
 ) -> Iterator[Problem]:
     """Compare a record with its table row: label, size, checksum, image header, and the bytes around the image."""
     if (message := _wrong_label(check.manifest, row)) is not None:
@@ -80,7 +81,7 @@ def _wrong_label(manifest: Manifest, row: Sample) -> str | None:
 
 
 def _check_image(
-    check: ShardCheck, view: View, record: Record, row: Sample, number: int
+    check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int
 ) -> Iterator[Problem]:
     data, i = view(record.offset, record.size)
     image = bytes(data[i : i + record.size])
@@ -101,7 +102,7 @@ def _check_image(
         )
         yield check.table_problem(message)
     elif check.was_converted:
-        yield from _check_frame(check, view, record, row, (number, info.format))
+        yield from _check_envelope(check, view, record, row, (number, info.format))
 
 
 def _invalid_image(check: ShardCheck, record: Record, number: int, error: Rejected) -> Problem:
@@ -135,14 +136,18 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
     return ImageInfo("raw", width, height)
 
 
-def _check_frame(
-    check: ShardCheck, view: View, record: Record, row: Sample, number_and_format: tuple[int, str]
+def _check_envelope(
+    check: ShardCheck,
+    view: ByteView,
+    record: Record,
+    row: Sample,
+    number_and_format: tuple[int, str],
 ) -> Iterator[Problem]:
     """Compare the bytes around the image with those that `dataprep convert` writes for the table row."""
     number, image_format = number_and_format
     manifest = check.manifest
-    mask = b""
-    if manifest.labels.has_image:
+    mask, labels = b"", KINDS[manifest.label_type]
+    if labels.has_image:
         try:
             mask = _read_mask(view, row)
         except Rejected as error:
@@ -158,16 +163,15 @@ def _check_frame(
         crc32c=row.crc32c or 0,
         source=row.source,
         extra=row.extra,
-        label_type=manifest.label_type,
+        labels=labels,
         class_names=tuple(
-            manifest.classes[label]
-            for label in row.extra.get(manifest.labels.class_lists or "", ())
+            manifest.classes[label] for label in row.extra.get(labels.class_lists or "", ())
         ),
         mask=mask,
     )
-    frame = check.format.frame(sample)
-    head, tail = frame.head, frame.tail
-    if mask and record.offset - len(head) + frame.mask_start != row.extra["mask_offset"]:
+    envelope = check.format.envelope(sample)
+    head, tail = envelope.head, envelope.tail
+    if mask and record.offset - len(head) + envelope.mask_start != row.extra["mask_offset"]:
         yield check.table_problem(
             "the table states another place of the mask or depth map", record=number
         )
@@ -183,7 +187,7 @@ def _check_frame(
             return
 
 
-def _read_mask(view: View, row: Sample) -> bytes:
+def _read_mask(view: ByteView, row: Sample) -> bytes:
     """Return the label image of a sample.
 
     Raises:
@@ -211,7 +215,9 @@ def first_difference(actual: bytes, expected: bytes) -> int:
     )
 
 
-def check_framing(check: ShardCheck, view: View, record: Record, number: int) -> Iterator[Problem]:
+def check_framing(
+    check: ShardCheck, view: ByteView, record: Record, number: int
+) -> Iterator[Problem]:
     """Check the redundancy of the record format: the CRCs of TFRecord, the padding of tar."""
     try:
         damage = check.format.find_damage(view, record, check.shard.name)
@@ -226,7 +232,7 @@ def check_framing(check: ShardCheck, view: View, record: Record, number: int) ->
 
 
 def check_records(
-    check: ShardCheck, view: View, size: int, rows: Sequence[Sample], problems: ProblemList
+    check: ShardCheck, view: ByteView, size: int, rows: Sequence[Sample], problems: ProblemList
 ) -> list[str]:
     """Compare every record with its table row, and add what is wrong to `problems`.
 
@@ -277,7 +283,7 @@ def check_records(
     return index_lines
 
 
-def scan_past_damage(check: ShardCheck, view: View, size: int) -> Iterator[Record | Problem]:
+def scan_past_damage(check: ShardCheck, view: ByteView, size: int) -> Iterator[Record | Problem]:
     """Scan a shard. After a damaged record, yield a problem and continue at the next record in the index."""
     options = ScanOptions(check.manifest.components, check.label_key, texts=False)
     starts = _starts_in_index(check)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
+from dataprep.labels.kinds import KINDS
 from dataprep.ledger.finished import STAMPS_NAME
 from dataprep.verify.verify import verify_dataset
 from manifests.dali_index import format_index
@@ -308,7 +309,7 @@ def test_without_shuffle_samples_are_in_order_of_names(image_folder, fmt, conver
     assert all(total <= 20_000 for total in shards)
 
 
-# --- frame and scan, with Hypothesis ------------------------------------------------------------
+# --- write and scan, with Hypothesis ------------------------------------------------------------
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 lengths = st.one_of(
@@ -342,6 +343,7 @@ def pending_samples(draw):
         crc32c=crc32c(data),
         source=draw(texts.filter(bool) | st.text("ä/", min_size=1000, max_size=1500)),
         extra=draw(st.dictionaries(names, values, max_size=4)),
+        labels=KINDS["class"],
     )
     return pending, data
 
@@ -349,7 +351,7 @@ def pending_samples(draw):
 def build(module, pairs):
     parts, offsets, at = [], [], 0
     for pending, data in pairs:
-        head, tail, *_ = module.frame(pending)
+        head, tail, *_ = module.envelope(pending)
         offsets.append(at + len(head))
         parts += [head, data, tail]
         at += len(head) + len(data) + len(tail)
@@ -369,7 +371,7 @@ class View:
 @settings(max_examples=examples(60))
 @given(st.lists(pending_samples(), min_size=1, max_size=4, unique_by=lambda pair: pair[0].key))
 @pytest.mark.parametrize("fmt", FORMAT_NAMES)
-def test_scan_finds_what_frame_wrote(fmt, pairs):
+def test_scan_finds_what_was_written(fmt, pairs):
     module = formats.FORMATS[fmt]
     shard, offsets = build(module, pairs)
     for view in (View(shard), lambda at, n: (shard, at)):
@@ -393,7 +395,7 @@ def stored_float(value):
 
 @settings(max_examples=examples(60))
 @given(pending_samples())
-def test_a_framed_record_is_an_example(pair):
+def test_a_record_is_an_example(pair):
     pending, data = pair
     shard, _ = build(formats.FORMATS["tfrecord"], [pair])
     assert len(shard) == 16 + struct.unpack_from("<Q", shard)[0]
@@ -421,7 +423,7 @@ def test_a_framed_record_is_an_example(pair):
 
 @settings(max_examples=examples(60))
 @given(st.lists(pending_samples(), min_size=1, max_size=3, unique_by=lambda pair: pair[0].key))
-def test_a_framed_record_is_in_a_plain_ustar_archive(pairs):
+def test_a_record_is_in_a_plain_ustar_archive(pairs):
     shard, offsets = build(formats.FORMATS["webdataset"], pairs)
     with tarfile.open(fileobj=io.BytesIO(shard), mode="r:", ignore_zeros=False) as archive:
         members = archive.getmembers()
@@ -463,7 +465,7 @@ def test_a_framed_record_is_in_a_plain_ustar_archive(pairs):
 def test_extreme_numbers(fmt, value):
     module = formats.FORMATS[fmt]
     pending = formats.PendingSample(
-        "0", 0, "c", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"x": value}
+        "0", 0, "c", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"x": value}, KINDS["class"]
     )
     shard, _ = build(module, [(pending, b"abc")])
     assert (
@@ -487,6 +489,7 @@ def test_an_extra_column_does_not_override_ours(fmt):
         crc32c(b"abc"),
         "s",
         {"class": "other", "url": "u"},
+        KINDS["class"],
     )
     shard, _ = build(module, [(pending, b"abc")])
     (record,) = module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS))
@@ -502,7 +505,15 @@ def cut_shard(fmt, cut=None):
     pairs = [
         (
             formats.PendingSample(
-                f"{n}", n, "c", ImageInfo("jpeg", 1, 1), size, crc32c(bytes(size)), "s", {}
+                f"{n}",
+                n,
+                "c",
+                ImageInfo("jpeg", 1, 1),
+                size,
+                crc32c(bytes(size)),
+                "s",
+                {},
+                KINDS["class"],
             ),
             bytes(size),
         )
