@@ -5,12 +5,12 @@ Never imports `dataprep` or `loaders`.
 ::
 
     the format       schema, labels, dali_index; docs/format.md specifies it
-    its manifest     store, serialization, json_members, shard_list, revisions
-    its tables       rows (begin here), tables; parquet, parquet_pages
+    its manifest     store, serialization, json_members
+    its tables       rows (begin here), tables, parquet
+    files            files: local or in an object store, perhaps from anybody
     errors           errors
-    untrusted files  files, varint, filters
     object stores    package remote
-    the programs     package process; program
+    the programs     package process
 """
 
 from __future__ import annotations

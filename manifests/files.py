@@ -11,9 +11,11 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from itertools import islice
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from manifests.errors import (
     CallError,
@@ -26,7 +28,10 @@ from manifests.errors import (
     TableError,
 )
 from manifests.process.text import plural
-from manifests.remote.url import is_url
+from manifests.remote.url import is_url, parse_url
+
+if TYPE_CHECKING:
+    from manifests.remote.store import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +165,6 @@ def open_handle(path: str | os.PathLike[str], kind: FileKind) -> int:
 
     """
     if is_url(path):
-        from manifests.remote.transfers import open_downloaded
-
         return open_downloaded(str(path), lambda length: check_length(length, path, kind))
     try:
         # Without O_NONBLOCK, opening a named pipe waits until some process writes to it.
@@ -223,8 +226,6 @@ def file_length(path: str | os.PathLike[str], kind: FileKind) -> int:
 
     """
     if is_url(path):
-        from manifests.remote.transfers import object_length
-
         length = object_length(str(path))
         check_length(length, path, kind)
         return length
@@ -251,3 +252,115 @@ def check_length(length: int, path: str | os.PathLike[str], kind: FileKind) -> N
     if length > kind.max_bytes:
         message = f"the {kind.name} has {length:,} bytes, but the limit is {kind.max_bytes:,}"
         raise kind.error(message, file=os.fspath(path), hint=f"check that this is a {kind.name}")
+
+
+# --- files in object stores -----------------------------------------------------------------------
+
+#: An object of up to this many bytes is kept in memory; a longer one in a temporary file without a
+#: name.
+IN_MEMORY_BYTES = 16 << 20
+
+#: Threads that wait for the answers of an object store.
+_THREADS = 16
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class _TooLongForMemoryError(Exception):
+    pass
+
+
+def open_downloaded(url: str, check: Callable[[int], None]) -> int:
+    """Return a file descriptor with the content of an object, at its first byte.
+
+    Args:
+        url: the object.
+        check: is called with its length before the content is read, and may raise an error.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        CallError, StorageError: it cannot be read.
+
+    """
+    from manifests.remote.store import open_store  # takes time to import
+
+    place = parse_url(url)
+    store = open_store(place.parent)
+    found: list[ObjectInfo] = []
+
+    def check_object(info: ObjectInfo) -> None:
+        found.append(info)
+        check(info.bytes)
+        if info.bytes > IN_MEMORY_BYTES:
+            raise _TooLongForMemoryError
+
+    try:
+        parts = iter([memoryview(store.get(place.name, check_object))])
+        handle = os.memfd_create(place.name[-100:], os.MFD_CLOEXEC)
+    except _TooLongForMemoryError:
+        info = found[0]
+        parts = store.chunks(place.name, info.bytes, etag=info.etag)
+        with tempfile.TemporaryFile() as file:
+            handle = os.dup(file.fileno())
+    try:
+        for part in parts:
+            _write(handle, part)
+        os.lseek(handle, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def object_length(url: str) -> int:
+    """Return the length of an object in bytes.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        CallError, StorageError: it cannot be read.
+
+    """
+    from manifests.remote.store import open_store
+
+    place = parse_url(url)
+    return open_store(place.parent).stat(place.name).bytes
+
+
+def _write(handle: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(handle, data) :]
+
+
+def some_files(folder: str, most: int) -> list[str] | None:
+    """Return names of at most `most` files below a folder; `None` if it does not exist."""
+    if not is_url(folder):
+        if not os.path.isdir(folder):
+            return None
+        found = (name for _, _, files in os.walk(folder) for name in files)
+        return list(islice(found, most))
+    url = parse_url(folder)
+    if url.is_read_only:
+        return []
+    from manifests.remote.store import open_store
+
+    keys = [each.name for each in islice(open_store(url).list_objects(), most)]
+    return keys or None
+
+
+def map_files(
+    folder: str, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """Apply a function that reads files to each item, in order.
+
+    Several at a time in an object store, and at most `_THREADS` results ahead.
+    """
+    if not is_url(folder):
+        yield from map(function, items)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # takes time, and local files do not need it
+
+    rest = iter(items)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        while some := [*islice(rest, _THREADS)]:
+            yield from threads.map(function, some)

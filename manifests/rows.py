@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from awscrt.checksums import crc32c
 
 from manifests.errors import TableError
+from manifests.files import map_files
 from manifests.labels import LABELS, MAX_LABEL, LabelType
 from manifests.process.text import plural
-from manifests.remote.transfers import map_files
 from manifests.schema import Manifest, Shard
 from manifests.serialization import checksum_text
 from manifests.store import read_revision

@@ -15,23 +15,23 @@ from itertools import islice
 
 from awscrt.checksums import crc32c
 
-from manifests.errors import CallError, ManifestError
-from manifests.files import IMAGE_SUFFIXES, MANIFEST, SHARD_LIST, open_file, read_file
+from manifests.errors import CallError, ManifestError, raise_machine_fault
+from manifests.files import IMAGE_SUFFIXES, MANIFEST, SHARD_LIST, open_file, read_file, some_files
 from manifests.json_members import MemberError
-from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.remote.transfers import some_files
-from manifests.revisions import manifest_digest, numbered, old_manifest_name
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
 from manifests.serialization import (
     checksum_text,
     is_sealed,
+    manifest_digest,
     manifest_from_json,
     manifest_to_json,
     matches_seal,
+    numbered,
+    old_manifest_name,
     parse_sealed,
     seal,
 )
-from manifests.shard_list import (
+from manifests.tables import (
     MAX_SHARDS_IN_JSON,
     SHARD_LIST_NAME,
     ShardListError,

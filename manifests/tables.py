@@ -1,26 +1,39 @@
-"""Read and write sample tables, which are Parquet files. Reading is strict.
+"""Read and write the tables of a dataset: sample tables, and the list of shards. Filter rows.
+
+Tables are Parquet files; reading is strict.
 
 The functions that need Arrow import it themselves, so importing this module is fast.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from manifests.errors import TableError
+from manifests.errors import CallError, TableError, raise_machine_fault
 from manifests.files import TABLE, open_file, read_file
-from manifests.json_members import MAX_INTEGER, parse_json
+from manifests.json_members import MAX_INTEGER, parse_json, shorten
 from manifests.labels import LABELS, MAX_LABEL, LabelType, arrow_type, find_wrong_value
 from manifests.parquet import BoundedParquet, ParquetError, is_list, parquet_bytes, shorten_type
-from manifests.process.unexpected_errors import raise_machine_fault
-from manifests.schema import TABLE_COLUMNS, Sample, TableMetadata
-from manifests.serialization import metadata_from_json, metadata_to_json
+from manifests.process.text import printable, suggest
+from manifests.schema import TABLE_COLUMNS, File, Sample, Shard, Split, TableMetadata
+from manifests.serialization import (
+    checksum_text,
+    is_file_name,
+    metadata_from_json,
+    metadata_to_json,
+)
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 __all__ = [
     "DAMAGED_HINT",
@@ -290,3 +303,295 @@ def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableEr
     return TableError(
         f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=DAMAGED_HINT
     )
+
+
+# --- the list of shards, for datasets with too many shards for manifest.json ----------------------
+#
+# A manifest of JSON takes 60 us and 4.5 kB of memory for each shard to read, this list 5 us and
+# 1 kB.
+
+SHARD_LIST_NAME = "manifest.shards.parquet"
+
+#: A dataset with more shards has a list of shards as a file of its own.
+MAX_SHARDS_IN_JSON = 10_000
+
+#: Columns and their Arrow types: the split, then the members of a shard in ``manifest.json``.
+#: Checksums are numbers.
+_COLUMNS = {
+    "split": "string",
+    "name": "string",
+    "samples": "int64",
+    "bytes": "int64",
+    "crc32c": "uint32",
+    "index_name": "string",
+    "index_bytes": "int64",
+    "index_crc32c": "uint32",
+    "table_name": "string",
+    "table_bytes": "int64",
+    "table_crc32c": "uint32",
+}
+
+#: A row takes more than 12 bytes, because checksums differ; without them, more than 2.
+_ROWS_PER_BYTE = 0.5
+
+
+class ShardListError(ValueError):
+    """The list of shards is damaged, or contradicts the manifest."""
+
+
+def shard_list_bytes(splits: Sequence[Split]) -> bytes:
+    """Serialize the shards of all splits. The same shards give the same bytes."""
+    import pyarrow as pa
+
+    shards = [shard for split in splits for shard in split.shards]
+    columns: dict[str, list[Any]] = {
+        "split": [split.name for split in splits for _ in split.shards],
+        "samples": [shard.samples for shard in shards],
+    }
+    for prefix, files in _files(shards).items():
+        columns[f"{prefix}name"] = [file.name for file in files]
+        columns[f"{prefix}bytes"] = [file.bytes for file in files]
+        columns[f"{prefix}crc32c"] = [_checksum_number(file.checksum) for file in files]
+    table = pa.table({name: pa.array(columns[name], kind) for name, kind in _COLUMNS.items()})
+    return parquet_bytes(table)
+
+
+def parse_shard_list(data: bytes, counts: Mapping[str, int]) -> tuple[Split, ...]:
+    """Parse a list of shards strictly.
+
+    Args:
+        data: content of the file.
+        counts: number of shards of each split, in the order of the manifest.
+
+    Raises:
+        ShardListError: the list is damaged, or its splits are not those of the manifest.
+
+    """
+    try:
+        table = _read(data)
+    except ParquetError as error:
+        raise ShardListError(str(error)) from None
+    if table["split"].to_pylist() != [name for name, count in counts.items() for _ in range(count)]:
+        raise ShardListError(
+            "its splits, or their numbers of shards, are not those of the manifest"
+        )
+    with _no_garbage_collection():
+        files = [
+            map(
+                _file,
+                *(table[f"{prefix}{name}"].to_pylist() for name in ("name", "bytes", "crc32c")),
+            )
+            for prefix in ("", "index_", "table_")
+        ]
+        shards = map(Shard, files[0], table["samples"].to_pylist(), files[1], files[2])
+        return tuple(Split(name, tuple(islice(shards, count))) for name, count in counts.items())
+
+
+def _files(shards: Sequence[Shard]) -> dict[str, list[File]]:
+    return {
+        "": [shard.file for shard in shards],
+        "index_": [shard.index for shard in shards],
+        "table_": [shard.table for shard in shards],
+    }
+
+
+def _checksum_number(checksum: str | None) -> int | None:
+    return None if checksum is None else int(checksum.removeprefix("crc32c:"), 16)
+
+
+def _file(name: str, length: int, checksum: int | None) -> File:
+    if not is_file_name(name):
+        raise ShardListError(
+            f"the name {shorten(name)} is empty or points outside of the dataset folder"
+        )
+    return File(name, length, None if checksum is None else checksum_text(checksum))
+
+
+def _read(data: bytes) -> pa.Table:
+    import pyarrow.compute as pc
+
+    parquet = BoundedParquet(data, rows_per_byte=_ROWS_PER_BYTE)
+    if parquet.names != tuple(_COLUMNS):
+        raise ShardListError(f"its columns must be {', '.join(_COLUMNS)}")
+    for name, kind in _COLUMNS.items():
+        actual = parquet.schema.field(name).type
+        if str(actual) != kind:
+            raise ShardListError(
+                f"column {name!r} has the type {shorten_type(actual)}, but {kind} is required"
+            )
+    table = parquet.read(tuple(_COLUMNS))
+    for name, kind in _COLUMNS.items():
+        if kind != "uint32" and table[name].null_count:
+            raise ShardListError(f"column {name!r} has rows without a value")
+        if kind == "int64" and len(table) and pc.min(table[name]).as_py() < 0:
+            raise ShardListError(f"column {name!r} contains a negative number")
+    return table
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Pause the search for cycles: a million new objects without any make it take as long as the work itself."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+# --- filters: the condition of a SQL WHERE clause, which DuckDB evaluates -------------------------
+
+#: Longest filter, in characters.
+MAX_FILTER = 10_000
+
+#: What a filter may consist of, as DuckDB names the parts of an expression: no queries, windows,
+#: lambdas or parameters.
+_PARTS = frozenset(
+    (
+        "COLUMN_REF",
+        "CONSTANT",
+        "COMPARISON",
+        "CONJUNCTION",
+        "OPERATOR",
+        "BETWEEN",
+        "CASE",
+        "CAST",
+        "TYPE",
+        "COLLATE",
+    )
+)
+
+#: Functions of a filter. They give the same result in every run, and one in proportion to their
+#: arguments: without the list, ``range(1000000000)`` takes all memory, and ``random()`` makes
+#: another plan each time.
+_FUNCTION_NAMES = """
++ - * / // % ** ^ @ & | ~ << >> || ~~ !~~ ~~* !~~* ~~~ !~~~ ^@ ~ !~ !
+like_escape not_like_escape ilike_escape not_ilike_escape regexp_matches regexp_full_match regexp_extract
+concat contains starts_with ends_with prefix suffix length len strlen lower lcase upper ucase trim ltrim rtrim left
+right substring substr position strpos instr split_part ascii reverse strip_accents hash md5
+abs round floor ceil ceiling trunc sqrt ln log log2 log10 exp pow power mod fmod sign greatest least isnan isinf
+isfinite even if ifnull nullif coalesce
+list_value list_contains array_contains list_has array_has list_has_any array_has_any list_has_all array_has_all
+list_position array_length list_min list_max list_sum list_extract array_extract struct_extract
+date_part datepart date_trunc datetrunc year month day hour minute second epoch dayofweek strptime
+"""
+_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
+
+EXAMPLE = 'write a condition over columns, for example "width >= 64 and label != 3"'
+
+
+def filter_columns(where: str) -> tuple[str, ...]:
+    """Return the names of the columns that a filter uses, as it writes them.
+
+    Args:
+        where: the condition, for example ``"width >= 64 and label in (1, 2)"``.
+
+    Raises:
+        CallError: the text is not a condition, contains a subquery, or DuckDB is not installed.
+
+    """
+    if not isinstance(where, str) or not where.strip() or len(where) > MAX_FILTER:
+        raise CallError(f"where must be a text of 1 to {MAX_FILTER:,} characters", hint=EXAMPLE)
+    query = f"SELECT 1 FROM samples WHERE ({where}\n)"  # noqa: S608
+    answer = json.loads(
+        _connect().execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0][0]
+    )
+    if answer["error"] or len(answer["statements"]) != 1:
+        raise _wrong(where, answer.get("error_message") or "more than one statement")
+    nodes = list(_nodes(answer["statements"]))
+    for node in nodes:
+        _check_part(where, node)
+    names = (node["column_names"][-1] for node in nodes if node.get("class") == "COLUMN_REF")
+    return tuple(dict.fromkeys(names))
+
+
+def _check_part(where: str, node: Mapping[str, Any]) -> None:
+    part = node.get("class")
+    if part is None or part in _PARTS:
+        return
+    if part != "FUNCTION":
+        kind = "a query" if part == "SUBQUERY" else f"a {part.lower()} expression"
+        raise _wrong(where, f"a filter cannot contain {kind}")
+    name = node["function_name"]
+    if name == "random":
+        hint = (
+            "hash(COLUMN) % 10 = 0 takes a tenth of the values of a column, the same in every run"
+        )
+        raise CallError(
+            f"the filter {printable(where)!r} cannot be used (it is another one in each run)",
+            hint=hint,
+        )
+    if name not in _FUNCTIONS:
+        raise CallError(
+            f"the filter {printable(where)!r} cannot be used (it contains the function"
+            f" {printable(name)})",
+            hint=suggest(name, sorted(filter(str.isidentifier, _FUNCTIONS))),
+        )
+
+
+def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
+    """Return which rows match a filter, bool [rows].
+
+    A row for which the condition is NULL does not match.
+
+    Args:
+        where: the condition; see `filter_columns`.
+        columns: the columns that it uses, and at least one.
+
+    Raises:
+        CallError: the condition does not fit the columns, for example in their types.
+
+    """
+    import duckdb
+    import numpy as np
+
+    alike = Counter(name.lower() for name in columns.column_names).most_common(1)[0]
+    if alike[1] > 1:
+        raise _wrong(
+            where, f"it uses {alike[1]} columns whose names differ only in case: {alike[0]}"
+        )
+    connection = _connect(_MEMORY + _BYTES_PER_ROW * len(columns))
+    connection.register("samples", columns)
+    try:
+        query = f"SELECT coalesce(CAST(({where}\n) AS BOOLEAN), false) FROM samples"  # noqa: S608
+        answer = connection.execute(query)
+        return np.concatenate([np.zeros(0, bool), *answer.fetchnumpy().values()]).astype(bool)
+    except duckdb.Error as error:
+        raise _wrong(where, str(error).splitlines()[0]) from None
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+    for child in (
+        tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    ):
+        yield from _nodes(child)
+
+
+#: Memory of DuckDB in bytes, and in addition for each row.
+_MEMORY, _BYTES_PER_ROW = 1 << 30, 16
+
+
+def _connect(memory: int = _MEMORY) -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise CallError(
+            "a filter needs DuckDB, which is not installed",
+            hint="run `pip install 'dataprep-loaders[sql]'`",
+        ) from None
+    # A filter computes with the given columns. It reads no files and loads no extensions.
+    config: dict[str, Any] = {
+        "enable_external_access": "false",
+        "threads": "1",
+        "memory_limit": f"{memory >> 20}MiB",
+    }
+    connection = duckdb.connect(":memory:", config=config)
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _wrong(where: str, reason: str) -> CallError:
+    return CallError(f"the filter {printable(where)!r} cannot be used ({reason})", hint=EXAMPLE)

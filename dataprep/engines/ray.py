@@ -29,10 +29,9 @@ from urllib.parse import urlsplit
 
 from dataprep.engines.base import Pool, Result, Task, answer, result_of
 from dataprep.engines.local import LocalEngine
-from manifests.errors import CallError, DatasetError, StoppedError, WorkerDiedError
+from manifests.errors import CallError, DatasetError, StoppedError, WorkerDiedError, machine_fault
 from manifests.process.program import debugs
 from manifests.process.text import one_line, printable
-from manifests.process.unexpected_errors import machine_fault
 
 #: Seconds to wait for an answer from the address of a cluster.
 _CONNECT_SECONDS = 10.0

@@ -21,9 +21,8 @@ from typing import Any, BinaryIO
 from dataprep.engines.base import Result, Task, answer, result_of
 from dataprep.images import pixel_memory
 from dataprep.progress import PartOfShard, listen, report_images
-from manifests.errors import WorkerDiedError
+from manifests.errors import HINTS, WorkerDiedError
 from manifests.process.program import debugs, open_streams
-from manifests.process.unexpected_errors import HINTS
 
 # --- in the parent process ----------------------------------------------------------------------
 

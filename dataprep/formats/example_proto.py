@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dataprep.formats.base import MAX_TEXT, ByteView
-from manifests.varint import read_varint
+from manifests.parquet import read_varint
 
 #: Location of the single value of a feature: (kind, first byte, end). The kind is the field number
 #: of the list in ``Feature``: `BYTES`, `FLOATS` or `INTS`. It is 0 if the list has several values.

@@ -30,8 +30,8 @@ from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from manifests.errors import DamagedError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
-from manifests.revisions import REVISION_FILE
 from manifests.schema import SPLIT_NAMES, Conversion, File
+from manifests.serialization import REVISION_FILE
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,

@@ -24,8 +24,8 @@ from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import DamagedError, ManifestError
 from manifests.files import MANIFEST, read_file
 from manifests.json_members import Member, MemberError, parse_json
-from manifests.revisions import REVISION_FILE, numbered, old_manifest_name
 from manifests.schema import Manifest
+from manifests.serialization import REVISION_FILE, numbered, old_manifest_name
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME, parse_manifest
 
 #: What the command that wrote the journal does.

@@ -25,8 +25,8 @@ from enum import Enum
 from dataprep import storage
 from dataprep.ledger.journal import Journal, is_committed, read_journal
 from manifests.errors import CallError, DatasetError, ManifestError
-from manifests.revisions import manifest_digest
 from manifests.schema import File, Manifest
+from manifests.serialization import manifest_digest
 from manifests.store import MANIFEST_NAME, parse_manifest, read_manifest_bytes
 
 

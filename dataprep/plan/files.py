@@ -38,16 +38,14 @@ from dataprep.plan.table import (
 from dataprep.shards.write import ShardTask, divides
 from dataprep.sources import Source
 from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS, sample_table
-from manifests.errors import CallError, PlanError, SourceVanishedError
+from manifests.errors import CallError, PlanError, SourceVanishedError, raise_machine_fault
 from manifests.files import PLAN, read_file
 from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import MAX_LABEL, LabelType
 from manifests.process.text import printable
-from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import absolute, is_absolute
-from manifests.revisions import MAX_REVISION, digest_of
 from manifests.schema import is_split_name
-from manifests.serialization import label_type_of, seal, unseal
+from manifests.serialization import MAX_REVISION, digest_of, label_type_of, seal, unseal
 
 #: Versions of plans: of a new dataset, and of an append. Releases that cannot append refuse the
 #: second one.

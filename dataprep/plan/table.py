@@ -23,11 +23,10 @@ from dataprep.containers.base import location_schema
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.sources import Source
 from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS, sample_table
-from manifests.errors import PlanError
+from manifests.errors import PlanError, raise_machine_fault
 from manifests.files import PLAN_TABLE, open_file
 from manifests.json_members import shorten
 from manifests.parquet import BoundedParquet, ParquetError
-from manifests.process.unexpected_errors import raise_machine_fault
 
 #: Row groups of a file, at most.
 SHARDS_PER_FILE = 1000

@@ -29,10 +29,9 @@ from manifests.errors import DamagedError, DatasetError, StoppedError, StorageEr
 from manifests.json_members import parse_json
 from manifests.labels import arrow_type
 from manifests.parquet import parquet_bytes
-from manifests.revisions import part_of
 from manifests.rows import read_dataset
 from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, Shard, TableMetadata
-from manifests.serialization import checksum_text
+from manifests.serialization import checksum_text, part_of
 from manifests.tables import build_table
 
 #: Bytes of a TFRecord record before and after its payload.
@@ -47,7 +46,7 @@ def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int = 0) ->
     Args:
         folder: the dataset.
         manifest: its manifest, only with what one revision added; see
-            `manifests.revisions.part_of`.
+            `manifests.serialization.part_of`.
         shard: the shard.
         revision: the number of this revision.
 

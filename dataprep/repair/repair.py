@@ -36,9 +36,14 @@ from dataprep.verify.shard import manifest_of
 from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError
 from manifests.json_members import MemberError
 from manifests.process.text import printable
-from manifests.revisions import old_manifest_name, part_of, parts, revisions_of_shards
 from manifests.schema import File, Manifest, Shard
-from manifests.serialization import checksum_text
+from manifests.serialization import (
+    checksum_text,
+    old_manifest_name,
+    part_of,
+    parts,
+    revisions_of_shards,
+)
 from manifests.store import read_manifest, read_older, rejected_bytes
 
 _SAME_SOURCE = (

@@ -22,8 +22,8 @@ from dataprep.report.findings import ClassLists
 from dataprep.report.pictures import QUALITIES, SIDE, RejectedImage, Sprite, Tile, make_sprite
 from dataprep.report.svg import show_name
 from manifests.errors import CallError
-from manifests.process.pages import make_page as make_html
-from manifests.process.pages import mark_code, page_mark
+from manifests.process.options import make_page as make_html
+from manifests.process.options import mark_code, page_mark
 from manifests.process.text import format_bytes, format_duration, plural
 
 #: Pictures of a class on its contact sheet, if they fit.

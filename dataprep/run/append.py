@@ -48,8 +48,8 @@ from dataprep.sources.merge import extended_classes, relabel
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError
 from manifests.process.text import printable
-from manifests.revisions import numbered, old_manifest_name
 from manifests.schema import Manifest
+from manifests.serialization import numbered, old_manifest_name
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
 
 

@@ -16,7 +16,7 @@ from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError, parse_json
 from manifests.process.text import plural, printable
-from manifests.revisions import parts
+from manifests.serialization import parts
 from manifests.tables import read_table
 
 

@@ -31,9 +31,8 @@ from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
-from manifests.revisions import numbered, old_manifest_name, part_of
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split, split_order
-from manifests.serialization import checksum_text
+from manifests.serialization import checksum_text, numbered, old_manifest_name, part_of
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,

@@ -34,9 +34,9 @@ from manifests.json_members import MemberError
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.text import agree, cut_middle, plural, printable
 from manifests.remote.url import absolute
-from manifests.revisions import parts
 from manifests.rows import RowBatch, read_dataset
 from manifests.schema import UNREADABLE, Manifest
+from manifests.serialization import parts
 
 #: Begins the text of labels that would be rejected.
 REJECTED = "one that is rejected"

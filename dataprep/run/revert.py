@@ -19,8 +19,8 @@ from dataprep.run.base import read_base
 from dataprep.run.commit import end_committed, end_conversion
 from manifests.errors import CallError, StoppedError
 from manifests.process.text import printable
-from manifests.revisions import old_manifest_name
 from manifests.schema import Manifest
+from manifests.serialization import old_manifest_name
 from manifests.store import MANIFEST_NAME, parse_manifest, read_old_manifest
 
 

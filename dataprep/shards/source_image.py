@@ -18,9 +18,8 @@ from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, Options, Raw
-from manifests.errors import DatasetError, SourceError, SourceVanishedError
+from manifests.errors import DatasetError, SourceError, SourceVanishedError, raise_machine_fault
 from manifests.labels import MASK_SOURCE, LabelType
-from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import join_path, parse_url
 from manifests.schema import UNREADABLE
 

@@ -61,10 +61,9 @@ from dataprep.sources.scan import has_folders, list_folders, suffix_of
 from dataprep.sources.segmentation import read_segmentation
 from dataprep.sources.tables import TABLE_SUFFIXES, read_lists, read_table, with_label_type
 from dataprep.sources.voc import read_voc
-from manifests.errors import CallError, SourceError
+from manifests.errors import CallError, SourceError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, open_file
 from manifests.process.text import printable
-from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import is_read_only, parent_folder
 
 _log = logging.getLogger(__name__)

@@ -72,7 +72,7 @@ from dataprep.storage.partials import (
     sweep,
     sweep_dead,
 )
-from manifests.remote.transfers import map_files
+from manifests.files import map_files
 
 __all__ = [
     "BOOKKEEPING",

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from awscrt.checksums import crc32c
 
-from manifests.errors import StorageError
+from manifests.errors import HINTS, StorageError, is_machine_fault
 from manifests.files import SHARD, FileKind, kind_of, open_handle, read_file
-from manifests.process.unexpected_errors import HINTS, is_machine_fault
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,8 +25,16 @@ from manifests.errors import (
     StorageError,
 )
 from manifests.files import FileKind, check_length, kind_of
-from manifests.remote.store import COALESCE_BYTES, ObjectInfo, Store, open_store
-from manifests.remote.transfers import abort_own_upload, abort_uploads, begin_upload, may_have_parts
+from manifests.remote.store import (
+    COALESCE_BYTES,
+    ObjectInfo,
+    Store,
+    abort_own_upload,
+    abort_uploads,
+    begin_upload,
+    may_have_parts,
+    open_store,
+)
 from manifests.remote.url import parse_url
 from manifests.store import read_manifest
 

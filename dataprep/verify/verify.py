@@ -21,12 +21,11 @@ from dataprep.progress import Progress
 from dataprep.storage.partials import JOURNAL_NAME
 from dataprep.verify.check import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
-from manifests.errors import DamagedError
+from manifests.errors import DamagedError, raise_machine_fault
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
-from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.remote.url import is_read_only
-from manifests.revisions import old_manifest_name
 from manifests.schema import UNREADABLE, File, Manifest, Shard
+from manifests.serialization import old_manifest_name
 from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest, read_older
 
 _log = logging.getLogger(__name__)

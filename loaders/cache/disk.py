@@ -8,9 +8,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from manifests.errors import CallError, StorageError
+from manifests.errors import HINTS, CallError, StorageError, raise_machine_fault
 from manifests.process.text import printable
-from manifests.process.unexpected_errors import HINTS, raise_machine_fault
 
 
 def has_length(path: str, length: int) -> bool:

@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from manifests.errors import CallError
+from manifests.errors import CallError, raise_machine_fault
 from manifests.process.text import printable
-from manifests.process.unexpected_errors import raise_machine_fault
 
 #: The image is not there; it is there; it was there before the machine was started, so its checksum
 #: must be compared.

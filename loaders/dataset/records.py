@@ -19,8 +19,7 @@ from loaders.dataset.mapped_files import MappedBytes, MappedFile, Mappings, pref
 from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables
-from manifests.errors import ShardError
-from manifests.process.unexpected_errors import raise_machine_fault
+from manifests.errors import ShardError, raise_machine_fault
 from manifests.rows import outside_error
 
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"

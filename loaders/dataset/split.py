@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from manifests.errors import CallError, DamagedError
+from manifests.errors import CallError, DamagedError, raise_machine_fault
 from manifests.files import INDEX, SHARD, FileKind, file_length
 from manifests.process.text import suggest
-from manifests.process.unexpected_errors import raise_machine_fault
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_revision
 

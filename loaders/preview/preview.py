@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from manifests.errors import CallError
-from manifests.process.options import write_output_file
-from manifests.process.pages import jpeg_uri, make_page, page_mark
+from manifests.process.options import jpeg_uri, make_page, page_mark, write_output_file
 
 #: Pixels of a picture, uint8 [H, W, 3].
 Pixels = NDArray[np.uint8]

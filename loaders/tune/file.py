@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from manifests.errors import CallError
+from manifests.errors import CallError, raise_machine_fault
 from manifests.files import TUNING, read_file
 from manifests.json_members import Member, MemberError, parse_json
 from manifests.process.text import plural, printable
-from manifests.process.unexpected_errors import raise_machine_fault
 
 #: Version of the file.
 _VERSION = 1

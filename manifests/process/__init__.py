@@ -2,10 +2,8 @@
 
 ::
 
-    program             start and end of a program, standard streams, the installed release
-    interrupts          Ctrl-C and SIGTERM: handled, awaited, delayed
-    unexpected_errors   an exception nobody expected: a fault of the machine, or a bug
-    options             options that both programs have: numbers and output files
-    pages               the HTML pages of both programs
-    text                sizes, counts, escaped names, suggestions
+    program     start and end of a program, standard streams, the installed release
+    interrupts  Ctrl-C and SIGTERM: handled, awaited, delayed
+    options     options that both programs have: numbers and output files; HTML pages
+    text        sizes, counts, escaped names, suggestions
 """

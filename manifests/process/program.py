@@ -15,7 +15,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from manifests.errors import DatasetError, ExitStatus, StorageError, exit_status
+from manifests.errors import (
+    DatasetError,
+    ExitStatus,
+    StorageError,
+    describe_bug,
+    exit_status,
+    machine_fault,
+)
 from manifests.process.interrupts import (
     end_now,
     handle_interrupts,
@@ -23,7 +30,6 @@ from manifests.process.interrupts import (
     was_interrupted,
 )
 from manifests.process.text import one_line
-from manifests.process.unexpected_errors import describe_bug, machine_fault
 
 if TYPE_CHECKING:
     import click

@@ -15,8 +15,14 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from manifests.errors import CallError, DatasetError, RefusedError, ReplacedError, UnreachableError
-from manifests.process.unexpected_errors import is_machine_fault
+from manifests.errors import (
+    CallError,
+    DatasetError,
+    RefusedError,
+    ReplacedError,
+    UnreachableError,
+    is_machine_fault,
+)
 from manifests.remote.url import Url
 
 if TYPE_CHECKING:

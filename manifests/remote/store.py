@@ -538,3 +538,101 @@ def open_store(url: str | Url) -> Store:
 
     """
     return Store(url if isinstance(url, Url) else parse_url(url))
+
+
+# --- uploads in parts that a killed process left: they are invisible, and cost money --------------
+#
+# Only S3 and what speaks its protocol needs this; Azure forgets such parts after a week, and Google
+# Cloud Storage has rules for them. ``obstore`` cannot list uploads, so this uses ``boto3``.
+
+
+def may_have_parts(length: int) -> bool:
+    """Return whether an object of this length is uploaded in parts."""
+    return length > SINGLE_PUT_BYTES
+
+
+#: Unfinished uploads of each object, by their ids, when this process began its own.
+_before: dict[Url, frozenset[str]] = {}
+
+
+def begin_upload(url: Url) -> None:
+    """Note the unfinished uploads of an object before this process uploads it in parts.
+
+    See `abort_own_upload`.
+    """
+    _before.pop(url, None)
+    if url.scheme == "s3":
+        with suppress(Exception):  # as in abort_uploads
+            _before[url] = frozenset(upload["UploadId"] for upload in _unfinished(_client(), url))
+
+
+def abort_own_upload(url: Url) -> int:
+    """Abort the unfinished upload that this process began, and return 1.
+
+    0 if there is none or it is not possible.
+
+    Nothing tells the id of an upload that ``obstore`` begins. It is the oldest that did not exist
+    right before.
+    """
+    before = _before.pop(url, None)
+    if before is None:
+        return 0
+    with suppress(Exception):  # as in abort_uploads
+        client = _client()
+        new = [upload for upload in _unfinished(client, url) if upload["UploadId"] not in before]
+        if new:
+            own = min(new, key=lambda upload: upload["Initiated"])
+            client.abort_multipart_upload(Bucket=url.bucket, Key=url.path, UploadId=own["UploadId"])
+            return 1
+    return 0
+
+
+def abort_uploads(url: Url) -> int:
+    """Abort all unfinished uploads of one object, and return their number.
+
+    0 if that is not possible.
+
+    A failure is no error: the lifecycle rule in docs/object-storage.md removes what remains.
+    """
+    if url.scheme != "s3":
+        return 0
+    aborted = 0
+    with suppress(
+        Exception
+    ):  # boto3 is not installed, has no credentials, or the server refuses to list uploads
+        client = _client()
+        for upload in _unfinished(client, url):
+            client.abort_multipart_upload(
+                Bucket=url.bucket, Key=url.path, UploadId=upload["UploadId"]
+            )
+            aborted += 1
+    return aborted
+
+
+def _unfinished(client: Any, url: Url) -> list[dict[str, Any]]:
+    pages = client.get_paginator("list_multipart_uploads").paginate(
+        Bucket=url.bucket, Prefix=url.path
+    )
+    return [
+        upload for page in pages for upload in page.get("Uploads", ()) if upload["Key"] == url.path
+    ]
+
+
+def _client() -> Any:
+    import boto3.session
+    from botocore.config import Config
+
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    session = boto3.session.Session()
+    return session.client(
+        "s3",
+        region_name=region or session.region_name or "us-east-1",
+        endpoint_url=endpoint,
+        config=Config(
+            connect_timeout=5,
+            read_timeout=10,
+            retries={"max_attempts": 2},
+            s3={"addressing_style": "path" if endpoint else "auto"},
+        ),
+    )

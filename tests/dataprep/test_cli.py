@@ -19,8 +19,7 @@ from dataprep import storage
 from dataprep.commands.base import Command
 from dataprep.commands.parameters import byte_size
 from dataprep.storage.partials import JOURNAL_NAME
-from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
-from manifests.process.unexpected_errors import HINTS
+from manifests.errors import HINTS, CallError, ExitStatus, ShardError, SourceError, StorageError
 
 COMMANDS = (
     *("convert", "plan", "work", "finish", "index", "verify", "info", "report"),

@@ -32,7 +32,7 @@ from dataprep.verify.verify import verify_dataset
 from manifests.errors import ExitStatus, LostFolderError
 from manifests.remote.store import open_store
 from manifests.remote.url import is_url
-from manifests.revisions import old_manifest_name
+from manifests.serialization import old_manifest_name
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, read_manifest
 
 #: Moments at which each run is suspended.

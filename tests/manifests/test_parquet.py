@@ -12,7 +12,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manifests import parquet_pages
+from manifests import parquet as parquet_pages
 from manifests.parquet import FREE_ROWS, BoundedParquet, ParquetError
 
 TABLE = pa.table(

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from manifests.errors import CallError, ManifestError
-from manifests.revisions import (
+from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split
+from manifests.serialization import (
     check_revisions,
     manifest_digest,
     old_manifest_name,
     part_of,
     parts,
     revisions_of_shards,
+    seal,
 )
-from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split
-from manifests.serialization import seal
 from manifests.store import manifest_bytes, parse_manifest, read_revision
 
 

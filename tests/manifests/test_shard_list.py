@@ -17,7 +17,6 @@ from manifests import store
 from manifests.errors import ManifestError
 from manifests.schema import File, Shard, Split
 from manifests.serialization import checksum_text
-from manifests.shard_list import ShardListError, parse_shard_list, shard_list_bytes
 from manifests.store import (
     MANIFEST_NAME,
     MAX_SHARDS_IN_JSON,
@@ -26,6 +25,7 @@ from manifests.store import (
     manifest_files,
     read_manifest,
 )
+from manifests.tables import ShardListError, parse_shard_list, shard_list_bytes
 
 names = st.text(
     st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=8

@@ -10,7 +10,7 @@ import pytest
 from helpers.pictures import encode, photo
 
 from dataprep.verify.verify import verify_dataset
-from manifests.revisions import manifest_digest
+from manifests.serialization import manifest_digest
 from manifests.store import read_manifest, read_revision
 from manifests.tables import read_table
 
@@ -339,7 +339,7 @@ def test_a_prepared_dataset_can_be_appended(dataset, sources, invoke, tmp_path):
 
 
 def test_a_list_of_shards_for_each_revision(sources, invoke, snapshot, monkeypatch, tmp_path):
-    for module in ("manifests.store", "manifests.shard_list", "dataprep.plan.assign"):
+    for module in ("manifests.store", "manifests.tables", "dataprep.plan.assign"):
         monkeypatch.setattr(f"{module}.MAX_SHARDS_IN_JSON", 3)
     out = tmp_path / "out"
     invoke("convert", "--src", sources[0], "--out", out, "--samples-per-shard", 4)

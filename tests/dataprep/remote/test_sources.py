@@ -17,8 +17,8 @@ from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import Source, SourceOptions, read_source
 from manifests.errors import CallError, SourceError, SourceVanishedError
+from manifests.files import open_downloaded
 from manifests.remote.store import Store
-from manifests.remote.transfers import open_downloaded
 
 
 def upload(folder: Path, store: Store) -> str:
@@ -211,7 +211,7 @@ def test_a_prepared_dataset_is_read_in_parts(images, store, tmp_path, monkeypatc
         assert not path.endswith(".tfrecord")
         return open_downloaded(path, check)
 
-    monkeypatch.setattr("manifests.remote.transfers.open_downloaded", never_a_shard)
+    monkeypatch.setattr("manifests.files.open_downloaded", never_a_shard)
     convert_dataset(read_source(url), str(tmp_path / "remote"), options, workers=1)
     for path in (tmp_path / "local").glob("[!.]*"):
         if path.is_file():
@@ -233,7 +233,7 @@ def test_archives_are_read_in_place(kind, bucket, tmp_path, monkeypatch) -> None
         assert not path.endswith((".zip", "_train.tar", "_val.tar", "photos.tar", ".rec", ".mdb"))
         return open_downloaded(path, check)
 
-    monkeypatch.setattr("manifests.remote.transfers.open_downloaded", never_an_archive)
+    monkeypatch.setattr("manifests.files.open_downloaded", never_an_archive)
     assert_same_in(bucket, kind, tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.process.unexpected_errors import describe_bug
+from manifests.errors import describe_bug
 
 
 @pytest.mark.parametrize(
