@@ -18,6 +18,7 @@ from dataprep.containers.base import (
     ContainerReader,
     Location,
     ReaderName,
+    SourceImages,
     location_table,
     locations_of,
 )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Location",
     "ReaderName",
+    "SourceImages",
     "finish_reading",
     "forget_readers",
     "location_table",

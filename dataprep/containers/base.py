@@ -37,6 +37,28 @@ class Location(NamedTuple):
     crc32c: int | None = None
 
 
+class SourceImages(NamedTuple):
+    """Images of a source. The lists have one element per image.
+
+    Attributes:
+        root: folder that relative paths start from.
+        paths: paths of the images.
+        sizes: sizes in bytes when the source was scanned; `UNREADABLE` or an estimate if a size is
+            not known.
+        locations: where the images are inside containers; `None` for a file of its own.
+
+    """
+
+    root: str
+    paths: list[str]
+    sizes: list[int]
+    locations: list[Location | None]
+
+    def part(self, which: slice) -> SourceImages:
+        """Return consecutive images."""
+        return SourceImages(self.root, self.paths[which], self.sizes[which], self.locations[which])
+
+
 class ContainerReader(Protocol):
     """Reads images from one open container.
 
@@ -115,10 +137,10 @@ def _encode(text: pa.Array) -> pa.Array:
     )
 
 
-def locations_of(table: pa.Table | None, rows: Any) -> list[Location | None] | None:
-    """Return the locations in some rows; `None` if every image is a file of its own."""
+def locations_of(table: pa.Table | None, rows: Any) -> list[Location | None]:
+    """Return the location of the image in each of some rows; `None` for a file of its own."""
     if table is None:
-        return None
+        return [None] * len(rows)
     part = table.take(rows).to_pydict()
     columns: Sequence[Sequence[Any]] = [part[name] for name in Location._fields]
     shared: dict[str, str] = {}

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,25 +18,20 @@ from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.containers import Location, locations_of
 from dataprep.duplicates.pixels import WORDS, parse_hashes
 from dataprep.engines import LocalEngine
 from dataprep.images.base import Rejected
 from dataprep.images.perceptual_hash import hash_pixels, reduce_image
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, HASHES_NAME, Options, Raw
 from dataprep.progress import Progress, divide
-from dataprep.shards.source_image import LoadedImage, load_image, start_reading
+from dataprep.shards.read import Value, read_images
+from dataprep.shards.source_image import LoadedImage
 from dataprep.sources import Source
 from dataprep.storage.partials import remove_leftovers
 from manifests.errors import CallError, DamagedError, StoppedError
 from manifests.files import TABLE, open_file
 from manifests.json_members import parse_json
 from manifests.parquet import BoundedParquet, ParquetError, parquet_bytes
-
-#: Images of one task.
-_TASK_IMAGES = 128
-
-Value = TypeVar("Value")
 
 
 class Content(NamedTuple):
@@ -59,116 +54,22 @@ class Content(NamedTuple):
     problem: str = ""
 
 
-class ReadTask(NamedTuple):
-    """Images of one source to read. The lists have one element per image; see `ShardTask`.
-
-    Attributes:
-        rows: rows of the source.
-        root: folder that relative paths start from.
-        paths: paths of the images.
-        sizes: their sizes in bytes when the source was scanned.
-        locations: where they are inside containers.
-        options: how the images are stored.
-        function: what to compute from an image.
-
-    """
-
-    rows: list[int]
-    root: str
-    paths: list[str]
-    sizes: list[int]
-    locations: list[Location | None]
-    options: Options
-    function: Callable[[LoadedImage], Any]
-
-
-def map_images(
+def read(
     source: Source,
     rows: NDArray[np.int64],
     function: Callable[[LoadedImage], Value],
-    *,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> dict[int, Value | str]:
-    """Read images and apply a function to each of them.
-
-    Return what `iterate_images` yields, in one dictionary.
-    """
-    results: dict[int, Value | str] = {}
-    for found in iterate_images(source, rows, function, workers=workers, progress=progress):
-        results |= found
-    return results
+    engine: LocalEngine,
+    progress: Progress,
+) -> Iterator[tuple[int, Value | str]]:
+    """Read images without checking them; see `read_images`."""
+    raw = Raw(source.pixels[0]) if source.pixels else None
+    options = Options(validate="none", raw=raw)
+    return read_images(
+        source.images, rows, function, options=options, engine=engine, progress=progress
+    )
 
 
-def iterate_images(
-    source: Source,
-    rows: NDArray[np.int64],
-    function: Callable[[LoadedImage], Value],
-    *,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Iterator[dict[int, Value | str]]:
-    """Read images and apply a function to each of them in worker processes.
-
-    Args:
-        source: the images.
-        rows: rows of the source, int64 [N].
-        function: a function at the top level of a module. It may raise `Rejected`.
-        workers: number of processes; `None` means one per CPU.
-        progress: receives the images that are read.
-
-    Yields:
-        The results of some images by row; a text that says why, for each image that cannot be read.
-
-    Raises:
-        SourceVanishedError: an image is gone, or its size changed after the scan.
-
-    """
-    count = -(-len(rows) // _TASK_IMAGES)
-    if progress:
-        progress.start(len(rows), count)
-    with closing(LocalEngine(workers)) as engine:
-        for number, found in enumerate(
-            engine.run(read_images, _tasks(source, rows, function), count)
-        ):
-            yield found
-            if progress:
-                progress.advance(str(number), len(found))
-
-
-def _tasks(
-    source: Source, rows: NDArray[np.int64], function: Callable[[LoadedImage], Any]
-) -> Iterator[ReadTask]:
-    options = Options(validate="none", raw=Raw(source.pixels[0]) if source.pixels else None)
-    for start in range(0, len(rows), _TASK_IMAGES):
-        part = rows[start : start + _TASK_IMAGES]
-        yield ReadTask(
-            rows=part.tolist(),
-            root=source.root,
-            paths=source.path.take(part).to_pylist(),
-            sizes=source.size[part].tolist(),
-            locations=locations_of(source.location, part) or [None] * len(part),
-            options=options,
-            function=function,
-        )
-
-
-def read_images(task: ReadTask) -> dict[int, Any]:
-    """Return the result for each image of a task, by row."""
-    pending = start_reading(task.root, task.paths, task.sizes, task.locations)
-    results: list[Any] = []
-    for path, size, location, reading in zip(
-        task.paths, task.sizes, task.locations, pending, strict=True
-    ):
-        try:
-            image = load_image(task.root, path, size, task.options, location, pending=reading)
-            results.append(task.function(image))
-        except Rejected as error:
-            results.append(f"{error.reason}: {error.detail}")
-    return dict(zip(task.rows, results, strict=True))
-
-
-# --- functions for `map_images` ---------------------------------------------------------------------
+# --- functions for `read` ---------------------------------------------------------------------------
 
 
 def describe(image: LoadedImage) -> Content:
@@ -450,9 +351,9 @@ def collect(
         )
     columns = [_stated(source) for source in sources]
     unread = [int((~each.is_known).sum()) for each in columns]
-    with divide(progress, unread) as shares:
+    with divide(progress, unread) as shares, closing(LocalEngine(workers)) as engine:
         for source, each, share in zip(sources, columns, shares, strict=True):
-            _read_unknown(source, each, workers, share)
+            _read_unknown(source, each, engine, share)
     starts = np.cumsum([0, *map(len, sources)])
     first_part = np.cumsum([0, *(len(source.splits) for source in sources)])
     problems: dict[int, str] = {}
@@ -533,7 +434,7 @@ def _stated(source: Source) -> _Columns:
 
 
 def _read_unknown(
-    source: Source, columns: _Columns, workers: int | None, progress: Progress
+    source: Source, columns: _Columns, engine: LocalEngine, progress: Progress
 ) -> None:
     """Read the images that are not known, and fill in what they contain."""
     arrays, problems, _, is_known = columns
@@ -541,9 +442,8 @@ def _read_unknown(
     if not len(rows):
         return
     arrays["readable"][rows] = False
-    found = map_images(source, rows, describe, workers=workers, progress=progress)
     hashed: dict[int, str] = {}
-    for row, value in found.items():
+    for row, value in read(source, rows, describe, engine, progress):
         if isinstance(value, str):
             problems[row] = value
             continue

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.duplicates.collection import Collection, digest, iterate_images, map_images, reduced
+from dataprep.duplicates.collection import Collection, digest, read, reduced
 from dataprep.duplicates.near import SMALL, doubt, keep_closest, search_hashes, search_small
 from dataprep.duplicates.pixels import SYMMETRIES, show_the_same, transform_pixels
 from dataprep.duplicates.search import Pairs, join_pairs
@@ -124,9 +124,13 @@ def pixels_agree(
     ordered = pairs.take(order)
     first, second = np.searchsorted(needed, ordered.first), np.searchsorted(needed, ordered.second)
     count = -(-len(order) // _TASK_PAIRS)
-    with temporary_folder() as folder, divide(progress, [len(needed)] * 2) as (reading, comparing):
+    with (
+        temporary_folder() as folder,
+        divide(progress, [len(needed)] * 2) as (reading, comparing),
+        closing(LocalEngine(workers)) as engine,
+    ):
         path = os.path.join(folder, "pixels")
-        _write_reduced(path, images, needed, workers, reading)
+        _write_reduced(path, images, needed, engine, reading)
 
         def tasks() -> Iterator[CheckTask]:
             for start in range(0, len(order), _TASK_PAIRS):
@@ -134,10 +138,9 @@ def pixels_agree(
                 yield CheckTask(start, path, first[part], second[part], ordered.symmetry[part])
 
         comparing.start(len(order), count)
-        with closing(LocalEngine(workers)) as engine:
-            for number, (start, agree) in enumerate(engine.run(check_pairs, tasks(), count)):
-                result[order[start : start + _TASK_PAIRS]] = agree
-                comparing.advance(str(number), len(agree))
+        for start, agree in engine.run(check_pairs, tasks(), count):
+            result[order[start : start + _TASK_PAIRS]] = agree
+            comparing.advance("pairs", len(agree))
     return result
 
 
@@ -145,7 +148,7 @@ def _write_reduced(
     path: str,
     images: Collection,
     needed: NDArray[np.int64],
-    workers: int | None,
+    engine: LocalEngine,
     progress: Progress,
 ) -> None:
     """Write the reduced pixels of some images in ascending order.
@@ -158,14 +161,10 @@ def _write_reduced(
         for number, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
             first = firsts[number]
             inside = needed[first : firsts[number + 1]] - int(images.starts[number])
-            for found in iterate_images(source, inside, reduced, workers=workers, progress=share):
-                rows = np.fromiter(found, np.int64, len(found))
-                for place, value in zip(
-                    np.searchsorted(inside, rows).tolist(), found.values(), strict=True
-                ):
-                    if isinstance(value, np.ndarray):
-                        file.seek(size * (first + place))
-                        file.write(value.tobytes())
+            for row, value in read(source, inside, reduced, engine, share):
+                if isinstance(value, np.ndarray):
+                    file.seek(size * (first + int(np.searchsorted(inside, row))))
+                    file.write(value.tobytes())
 
 
 def check_pairs(task: CheckTask) -> tuple[int, NDArray[np.bool_]]:
@@ -341,15 +340,16 @@ def _items(
     """
     digests = np.zeros((2, len(images)), np.uint64)
     bounds = np.searchsorted(repeated, images.starts).tolist()
-    with divide(progress, np.diff(bounds).tolist()) as shares:
+    with (
+        divide(progress, np.diff(bounds).tolist()) as shares,
+        closing(LocalEngine(workers)) as engine,
+    ):
         for number, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
             inside = repeated[bounds[number] : bounds[number + 1]]
             start = int(images.starts[number])
             if not len(inside):
                 continue
-            rows = inside - start
-            found = map_images(source, rows, digest, workers=workers, progress=share)
-            for row, value in found.items():
+            for row, value in read(source, inside - start, digest, engine, share):
                 if isinstance(value, bytes):
                     digests[:, start + row] = np.frombuffer(value, np.uint64)
                 else:  # it was readable before; it is not a copy of anything now

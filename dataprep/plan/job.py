@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.containers import locations_of
 from dataprep.labels.kinds import KINDS
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, PlannedShard, key_of
@@ -124,16 +123,13 @@ def shard_task(
     return ShardTask(
         out=job.out,
         name=name,
-        root=source.root,
+        images=source.images(rows),
         options=job.options,
         fingerprint=job.fingerprint,
         keys=keys,
-        paths=source.path.take(rows).to_pylist(),
-        sizes=source.size[rows].tolist(),
         labels=labels,
         class_names={label: job.classes[label] for label in used},
         extra=extra,
-        locations=locations_of(source.location, rows),
         label_type=job.label_type,
         check=job.check,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,8 @@ from dataprep.options import Options, library_versions
 from dataprep.plan.assign import fingerprint_of
 from dataprep.progress import Progress, divide
 from dataprep.run.base import options_members, options_of
-from dataprep.shards.source_image import load_image, load_label_image
+from dataprep.shards.read import read_images
+from dataprep.shards.source_image import LoadedImage, load_image, load_label_image
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError
@@ -40,39 +41,6 @@ from manifests.serialization import parts
 
 #: Begins the text of labels that would be rejected.
 REJECTED = "one that is rejected"
-
-#: Images that one task reads.
-_BATCH = 256
-
-
-class ReadTask(NamedTuple):
-    """Source images to read. The lists have one element for each.
-
-    Attributes:
-        root: folder that relative `paths` start from.
-        options: how they are stored.
-        rows: their rows in the source.
-        paths: their paths.
-        sizes: their sizes in bytes, when the source was scanned.
-        locations: where they are inside containers.
-        label_type: what the labels are.
-        classes: class names in label order.
-        labels: the columns of the labels, if these refer to places in the image.
-        stored: for each image, the masks or depth maps in the dataset that its own is compared
-            with.
-
-    """
-
-    root: str
-    options: Options
-    rows: list[int]
-    paths: list[str]
-    sizes: list[int]
-    locations: list[Location | None]
-    label_type: LabelType
-    classes: tuple[str, ...]
-    labels: list[dict[str, Any]] | None
-    stored: list[list[StoredMask]]
 
 
 class StoredMask(NamedTuple):
@@ -96,34 +64,27 @@ class StoredMask(NamedTuple):
     crc32c: int
 
 
-class Contents(NamedTuple):
-    """What was read. The lists have one element for each image.
+class Content(NamedTuple):
+    """What was read of an image.
 
     Attributes:
-        rows: rows in the source.
-        checksums: CRC-32C of each image as it is stored; -1 for one that would be rejected.
-        labels: labels as text, as they are stored, if they refer to places in the image; else empty
-            texts. A text that begins with `REJECTED` says why they would be rejected.
+        crc32c: CRC-32C of the image as it is stored.
+        label: its label as text, as it is stored, if it refers to places in the image; else an empty
+            text. A text that begins with `REJECTED` says why the label would be rejected.
         equal: numbers of the comparisons in which both images are the same, and both masks have the
             same pixels.
 
     """
 
-    rows: list[int]
-    checksums: list[int]
-    labels: list[str]
-    equal: list[int]
+    crc32c: int
+    label: str = ""
+    equal: tuple[int, ...] = ()
 
 
-def count_tasks(rows: NDArray[np.int64]) -> int:
-    """Return how many tasks `read_tasks` yields."""
-    return -(-len(rows) // _BATCH)
-
-
-def read_tasks(
-    source: Source, options: Options, pairs: pa.Table, rows: NDArray[np.int64]
-) -> Iterator[ReadTask]:
-    """Yield the tasks that read some rows of a source.
+def read_contents(
+    source: Source, options: Options, pairs: pa.Table, engine: Engine, progress: Progress
+) -> Iterator[tuple[int, Content | str]]:
+    """Read the images of some rows of a source in worker processes.
 
     Args:
         source: the samples.
@@ -131,89 +92,96 @@ def read_tasks(
         pairs: a row of the source and a sample each, in ascending order of the rows: the columns
             ``row``, ``crc32c``, and, if there are masks or depth maps, where those of the samples
             are.
-        rows: the different rows in `pairs`, int64, ascending.
+        engine: runs the workers.
+        progress: receives the images that are read.
+
+    Returns:
+        The row of each image, and what was read or else why the image would be rejected.
 
     """
     kind = source.labels
-    names = [*kind.placed_columns, MASK_SOURCE] if kind.is_placed else []
-    extra = source.extra.select([name for name in names if name in source.extra.column_names])
     pair_rows = np.asarray(pairs["row"])
-    for start in range(0, len(rows), _BATCH):
-        some = rows[start : start + _BATCH]
-        first, stop = np.searchsorted(pair_rows, [some[0], some[-1] + 1]).tolist()
-        yield ReadTask(
-            source.root,
-            options,
-            some.tolist(),
-            source.path.take(some).to_pylist(),
-            source.size[some].tolist(),
-            locations_of(source.location, some) or [None] * len(some),
-            source.label_type,
-            source.classes if kind.is_placed else (),
-            extra.take(some).to_pylist() if names else None,
-            (_stored_masks(some, pairs, first, stop) if kind.has_image else [[] for _ in some]),
-        )
+    read = partial(
+        read_images,
+        source.images,
+        np.unique(pair_rows),
+        options=options,
+        engine=engine,
+        progress=progress,
+    )
+    if not kind.is_placed:
+        return read(content_of)
+    extra = source.extra.select(
+        [name for name in (*kind.placed_columns, MASK_SOURCE) if name in source.extra.column_names]
+    )
+
+    def labels_in(some: NDArray[np.int64]) -> list[tuple[dict[str, Any], Location | None, Any]]:
+        stored: list[list[StoredMask]] = [[] for _ in some]
+        if kind.has_image:
+            first, stop = np.searchsorted(pair_rows, [some[0], some[-1] + 1]).tolist()
+            at = np.searchsorted(some, pair_rows[first:stop]).tolist()
+            masks = pairs.select(_MASK_COLUMNS).slice(first, stop - first).to_pylist()
+            for number, mask in enumerate(masks):
+                stored[at[number]].append(StoredMask(first + number, *mask.values()))
+        locations = locations_of(source.location, some)
+        return [*zip(extra.take(some).to_pylist(), locations, stored, strict=True)]
+
+    function = partial(
+        labeled_content,
+        root=source.root,
+        options=options,
+        label_type=source.label_type,
+        classes=source.classes,
+    )
+    return read(function, arguments_in=labels_in)
 
 
 _MASK_COLUMNS = ("crc32c", "shard", "mask_offset", "mask_size", "mask_crc32c")
 
 
-def _stored_masks(
-    rows: NDArray[np.int64], pairs: pa.Table, first: int, stop: int
-) -> list[list[StoredMask]]:
-    """Return the masks of the samples in some pairs, for each of the rows."""
-    part = pairs.slice(first, stop - first)
-    result: list[list[StoredMask]] = [[] for _ in rows]
-    places = np.searchsorted(rows, np.asarray(part["row"])).tolist()
-    for number, (place, pair) in enumerate(
-        zip(places, part.select(_MASK_COLUMNS).to_pylist(), strict=True), first
-    ):
-        result[place].append(StoredMask(number, *(pair[name] for name in _MASK_COLUMNS)))
-    return result
+def content_of(image: LoadedImage) -> Content:
+    """Return the checksum of an image."""
+    return Content(crc32c(image.data))
 
 
-def read_contents(task: ReadTask) -> Contents:
-    """Read the images of a task."""
-    found = Contents(task.rows, [], [], [])
-    for at in range(len(task.rows)):
-        checksum, text, equal = _read(task, at)
-        found.checksums.append(checksum)
-        found.labels.append(text)
-        found.equal.extend(equal)
-    return found
+def labeled_content(
+    image: LoadedImage,
+    extra: dict[str, Any],
+    location: Location | None,
+    stored: list[StoredMask],
+    *,
+    root: str,
+    options: Options,
+    label_type: LabelType,
+    classes: tuple[str, ...],
+) -> Content:
+    """Return the checksum of an image with labels that refer to places in it, and compare its mask.
 
+    Args:
+        image: the image, with its placement.
+        extra: the columns of its labels.
+        location: where the image is inside a container.
+        stored: the masks or depth maps in the dataset to compare.
+        root: folder that relative paths start from.
+        options: how the dataset stores images.
+        label_type: what the labels are.
+        classes: class names in label order.
 
-def _read(task: ReadTask, at: int) -> tuple[int, str, list[int]]:
-    """Read one image: return its part of `Contents`."""
-    location, options, extra = (
-        task.locations[at],
-        task.options,
-        task.labels[at] if task.labels else None,
-    )
+    """
+    checksum, kind = crc32c(image.data), KINDS[label_type]
+    placement: Any = image.placement
+    same = [each for each in stored if each.image_crc32c == checksum]
     try:
-        image = load_image(
-            task.root, task.paths[at], task.sizes[at], options, location, placed=extra is not None
-        )
-    except Rejected:
-        return -1, "", []
-    checksum = crc32c(image.data)
-    if extra is None or image.placement is None:
-        return checksum, "", []
-    try:
-        kind = KINDS[task.label_type]
         if not kind.has_image:
-            return checksum, kind.text(kind.place(extra, image.placement), task.classes), []
-        same = [each for each in task.stored[at] if each.image_crc32c == checksum]
+            return Content(checksum, kind.text(kind.place(extra, placement), classes))
         if not same:  # the masks of other images do not matter
-            return checksum, "", []
-        mask = load_label_image(
-            task.root, extra, image.placement, options, location, label_type=task.label_type
-        )
+            return Content(checksum)
+        mask = load_label_image(root, extra, placement, options, location, label_type=label_type)
     except Rejected as error:
-        return checksum, f"{REJECTED} ({error.detail})", []
-    equal = [each.number for each in same if _is_same_mask(mask, each, options.max_pixels)]
+        return Content(checksum, f"{REJECTED} ({error.detail})")
     row = {"mask_size": len(mask), "mask_crc32c": crc32c(mask)}
-    return checksum, kind.text(row, task.classes), equal
+    equal = [each.number for each in same if _is_same_mask(mask, each, options.max_pixels)]
+    return Content(checksum, kind.text(row, classes), tuple(equal))
 
 
 def _is_same_mask(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
@@ -545,18 +513,13 @@ def _compare(  # noqa: PLR0917
     if not options.changes_images and source.location is None:
         candidates &= (source.size[rows] == sizes) | (source.size[rows] == UNREADABLE)
     pairs, rows = pairs.filter(pa.array(candidates)), rows[candidates]
-    unique = np.unique(rows)
-    tasks, count = read_tasks(source, options, pairs, unique), count_tasks(unique)
-    progress.start(len(unique), count)
     checksums = np.full(len(source), -1, np.int64)
     labels: dict[int, str] = {}
     is_equal = np.zeros(len(rows), np.bool_)
-    with closing(engine.run(read_contents, tasks, count)) as results:
-        for number, found in enumerate(results):
-            checksums[found.rows] = found.checksums
-            labels.update(zip(found.rows, found.labels, strict=True))
-            is_equal[found.equal] = True
-            progress.advance(f"part {number}", len(found.rows))
+    for row, found in read_contents(source, options, pairs, engine, progress):
+        if isinstance(found, Content):
+            checksums[row], labels[row] = found.crc32c, found.label
+            is_equal[list(found.equal)] = True
     same = checksums[rows] == np.asarray(pairs["crc32c"].cast(pa.int64()).fill_null(-2))
     pairs, rows, is_equal = pairs.filter(pa.array(same)), rows[same], is_equal[same]
     if source.labels.is_placed:

@@ -7,9 +7,11 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+
 from dataprep import storage
 from dataprep.canary import Canary, canary, check_canary
-from dataprep.containers import Location, locations_of
+from dataprep.containers import SourceImages
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.options import Options
@@ -28,16 +30,14 @@ class Expected:
     Attributes:
         out: the output folder.
         probe: final name of a temporary file in it, which this run has written.
-        root: folder that the paths of the source are relative to.
-        images: path, size in bytes, and place in a container, of some images of the source.
+        images: some images of the source.
         canary: the canary of the machine that made the plan.
 
     """
 
     out: str
     probe: str
-    root: str
-    images: tuple[tuple[str, int, Location | None], ...]
+    images: SourceImages
     canary: Canary
 
 
@@ -55,17 +55,9 @@ def check_machines(engine: Engine, source: Source, out: str) -> None:
         return
     probe = _PROBE + secrets.token_hex(8)
     storage.write_partial(os.path.join(out, probe), b"")
-    engine.check(check_machine, Expected(out, probe, source.root, _some_images(source), canary()))
-
-
-def _some_images(source: Source) -> tuple[tuple[str, int, Location | None], ...]:
-    """Return the first and the last image: a source may be spread over several file systems."""
-    rows = sorted({0, len(source) - 1}) if len(source) else []
-    locations = locations_of(source.location, rows) or [None] * len(rows)
-    return tuple(
-        (source.path[row].as_py(), int(source.size[row]), location)
-        for row, location in zip(rows, locations, strict=True)
-    )
+    # The first and the last image: a source may be spread over several file systems.
+    images = source.images(np.arange(len(source))[:: max(1, len(source) - 1)])
+    engine.check(check_machine, Expected(out, probe, images, canary()))
 
 
 def check_machine(expected: Expected) -> None:
@@ -97,9 +89,10 @@ def check_machine(expected: Expected) -> None:
     storage.write_partial(own, b"")
     storage.discard([own])
     try:
-        for path, size, location in expected.images:
+        root, *columns = expected.images
+        for path, size, location in zip(*columns, strict=True):
             with suppress(Rejected):
-                load_image(expected.root, path, size, Options(), location)
+                load_image(root, path, size, Options(), location)
     except SourceVanishedError as error:
         raise SourceVanishedError(
             f"it does not see the source as it was scanned: {error.message}",

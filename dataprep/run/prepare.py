@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.containers import Location, locations_of
+from dataprep.containers import Location, SourceImages
 from dataprep.engines import Engine
 from dataprep.formats import FORMATS
 from dataprep.images.base import Rejected
@@ -55,29 +55,6 @@ from manifests.tables import read_table
 
 
 @dataclass(frozen=True, slots=True)
-class SourceImages:
-    """The source images of a shard, in the order of the plan.
-
-    Attributes:
-        root: folder that relative `paths` start from.
-        paths: their paths.
-        sizes: their sizes in bytes, when the source was scanned.
-        locations: where they are inside containers; `None` if every image is a file of its own.
-        label_type: what the labels are.
-        label_images: the columns that say where the masks or depth maps are, if the samples have
-            some.
-
-    """
-
-    root: str
-    paths: list[str]
-    sizes: list[int]
-    locations: list[Location | None] | None = None
-    label_type: LabelType = "class"
-    label_images: list[dict[str, Any]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RereadTask:
     """A finished shard to read again.
 
@@ -85,7 +62,10 @@ class RereadTask:
         out: the output folder.
         name: the shard's file name without extension.
         file: the shard, if its checksum is to be compared.
-        images: the source images, if they are to be compared.
+        images: the source images in the order of the plan, if they are to be compared.
+        label_type: what the labels are.
+        label_images: for each image, the columns that say where its mask or depth map is; `None` for
+            other labels.
         conversion: the metadata in the shard's sample table.
         options: options of the conversion.
 
@@ -95,6 +75,8 @@ class RereadTask:
     name: str
     file: File | None
     images: SourceImages | None
+    label_type: LabelType
+    label_images: list[dict[str, Any]] | None
     conversion: Conversion
     options: Options
 
@@ -139,22 +121,21 @@ def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
     if task.options.changes_images:
         return images.paths[0]
     try:
-        stored = _stored(task, images)
+        stored = _stored(task)
     except TableError:
         return images.paths[0]
     reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
     # Only the bytes matter of an image that was valid.
     unchecked = replace(task.options, validate="none")
-    locations = images.locations or [None] * len(images.paths)
     nothing: list[dict[str, Any] | None] = [None] * len(images.paths)
-    label_images: Sequence[dict[str, Any] | None] = images.label_images or nothing
-    samples = zip(images.paths, images.sizes, locations, label_images, strict=True)
+    label_images: Sequence[dict[str, Any] | None] = task.label_images or nothing
+    samples = zip(images.paths, images.sizes, images.locations, label_images, strict=True)
     for number, (path, size, location, label_image) in enumerate(samples):
         if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
             report_images(task.name, REPORTED_IMAGES)
         options = unchecked if path in stored else task.options
         try:
-            found = _checksums(images, path, size, options, location, label_image)
+            found = _checksums(task, images.root, path, size, options, location, label_image)
         except Rejected as error:
             is_same = path not in stored and error.reason == reasons.get(path)
         else:
@@ -166,17 +147,18 @@ def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
     return None
 
 
-def _stored(task: RereadTask, images: SourceImages) -> dict[str, tuple[int, ...]]:
+def _stored(task: RereadTask) -> dict[str, tuple[int, ...]]:
     """Return the checksum of each image in the shard, and of its mask or depth map, by the path of the image."""
-    columns = ["crc32c", *(["mask_crc32c"] if images.label_images else [])]
+    columns = ["crc32c", *(["mask_crc32c"] if task.label_images else [])]
     path = os.path.join(task.out, f"{task.name}.parquet")
-    table = read_table(path, ["source", *columns], label_type=images.label_type)
+    table = read_table(path, ["source", *columns], label_type=task.label_type)
     values = zip(*(table[name].to_pylist() for name in columns), strict=True)
     return dict(zip(table["source"].to_pylist(), values, strict=True))
 
 
 def _checksums(  # noqa: PLR0917
-    images: SourceImages,
+    task: RereadTask,
+    root: str,
     path: str,
     size: int,
     options: Options,
@@ -184,12 +166,12 @@ def _checksums(  # noqa: PLR0917
     label_image: Mapping[str, Any] | None,
 ) -> tuple[int, ...]:
     data, *_, placement = load_image(
-        images.root, path, size, options, location, placed=label_image is not None
+        root, path, size, options, location, placed=label_image is not None
     )
     if label_image is None or placement is None:
         return (crc32c(data),)
     mask = load_label_image(
-        images.root, label_image, placement, options, location, label_type=images.label_type
+        root, label_image, placement, options, location, label_type=task.label_type
     )
     return crc32c(data), crc32c(mask)
 
@@ -386,23 +368,31 @@ def _reread(
 
     Yield what was found in each.
     """
-    tasks = (
-        RereadTask(
-            out,
-            shard.name,
-            _shard_file(kept[shard.name]) if rereading.shards else None,
-            _source_images(source, shard) if shard.name in changed else None,
-            kept[shard.name].conversion,
-            options,
-        )
-        for shard in shards
-    )
+
+    def tasks() -> Iterator[RereadTask]:
+        for shard in shards:
+            images, label_images = None, None
+            if shard.name in changed:
+                images = source.images(shard.rows)
+                if source.labels.has_image:
+                    label_images = source.extra.take(shard.rows).to_pylist()
+            yield RereadTask(
+                out=out,
+                name=shard.name,
+                file=_shard_file(kept[shard.name]) if rereading.shards else None,
+                images=images,
+                label_type=source.label_type,
+                label_images=label_images,
+                conversion=kept[shard.name].conversion,
+                options=options,
+            )
+
     images = {shard.name: len(shard.rows) for shard in shards}
     engine, progress = rereading.engine, rereading.progress
     if shards and progress:
         progress.start(sum(images.values()), len(shards))
     for result in (
-        engine.run(reread, tasks, len(shards)) if engine and shards else map(reread, tasks)
+        engine.run(reread, tasks(), len(shards)) if engine and shards else map(reread, tasks())
     ):
         yield result
         if progress:
@@ -436,14 +426,6 @@ def remove_outdated(out: str, resumable: Resumable) -> None:
 
 def _shard_file(result: ShardResult) -> File | None:
     return result.shard.file if result.shard else None
-
-
-def _source_images(source: Source, shard: ShardPlan) -> SourceImages:
-    paths = source.path.take(shard.rows).to_pylist()
-    sizes = source.size[shard.rows].tolist()
-    label_images = source.extra.take(shard.rows).to_pylist() if source.labels.has_image else None
-    locations = locations_of(source.location, shard.rows)
-    return SourceImages(source.root, paths, sizes, locations, source.label_type, label_images)
 
 
 def _replaced_error(out: str, path: str, options: Options) -> CallError:

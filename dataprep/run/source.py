@@ -11,7 +11,7 @@ from typing import NamedTuple
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.containers import Location, locations_of
+from dataprep.containers import Location
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.labels.kinds import KINDS
@@ -311,10 +311,6 @@ def _interleave(
 ) -> Iterator[tuple[str, int, Location | None]]:
     """Yield path, size and location of images, one from each shard in turn."""
     for position in range(_MAX_PER_SHARD):
-        for row in (int(shard.rows[position]) for shard in shards if position < len(shard.rows)):
-            locations = locations_of(source.location, [row])
-            yield (
-                source.path[row].as_py(),
-                int(source.size[row]),
-                locations[0] if locations else None,
-            )
+        for shard in shards:
+            _, *columns = source.images(shard.rows[position : position + 1])
+            yield from zip(*columns, strict=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import storage
-from dataprep.containers import Location
+from dataprep.containers import SourceImages
 from dataprep.formats import FORMATS, Envelope, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.labels.kinds import KINDS
@@ -77,34 +77,27 @@ class Batch:
     Attributes:
         file: path of the shard, for errors.
         partial: path of its temporary file, which exists.
-        root: folder that relative `paths` start from.
+        images: the source images.
         options: options of the conversion.
         first: index of the first image in the shard.
         keys: keys of the samples.
-        paths: paths of the source images.
-        sizes: sizes of the source images in bytes, when the source was scanned.
         labels: labels, from 0; `None` if they are not classes.
         class_names: the class name of each label, by label, for the labels of these images.
         extra: values of the additional columns, and of those with the labels if they are not
             classes.
         label_type: what the labels are.
-        locations: where the images are inside containers; `None` for an image that is a file of its
-            own.
 
     """
 
     file: str
     partial: str
-    root: str
+    images: SourceImages
     options: Options
     first: int
     keys: list[str]
-    paths: list[str]
-    sizes: list[int]
     labels: list[int] | None
     class_names: Mapping[int, str]
     extra: list[dict[str, Any]]
-    locations: list[Location | None]
     label_type: LabelType = "class"
 
 
@@ -207,23 +200,23 @@ def _prepare(batch: Batch) -> _Prepared:
     is_placed, class_lists = kind.is_placed, kind.class_lists
     out = _Prepared()
     length = crc = 0
-    reading = start_reading(batch.root, batch.paths, batch.sizes, batch.locations)
+    root, paths, sizes, locations = batch.images
     label_images: Iterator[Future[Buffer] | None] = repeat(None)
     if kind.has_image:
-        label_images = start_reading_label_images(batch.root, batch.extra, batch.locations)
+        label_images = start_reading_label_images(root, batch.extra, locations)
     label: int | None = None
     class_name, mask = "", b""
     several_names: tuple[str, ...] = ()
-    for row, pending in enumerate(reading):
-        source, extra = batch.paths[row], batch.extra[row]
+    for row, pending in enumerate(start_reading(batch.images)):
+        source, extra = paths[row], batch.extra[row]
         label_image = next(label_images)
         try:
             loaded = load_image(
-                batch.root,
+                root,
                 source,
-                batch.sizes[row],
+                sizes[row],
                 batch.options,
-                batch.locations[row],
+                locations[row],
                 pending=pending,
                 known_hash=extra.get(HASH_COLUMN),
                 placed=is_placed,
@@ -281,11 +274,11 @@ def _placed_labels(
     if not labels.has_image:
         return labels.place(extra, placement), b""
     mask = load_label_image(
-        batch.root,
+        batch.images.root,
         extra,
         placement,
         batch.options,
-        batch.locations[row],
+        batch.images.locations[row],
         label_type=batch.label_type,
         pending=label_image,
     )

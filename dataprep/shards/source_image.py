@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dataprep import storage
-from dataprep.containers import Location, finish_reading, read_location
+from dataprep.containers import Location, SourceImages, finish_reading, read_location
 from dataprep.containers import start_reading as start_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
@@ -59,23 +59,20 @@ _URL_MARK = "://"
 _NO_CHANGES: Mapping[str, str | int | None] = {}
 
 
-def start_reading(
-    root: str, sources: Sequence[str], sizes: Sequence[int], locations: Sequence[Location | None]
-) -> Sequence[Future[Buffer] | None]:
+def start_reading(images: SourceImages) -> Sequence[Future[Buffer] | None]:
     """Begin to read images from object stores, several at a time.
 
     `None` for each image that is in a file.
     """
-    if _URL_MARK not in "\n".join((root, *sources)):
-        return [None] * len(sources)
-    return [
-        (
-            _start(join_path(root, source), size)
-            if location is None
-            else _start_location(root, location, size)
-        )
-        for source, size, location in zip(sources, sizes, locations, strict=True)
-    ]
+    root, paths, sizes, locations = images
+    started: list[Future[Buffer] | None] = [None] * len(paths)
+    if _URL_MARK in "\n".join((root, *paths)):
+        for at, location in enumerate(locations):
+            if location is None:
+                started[at] = _start(join_path(root, paths[at]), sizes[at])
+            else:
+                started[at] = _start_location(root, location, sizes[at])
+    return started
 
 
 def load_image(
@@ -284,7 +281,8 @@ def start_reading_label_images(
     ahead: deque[Future[Buffer] | None] = deque()
     for extra, location in zip(extras, locations, strict=True):
         place = _place_of(extra, location)
-        ahead += start_reading(root, [place.path], [place.size], [place.location])
+        images = SourceImages(root, [place.path], [place.size], [place.location])
+        ahead += start_reading(images)
         if len(ahead) > _AHEAD:
             yield ahead.popleft()
     yield from ahead

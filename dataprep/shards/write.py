@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.containers import Location
+from dataprep.containers import SourceImages
 from dataprep.engines.base import Pool
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
@@ -53,18 +53,14 @@ class ShardTask:
     Attributes:
         out: the output folder.
         name: the shard's file name without extension.
-        root: folder that relative `paths` start from.
+        images: the source images.
         options: options of the conversion.
         fingerprint: fingerprint of the plan.
         keys: keys of the samples.
-        paths: paths of the source images.
-        sizes: sizes of the source images in bytes, when the source was scanned.
         labels: labels, from 0; `None` if they are not classes.
         class_names: the class name of each label that occurs, by label.
         extra: additional columns for the sample table, with the labels if they are not classes;
             `None` if there are none.
-        locations: where the images are inside containers; `None` if every image is a file of its
-            own.
         divided: whether the processes of a pool share the work; see `divides`. Shards that are
             copied are written fastest by one process each, as long as there are enough of them for
             all processes.
@@ -75,16 +71,13 @@ class ShardTask:
 
     out: str
     name: str
-    root: str
+    images: SourceImages
     options: Options
     fingerprint: str
     keys: list[str]
-    paths: list[str]
-    sizes: list[int]
     labels: list[int] | None
     class_names: Mapping[int, str]
     extra: pa.Table | None
-    locations: list[Location | None] | None = None
     divided: bool = True
     label_type: LabelType = "class"
     check: storage.Check | None = None
@@ -202,7 +195,7 @@ def write_files(
         plan=task.fingerprint,
         samples=len(records.rows),
         images=len(task.keys),
-        bytes=sum(max(size, 0) for size in task.sizes),
+        bytes=sum(max(size, 0) for size in task.images.sizes),
         formats=tuple(sorted(records.formats)),
         shard=shard,
         index=File(os.path.basename(index_path), len(index), checksum_text(crc32c(index))),
@@ -249,26 +242,23 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
 
 def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     stored = math.prod(task.options.raw.pixels) if task.options.raw else None
-    max_bytes = REMOTE_BATCH_BYTES if storage.has_latency(task.root) else MAX_BATCH_BYTES
-    for first, stop in divide(task.sizes, stored, max_bytes):
-        images = slice(first, stop)
-        labels = None if task.labels is None else task.labels[images]
-        extra = [{}] * (stop - first) if task.extra is None else task.extra[images].to_pylist()
+    max_bytes = REMOTE_BATCH_BYTES if storage.has_latency(task.images.root) else MAX_BATCH_BYTES
+    for first, stop in divide(task.images.sizes, stored, max_bytes):
+        part = slice(first, stop)
+        labels = None if task.labels is None else task.labels[part]
+        extra = [{}] * (stop - first) if task.extra is None else task.extra[part].to_pylist()
         column = KINDS[task.label_type].class_lists
         used = {label for row in extra for label in row[column]} if column else {*(labels or ())}
         yield Batch(
             file=path,
             partial=partial,
-            root=task.root,
+            images=task.images.part(part),
             options=task.options,
             first=first,
-            keys=task.keys[images],
-            paths=task.paths[images],
-            sizes=task.sizes[images],
+            keys=task.keys[part],
             labels=labels,
             class_names={label: task.class_names[label] for label in used},
             extra=extra,
-            locations=task.locations[images] if task.locations else [None] * (stop - first),
             label_type=task.label_type,
         )
 
@@ -292,7 +282,7 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "key": [task.keys[row] for row in records.rows],
         **({} if task.labels is None else {"label": [task.labels[row] for row in records.rows]}),
-        "source": [task.paths[row] for row in records.rows],
+        "source": [task.images.paths[row] for row in records.rows],
         **{name: records.columns.get(name, []) for name in COLUMNS},
     }
     if task.extra is not None:
@@ -314,5 +304,5 @@ def _count_changes(task: ShardTask, records: Segment) -> Mapping[str, tuple[int,
         records.rows, records.columns["change"], records.columns["size"], strict=True
     ):
         samples, before, after = totals.get(change, (0, 0, 0))
-        totals[change] = (samples + 1, before + task.sizes[row], after + size)
+        totals[change] = (samples + 1, before + task.images.sizes[row], after + size)
     return totals

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep.containers import SourceImages, locations_of
 from dataprep.labels.base import LabelKind
 from dataprep.labels.kinds import KINDS
 from manifests.labels import LabelType
@@ -145,6 +146,15 @@ class Source:
         """
         extra = self._part("extra")
         return pa.table({}) if extra is None else extra
+
+    def images(self, rows: NDArray[np.int64]) -> SourceImages:
+        """Return the images in some rows, int64 [N]."""
+        return SourceImages(
+            root=self.root,
+            paths=self.path.take(pa.array(rows)).to_pylist(),
+            sizes=self.size[rows].tolist(),
+            locations=locations_of(self.location, rows),
+        )
 
     def _numbers(self, name: str) -> NDArray[np.int64] | None:
         if name not in self.table.column_names:

@@ -16,6 +16,7 @@ from PIL import Image
 from dataprep.images import validate
 from dataprep.run import known
 from dataprep.run import known as reading
+from dataprep.shards import read as batches
 from manifests.store import read_manifest
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
@@ -155,7 +156,7 @@ def test_masks_that_other_libraries_encoded_are_equal(invoke, monkeypatch, tmp_p
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_masks_are_compared_in_parts(workers, invoke, monkeypatch, tmp_path):
-    monkeypatch.setattr(reading, "_BATCH", 2)
+    monkeypatch.setattr(batches, "BATCH", 2)
     out, source = tmp_path / "out", write(tmp_path / "source", "mask")
     convert(invoke, "mask", source, out)
     for number in range(COUNT):
@@ -188,12 +189,13 @@ def test_no_file_is_read_twice(invoke, monkeypatch, tmp_path):
         mask = source / "masks" / f"{number}.png"
         mask.write_bytes(with_text(mask.read_bytes(), b"note"))
     images, masks = [], []
-    load, load_second = reading.load_image, reading.load_label_image
-    monkeypatch.setattr(
-        reading,
-        "load_image",
-        lambda root, path, *args, **kw: images.append(path) or load(root, path, *args, **kw),
-    )
+    load, load_second = batches.load_image, reading.load_label_image
+    for module in (batches, reading):
+        monkeypatch.setattr(
+            module,
+            "load_image",
+            lambda root, path, *args, **kw: images.append(path) or load(root, path, *args, **kw),
+        )
     monkeypatch.setattr(
         reading,
         "load_label_image",

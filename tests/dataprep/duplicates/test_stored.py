@@ -41,7 +41,7 @@ def test_computed_hashes_are_stored_beside_the_dataset(
     after = snapshot(out)
     assert {**before, HASHES_NAME: after[HASHES_NAME]} == after
     invoke("verify", out)
-    monkeypatch.setattr(collection, "map_images", None)
+    monkeypatch.setattr(collection, "read", None)
     again = invoke("duplicates", out, "--json", status=1)
     assert (again.stdout, again.stderr) == (
         first.stdout,
@@ -88,10 +88,10 @@ def sources_of(dataset):
 
 def count_read(monkeypatch):
     """Return a list that receives the number of images of each reading."""
-    counts, read = [], collection.map_images
+    counts, read = [], collection.read
     monkeypatch.setattr(
         collection,
-        "map_images",
+        "read",
         lambda source, rows, *args, **kw: [
             counts.append(len(rows)),
             read(source, rows, *args, **kw),

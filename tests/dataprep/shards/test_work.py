@@ -14,6 +14,7 @@ import pytest
 from helpers.pictures import encode, photo
 
 from dataprep import storage
+from dataprep.containers import SourceImages
 from dataprep.options import Options
 from dataprep.shards.segments import MAX_BATCH_BYTES
 from dataprep.shards.write import ShardTask, write_shard
@@ -49,12 +50,15 @@ def running(source, out, fmt):
     task = ShardTask(
         out=str(out),
         name="train-00000",
-        root=str(source),
+        images=SourceImages(
+            root=str(source),
+            paths=paths,
+            sizes=[(source / path).stat().st_size for path in paths],
+            locations=[None] * IMAGES,
+        ),
         options=Options(fmt=fmt),
         fingerprint="0",
         keys=[f"{number:08d}" for number in range(IMAGES)],
-        paths=paths,
-        sizes=[(source / path).stat().st_size for path in paths],
         labels=[0] * IMAGES,
         class_names={0: "class"},
         extra=None,
