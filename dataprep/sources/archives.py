@@ -364,14 +364,16 @@ class _BoundedReads:
 _SHARD_SUFFIXES = (".cls", ".json", ".txt")
 
 
-def read_archive(path: str, options: SourceOptions) -> Source:
-    """Read an archive of class folders. Nothing is unpacked; of each file, only the header is read.
+def read_archive(path: str, _: Any, options: SourceOptions) -> Source:
+    """Read an archive of class folders, or of images without labels, in place.
 
     Raises:
         SourceError: the archive is damaged, or does not contain class folders.
 
     """
     listing = list_images_of(path)
+    if options.unlabelled:
+        return _read_unlabelled(listing)
     names = listing.names
     top = top_folder(names)
     parts = [name[len(top) :].split("/") for name in names]
@@ -507,14 +509,8 @@ def _refuse_shard(listing: Listing) -> None:
 # --- images without labels ------------------------------------------------------------------------
 
 
-def read_unlabelled_archive(path: str) -> Source:
-    """Read all images in an archive, by the rules for a folder.
-
-    Raises:
-        SourceError: the archive is damaged, or two folders are the same split.
-
-    """
-    listing = list_images_of(path)
+def _read_unlabelled(listing: Listing) -> Source:
+    """Read all images in an archive, by the rules for a folder."""
     left_out = _label_folders_of(listing.names)
     rows, names = [], []
     for row, name in enumerate(listing.names):
@@ -525,7 +521,7 @@ def read_unlabelled_archive(path: str) -> Source:
     first = [name[len(top) :].rpartition("/")[0].partition("/")[0] for name in names]
     splits = {}
     if names and all(folder.lower() in SPLIT_ALIASES for folder in first):
-        splits = map_splits(path, sorted({*first}), SPLIT_ALIASES)
+        splits = map_splits(listing.path, sorted({*first}), SPLIT_ALIASES)
     order = split_order({*splits}) or ("train",)
     number_of = {folder: order.index(split) for split, folder in splits.items()}
     split = np.array([number_of.get(folder, 0) for folder in first], np.int8)

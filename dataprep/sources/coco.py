@@ -58,17 +58,16 @@ class AnnotationFile:
     folders: tuple[str, ...]
 
 
-def read_coco(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
-    """Read a folder with COCO's annotations; `None` if it has none.
+def read_coco(
+    src: str, found: Sequence[tuple[str, AnnotationFile]], options: SourceOptions
+) -> Source:
+    """Read a folder with the annotations that `find_coco` returned.
 
     Raises:
         CallError: `label_type` is neither boxes nor captions.
         SourceError: an annotation is not valid, or an image is missing.
 
     """
-    found = _find_files(src, folders)
-    if not found:
-        return None
     kinds = {kind for kind, _ in found}
     label_type = _label_type(src, options, "caption" if kinds == {"captions"} else "boxes")
     files = [each for kind, each in found if kind in ("", _PREFIXES[label_type])]
@@ -90,7 +89,7 @@ def read_coco(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
     return replace(source, notices=(*source.notices, notice))
 
 
-def read_coco_file(file: str, options: SourceOptions) -> Source:
+def read_coco_file(file: str, _: Any, options: SourceOptions) -> Source:
     """Read one annotation file in COCO's format; see `read_coco` and `is_coco`."""
     name = os.path.basename(file)
     label_type = _label_type(file, options, "caption" if name.startswith("captions_") else "boxes")
@@ -104,9 +103,13 @@ def read_coco_file(file: str, options: SourceOptions) -> Source:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _find_files(src: str, folders: Sequence[str]) -> list[tuple[str, AnnotationFile]]:
+def find_coco(
+    src: str, folders: Sequence[str], options: SourceOptions
+) -> list[tuple[str, AnnotationFile]]:
     """Return the annotation files with the kinds that their names state, which may be empty."""
-    found = []
+    found: list[tuple[str, AnnotationFile]] = []
+    if options.label_type == "class":
+        return found
     for folder in folders:
         if folder.lower() != "annotations":
             continue

@@ -59,7 +59,7 @@ class _Database(NamedTuple):
     stamp: tuple[int, int]
 
 
-def find_databases(src: str, folders: Sequence[str]) -> list[str]:
+def find_databases(src: str, folders: Sequence[str], _: SourceOptions) -> list[str]:
     """Return the databases: the folder itself, or folders in it, relative to it.
 
     Empty if there are none.
@@ -430,8 +430,10 @@ class _Records:
     stamp: tuple[int, int] = (-1, -1)
 
 
-def find_recordio(src: str) -> list[str]:
-    """Return the names of the RecordIO files in a folder, sorted."""
+def find_recordio(src: str, folders: Sequence[str], _: SourceOptions) -> list[str]:
+    """Return the names of the RecordIO files in a folder, sorted; empty if it has folders."""
+    if folders:
+        return []
     names = (entry.name for entry in storage.list_folder(src))
     return sorted(
         name for name in names if name.lower().endswith(SUFFIX) and not name.startswith(".")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,7 @@ class Layout:
     hint: str = _LISTS
 
 
-def refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
+def _refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
     """Check that a folder is not of a layout whose folders are no classes.
 
     Args:
@@ -321,13 +322,16 @@ _FINDERS: tuple[Callable[[str, Sequence[str]], Layout | None], ...] = (
 # --- ImageFolders: CLASS/IMAGE, or SPLIT/CLASS/IMAGE ----------------------------------------------
 
 
-def read_image_folders(src: str, folders: Sequence[str], options: SourceOptions) -> Source:
+def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     """Read an ImageFolder, or one for each split if the folders of `src` have the names of splits.
 
     Raises:
-        SourceError: there are no class folders, or the name of a class is not valid.
+        SourceError: the folder is of another layout, there are no class folders, or the name of a
+            class is not valid.
 
     """
+    folders = list_folders(src)
+    _refuse_other_layouts(src, folders)
     splits = _split_folders(src, folders)
     if not splits:
         if not folders:
@@ -433,7 +437,7 @@ def read_class_folders(
 # --- images without labels ------------------------------------------------------------------------
 
 
-def read_unlabelled(src: str, folders: Sequence[str]) -> Source:
+def read_unlabelled(src: str, _: Any, __: SourceOptions) -> Source:
     """Read all images in a folder and its subfolders. No image has a label.
 
     If all folders in it have the names of splits, and no image is next to them, each is a split.
@@ -444,6 +448,7 @@ def read_unlabelled(src: str, folders: Sequence[str]) -> Source:
         SourceError: two folders are the same split.
 
     """
+    folders = list_folders(src)
     above, splits = _find_splits(src, folders)
     scan, order = Scan(src, skip=label_folders), split_order({*splits})
     counts = [*map(sum, map(scan.add, map(splits.__getitem__, order)))]

@@ -15,7 +15,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.archives import Listing, archive_source, list_archive, read_archive
 from dataprep.sources.base import Source, join_sources
 from dataprep.sources.folders import read_class_folders
-from dataprep.sources.scan import Scan, is_folder
+from dataprep.sources.scan import Scan, has_folders, is_folder
 from manifests.errors import SourceError
 from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file, read_lines
 from manifests.json_members import shorten
@@ -47,14 +47,14 @@ _DEVKIT_HINT = (
 )
 
 
-def find_imagenet_tars(src: str) -> bool:
+def find_imagenet_tars(src: str, folders: Sequence[str], _: SourceOptions) -> bool:
     """Return whether a folder contains ImageNet's archives, and they are not unpacked beside them."""
-    if storage.is_folder(os.path.join(src, "train")) or storage.is_folder(os.path.join(src, "val")):
-        return False
-    return any(storage.is_file(os.path.join(src, name)) for name in (TRAIN, VAL))
+    return {"train", "val"}.isdisjoint(folders) and any(
+        storage.is_file(os.path.join(src, name)) for name in (TRAIN, VAL)
+    )
 
 
-def read_imagenet_tars(src: str, options: SourceOptions) -> Source:
+def read_imagenet_tars(src: str, _: Any, options: SourceOptions) -> Source:
     """Read the archives of a folder in place: train, val, or both.
 
     Raises:
@@ -66,10 +66,10 @@ def read_imagenet_tars(src: str, options: SourceOptions) -> Source:
     train, val = (os.path.join(src, name) for name in (TRAIN, VAL))
     parts = []
     if storage.is_file(train):
-        parts.append(read_archive(train, options))
+        parts.append(read_archive(train, None, options))
     if storage.is_file(val):
         classes = options.classes or (parts[0].classes if parts else None)
-        parts.append(read_val(val, classes))
+        parts.append(read_val(val, None, replace(options, classes=classes)))
         parts = [replace(part, classes=parts[-1].classes) for part in parts]
     names = sorted(entry.name for entry in storage.list_folder(src))
     skipped = [name for name in names if re.fullmatch(r"ILSVRC2012_img_test.*\.tar", name)]
@@ -78,12 +78,13 @@ def read_imagenet_tars(src: str, options: SourceOptions) -> Source:
     return replace(source, layout=layout, notices=(*source.notices, *notices))
 
 
-def read_val(path: str, classes: tuple[str, ...] | None) -> Source:
+def read_val(path: str, _: Any, options: SourceOptions) -> Source:
     """Read the archive of validation images, with the labels from the development kit next to it.
 
     Args:
         path: the archive.
-        classes: class names in label order; `None` takes those of the development kit, sorted.
+        options: `classes` applies; by default, the classes are the sorted WordNet IDs of the
+            development kit.
 
     Raises:
         SourceError: the archive or the development kit is damaged, or the development kit is
@@ -94,7 +95,7 @@ def read_val(path: str, classes: tuple[str, ...] | None) -> Source:
     meta, truth, place = _read_devkit(parent_folder(path) or ".")
     wnids = _read_meta(meta, place)
     ids = _read_truth(truth, place, wnids)
-    classes = classes or tuple(sorted(wnids.values()))
+    classes = options.classes or tuple(sorted(wnids.values()))
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     labels = np.empty(len(listing.names), np.int32)
     for row, number in enumerate(_image_numbers(listing, len(ids)).tolist()):
@@ -231,8 +232,19 @@ def _read_truth(content: bytes, place: str, wnids: dict[int, str]) -> list[int]:
 # --- Kaggle ---------------------------------------------------------------------------------------
 
 
-def find_kaggle_imagenet(src: str) -> str | None:
-    """Return the folder CLS-LOC: `src`, or a folder in it."""
+def find_kaggle_imagenet(src: str, _: Sequence[str], __: SourceOptions) -> str | None:
+    """Return the folder CLS-LOC, `src` or a folder in it, if its ``val/`` has no class folders."""
+    folder = _find_cls_loc(src)
+    return None if folder is None or has_folders(f"{folder}/val") else folder
+
+
+def find_sorted_kaggle(src: str, _: Sequence[str], __: SourceOptions) -> str | None:
+    """Return the folder CLS-LOC in `src`, of which ``val/`` has class folders, too."""
+    folder = _find_cls_loc(src)
+    return None if folder == src else folder
+
+
+def _find_cls_loc(src: str) -> str | None:
     for folder in (
         src,
         os.path.join(src, "Data/CLS-LOC"),
@@ -243,7 +255,7 @@ def find_kaggle_imagenet(src: str) -> str | None:
     return None
 
 
-def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
+def read_kaggle_imagenet(_: str, root: str, options: SourceOptions) -> Source:
     """Read the class folders of train/, and the flat val/ with the labels from LOC_val_solution.csv.
 
     Raises:

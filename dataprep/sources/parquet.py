@@ -357,7 +357,7 @@ def _has_labels(column: pa.ChunkedArray) -> bool:
 # --- columns of images ----------------------------------------------------------------------------
 
 
-def find_parquet_files(src: str, folders: Sequence[str]) -> list[str]:
+def find_parquet_files(src: str, folders: Sequence[str], _: SourceOptions) -> list[str]:
     """Return the Parquet files with images in a folder, relative to it and sorted.
 
     Empty if there are other images.

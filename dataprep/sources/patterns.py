@@ -28,10 +28,12 @@ from dataprep.sources.base import (
     numbered,
     text_array,
 )
+from dataprep.sources.folders import read_image_folders, read_unlabelled
 from dataprep.sources.scan import (
     Scan,
     has_folders,
     is_utf8,
+    list_folders,
     list_images,
     listed_table,
     map_splits,
@@ -254,19 +256,41 @@ SPLIT_FOLDERS = {
 }
 
 
-def read_by_pattern(src: str, folders: Sequence[str], text: str, options: SourceOptions) -> Source:
+def find_pattern(_: str, __: Sequence[str], options: SourceOptions) -> Pattern | None:
+    """Return the pattern that the options give.
+
+    Raises:
+        CallError: the pattern is not valid.
+
+    """
+    return None if options.pattern is None else parse_pattern(options.pattern)
+
+
+def read_file_names(src: str, pattern: Pattern, options: SourceOptions) -> Source:
+    """Read a folder with ``--pattern``: labels from the file names, or only extra columns of class folders.
+
+    Raises:
+        CallError: the pattern has no part for the label.
+        SourceError: a file name does not match the pattern, or the class folders are not valid.
+
+    """
+    folders = list_folders(src)
+    if options.unlabelled:
+        return add_columns(read_unlabelled(src, None, options), pattern)
+    if options.label_column or has_label(pattern) or not has_class_folders(src, folders):
+        return _read_labels(src, folders, pattern, options)
+    return add_columns(read_image_folders(src, None, options), pattern)
+
+
+def _read_labels(
+    src: str, folders: Sequence[str], pattern: Pattern, options: SourceOptions
+) -> Source:
     """Read all images in `src` and its subfolders by a pattern of their file names.
 
     Folders with the name of a split are splits if there are at least two of them, or no other
     folders. Otherwise, all images are in ``train``.
-
-    Raises:
-        CallError: the pattern is not valid, or has no part for the label.
-        SourceError: a file name does not match the pattern.
-
     """
-    pattern = parse_pattern(text)
-    layout = f"file names like {printable(text)}"
+    layout = f"file names like {printable(pattern.text)}"
     named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
     splits = {}
     if len(named) > 1 or len(named) == len(folders):
@@ -401,7 +425,7 @@ JUNK = "-1"
 DISTRACTORS = "0000"
 
 
-def find_reid_layout(src: str, folders: Sequence[str]) -> ReidLayout | None:
+def find_reid_layout(src: str, folders: Sequence[str], _: SourceOptions) -> ReidLayout | None:
     """Recognize a layout by at least two of its folders, and among layouts with the same folders by an image's name."""
     candidates = []
     for layout in LAYOUTS:
@@ -415,15 +439,14 @@ def find_reid_layout(src: str, folders: Sequence[str]) -> ReidLayout | None:
     return candidates[0] if candidates else None
 
 
-def read_reid_folders(
-    src: str, folders: Sequence[str], layout: ReidLayout, options: SourceOptions
-) -> Source:
+def read_reid_folders(src: str, layout: ReidLayout, options: SourceOptions) -> Source:
     """Read the images of each split, with `identity` and `camera` from their file names.
 
     Raises:
         SourceError: a file name does not match the layout's pattern.
 
     """
+    folders = list_folders(src)
     splits, notices = {}, []
     for split, folder in layout.splits.items():
         if folder in folders:
@@ -459,7 +482,7 @@ FOLDERS = (("train", "test"), ("mask_train_v2", "mask_test_v2"))
 FILE_NAMES = parse_pattern("*_*_{camera}_*", INTEGER)
 
 
-def find_msmt17(src: str, folders: Sequence[str]) -> tuple[str, str] | None:
+def find_msmt17(src: str, folders: Sequence[str], _: SourceOptions) -> tuple[str, str] | None:
     """Return the names of the training and test folders, if all four lists are next to them."""
     pair = next((pair for pair in FOLDERS if {*pair} <= {*folders}), None)
     for split in SPLITS:

@@ -7,16 +7,16 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dataprep import storage
 from dataprep.containers import forget_readers
 from dataprep.options import SourceOptions
-from dataprep.sources.archives import is_archive, read_archive, read_unlabelled_archive
+from dataprep.sources.archives import is_archive, read_archive
 from dataprep.sources.base import NamedSource, Source
-from dataprep.sources.coco import is_coco, read_coco, read_coco_file
+from dataprep.sources.coco import find_coco, is_coco, read_coco, read_coco_file
 from dataprep.sources.databases import (
     SUFFIX,
     find_databases,
@@ -24,15 +24,12 @@ from dataprep.sources.databases import (
     read_lmdb,
     read_recordio,
 )
-from dataprep.sources.folders import (
-    read_image_folders,
-    read_unlabelled,
-    refuse_other_layouts,
-)
+from dataprep.sources.folders import read_image_folders, read_unlabelled
 from dataprep.sources.imagenet import VAL as IMAGENET_VAL
 from dataprep.sources.imagenet import (
     find_imagenet_tars,
     find_kaggle_imagenet,
+    find_sorted_kaggle,
     read_imagenet_tars,
     read_kaggle_imagenet,
     read_val,
@@ -46,21 +43,18 @@ from dataprep.sources.merge import (
 )
 from dataprep.sources.parquet import find_parquet_files, image_columns, read_hugging_face
 from dataprep.sources.patterns import (
-    add_columns,
     find_msmt17,
+    find_pattern,
     find_reid_layout,
-    has_class_folders,
-    has_label,
-    parse_pattern,
-    read_by_pattern,
+    read_file_names,
     read_msmt17,
     read_reid_folders,
 )
 from dataprep.sources.prepared import is_prepared, read_prepared
-from dataprep.sources.scan import has_folders, list_folders, suffix_of
-from dataprep.sources.segmentation import read_segmentation
+from dataprep.sources.scan import list_folders, suffix_of
+from dataprep.sources.segmentation import find_segmentation, read_pairs
 from dataprep.sources.tables import TABLE_SUFFIXES, read_lists, read_table, with_label_type
-from dataprep.sources.voc import read_voc
+from dataprep.sources.voc import find_voc, read_voc
 from manifests.errors import CallError, SourceError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, open_file
 from manifests.process.text import printable
@@ -88,12 +82,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     forget_readers()
     try:
         with storage.remember(src):
-            is_folder = stat.S_ISDIR(storage.stat(src).st_mode)
-            if is_folder and options.pattern is not None:
-                kinds: Sequence[Kind] = (_FILE_NAMES,)
-            else:
-                kinds = FOLDERS if is_folder else FILES
-            source = with_label_type(_read_first(kinds, src, options), options)
+            source = with_label_type(_read(src, options), options)
     except FileNotFoundError as error:
         raise missing_source(src, str(error.filename or src)) from None
     except OSError as error:
@@ -184,175 +173,116 @@ class Kind:
     """A kind of source.
 
     Attributes:
-        is_instead: what the source is, to refuse options: ``"contains archives"``.
-        find: looks at a path; returns what `read` needs, false if the source is of another kind.
-        read: lists the samples of a path, with what `find` returned.
-        needs: what the options that do not apply need instead, by their names.
+        name: what such a source is: ``"a folder of LMDB databases"``.
+        detect: returns what `read` needs, by a path, the names of the folders in it and the
+            options; false if the source is of another kind. It may refuse what is known not to be
+            a source.
+        read: lists the samples of a path, with what `detect` returned.
+        takes: the options of `_OPTIONS` that it takes.
 
     """
 
-    is_instead: str
-    find: Callable[[str, SourceOptions], Any]
+    name: str
+    detect: Callable[[str, Sequence[str], SourceOptions], Any]
     read: Callable[[str, Any, SourceOptions], Source]
-    needs: Mapping[str, str]
+    takes: tuple[str, ...] = ()
 
 
-def _read_first(kinds: Sequence[Kind], src: str, options: SourceOptions) -> Source:
-    """Read a source as the first kind that it is of; the last kind takes everything.
+#: Options that only some kinds take.
+_OPTIONS = ("image_root", "path_column", "label_column", "split_column", "pattern")
+
+
+def _read(src: str, options: SourceOptions) -> Source:
+    """Read a source as the first kind that it is of; the last kinds take everything.
 
     Raises:
         CallError: an option does not apply.
         SourceError: the layout is not known, or a label or an image is not valid.
 
     """
-    for kind in kinds[:-1]:
-        found = kind.find(src, options)
-        if found:
-            return _read_as(kind, src, found, options)
-    return _read_as(kinds[-1], src, kinds[-1].find(src, options), options)
-
-
-def _read_as(kind: Kind, src: str, found: Any, options: SourceOptions) -> Source:
-    for name, needed in kind.needs.items():
-        if getattr(options, name) is not None:
+    is_folder = stat.S_ISDIR(storage.stat(src).st_mode)
+    folders = list_folders(src) if is_folder else ()
+    for kind in FOLDERS if is_folder else FILES:
+        if found := kind.detect(src, folders, options):
+            break
+    for name in _OPTIONS:
+        if getattr(options, name) is not None and name not in kind.takes:
+            others = [other.name for other in KINDS if name in other.takes]
             raise CallError(
-                f"--{name.replace('_', '-')} needs {needed}, but {src} {kind.is_instead}",
-                hint="remove the option",
+                f"--{name.replace('_', '-')} does not apply to {printable(src)}, which is"
+                f" {kind.name}",
+                hint=f"remove the option; it applies to {', '.join(others)}",
             )
     return kind.read(src, found, options)
-
-
-_COLUMN_OPTIONS = dict.fromkeys(("path_column", "label_column", "split_column"), "a table")
-_OF_TABLES = {"image_root": "a table", **_COLUMN_OPTIONS}
-_PATHS = dict.fromkeys(("image_root", "path_column", "split_column"), "a list or a table")
 
 
 # --- folders --------------------------------------------------------------------------------------
 
 
-def _find_lists(src: str, _: SourceOptions) -> list[str]:
+def _find_lists(src: str, _: Sequence[str], __: SourceOptions) -> list[str]:
     paths = (os.path.join(src, name) for name in LIST_NAMES)
     return [*filter(storage.is_file, paths)]
 
 
-def _read_kaggle(_: str, folder: str, options: SourceOptions) -> Source:
-    """Read Kaggle's ImageNet with its flat ``val/``; if that has class folders, it is an ImageFolder."""
-    if not has_folders(f"{folder}/val"):
-        return read_kaggle_imagenet(folder, options)
-    return _read_first((_LISTS, _IMAGE_FOLDERS), folder, options)
-
-
-#: Folders with annotations, in the order in which they are tried.
-_ANNOTATED = (read_coco, read_voc, read_segmentation)
-
-
-def _read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
-    folders = list_folders(src)
-    if options.unlabelled:
-        return read_unlabelled(src, folders)
-    if (train_and_test := find_msmt17(src, folders)) is not None:
-        return read_msmt17(src, train_and_test, options)
-    if (layout := find_reid_layout(src, folders)) is not None:
-        return read_reid_folders(src, folders, layout, options)
-    if options.label_type != "class":
-        for read in _ANNOTATED:
-            if (annotated := read(src, folders, options)) is not None:
-                return annotated
-    if options.label_type not in (None, "class"):
-        # The folder may have boxes, masks or depth maps, but not the labels that are asked for.
-        for read in _ANNOTATED:
-            found = read(src, folders, replace(options, label_type=None, classes=None))
-            if found is not None:
-                raise CallError(
-                    f"--label-type {options.label_type}: {src} has labels of the type"
-                    f" {found.label_type} ({found.layout})",
-                    hint=f"leave out --label-type, or set --label-type {found.label_type}",
-                )
-    refuse_other_layouts(src, folders)
-    return read_image_folders(src, folders, options)
-
-
-def _read_file_names(src: str, text: str, options: SourceOptions) -> Source:
-    """Read a folder with ``--pattern``: labels from the file names, or only extra columns of class folders."""
-    folders, pattern = list_folders(src), parse_pattern(text)
-    if options.unlabelled:
-        return add_columns(read_unlabelled(src, folders), pattern)
-    if options.label_column or has_label(pattern) or not has_class_folders(src, folders):
-        return read_by_pattern(src, folders, text, options)
-    refuse_other_layouts(src, folders)
-    return add_columns(read_image_folders(src, folders, options), pattern)
-
-
-_FILE_NAMES = Kind("is a folder", lambda _, options: options.pattern, _read_file_names, _PATHS)
-_LISTS = Kind(
-    "contains list files",
-    _find_lists,
-    lambda src, found, options: read_lists(found, options.image_root or src, options),
-    _COLUMN_OPTIONS,
-)
-_IMAGE_FOLDERS = Kind(
-    "is a folder",
-    lambda src, _: src,
-    _read_image_folders,
-    {**_PATHS, "label_column": "a table or --pattern"},
-)
-
 #: The kinds of folders in the order in which they are tried.
 FOLDERS = (
     Kind(
-        "is a prepared dataset",
-        lambda src, _: is_prepared(src),
+        "a folder with labels in file names (--pattern)",
+        find_pattern,
+        read_file_names,
+        ("pattern", "label_column"),
+    ),
+    Kind(
+        "a prepared dataset",
+        lambda src, _, __: is_prepared(src),
         lambda src, _, options: read_prepared(src, options),
-        _OF_TABLES,
+    ),
+    Kind("ImageNet in its original archives", find_imagenet_tars, read_imagenet_tars),
+    Kind("ImageNet in Kaggle's layout", find_kaggle_imagenet, read_kaggle_imagenet),
+    Kind(
+        "ImageNet in Kaggle's layout with list files",
+        find_sorted_kaggle,
+        lambda _, folder, options: _read(folder, options),
+        ("image_root",),
     ),
     Kind(
-        "contains archives",
-        lambda src, _: find_imagenet_tars(src),
-        lambda src, _, options: read_imagenet_tars(src, options),
-        _OF_TABLES,
+        "a folder of list files",
+        _find_lists,
+        lambda src, found, options: read_lists(found, options.image_root or src, options),
+        ("image_root",),
     ),
-    Kind("is a folder", lambda src, _: find_kaggle_imagenet(src), _read_kaggle, {}),
-    _LISTS,
     Kind(
-        "is a folder",
-        lambda src, _: find_parquet_files(src, list_folders(src)),
+        "a folder of Parquet files with images",
+        find_parquet_files,
         read_hugging_face,
-        dict.fromkeys(("image_root", "split_column"), "a list or a table"),
+        ("path_column", "label_column"),
     ),
+    Kind("a folder of LMDB databases", find_databases, read_lmdb),
+    Kind("a folder of RecordIO files", find_recordio, read_recordio),
     Kind(
-        "contains LMDB databases",
-        lambda src, _: find_databases(src, list_folders(src)),
-        read_lmdb,
-        _OF_TABLES,
+        "a folder of images without labels",
+        lambda _, __, options: options.unlabelled,
+        read_unlabelled,
     ),
-    Kind(
-        "contains RecordIO files",
-        lambda src, _: not list_folders(src) and find_recordio(src),
-        read_recordio,
-        _OF_TABLES,
-    ),
-    _IMAGE_FOLDERS,
+    Kind("a folder of MSMT17", find_msmt17, read_msmt17),
+    Kind("a folder of a re-identification dataset", find_reid_layout, read_reid_folders),
+    Kind("a folder with annotations of COCO", find_coco, read_coco),
+    Kind("a folder of Pascal VOC", find_voc, read_voc),
+    Kind("a folder of images with masks or depth maps", find_segmentation, read_pairs),
+    Kind("a folder of class folders", lambda *_: True, read_image_folders),
 )
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _find_images_in_parquet(src: str, options: SourceOptions) -> bool:
+def _find_images_in_parquet(src: str, _: Sequence[str], options: SourceOptions) -> bool:
     """Return whether a file is a Parquet file with images, and not one with paths of images."""
     images = image_columns(src) if suffix_of(src) == ".parquet" else ()
     return bool(images) and (options.path_column is None or options.path_column in images)
 
 
-def _read_archive(src: str, _: Any, options: SourceOptions) -> Source:
-    if os.path.basename(src) == IMAGENET_VAL:
-        return read_val(src, options.classes)
-    if options.unlabelled:
-        return read_unlabelled_archive(src)
-    return read_archive(src, options)
-
-
-def _find_list(src: str, _: SourceOptions) -> bool:
+def _find_list(src: str, _: Sequence[str], __: SourceOptions) -> bool:
     refuse_other_files(src)
     return True
 
@@ -368,34 +298,37 @@ def _in_folder(
     return lambda src, _, options: read(parent_folder(src) or ".", [os.path.basename(src)], options)
 
 
-#: A pattern applies to no file; it is refused first.
-_PATTERN = {"pattern": "a folder"}
-
 #: The kinds of files in the order in which they are tried.
 FILES = (
-    Kind("is a file", lambda _, options: options.pattern, _read_list, _PATTERN),
     Kind(
-        "contains the images",
+        "a Parquet file with images",
         _find_images_in_parquet,
         _in_folder(read_hugging_face),
-        dict.fromkeys(("image_root", "split_column"), "a table of paths"),
+        ("path_column", "label_column"),
     ),
     Kind(
-        "is a table",
-        lambda src, _: src.lower().endswith(TABLE_SUFFIXES),
-        lambda src, _, options: read_table(src, options),
-        {},
+        "a table of paths",
+        lambda src, _, __: src.lower().endswith(TABLE_SUFFIXES),
+        read_table,
+        ("image_root", "path_column", "label_column", "split_column"),
     ),
-    Kind("is none", lambda src, _: suffix_of(src) == SUFFIX, _in_folder(read_recordio), _OF_TABLES),
+    Kind("a RecordIO file", lambda src, _, __: suffix_of(src) == SUFFIX, _in_folder(read_recordio)),
     Kind(
-        "has annotations",
-        lambda src, _: suffix_of(src) == ".json" and is_coco(src),
-        lambda src, _, options: read_coco_file(src, options),
-        _COLUMN_OPTIONS,
+        "an annotation file of COCO",
+        lambda src, _, __: suffix_of(src) == ".json" and is_coco(src),
+        read_coco_file,
+        ("image_root",),
     ),
-    Kind("is an archive", lambda src, _: is_archive(src), _read_archive, _OF_TABLES),
-    Kind("is a list file", _find_list, _read_list, _COLUMN_OPTIONS),
+    Kind(
+        "ImageNet's archive of validation images",
+        lambda src, _, __: os.path.basename(src) == IMAGENET_VAL,
+        read_val,
+    ),
+    Kind("an archive", lambda src, _, __: is_archive(src), read_archive),
+    Kind("a list file", _find_list, _read_list, ("image_root",)),
 )
+
+KINDS = (*FOLDERS, *FILES)
 
 
 # --- files and paths that are not a source --------------------------------------------------------

@@ -14,7 +14,7 @@ from dataprep import storage
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Source
 from dataprep.sources.scan import Scan, list_folders, list_images, map_splits, stray_notices
-from manifests.errors import SourceError
+from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.text import agree, plural, printable
@@ -67,8 +67,56 @@ MASK_FOLDERS = frozenset(
 DEPTH_FOLDERS = frozenset(["depth", "depths", "disparity"])
 
 
-def read_segmentation(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
-    """Read a folder of images with masks or depth maps; `None` if it is not known to be one.
+#: Returns the name of the image, without folder and suffix, that a file is the mask of; `None` if
+#: it is none.
+ImageOf = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PairedFolders:
+    """Folders of a split, relative to the root of the source.
+
+    Attributes:
+        split: name of the split.
+        images: folder of the images.
+        labels: folder of the masks or depth maps.
+
+    """
+
+    split: str
+    images: str
+    labels: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Where the images of a source and their masks or depth maps are.
+
+    Attributes:
+        root: the folder that paths are relative to.
+        folders: the folders of each split.
+        label_type: ``"mask"`` or ``"depth"``.
+        layout: value of `Source.layout`.
+        classes: names of the values of masks; empty if they are not known.
+        name_of_image: returns the part of the name of an image that its mask shares.
+        image_of: returns the part of the name of a mask that its image shares; `None` tries common
+            endings.
+        notices: messages about folders that are skipped.
+
+    """
+
+    root: str
+    folders: Sequence[PairedFolders]
+    label_type: LabelType
+    layout: str
+    classes: tuple[str, ...] = ()
+    name_of_image: Callable[[str], str] = str
+    image_of: ImageOf | None = None
+    notices: Sequence[str] = ()
+
+
+def find_segmentation(src: str, folders: Sequence[str], options: SourceOptions) -> Pairs | None:
+    """Return where the masks or depth maps of a folder are; `None` if it is not known to have any.
 
     Args:
         src: the folder.
@@ -77,13 +125,18 @@ def read_segmentation(src: str, folders: Sequence[str], options: SourceOptions) 
             of masks.
 
     Raises:
-        SourceError: two masks belong to one image, or no image has one.
+        SourceError: folders of masks or depth maps are missing, or do not fit together.
 
     """
-    for read in (_read_cityscapes, _read_ade20k, _read_plain):
-        source = read(src, folders, options)
-        if source is not None:
-            return source
+    if options.label_type == "class":
+        return None
+    # If there are no labels of the type that is asked for, `read_pairs` names those that there are.
+    for label_type in dict.fromkeys((options.label_type, None)):
+        asked = replace(options, label_type=label_type)
+        for find in (_find_cityscapes, _find_ade20k, _find_plain):
+            found = find(src, folders, asked)
+            if found is not None:
+                return found
     return None
 
 
@@ -96,7 +149,7 @@ def _wants(options: SourceOptions, label_type: LabelType) -> bool:
 _CITYSCAPES_SPLITS = ("train", "train_extra", "val")
 
 
-def _read_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
+def _find_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -> Pairs | None:
     if "leftImg8bit" not in folders:
         return None
     label_type: LabelType = "mask"
@@ -125,7 +178,7 @@ def _read_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -
         pair = PairedFolders(split, f"leftImg8bit/{split}", f"{labels}/{split}")
         if storage.is_folder(f"{src}/{pair.images}") and storage.is_folder(f"{src}/{pair.labels}"):
             pairs.append(pair)
-    return read_pairs(
+    return Pairs(
         src,
         pairs,
         label_type,
@@ -153,7 +206,7 @@ def _has_train_ids(folder: str) -> bool:
 _ADE20K = "ADEChallengeData2016"
 
 
-def _read_ade20k(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
+def _find_ade20k(src: str, folders: Sequence[str], options: SourceOptions) -> Pairs | None:
     if _ADE20K in folders:
         src = f"{src}/{_ADE20K}"
         folders = list_folders(src)
@@ -167,7 +220,7 @@ def _read_ade20k(src: str, folders: Sequence[str], options: SourceOptions) -> So
     if not pairs:
         return None
     classes = options.classes or _ade20k_classes(f"{src}/objectInfo150.txt")
-    return read_pairs(src, pairs, "mask", layout="ADE20K", classes=classes)
+    return Pairs(src, pairs, "mask", layout="ADE20K", classes=classes)
 
 
 def _ade20k_classes(file: str) -> tuple[str, ...]:
@@ -189,8 +242,8 @@ def _ade20k_classes(file: str) -> tuple[str, ...]:
 _WITHOUT_MASKS = "test"
 
 
-def _read_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
-    """Read ``images/`` and ``masks/``. There may be folders of splits in both, or around them."""
+def _find_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Pairs | None:
+    """Find ``images/`` and ``masks/``. There may be folders of splits in both, or around them."""
     notices: list[str] = []
     found = _image_and_second(src, folders, options)
     if found is not None:
@@ -200,12 +253,10 @@ def _read_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Sou
         pairs, label_type = _outer_splits(src, folders, options, notices)
     if not pairs:
         return None
-    if label_type == "mask":
-        classes = options.classes or ()
-        source = read_pairs(src, pairs, "mask", layout="images with masks", classes=classes)
-    else:
-        source = read_pairs(src, pairs, "depth", layout="images with depth maps")
-    return replace(source, notices=(*source.notices, *notices))
+    if label_type == "depth":
+        return Pairs(src, pairs, "depth", layout="images with depth maps", notices=notices)
+    classes = options.classes or ()
+    return Pairs(src, pairs, "mask", "images with masks", classes, notices=notices)
 
 
 def _inner_splits(src: str, images: str, labels: str, notices: list[str]) -> list[PairedFolders]:
@@ -301,66 +352,34 @@ _FACTOR = 0x2545F4914F6CDD1D
 _ENDINGS = ("", "_mask", "-mask", "_seg", "_segmentation", "_label", "_gt", "_depth", "-depth")
 
 
-@dataclass(frozen=True, slots=True)
-class PairedFolders:
-    """Folders of a split, relative to the root of the source.
-
-    Attributes:
-        split: name of the split.
-        images: folder of the images.
-        labels: folder of the masks or depth maps.
-
-    """
-
-    split: str
-    images: str
-    labels: str
-
-
-#: Returns the name of the image, without folder and suffix, that a file is the mask of; `None` if
-#: it is none.
-ImageOf = Callable[[str], str | None]
-
-
-def read_pairs(
-    root: str,
-    folders: Sequence[PairedFolders],
-    label_type: LabelType,
-    *,
-    layout: str,
-    classes: tuple[str, ...] = (),
-    name_of_image: Callable[[str], str] = lambda stem: stem,
-    image_of: ImageOf | None = None,
-) -> Source:
+def read_pairs(src: str, pairs: Pairs, options: SourceOptions) -> Source:
     """Read images with their masks or depth maps.
 
     An image belongs to the file at the same path in the other folder, whatever the suffixes are.
     Images without one are rejected.
 
-    Args:
-        root: the folder that paths are relative to.
-        folders: the folders of each split.
-        label_type: ``"mask"`` or ``"depth"``.
-        layout: value of `Source.layout`.
-        classes: names of the values of masks; empty if they are not known.
-        name_of_image: returns the part of the name of an image that its mask shares.
-        image_of: returns the part of the name of a mask that its image shares; `None` tries common
-            endings.
-
     Raises:
+        CallError: `label_type` is another one.
         SourceError: two masks belong to one image, or no image has a mask.
 
     """
+    root, folders, label_type = pairs.root, pairs.folders, pairs.label_type
+    if options.label_type not in (None, label_type):
+        raise CallError(
+            f"--label-type {options.label_type}: {src} has labels of the type {label_type}"
+            f" ({pairs.layout})",
+            hint=f"leave out --label-type, or set --label-type {label_type}",
+        )
     scan, splits = Scan(root), tuple(dict.fromkeys(each.split for each in folders))
     label_images, stats, kept, numbers, rejected, notices = [], [], [], [], [], []
     at = 0
     for each in folders:
         (count,) = scan.add(each.images)
-        found, found_stats = _find_label_images(root, each.labels, image_of)
+        found, found_stats = _find_label_images(root, each.labels, pairs.image_of)
         unused = {*found.values()}
         for path in scan.path.slice(at, count).to_pylist():
             inside, name = os.path.split(os.path.splitext(os.path.relpath(path, each.images))[0])
-            stem = os.path.join(inside, name_of_image(name))
+            stem = os.path.join(inside, pairs.name_of_image(name))
             label_image = found.get(stem)
             kept.append(label_image is not None)
             if label_image is None:
@@ -387,7 +406,7 @@ def read_pairs(
                 f" {folders[0].labels}/1.png"
             ),
         )
-    source = scan.source(layout, splits)
+    source = scan.source(pairs.layout, splits)
     source = replace(source, table=source.table.filter(pa.array(kept)))
     source = source.with_columns(
         split=np.array(numbers, np.int8),
@@ -396,8 +415,8 @@ def read_pairs(
     )
     return replace(
         source,
-        classes=classes,
-        notices=(*source.notices, *notices),
+        classes=pairs.classes,
+        notices=(*source.notices, *notices, *pairs.notices),
         rejected=(*source.rejected, *rejected),
         label_type=label_type,
         label_origin=" and ".join(dict.fromkeys(f"{each.labels}/" for each in folders)),

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +68,7 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", *JSON_SUFFIXES)
 PATH_COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path", "file_name")
 
 
-def read_table(file: str, options: SourceOptions) -> Source:
+def read_table(file: str, _: Any, options: SourceOptions) -> Source:
     """Read a table with a column of paths, a column of labels and, optionally, a column of splits.
 
     Raises:

@@ -29,17 +29,14 @@ from manifests.schema import SPLIT_ALIASES, split_order
 _IMAGES, _BOXES, _MASKS, _SETS = "JPEGImages", "Annotations", "SegmentationClass", "ImageSets"
 
 
-def read_voc(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
-    """Read a folder of Pascal VOC, or the only year of a ``VOCdevkit``; `None` if it is neither.
+def read_voc(_: str, root: str, options: SourceOptions) -> Source:
+    """Read the folder of Pascal VOC that `find_voc` returned.
 
     Raises:
         CallError: `label_type` is neither boxes nor masks.
-        SourceError: an annotation or a list is not valid, or there are several years.
+        SourceError: an annotation or a list is not valid.
 
     """
-    root = _find_root(src, folders)
-    if root is None:
-        return None
     inside = {*list_folders(root)}
     label_type = options.label_type or ("boxes" if _BOXES in inside else "mask")
     needed = {"boxes": _BOXES, "mask": _MASKS}.get(label_type)
@@ -57,7 +54,10 @@ def read_voc(src: str, folders: Sequence[str], options: SourceOptions) -> Source
     return _read_boxes(root, options, both=_MASKS in inside)
 
 
-def _find_root(src: str, folders: Sequence[str]) -> str | None:
+def find_voc(src: str, folders: Sequence[str], options: SourceOptions) -> str | None:
+    """Return the folder of Pascal VOC: `src`, or the only year in it or in its ``VOCdevkit``."""
+    if options.label_type == "class":
+        return None
     if _IMAGES in folders and {_BOXES, _MASKS} & {*folders}:
         return src
     places = [src]

@@ -178,7 +178,7 @@ def test_columns_of_a_pattern_keep_their_text(make_people, convert, out):
         (("--pattern", "{identity}*"), "--pattern {identity}*: the end of {identity} is ambiguous"),
         (("--pattern", "{person}_*"), "--pattern has no part for the label"),
         (("--pattern", "{identity}_*", "--label-column", "camera"), "--label-column camera: --pattern has no {camera}"),
-        (("--label-column", "camera"), "--label-column needs a table or --pattern"),
+        (("--label-column", "camera"), "--label-column does not apply to"),
     ],
 )  # fmt: skip
 def test_errors_write_nothing(make_people, convert, out, options, message, dry):

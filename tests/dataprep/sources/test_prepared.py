@@ -291,7 +291,7 @@ def test_a_dataset_is_not_written_over_itself(dataset, invoke):
 
 def test_options_of_tables_are_refused(dataset):
     with pytest.raises(
-        CallError, match=r"--label-column needs a table, but .* is a prepared dataset"
+        CallError, match=r"--label-column does not apply to .*, which is a prepared dataset"
     ):
         read(dataset, label_column="number")
 

@@ -81,27 +81,33 @@ def test_no_image_is_opened(make_tree, monkeypatch, files, src):
     ("files", "src", "options", "error_type", "message"),
     [
         (["a/1.jpg"], "nowhere", {}, CallError, "nowhere does not exist"),
-        (["a/1.jpg"], "", {"image_root": "x"}, CallError, "--image-root needs a list or a table"),
+        (
+            ["a/1.jpg"],
+            "",
+            {"image_root": "x"},
+            CallError,
+            "--image-root does not apply to .*, which is a folder of class folders. Hint: .* a table",
+        ),
         (
             ["a/1.jpg"],
             "",
             {"label_column": "x"},
             CallError,
-            "--label-column needs a table or --pattern",
+            "--label-column does not apply to .* it applies to .*--pattern.*a table of paths",
         ),
         (
             {**IMAGES, "l.txt": "1.jpg 0\n"},
             "l.txt",
             {"path_column": "x"},
             CallError,
-            "--path-column needs a table",
+            "--path-column does not apply to .*l.txt, which is a list file",
         ),
         (
             {**IMAGES, "l.txt": "1.jpg 0\n"},
             "l.txt",
             {"split_column": "x"},
             CallError,
-            "--split-column needs a table",
+            "--split-column does not apply to .*l.txt, which is a list file. .* a table of paths",
         ),
         (
             ["1.jpg"],
@@ -132,3 +138,23 @@ def test_a_folder_without_read_permission_is_an_error(make_tree):
             read(root)
     finally:
         (root / "b").chmod(0o755)
+
+
+def test_kaggle_imagenet_takes_no_options_of_tables(make_tree):
+    root = make_tree([f"{KAGGLE}/train/n01/1.JPEG"])
+    for name in ("image_root", "path_column", "label_column", "split_column"):
+        with pytest.raises(CallError, match=r"does not apply to .*, which is ImageNet in Kaggle's"):
+            read(root, **{name: "x"})
+
+
+def test_sorted_kaggle_imagenet_may_have_lists(make_tree):
+    images = [f"{KAGGLE}/{split}/n01/1.JPEG" for split in ("train", "val")]
+    root = make_tree(images)
+    assert read(root).layout == "ImageFolder with train and val"
+    with pytest.raises(
+        CallError, match=r"--image-root does not apply to .*, which is a folder of class"
+    ):
+        read(root, image_root="x")
+    (root / KAGGLE / "train_list.txt").write_text("train/n01/1.JPEG 0\n")
+    assert read(root).layout == "list file"
+    assert len(read(root, image_root=str(root / KAGGLE))) == 1
