@@ -30,7 +30,7 @@ from dataprep.ledger.journal import (
     remove_journal,
 )
 from dataprep.options import Options
-from dataprep.plan.job import Job
+from dataprep.plan.files import Job
 from dataprep.storage.partials import JOURNAL_NAME, this_owner
 from manifests.errors import CallError, DamagedError, LostFolderError
 from manifests.files import MANIFEST, read_file

@@ -10,13 +10,10 @@ import gc
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
@@ -24,22 +21,19 @@ from dataprep.canary import Canary, canary, check_canary
 from dataprep.labels.kinds import KINDS
 from dataprep.options import Options, boolean, options_from_json
 from dataprep.plan.assign import ConversionPlan, PlannedShard, shard_name, shard_number
-from dataprep.plan.job import Job, shard_task
 from dataprep.plan.mismatch import other_plan_error
 from dataprep.plan.table import (
     SHARDS_PER_FILE,
     PlanTable,
-    file_parts,
-    open_planned_file,
-    read_planned_rows,
+    open_plan_table,
+    read_plan_table,
     table_name,
     write_plan_table,
 )
-from dataprep.shards.write import ShardTask, divides
 from dataprep.sources import Source
-from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS, sample_table
+from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
 from manifests.errors import CallError, PlanError, SourceVanishedError, raise_machine_fault
-from manifests.files import PLAN, read_file
+from manifests.files import PLAN, PLAN_TABLE, read_file
 from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import MAX_LABEL, LabelType
 from manifests.process.text import printable
@@ -53,6 +47,56 @@ PLAN_VERSIONS = (1, 2)
 
 #: Largest number of shards in a plan.
 _MAX_SHARDS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a conversion writes into one output folder.
+
+    Attributes:
+        out: the output folder.
+        options: options of the conversion.
+        fingerprint: fingerprint of the plan.
+        classes: class names in label order.
+        shards: all shards in the order of the plan.
+        splits: names of the splits that have at least one shard, in order.
+        images: number of images to read.
+        bytes: total size of these images in bytes.
+        rejected: rows for ``rejected.jsonl`` of the scan.
+        revision: number of the revision that the shards are new in.
+        label_type: what the labels are.
+        check: looks whether the run still owns the output folder; see `dataprep.storage.guarded`.
+
+    """
+
+    out: str
+    options: Options
+    fingerprint: str
+    classes: tuple[str, ...]
+    shards: Sequence[PlannedShard]
+    splits: tuple[str, ...]
+    images: int
+    bytes: int
+    rejected: tuple[Mapping[str, str], ...]
+    revision: int = 0
+    label_type: LabelType = "class"
+    check: storage.Check | None = None
+
+
+def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> Job:
+    """Return the job of a plan that is in memory."""
+    return Job(
+        out=out,
+        options=options,
+        fingerprint=plan.fingerprint,
+        classes=source.classes,
+        shards=plan.shards,
+        splits=plan.splits,
+        images=len(source),
+        bytes=source.bytes,
+        rejected=source.rejected,
+        label_type=source.label_type,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,23 +215,18 @@ def plan_to_json(plan: StoredPlan) -> dict[str, Any]:
         **({"label_type": plan.label_type} if not KINDS[plan.label_type].is_class else {}),
         "extra": list(plan.extra),
         "containers": plan.has_locations,
-        "tables": [
-            {
-                "name": table.name,
-                "bytes": table.bytes,
-                "footer": table.footer,
-                "groups": table.groups,
-            }
-            for table in plan.tables
-        ],
+        "tables": [asdict(table) for table in plan.tables],
         "rejected": [dict(row) for row in plan.rejected],
         "classes": list(plan.classes),
     }
 
 
 def _split_to_json(split: PlannedSplit) -> dict[str, int]:
-    first = {"first": split.first} if split.first else {}
-    return {"shards": split.shards, "images": split.images, "bytes": split.bytes, **first}
+    members = asdict(split)
+    del members["name"]
+    if not split.first:
+        del members["first"]
+    return members
 
 
 def plan_from_json(body: Member) -> StoredPlan:
@@ -219,9 +258,8 @@ def plan_from_json(body: Member) -> StoredPlan:
     if len(plan.classes) > MAX_LABEL + 1:
         raise MemberError(f"classes has {len(plan.classes):,} names")
     groups = [len(table.groups) // 8 for table in plan.tables]
-    full = [SHARDS_PER_FILE] * (plan.shards // SHARDS_PER_FILE)
-    rest = [plan.shards % SHARDS_PER_FILE] if plan.shards % SHARDS_PER_FILE else []
-    if groups != full + rest:
+    full, rest = divmod(plan.shards, SHARDS_PER_FILE)
+    if groups != [SHARDS_PER_FILE] * full + [rest] * (rest > 0):
         raise MemberError(f"tables have {sum(groups)} row groups for {plan.shards} shards")
     return plan
 
@@ -315,14 +353,14 @@ def write_plan(
     folder = plan_folder(out)
     with storage.translate_errors(folder, "the folder cannot be made"):
         storage.make_folder(folder)
+    revision = append.revision if append else 0
     tables, pairs = [], []
-    for name, shards in file_parts(plan.shards):
+    for number, start in enumerate(range(0, len(plan.shards), SHARDS_PER_FILE)):
+        name, shards = table_name(number), plan.shards[start : start + SHARDS_PER_FILE]
         path = os.path.join(folder, name)
         temporary = storage.partial_path(path)
         with storage.translate_errors(path, "the file cannot be written"):
-            tables.append(
-                write_plan_table(temporary, name, source, shards, append.revision if append else 0)
-            )
+            tables.append(write_plan_table(temporary, name, source, shards, revision))
         pairs.append((temporary, path))
     stored = StoredPlan(
         fingerprint=plan.fingerprint,
@@ -350,13 +388,12 @@ def write_plan(
 def remove_plan(out: str) -> None:
     """Remove the files of a plan, ``plan.json`` last: after a kill, the same command finds it and continues."""
     folder = plan_folder(out)
-    names = (
-        [entry.name for entry in storage.list_folder(folder)] if storage.is_folder(folder) else []
-    )
-    for name in sorted(
-        (name for name in names if _PLAN_FILE.fullmatch(name)), key=lambda name: name == PLAN_NAME
-    ):
-        storage.remove(os.path.join(folder, name))
+    if not storage.is_folder(folder):
+        return
+    names = [entry.name for entry in storage.list_folder(folder)]
+    for name in sorted(names, key=lambda name: (name == PLAN_NAME, name)):
+        if _PLAN_FILE.fullmatch(name):
+            storage.remove(os.path.join(folder, name))
 
 
 def _totals(source: Source, plan: ConversionPlan, name: str) -> PlannedSplit:
@@ -399,12 +436,9 @@ def read_plan(out: str) -> StoredPlan:
     try:
         data = read_file(path, PLAN)
     except (FileNotFoundError, NotADirectoryError):
-        hint = (
-            "run `dataprep plan --src SRC --out OUT` first"
-            if storage.is_folder(out)
-            else "check the path"
-        )
-        missing = "contains no plan" if storage.is_folder(out) else "does not exist"
+        missing, hint = "does not exist", "check the path"
+        if storage.is_folder(out):
+            missing, hint = "contains no plan", "run `dataprep plan --src SRC --out OUT` first"
         raise CallError(f"the folder {printable(out)} {missing}", hint=hint) from None
     except OSError as error:
         raise_machine_fault(error)
@@ -455,11 +489,10 @@ def _parse(data: bytes, path: str) -> StoredPlan:
             hint="use the release that made the plan, or run `dataprep plan` again",
         )
     try:
-        plan = plan_from_json(unseal(data))
+        return plan_from_json(unseal(data))
     except ValueError as error:
         message = f"the plan was changed after `dataprep plan` wrote it, or is damaged ({error})"
         raise PlanError(message, file=path, hint=PLAN.hint) from None
-    return plan
 
 
 def count_images(plan: StoredPlan, out: str, numbers: Sequence[int]) -> int:
@@ -471,82 +504,70 @@ def count_images(plan: StoredPlan, out: str, numbers: Sequence[int]) -> int:
     """
     total = 0
     for file, shards in groupby(numbers, lambda number: number // SHARDS_PER_FILE):
-        with open_planned_file(plan_folder(out), plan.tables[file]) as parquet:
+        with open_plan_table(plan_folder(out), plan.tables[file]) as parquet:
             total += sum(parquet.group_rows(number % SHARDS_PER_FILE) for number in shards)
     return total
 
 
-@dataclass(frozen=True)
-class StoredTasks(Sequence[ShardTask]):
-    """The tasks of some shards, each read from the plan's files when it is needed.
+def read_planned_rows(
+    plan: StoredPlan, out: str, number: int, shard: str
+) -> tuple[list[str], Source]:
+    """Read the keys and the samples of a shard, in stored order.
 
-    Attributes:
+    Every value is checked: the plan may come from anybody.
+
+    Args:
         plan: the plan.
-        job: the job of the plan.
-        numbers: positions of the shards in the plan.
-        workers: processes of the engine.
+        out: the output folder.
+        number: position of the shard in the plan.
+        shard: its name.
+
+    Raises:
+        PlanError: the rows are missing, damaged or were changed.
+        SourceVanishedError: the source is not on this machine.
 
     """
-
-    plan: StoredPlan
-    job: Job
-    numbers: Sequence[int]
-    workers: int
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, at: int) -> ShardTask:  # type: ignore[override]
-        divided = divides(self.plan.options, len(self) - at, self.workers)
-        return replace(self.task(self.numbers[at]), divided=divided)
-
-    @cached_property
-    def _template(self) -> Source:
-        return Source(
-            root=self.plan.root,
-            layout=self.plan.layout,
-            table=sample_table(pa.array([], pa.large_string())),
-            classes=self.plan.classes,
-            splits=self.job.splits,
-            label_type=self.plan.label_type,
-        )
-
-    def task(self, number: int) -> ShardTask:
-        """Return the task of a shard.
-
-        Raises:
-            PlanError: its rows are missing, damaged or were changed.
-
-        """
-        name = self.job.shards[number].name
-        file, group = divmod(number, SHARDS_PER_FILE)
-        rows = read_planned_rows(
-            plan_folder(self.job.out),
-            self.plan.tables[file],
-            group,
-            name,
-            template=self._template,
-            extra=self.plan.extra,
-            has_locations=self.plan.has_locations,
-        )
-        _check_root(rows.source)
-        # Arrow's footer of a file and its schema refer to each other, and a footer of 1,000 row
-        # groups is large. Without this, hundreds of them stay in memory.
-        gc.collect(1)
-        return shard_task(self.job, name, rows.source, np.arange(len(rows.keys)), rows.keys)
+    file, group = divmod(number, SHARDS_PER_FILE)
+    table, folder = plan.tables[file], plan_folder(out)
+    rows = read_plan_table(folder, table, group, plan.extra, has_locations=plan.has_locations)
+    keys = rows["key"]
+    source = Source(
+        root=plan.root,
+        layout=plan.layout,
+        table=rows.drop_columns(["shard", "key"]),
+        classes=plan.classes,
+        label_type=plan.label_type,
+    )
+    # Labels are zeros if they are not classes.
+    labels = len(plan.classes) if source.labels.is_class else 1
+    checks = {
+        "shard": pc.equal(rows["shard"], shard),
+        "key": pc.match_substring_regex(keys, "^([1-9][0-9]{0,8}-)?[0-9]{8,19}$"),
+        "label": pc.and_(pc.greater_equal(rows["label"], 0), pc.less(rows["label"], labels)),
+        "size": pc.greater_equal(rows["size"], -1),
+        "source": pc.invert(pc.match_substring(rows["path"], "\0")),
+    }
+    for name, check in checks.items():
+        if check.null_count or not pc.all(check).as_py():
+            wrong: str | None = f"column {name!r} of shard {shard} has a wrong value"
+            break
+    else:
+        wrong = source.labels.find_wrong_column(source.extra, len(plan.classes), f"shard {shard}")
+    if wrong is not None:
+        raise PlanError(wrong, file=os.path.join(folder, table.name), hint=PLAN_TABLE.hint)
+    _check_root(source)
+    # Arrow's footer of a file and its schema refer to each other, and a footer of 1,000 row
+    # groups is large. Without this, hundreds of them stay in memory.
+    gc.collect(1)
+    return keys.to_pylist(), source
 
 
 def _check_root(source: Source) -> None:
     """Check that the folder of the source is there, if an image is relative to it."""
-    paths = (
-        source.path
-        if source.location is None
-        else source.location["container"].cast(pa.large_string())
-    )
-    if (
-        not storage.is_folder(source.root)
-        and not pc.all(pc.match_substring_regex(paths, "^/|://")).as_py()
-    ):
+    if storage.is_folder(source.root):
+        return
+    paths = source.path if source.location is None else source.location["container"]
+    if not pc.all(pc.match_substring_regex(paths, "^/|://")).as_py():
         raise SourceVanishedError(
             "the source of the plan is not on this machine",
             file=source.root,

@@ -22,14 +22,15 @@ from dataprep.ledger.fence import ManifestFence, look
 from dataprep.ledger.finished import read_conversion
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
-from dataprep.plan.assign import ConversionPlan, key_of, make_plan
-from dataprep.plan.job import Job, job_of, shard_task
+from dataprep.plan.assign import ConversionPlan, make_plan
+from dataprep.plan.files import Job, job_of
 from dataprep.progress import Progress
 from dataprep.repair.rebuild import CheckTask, DamagedFile, check_shard, damage_of
 from dataprep.run.append import plan_append
 from dataprep.run.base import options_of
 from dataprep.run.commit import AppendResult
 from dataprep.run.source import select_samples
+from dataprep.run.tasks import planned_task
 from dataprep.shards.write import ShardTask, write_files
 from dataprep.sources import Source
 from dataprep.verify.shard import manifest_of
@@ -117,13 +118,12 @@ def _tasks(  # noqa: PLR0917
     job: Job,
     check: storage.Check,
 ) -> Iterator[RemakeTask]:
-    rows = {planned.name: planned.rows for planned in plan.shards}
+    planned = {each.name: each for each in plan.shards}
     suffix = FORMATS[job.options.fmt].SUFFIX
     for shard in shards:
-        name = shard.name.removesuffix(suffix)
-        keys = [key_of(row, job.revision) for row in rows[name].tolist()]
+        task = planned_task(job, source, planned[shard.name.removesuffix(suffix)])
         names = frozenset(file.file for file in found[shard.name] if not file.repair)
-        yield RemakeTask(shard_task(job, name, source, rows[name], keys), shard, names, check)
+        yield RemakeTask(task, shard, names, check)
 
 
 def _plan(

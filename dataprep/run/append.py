@@ -24,8 +24,7 @@ from dataprep.ledger.journal import Journal, read_journal
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name, shard_number
-from dataprep.plan.files import PlannedAppend, write_plan
-from dataprep.plan.job import Job, job_of
+from dataprep.plan.files import Job, PlannedAppend, job_of, write_plan
 from dataprep.plan.splits import EmptySplitError
 from dataprep.progress import Progress
 from dataprep.run.base import check_columns, check_label_type, check_options, read_base

@@ -18,13 +18,13 @@ from dataprep.ledger.journal import remove_journal, unlisted_files
 from dataprep.ledger.state import Folder
 from dataprep.plan.files import (
     ENDED_NAME,
+    Job,
     StoredPlan,
     has_append_plan,
     plan_folder,
     read_plan,
     remove_plan,
 )
-from dataprep.plan.job import Job
 from dataprep.run.base import read_base
 from dataprep.shards.write import ShardResult
 from dataprep.storage.partials import JOURNAL_NAME

@@ -18,8 +18,7 @@ from dataprep.ledger.fence import Fence, Seen, look, write_conversion
 from dataprep.ledger.finished import write_stamps
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, make_plan
-from dataprep.plan.files import StoredPlan, write_plan
-from dataprep.plan.job import job_of
+from dataprep.plan.files import StoredPlan, job_of, write_plan
 from dataprep.progress import Progress
 from dataprep.run.commit import ConvertResult, clean_up, read_result, write_dataset
 from dataprep.run.prepare import Rereading, Resumable, find_resumable, remove_outdated

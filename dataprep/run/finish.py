@@ -13,8 +13,7 @@ from dataprep.formats import FORMATS
 from dataprep.ledger.fence import Fence
 from dataprep.ledger.finished import find_shard, has_all_of, read_rejected
 from dataprep.ledger.state import Folder, inspect
-from dataprep.plan.files import ENDED_NAME, StoredPlan, plan_folder, read_plan
-from dataprep.plan.job import Job
+from dataprep.plan.files import ENDED_NAME, Job, StoredPlan, plan_folder, read_plan
 from dataprep.progress import Progress
 from dataprep.run.base import read_base
 from dataprep.run.commit import (

@@ -33,16 +33,15 @@ from dataprep.ledger.finished import (
 )
 from dataprep.ledger.state import inspect
 from dataprep.plan.assign import ConversionPlan
-from dataprep.plan.files import StoredPlan, StoredTasks, count_images, read_plan
-from dataprep.plan.job import Job, SourceTasks
+from dataprep.plan.files import Job, StoredPlan, count_images, read_plan
 from dataprep.plan.mismatch import foreign_file_error
 from dataprep.progress import Progress
 from dataprep.run.commit import is_appended
 from dataprep.run.source import refuse_appended
+from dataprep.run.tasks import SourceTasks, StoredTasks
 from dataprep.shards.write import (
     ShardResult,
     ShardTask,
-    divides,
     log_shard,
     useful_workers,
     write_shard,
@@ -131,7 +130,7 @@ def write_shards(
 
             check_machines(engine, run.source, run.job.out)
     images = sum(len(shards[number].rows) for number in left)
-    tasks = SourceTasks(run.source, run.plan, fenced(run.job), left, engine.workers)
+    tasks = SourceTasks(fenced(run.job), left, engine.workers, run.source, shards)
     results = dict(run.finished)
     with closing(
         engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
@@ -358,7 +357,7 @@ def work(
             return WorkResult((), len(numbers))
         run = _Run(
             job,
-            StoredTasks(plan, job, numbers, engine.workers),
+            StoredTasks(job, numbers, engine.workers, plan),
             engine,
             inspect(out, job.fingerprint).files,
         )
@@ -584,8 +583,7 @@ class _Run:
                 found.put(result)
             else:
                 self.refuse_foreign_files([number])
-                divided = divides(self.job.options, len(left) - at, self.engine.workers)
-                yield replace(self.tasks.task(number), divided=divided)
+                yield self.tasks.task(number, len(left) - at)
 
     def _is_kept(self, result: ShardResult | None, claims: Claims) -> TypeGuard[ShardResult]:
         """Return whether a shard need not be written: it is final, or was written after this process started."""

@@ -26,9 +26,10 @@ from report import Report, make_parser, process_memory
 from scale_data import make_dataset, make_source, small_source
 
 from dataprep.options import Options
-from dataprep.plan.files import StoredTasks, read_plan
+from dataprep.plan.files import read_plan
 from dataprep.run.convert import plan_dataset
 from dataprep.run.finish import finish
+from dataprep.run.tasks import StoredTasks
 from dataprep.run.work import work
 from dataprep.verify.verify import verify_manifest
 from manifests.store import read_manifest
@@ -68,8 +69,8 @@ def rows(folder: Path, shards: int) -> dict[str, float]:
     def read() -> Any:
         stored = read_plan(out)
         job = stored.job(out)
-        tasks = StoredTasks(stored, job, range(len(job.shards)), 1)
-        return [len(tasks.task(number * (shards - 1) // ROWS_OF).keys) for number in range(ROWS_OF)]
+        tasks = StoredTasks(job, range(len(job.shards)), 1, stored)
+        return [len(tasks.read(number * (shards - 1) // ROWS_OF).keys) for number in range(ROWS_OF)]
 
     return measured(read)
 
