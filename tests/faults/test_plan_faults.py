@@ -73,7 +73,7 @@ def stored_tasks(out):
 
 
 def test_an_image_that_was_deleted_after_the_plan(out, source, dataprep):
-    image = source / stored_tasks(out)[0].paths[2]
+    image = source / stored_tasks(out)[0].images.paths[2]
     data = image.read_bytes()
     image.unlink()
     assert "the image existed when the source was scanned" in refusal(
