@@ -242,6 +242,16 @@ class Manifest:
         return LABELS[self.label_type]
 
     @property
+    def shards(self) -> list[Shard]:
+        """The shards of all splits, in order."""
+        return [shard for split in self.splits for shard in split.shards]
+
+    @property
+    def shard_files(self) -> list[File]:
+        """The files of all shards: each shard, its index and its table."""
+        return [file for shard in self.shards for file in shard.files]
+
+    @property
     def revision(self) -> int:
         """Number of times that something was appended to the dataset."""
         return len(self.revisions)

@@ -68,7 +68,7 @@ def _keys(folder: str, rows: Sequence[int]) -> dict[int, str | None]:
 
     Only the tables that contain them are read again.
     """
-    shards = [shard for split in read_manifest(folder).splits for shard in split.shards]
+    shards = read_manifest(folder).shards
     wanted = np.unique(np.array(rows, np.int64))
     keys = read_some_rows(folder, shards, ["key"], wanted)["key"].to_pylist()
     return dict(zip(wanted.tolist(), keys, strict=True))

@@ -160,10 +160,7 @@ def is_committed(journal: Journal, manifest: Manifest) -> bool:
 
 def unlisted_files(journal: Journal, manifest: Manifest) -> list[str]:
     """Return the files of a journal that do not belong to the dataset."""
-    listed = {*own_files(manifest)}
-    for split in manifest.splits:
-        for shard in split.shards:
-            listed.update(file.name for file in shard.files)
+    listed = {*own_files(manifest), *(file.name for file in manifest.shard_files)}
     return [name for name in journal.files if name not in listed]
 
 

@@ -181,7 +181,7 @@ def _state(
 def _files(manifest: Manifest | None, plan: str) -> dict[str, File]:
     if manifest is None or manifest.options.get("plan") != plan:
         return {}
-    files = [file for split in manifest.splits for shard in split.shards for file in shard.files]
+    files = manifest.shard_files
     if manifest.rejected:
         files.append(manifest.rejected)
     return {file.name: file for file in files}

@@ -277,7 +277,7 @@ def repair_dataset(
     check = ManifestFence(folder, look(folder).manifest)
     manifest = read_manifest(folder)
     manifest_of.cache_clear()
-    shards = [shard for split in manifest.splits for shard in split.shards]
+    shards = manifest.shards
     workers = min(workers or engines.default_workers(), max(1, len(shards)))
     with ExitStack() as stack:
         if not dry_run:
@@ -342,7 +342,7 @@ def _repair_rejected(
         else []
     )
     for part in parts(manifest):
-        for shard in (shard for split in part.splits for shard in split.shards):
+        for shard in part.shards:
             table = os.path.join(folder, shard.table.name)
             conversion = read_conversion(str(part.options.get("plan")), table)
             found += conversion.rejected if conversion else []

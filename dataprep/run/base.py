@@ -143,9 +143,7 @@ def check_label_type(base: Folder, source: Source) -> None:
             f" {source.label_type}",
             hint=f"set --label-type {label_type} if the source has such labels",
         )
-    shard = next(
-        (shard for split in base.manifest.splits for shard in split.shards if shard.samples), None
-    )
+    shard = next((shard for shard in base.manifest.shards if shard.samples), None)
     column = source.labels.number_column
     if column is None or shard is None:
         return
@@ -207,7 +205,7 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
 def _schemas(base: Folder) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
     """Yield the name and the schema of the first table of each revision, and the columns that its options added."""
     for part in parts(base.manifest):
-        shards = [shard for split in part.splits for shard in split.shards]
+        shards = part.shards
         if shards:
             name = shards[0].table.name
             table = read_table(os.path.join(base.out, name), label_type=base.manifest.label_type)

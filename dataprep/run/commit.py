@@ -130,7 +130,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
     is_written = read_existing(out, MANIFEST_NAME) == data
     if not is_written and not storage.has_renames(out):
-        shards = [shard for split in manifest.splits for shard in split.shards]
+        shards = manifest.shards
         check_objects(out, str(manifest.options.get("plan")), shards)
         storage.replace_file(path, data)
         is_written = True
@@ -482,8 +482,8 @@ def _publish(base: Folder, manifest: Manifest) -> None:
     if read_file(path, MANIFEST) == data:
         return  # another process has ended the same append; the next one may replace the manifest at any moment
     if not storage.has_locks(base.out):
-        listed = {shard.name for split in base.manifest.splits for shard in split.shards}
-        added = [shard for split in manifest.splits for shard in split.shards]
+        listed = {shard.name for shard in base.manifest.shards}
+        added = manifest.shards
         plan = str(manifest.revisions[-1].options.get("plan"))
         check_objects(base.out, plan, [shard for shard in added if shard.name not in listed])
     for name, content in (*others, (old_manifest_name(base.manifest.revision), base.data)):

@@ -294,7 +294,7 @@ def _refuse_grown(source: Source, folder: Folder, options: Options) -> None:
         return
     manifest = folder.manifest
     made_with = {name: value for name, value in manifest.options.items() if name != "plan"}
-    shards = [shard for split in manifest.splits for shard in split.shards]
+    shards = manifest.shards
     if made_with != options.as_json() or not shards:
         return
     rejected = sum(1 for _ in read_rejected(folder.out)) if manifest.rejected else 0

@@ -80,12 +80,8 @@ def _revert_newest(base: Folder) -> RevertResult:
     number = manifest.revision - 1
     data = read_old_manifest(out, manifest, number)
     old = parse_manifest(data, os.path.join(out, old_manifest_name(number)))
-    kept = {file.name for split in old.splits for shard in split.shards for file in shard.files} | {
-        *own_files(old)
-    }
-    every = [
-        file.name for split in manifest.splits for shard in split.shards for file in shard.files
-    ]
+    kept = {file.name for file in old.shard_files} | {*own_files(old)}
+    every = [file.name for file in manifest.shard_files]
     mark = Journal(
         action="revert",
         plan=base.digest,

@@ -396,10 +396,7 @@ def _withdraw(store: Store, names: Iterable[str]) -> None:
     """
     with suppress(DatasetError):
         manifest = read_manifest(str(store))
-        listed = set[str]()
-        for split in manifest.splits:
-            for shard in split.shards:
-                listed.update(file.name for file in shard.files)
+        listed = {file.name for file in manifest.shard_files}
         for name in names:
             if name not in listed:
                 store.delete(name)

@@ -79,11 +79,7 @@ def verify_dataset(
     if isinstance(manifest, Problem):
         return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
     manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
-    tasks = [
-        VerifyTask(folder, shard, decode, max_pixels)
-        for split in manifest.splits
-        for shard in split.shards
-    ]
+    tasks = [VerifyTask(folder, shard, decode, max_pixels) for shard in manifest.shards]
     if progress:
         progress.start(sum(task.shard.samples for task in tasks), len(tasks))
     by_name: dict[str, VerifiedShard] = {}
@@ -133,7 +129,7 @@ def verify_manifest(
     manifest = _read_manifest(folder)
     if isinstance(manifest, Problem):
         return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
-    shards = [shard for split in manifest.splits for shard in split.shards]
+    shards = manifest.shards
     if progress:
         progress.start(sum(shard.samples for shard in shards), len(shards))
     problems = ProblemList()
