@@ -47,6 +47,12 @@ class ContainerFile(Protocol):
         """Read as `dataprep.formats.ByteView` does: fewer bytes at the end of the file."""
 
 
+def read_some(file: ContainerFile, at: int, length: int) -> bytes:
+    """Return bytes of a file: fewer at its end."""
+    data, i = file(at, length)
+    return bytes(data[i : i + length])
+
+
 #: Returns an image of a file; see `ContainerReader.read`.
 ReadImage = Callable[[ContainerFile, Location, int], bytes]
 

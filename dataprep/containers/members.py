@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dataprep.containers.base import Location, ReaderName
-from dataprep.containers.files import ContainerFile, FileReader, ReadImage
+from dataprep.containers.files import ContainerFile, FileReader, ReadImage, read_some
 from dataprep.images.base import Rejected
 
 # --- ranges of bytes: members of a tar, records of a shard ----------------------------------------
@@ -104,8 +104,7 @@ def read_parts(file: ContainerFile, at: int) -> tuple[list[Fragment], int]:
     parts: list[Fragment] = []
     start = at
     while True:
-        data, i = file(at, _PREFIX.size)
-        prefix = bytes(data[i : i + _PREFIX.size])
+        prefix = read_some(file, at, _PREFIX.size)
         if len(prefix) < _PREFIX.size:
             raise RecordIOError("the file ends within a record", start)
         magic, word = _PREFIX.unpack(prefix)

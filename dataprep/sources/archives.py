@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dataprep.containers import ReaderName, location_table
+from dataprep.containers import ReaderName
 from dataprep.containers.files import ContainerFile, open_container_file, open_listed_file
 from dataprep.containers.members import DEFLATED, MIN_HEADER_BYTES, STORED, max_deflated_bytes
 from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES
 from dataprep.labels.columns import number_labels
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Source, sample_table, text_array
+from dataprep.sources.base import Container, Source, image_table, stored_source, text_array
 from dataprep.sources.folders import label_folders, refuse_other_archives
 from dataprep.sources.scan import (
     is_utf8,
@@ -456,27 +456,14 @@ def archive_source(listing: Listing, rows: NDArray[np.int64], **columns: Any) ->
     """
     root, name = os.path.split(listing.path)
     images = [listing.images[row] for row in rows.tolist()]
-    location = location_table(
-        pa.repeat(pa.scalar(name, pa.large_string()), len(rows)),
-        listing.reader,
-        position=np.array([image.position for image in images], np.int64),
-        length=np.array([image.length for image in images], np.int64),
+    table = image_table(
+        [image.name for image in images],
+        [(image.position, image.length, image.size) for image in images],
         key=pa.array([image.crc for image in images], pa.binary()),
     )
-    table = sample_table(
-        text_array(f"{name}/{image.name}" for image in images),
-        size=np.array([image.size for image in images], np.int64),
-        stamp=np.tile(np.array(listing.stamp, np.int64), (len(rows), 1)),
-        location=location,
-        **columns,
-    )
-    return Source(
-        root=root or ".",
-        layout="archive of images",
-        table=table,
-        notices=tuple(listing.notices),
-        rejected=tuple(listing.rejected),
-    )
+    container = Container(name, "train", listing.stamp, table)
+    source = stored_source(root or ".", "archive of images", listing.reader, [container], **columns)
+    return replace(source, notices=tuple(listing.notices), rejected=tuple(listing.rejected))
 
 
 def top_folder(names: Sequence[str]) -> str:

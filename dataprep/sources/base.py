@@ -8,14 +8,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dataprep.containers import SourceImages, locations_of
+from dataprep.containers import (
+    Location,
+    ReaderName,
+    SourceImages,
+    location_table,
+    locations_of,
+)
 from dataprep.labels.base import LabelKind
+from dataprep.labels.columns import number_labels
 from dataprep.labels.kinds import KINDS
+from dataprep.options import SourceOptions
 from manifests.labels import LabelType
 from manifests.process.text import printable
-from manifests.schema import TABLE_COLUMNS
+from manifests.schema import TABLE_COLUMNS, split_order
 
 #: Default names of the label column. A column with one of these names is not also kept as an extra
 #: column.
@@ -180,6 +189,10 @@ class Source:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         return self.labels.pairs(self.label if self.labels.is_class else self.extra[column])
 
+    def locate(self, row: int) -> tuple[str, int | None]:
+        """Return the path of a row, to name it in errors; see `dataprep.labels.columns.Locate`."""
+        return f"{self.root}/{self.path[row]}", None
+
     def with_columns(self, **columns: Any) -> Source:
         """Return the source with other columns, named like the properties. `None` removes a column."""
         table = self.table
@@ -286,6 +299,94 @@ def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
     splits = tuple(source.splits[number] for number in kept.tolist())
     number = np.searchsorted(kept, taken.split).astype(np.int8)
     return replace(taken.with_columns(split=number), splits=splits)
+
+
+# --- images in containers -------------------------------------------------------------------------
+
+
+class Container(NamedTuple):
+    """A file with images, in stored order.
+
+    Attributes:
+        name: its path, relative to the root of the source.
+        split: name of the split.
+        stamp: modification time in ns and inode of the file.
+        images: what `image_table` makes.
+
+    """
+
+    name: str
+    split: str
+    stamp: tuple[int, ...]
+    images: pa.Table
+
+
+def image_table(names: Iterable[str], places: Any, **columns: Any) -> pa.Table:
+    """Return the images of a container.
+
+    Args:
+        names: the name of each image in the container.
+        places: position and length as in `Location`, and size of each image; one after the other.
+        columns: other columns.
+
+    """
+    position, length, size = np.array(places, np.int64).reshape(-1, 3).T
+    images = {"name": text_array(names), "position": position, "length": length, "size": size}
+    return pa.table({**images, **columns})
+
+
+def in_split_order(files: Sequence[Container]) -> list[Container]:
+    """Return containers by their splits, and in the same order within a split."""
+    order = split_order({file.split for file in files})
+    return sorted(files, key=lambda file: order.index(file.split))
+
+
+def stored_source(
+    root: str, layout: str, reader: ReaderName, files: Sequence[Container], **columns: Any
+) -> Source:
+    """Return the images in containers.
+
+    Args:
+        root: as in `Source`.
+        layout: as in `Source`.
+        reader: how the containers are read.
+        files: the containers, by split.
+        columns: other columns, as in `sample_table`.
+
+    """
+    splits = tuple(dict.fromkeys(file.split for file in files))
+    rows = [len(file.images) for file in files]
+    number = np.repeat(np.arange(len(files), dtype=np.int32), rows)
+    images = pa.concat_tables(file.images for file in files).combine_chunks()
+    container = pa.DictionaryArray.from_arrays(number, text_array(file.name for file in files))
+    places = {name: images[name] for name in Location._fields if name in images.column_names}
+    given = {
+        "split": np.array([splits.index(file.split) for file in files], np.int8)[number],
+        "size": images["size"],
+        "stamp": np.array([file.stamp for file in files], np.int64)[number],
+        "location": location_table(container, reader, **places),
+        **columns,
+    }
+    table = sample_table(joined_paths(container, images["name"]), **given)
+    return Source(root=root, layout=layout, table=table, splits=splits)
+
+
+def joined_paths(folder: pa.Array, name: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return ``FOLDER/NAME`` of each row, large_string [n]."""
+    text = pa.large_string()
+    slash = pa.scalar("/", text)
+    return pc.binary_join_element_wise(folder.cast(text), one_array(name).cast(text), slash)
+
+
+def with_classes(source: Source, text: pa.Array, options: SourceOptions) -> Source:
+    """Return a source whose classes are text, large_string [n]; see `number_labels`."""
+    label, classes = number_labels(
+        text, options.classes, source.locate, max_classes=options.max_classes
+    )
+    return replace(source.with_columns(label=label), classes=classes)
+
+
+# --- several sources ------------------------------------------------------------------------------
 
 
 def join_tables(parts: Sequence[Source], splits: Sequence[str]) -> pa.Table:

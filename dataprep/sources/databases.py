@@ -12,26 +12,33 @@ import re
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from dataprep import storage
-from dataprep.containers import location_table
-from dataprep.containers.files import ContainerFile, open_listed_file
+from dataprep.containers import ReaderName
+from dataprep.containers.files import ContainerFile, open_listed_file, read_some
 from dataprep.containers.members import IMAGE_HEADER, Fragment, RecordIOError, walk
 from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
-from dataprep.labels.columns import number_labels
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Source, sample_table
+from dataprep.sources.base import (
+    Container,
+    Source,
+    concat,
+    image_table,
+    in_split_order,
+    one_array,
+    stored_source,
+    text_array,
+    with_classes,
+)
 from dataprep.sources.scan import stats_of
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
+from manifests.parquet import read_varint
 from manifests.process.text import plural, printable
-from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.schema import SPLIT_ALIASES
 
 DATA_NAME = "data.mdb"
 
@@ -40,23 +47,6 @@ _LSUN_NAME = re.compile(r"(?P<name>.+)_(?P<split>train|val|test)(_lmdb)?")
 _PEEK = 64
 
 _HINT = "export the images to folders, or to one of the sources that docs/sources.md lists"
-
-
-class _Image(NamedTuple):
-    """An image: its key, its place in the file, and its label if the value states it."""
-
-    key: bytes
-    position: int
-    length: int
-    label: int | None
-
-
-class _Database(NamedTuple):
-    """A database: its file, relative to the root, and its images."""
-
-    file: str
-    images: list[_Image]
-    stamp: tuple[int, int]
 
 
 def find_databases(src: str, folders: Sequence[str], _: SourceOptions) -> list[str]:
@@ -82,129 +72,87 @@ def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Sou
         SourceError: a database is damaged, or is of another kind.
 
     """
-    read = [_read_database(src, name) for name in databases]
-    in_values = [database.images[0].label is not None for database in read if database.images]
-    if len(set(in_values)) > 1:
+    files, makers = [], set()
+    for name in databases:
+        maker, file = _read_database(src, name)
+        files.append(file)
+        if len(file.images):
+            makers.add(maker)
+    if len(makers) > 1:
         raise SourceError(
             "some of the databases are of Caffe, others of LSUN", file=src, hint="give one of them"
         )
-    folders = [name or os.path.basename(os.path.abspath(src)) for name in databases]
-    matches = [_LSUN_NAME.fullmatch(folder) for folder in folders]
-    split_names = [SPLIT_ALIASES[match["split"]] if match else "train" for match in matches]
-    splits = split_order(set(split_names))
-    order = sorted(range(len(read)), key=lambda number: splits.index(split_names[number]))  # stable
-    rows = np.array([len(read[number].images) for number in order], np.int64)
-    images = [image for number in order for image in read[number].images]
-    text = pa.array(
-        [
-            str(image.label) if image.label is not None else (match["name"] if match else folder)
-            for folder, match, database in ((folders[n], matches[n], read[n]) for n in order)
-            for image in database.images
-        ],
-        pa.large_string(),
-    )
-    files = [read[number].file for number in order]
-    paths = [
-        f"{files[number]}/{_key_text(image.key)}"
-        for number, image in zip(_repeat(rows), images, strict=True)
-    ]
-    label, classes = number_labels(
-        text,
-        options.classes,
-        lambda row: (f"{src}/{paths[row]}", None),
-        max_classes=options.max_classes,
-    )
-    container = np.repeat(np.arange(len(order), dtype=np.int32), rows)
-    length = np.array([image.length for image in images], np.int64)
-    location = location_table(
-        pa.DictionaryArray.from_arrays(pa.array(container), pa.array(files, pa.large_string())),
-        "range",
-        position=np.array([image.position for image in images], np.int64),
-        length=length,
-    )
-    split = np.array([splits.index(split_names[number]) for number in order], np.int8)
-    stamps = np.array([read[number].stamp for number in order], np.int64).reshape(-1, 2)
-    table = sample_table(
-        pa.array(paths, pa.large_string()),
-        label=label,
-        split=np.repeat(split, rows),
-        size=length,
-        stamp=stamps[container],
-        location=location,
-    )
-    return Source(
-        root=src,
-        layout=f"LMDB of {'Caffe' if any(in_values) else 'LSUN'}",
-        table=table,
-        classes=classes,
-        splits=splits,
-    )
+    layout = f"LMDB of {'Caffe' if 'Caffe' in makers else 'LSUN'}"
+    return _classified(src, layout, "range", files, options)
 
 
-def _repeat(rows: np.ndarray) -> Iterator[int]:
-    return (number for number, count in enumerate(rows.tolist()) for _ in range(count))
+def _classified(
+    root: str, layout: str, reader: ReaderName, files: Sequence[Container], options: SourceOptions
+) -> Source:
+    """Return a source whose classes are in the column ``label`` of the images."""
+    files = in_split_order(files)
+    text = concat([one_array(file.images["label"]) for file in files])
+    return with_classes(stored_source(root, layout, reader, files), text, options)
 
 
 def _key_text(key: bytes) -> str:
     """Return a key as text. A key that is not UTF-8 or contains a control character is escaped."""
     text = key.decode("utf-8", "backslashreplace")
-    return (
-        text
-        if text.isprintable()
-        else key.decode("ascii", "backslashreplace").encode("unicode_escape").decode()
-    )
+    if text.isprintable():
+        return text
+    return key.decode("ascii", "backslashreplace").encode("unicode_escape").decode()
 
 
-def _read_database(src: str, name: str) -> _Database:
-    file_name = os.path.join(name, DATA_NAME)
-    path = os.path.join(src, file_name)
-    file = open_listed_file(path)
-    images = []
+def _read_database(src: str, name: str) -> tuple[str, Container]:
+    """Return the program that made a database, and its images."""
+    file = open_listed_file(os.path.join(src, name, DATA_NAME))
+    folder = name or os.path.basename(os.path.abspath(src))
+    match = _LSUN_NAME.fullmatch(folder)
+    maker, label = "", match["name"] if match else folder
+    keys, labels, places = [], [], array("q")
     try:
-        kind = None
         for number, entry in enumerate(entries(file)):
-            head, i = file(entry.position, min(entry.length, _PEEK))
-            head = bytes(head[i : i + min(entry.length, _PEEK)])
-            kind = kind or _kind_of(file, entry, head)
-            try:
-                images.append(
-                    _datum(file, entry, head) if kind == "datum" else _Image(*entry, None)
-                )
-            except LmdbError as error:
-                key = printable(_key_text(entry.key)[:80])
-                raise LmdbError(f"record {number} with the key {key}: {error}") from None
+            maker = maker or _maker_of(file, entry)
+            position, length, key = entry.position, entry.length, _key_text(entry.key)
+            if maker == "Caffe":
+                try:
+                    position, length, label = _read_datum(file, entry)
+                except LmdbError as error:
+                    shown = printable(key[:80])
+                    raise LmdbError(f"record {number} with the key {shown}: {error}") from None
+            keys.append(key)
+            labels.append(label)
+            places.extend((position, length, length))
     except LmdbError as error:
-        raise SourceError(str(error), file=path, hint=_HINT) from None
-    _, *stamp = stats_of(file.status)
-    return _Database(file_name, images, (stamp[0], stamp[1]))
+        raise SourceError(str(error), file=file.path, hint=_HINT) from None
+    split = SPLIT_ALIASES[match["split"]] if match else "train"
+    images = image_table(keys, places, label=text_array(labels))
+    return maker, Container(os.path.join(name, DATA_NAME), split, stats_of(file.status)[1:], images)
 
 
-def _kind_of(file: ContainerFile, entry: Entry, head: bytes) -> str:
-    """Return what the first value is: an image, or a ``Datum`` with an image in it."""
-    if _is_image(file, entry.position, entry.length):
-        return "image"
+def _maker_of(file: ContainerFile, entry: Entry) -> str:
+    """Return the program that writes such a first value: an image, or a ``Datum`` with an image in it."""
+    head = read_some(file, entry.position, min(entry.length, 1 << 16))
+    try:
+        parse_header(head)
+        is_image = True
+    except IncompleteHeader:
+        is_image = True
+    except Rejected as error:
+        is_image = error.reason == "unsupported"
+    if is_image:
+        return "LSUN"
     if head[:1] == b"\x80":
         raise LmdbError(
             "the values are pickled Python objects, which could run code when they are read"
         )
     try:
-        _datum(file, entry, head)
+        _read_datum(file, entry)
     except LmdbError as error:
         raise LmdbError(
             f"the first value is neither an image nor a Datum of Caffe ({error})"
         ) from None
-    return "datum"
-
-
-def _is_image(file: ContainerFile, position: int, length: int) -> bool:
-    data, i = file(position, min(length, 1 << 16))
-    try:
-        parse_header(bytes(data[i : i + min(length, 1 << 16)]))
-    except IncompleteHeader:
-        return True
-    except Rejected as error:
-        return error.reason == "unsupported"
-    return True
+    return "Caffe"
 
 
 # --- Caffe's Datum --------------------------------------------------------------------------------
@@ -212,51 +160,46 @@ def _is_image(file: ContainerFile, position: int, length: int) -> bool:
 #: Fields of the message: channels, height, width, data, label, float_data, encoded.
 _DATA, _LABEL, _ENCODED = 4, 5, 7
 
+#: Bytes of a field before its data, at most: two integers of variable length.
+_FIELD_BYTES = 20
 
-def _datum(file: ContainerFile, entry: Entry, head: bytes) -> _Image:
-    """Return the image in a ``Datum``, by the fields before and after its bytes."""
+
+def _read_datum(file: ContainerFile, entry: Entry) -> tuple[int, int, str]:
+    """Return the place and the label of the image in a ``Datum``, by the fields before and after its bytes."""
     fields: dict[int, int] = {}
-    image: tuple[int, int] | None = None
-    at = 0
-    while at < entry.length:
-        if at + 20 > len(head) and len(head) - at < min(20, entry.length - at):
-            data, i = file(entry.position + at, min(entry.length - at, _PEEK))
-            window, base = bytes(data[i : i + min(entry.length - at, _PEEK)]), at
-        else:
-            window, base = head[at:], at
-        tag, used = _varint(window, 0)
+    image: tuple[int, ...] = ()
+    at = start = entry.position
+    end = at + entry.length
+    window = b""
+    while at < end:
+        if at + _FIELD_BYTES > start + len(window):
+            start, window = at, read_some(file, at, min(end - at, _PEEK))
+        try:
+            tag, i = read_varint(window, at - start)
+            value, i = read_varint(window, i)
+        except (IndexError, ValueError):
+            raise LmdbError("it is cut off") from None
+        at = start + i
         number, wire = tag >> 3, tag & 7
-        value, used = _varint(window, used)
         if wire == 2:
-            if base + used + value > entry.length:
+            if at + value > end:
                 raise LmdbError("a field is longer than the value")
             if number == _DATA:
-                image = (entry.position + base + used, value)
-            at = base + used + value
+                image = at, value
+            at += value
         elif wire == 0:
             fields[number] = value
-            at = base + used
         else:
             raise LmdbError("it has a field of an unknown type")
-    if image is None or _LABEL not in fields:
+    if not image or _LABEL not in fields:
         raise LmdbError("it has no image or no label")
     if not fields.get(_ENCODED):
         raise LmdbError(
             "its image is stored as pixels; only encoded images (convert_imageset --encoded) are"
             " read"
         )
-    return _Image(entry.key, *image, fields[_LABEL])
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 64:
-        value |= (data[at] & 0x7F) << shift
-        at += 1
-        if not data[at - 1] & 0x80:
-            return value, at
-        shift += 7
-    raise LmdbError("it is cut off")
+    position, length = image
+    return position, length, str(fields[_LABEL])
 
 
 # --- LMDB files -----------------------------------------------------------------------------------
@@ -266,15 +209,19 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
-_HEADER = 16
 _BRANCH, _LEAF, _OVERFLOW, _META = 1, 2, 4, 8
 _BIG_DATA, _SUB_DATA, _DUP_DATA = 1, 2, 4
 _NO_PAGE = (1 << 64) - 1
 #: Levels of the tree; LMDB itself allows no more.
 _MAX_DEPTH = 32
 
+#: Header of a page: its flags, and where its free space begins, after the pointers to its nodes.
+_HEADER = struct.Struct("<10xHH2x")
+#: A meta page: flags of the page; magic number and version; page size, from the database ``free``;
+#: flags, number of entries and root page of the database ``main``; transaction.
+_META_PAGE = struct.Struct("<10xH4x II16x I44x 4xH26xQQ 8xQ")
+#: A node: length of its value, or number of its page; flags; length of its key.
 _NODE = struct.Struct("<HHHH")
-_DATABASE = struct.Struct("<IHHQQQQQ")
 
 
 class Entry(NamedTuple):
@@ -297,47 +244,32 @@ def entries(file: ContainerFile) -> Iterator[Entry]:
             others.
 
     """
-    page_size, flags, root, count = _newest_meta(file)
+    _, page_size, *_ = first = _read_meta(file, 0)
+    if page_size < 512 or page_size > 65536 or page_size & (page_size - 1):
+        raise LmdbError(f"the page size is {page_size:,}")
+    # The newest transaction that was committed counts.
+    _, _, flags, count, root = max(first, _read_meta(file, page_size), key=lambda meta: meta[0])
     if flags & _DUP_DATA:
         raise LmdbError("the database has several values per key")
-    seen: set[int] = set()
     found = 0
-    for entry in _walk(file, page_size, root, seen, 0) if root != _NO_PAGE else ():
+    for entry in _walk(file, page_size, root, set(), 0) if root != _NO_PAGE else ():
         found += 1
         yield entry
     if found != count:
         raise LmdbError(f"the database states {count:,} entries, but has {found:,}")
 
 
-def _newest_meta(file: ContainerFile) -> tuple[int, int, int, int]:
-    """Return page size, flags, root page and number of entries, of the last transaction that was committed."""
-    first = _meta(file, 0)
-    page_size = first[1][0]
-    if page_size < 512 or page_size > 65536 or page_size & (page_size - 1):
-        raise LmdbError(f"the page size is {page_size:,}")
-    metas = [first, _meta(file, page_size)]
-    _, _, (_, flags, _, _, _, _, count, root) = max(metas, key=lambda meta: meta[0])
-    return page_size, flags, root, count
-
-
-def _meta(file: ContainerFile, at: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Return the transaction, and the records of the databases ``free`` and ``main``."""
-    data, i = file(at, _HEADER + 136)
-    page = bytes(data[i : i + _HEADER + 136])
-    if len(page) < _HEADER + 136 or not int.from_bytes(page[10:12], "little") & _META:
-        raise LmdbError("the file is not an LMDB database")
-    magic, version = struct.unpack_from("<II", page, _HEADER)
-    if magic != _MAGIC:
+def _read_meta(file: ContainerFile, at: int) -> tuple[int, int, int, int, int]:
+    """Return transaction and page size, and flags, number of entries and root page of the database."""
+    page = read_some(file, at, _META_PAGE.size).ljust(_META_PAGE.size, b"\0")
+    kind, magic, version, page_size, flags, count, root, transaction = _META_PAGE.unpack(page)
+    if not kind & _META or magic != _MAGIC:
         raise LmdbError("the file is not an LMDB database")
     if version & 0xFF != _VERSION:
         raise LmdbError(
             f"the database has the data version {version}, but only {_VERSION} (LMDB 0.9) is read"
         )
-    free, main = (
-        _DATABASE.unpack_from(page, _HEADER + 24 + number * _DATABASE.size) for number in range(2)
-    )
-    transaction = int.from_bytes(page[_HEADER + 128 : _HEADER + 136], "little")
-    return transaction, free, main
+    return transaction, page_size, flags, count, root
 
 
 def _walk(
@@ -346,50 +278,46 @@ def _walk(
     if number in seen or depth > _MAX_DEPTH:
         raise LmdbError(f"page {number:,} is part of a cycle")
     seen.add(number)
-    page = _page(file, page_size, number)
-    flags, lower = (int.from_bytes(page[at : at + 2], "little") for at in (10, 12))
-    if not flags & (_BRANCH | _LEAF) or not _HEADER <= lower <= page_size:
-        raise LmdbError(f"page {number:,} is damaged")
-    for pointer in struct.unpack_from(f"<{(lower - _HEADER) // 2}H", page, _HEADER):
+    start = number * page_size
+    if start + page_size > file.size:
+        raise LmdbError(
+            f"page {number:,} is behind the end of the file, which has {file.size:,} bytes"
+        )
+    page = read_some(file, start, page_size)
+    damaged = LmdbError(f"page {number:,} is damaged")
+    flags, lower = _HEADER.unpack_from(page)
+    if not flags & (_BRANCH | _LEAF) or not _HEADER.size <= lower <= page_size:
+        raise damaged
+    for pointer in struct.unpack_from(f"<{(lower - _HEADER.size) // 2}H", page, _HEADER.size):
         if pointer + _NODE.size > page_size:
-            raise LmdbError(f"page {number:,} is damaged")
+            raise damaged
         low, high, node_flags, key_length = _NODE.unpack_from(page, pointer)
-        if flags & _BRANCH:
-            yield from _walk(file, page_size, low | high << 16 | node_flags << 32, seen, depth + 1)
-            continue
-        data = pointer + _NODE.size + key_length
         length = low | high << 16
+        if flags & _BRANCH:
+            yield from _walk(file, page_size, length | node_flags << 32, seen, depth + 1)
+            continue
         if node_flags & (_SUB_DATA | _DUP_DATA):
             raise LmdbError("the database contains other databases")
-        if data + (8 if node_flags & _BIG_DATA else length) > page_size:
-            raise LmdbError(f"page {number:,} is damaged")
-        position = number * page_size + data
-        if node_flags & _BIG_DATA:
-            position = _overflow(
-                file, page_size, int.from_bytes(page[data : data + 8], "little"), length
-            )
+        data = pointer + _NODE.size + key_length
+        is_big = node_flags & _BIG_DATA
+        if data + (8 if is_big else length) > page_size:
+            raise damaged
+        position = start + data
+        if is_big:
+            first = int.from_bytes(page[data : data + 8], "little")
+            position = _overflow(file, page_size, first, length)
         yield Entry(page[pointer + _NODE.size : data], position, length)
 
 
 def _overflow(file: ContainerFile, page_size: int, number: int, length: int) -> int:
     """Return where the data of overflow pages begins."""
     at = number * page_size
-    if at + _HEADER + length > file.size:
+    if at + _HEADER.size + length > file.size:
         raise LmdbError(f"the value in page {number:,} continues after the end of the file")
-    data, i = file(at, _HEADER)
-    header = data[i : i + _HEADER]
-    if not int.from_bytes(header[10:12], "little") & _OVERFLOW:
+    flags, _ = _HEADER.unpack(read_some(file, at, _HEADER.size))
+    if not flags & _OVERFLOW:
         raise LmdbError(f"page {number:,} is not an overflow page")
-    return at + _HEADER
-
-
-def _page(file: ContainerFile, page_size: int, number: int) -> bytes:
-    if (number + 1) * page_size > file.size:
-        raise LmdbError(
-            f"page {number:,} is behind the end of the file, which has {file.size:,} bytes"
-        )
-    data, i = file(number * page_size, page_size)
-    return bytes(data[i : i + page_size])
+    return at + _HEADER.size
 
 
 # --- MXNet RecordIO -------------------------------------------------------------------------------
@@ -398,36 +326,6 @@ def _page(file: ContainerFile, page_size: int, number: int) -> bytes:
 SUFFIX = ".rec"
 
 _DAMAGED = "copy the file again, or make it again with im2rec"
-
-
-@dataclass
-class _Records:
-    """The images of a RecordIO file, in stored order.
-
-    Attributes:
-        name: file name.
-        split: name of the split.
-        starts: first byte of each record.
-        position: first byte of each record with an image.
-        length: length of its data, with the header of the image.
-        size: length of the image.
-        identifier: identifier of the image, as in the ``.lst`` file.
-        label: label of the image.
-        empty: number of records without an image.
-        stamp: modification time and inode of the file.
-
-    """
-
-    name: str
-    split: str
-    starts: array[int] = field(default_factory=lambda: array("q"))
-    position: array[int] = field(default_factory=lambda: array("q"))
-    length: array[int] = field(default_factory=lambda: array("q"))
-    size: array[int] = field(default_factory=lambda: array("q"))
-    identifier: array[int] = field(default_factory=lambda: array("Q"))
-    label: list[str] = field(default_factory=list)
-    empty: int = 0
-    stamp: tuple[int, int] = (-1, -1)
 
 
 def find_recordio(src: str, folders: Sequence[str], _: SourceOptions) -> list[str]:
@@ -455,73 +353,51 @@ def read_recordio(src: str, files: Sequence[str], options: SourceOptions) -> Sou
 
     """
     read = [_read_records(src, name) for name in files]
-    splits = split_order({records.split for records in read})
-    read.sort(key=lambda records: splits.index(records.split))  # stable
-    rows = np.array([len(records.position) for records in read], np.int64)
-    number = np.repeat(np.arange(len(read), dtype=np.int32), rows)
-    paths = [path for records in read for path in _paths(src, records)]
-    text = pa.array([label for records in read for label in records.label], pa.large_string())
-    label, classes = number_labels(
-        text,
-        options.classes,
-        lambda row: (f"{src}/{paths[row]}", None),
-        max_classes=options.max_classes,
+    empty = sum(count for _, count in read)
+    source = _classified(
+        src, "MXNet RecordIO", "recordio", [container for container, _ in read], options
     )
-    empty = sum(records.empty for records in read)
-    names = pa.array([records.name for records in read], pa.large_string())
-    location = location_table(
-        pa.DictionaryArray.from_arrays(pa.array(number), names),
-        "recordio",
-        position=np.concatenate([np.array(records.position, np.int64) for records in read]),
-        length=np.concatenate([np.array(records.length, np.int64) for records in read]),
-    )
-    table = sample_table(
-        pa.array(paths, pa.large_string()),
-        label=label,
-        split=np.array([splits.index(records.split) for records in read], np.int8)[number],
-        size=np.concatenate([np.array(records.size, np.int64) for records in read]),
-        stamp=np.array([records.stamp for records in read], np.int64).reshape(-1, 2)[number],
-        location=location,
-    )
-    return Source(
-        root=src,
-        layout="MXNet RecordIO",
-        table=table,
-        classes=classes,
-        splits=splits,
-        notices=(f"skipped {plural(empty, 'record')} without an image",) if empty else (),
-    )
+    if empty:
+        source = replace(source, notices=(f"skipped {plural(empty, 'record')} without an image",))
+    return source
 
 
 def _split_of(name: str) -> str:
-    words = re.split(r"[-_.]", os.path.splitext(name)[0].lower())
-    return next((SPLIT_ALIASES[word] for word in words if word in SPLIT_ALIASES), "train")
+    """Return the split that the first such word in the name of a file stands for."""
+    for word in re.split(r"[-_.]", name.lower()):
+        if word in SPLIT_ALIASES:
+            return SPLIT_ALIASES[word]
+    return "train"
 
 
-def _read_records(src: str, name: str) -> _Records:
+def _read_records(src: str, name: str) -> tuple[Container, int]:
+    """Return the images of a file, and the number of records without an image."""
     path = os.path.join(src, name)
     file = open_listed_file(path)
-    records = _Records(name, _split_of(name))
+    starts: set[int] = set()
+    identifiers, labels, places = array("Q"), [], array("q")
     try:
         for number, parts in enumerate(walk(file)):
-            _add(
-                records,
-                number,
-                parts,
-                file(parts[0].position, min(parts[0].length, IMAGE_HEADER.size + 4)),
-                path,
-            )
+            start = parts[0].position - 8
+            starts.add(start)
+            length, size, identifier, label = _read_header(file, number, parts)
+            # InsightFace stores the ranges of its identities in records without an image.
+            if size > 0:
+                places.extend((start, length, size))
+                identifiers.append(identifier)
+                labels.append(label)
     except RecordIOError as error:
         raise SourceError(str(error), file=path, byte=error.byte, hint=_DAMAGED) from None
     if not file.size:
         raise SourceError("the file is empty", file=path, hint=_DAMAGED)
-    _check_index(f"{path[: -len(SUFFIX)]}.idx", records)
-    _, *stamp = stats_of(file.status)
-    records.stamp = (stamp[0], stamp[1])
-    return records
+    stem = path.removesuffix(SUFFIX)
+    _check_index(f"{stem}.idx", name, starts)
+    images = image_table(_names_of(f"{stem}.lst", identifiers), places, label=text_array(labels))
+    container = Container(name, _split_of(name), stats_of(file.status)[1:], images)
+    return container, len(starts) - len(labels)
 
 
-def _check_index(path: str, records: _Records) -> None:
+def _check_index(path: str, name: str, starts: set[int]) -> None:
     """Check that the index, if there is one, has the records of the file: a file can be cut between two records.
 
     Raises:
@@ -530,70 +406,73 @@ def _check_index(path: str, records: _Records) -> None:
     """
     if not storage.is_file(path):
         return
-    starts = set(records.starts)
+    hint = "copy both files again, or make the index again"
     count = 0
     for number, line in enumerate(read_lines(path, SOURCE_LIST), 1):
         fields = line.split()
-        count += bool(fields)
-        if fields and not (
-            len(fields) == 2 and fields[1].isdigit() and int(fields[1][:20]) in starts
-        ):
-            message = f"the index states a record that {records.name} does not have"
+        if not fields:
+            continue
+        count += 1
+        if len(fields) != 2 or not fields[1].isdigit() or int(fields[1][:20]) not in starts:
             raise SourceError(
-                message,
+                f"the index states a record that {name} does not have",
                 file=path,
                 line=number,
-                hint="copy both files again, or make the index again",
+                hint=hint,
             )
     if count != len(starts):
-        message = f"the index has {plural(count, 'record')}, but {records.name} has {len(starts):,}"
-        raise SourceError(message, file=path, hint="copy both files again, or make the index again")
+        raise SourceError(
+            f"the index has {plural(count, 'record')}, but {name} has {len(starts):,}",
+            file=path,
+            hint=hint,
+        )
 
 
-def _add(
-    records: _Records, number: int, parts: list[Fragment], head: tuple[bytes, int], path: str
-) -> None:
-    records.starts.append(parts[0].position - 8)
-    data = bytes(head[0][head[1] : head[1] + IMAGE_HEADER.size + 4])
+def _read_header(
+    file: ContainerFile, number: int, parts: list[Fragment]
+) -> tuple[int, int, int, str]:
+    """Return the lengths of a record and of its image, and the identifier and the label of the image.
+
+    Without an image, the length of it is at most 0.
+    """
+    first = parts[0]
+    head = read_some(file, first.position, min(first.length, IMAGE_HEADER.size + 4))
+    if len(head) < IMAGE_HEADER.size:
+        raise SourceError(
+            "the record has no header of an image", file=file.path, record=number, hint=_DAMAGED
+        )
+    count, label, identifier, _ = IMAGE_HEADER.unpack_from(head)
     # Between two parts, the reader inserts the magic number.
     length = sum(part.length for part in parts) + 4 * (len(parts) - 1)
-    if len(data) < IMAGE_HEADER.size:
+    size = length - IMAGE_HEADER.size - 4 * count
+    if size <= 0:
+        return length, size, identifier, ""
+    if count > 1:
         raise SourceError(
-            "the record has no header of an image", file=path, record=number, hint=_DAMAGED
-        )
-    labels, label, identifier, _ = IMAGE_HEADER.unpack_from(data)
-    if length <= IMAGE_HEADER.size + 4 * labels:
-        records.empty += 1  # InsightFace stores the ranges of its identities like this
-        return
-    if labels > 1:
-        message = f"the image has {labels:,} labels, which is not a class"
-        raise SourceError(
-            message,
-            file=path,
+            f"the image has {count:,} labels, which is not a class",
+            file=file.path,
             record=number,
             hint="make the file with one label per image (im2rec)",
         )
-    if labels == 1:
-        (label,) = struct.unpack_from("<f", data, IMAGE_HEADER.size)
+    if count == 1:
+        (label,) = struct.unpack_from("<f", head, IMAGE_HEADER.size)
     if not label.is_integer():
-        message = f"the label {label:g} is not a class number"
         raise SourceError(
-            message, file=path, record=number, hint="make the file with class numbers from 0"
+            f"the label {label:g} is not a class number",
+            file=file.path,
+            record=number,
+            hint="make the file with class numbers from 0",
         )
-    records.position.append(parts[0].position - 8)
-    records.length.append(length)
-    records.size.append(length - IMAGE_HEADER.size - 4 * labels)
-    records.identifier.append(identifier)
-    records.label.append(str(int(label)))
+    return length, size, identifier, str(int(label))
 
 
-def _paths(src: str, records: _Records) -> list[str]:
-    """Return the names of the images in the ``.lst`` file, or else the numbers of the records."""
-    names = _read_list(os.path.join(src, f"{records.name[: -len(SUFFIX)]}.lst"))
-    found = [names.get(identifier) for identifier in records.identifier]
-    if names and None not in found and len({*found}) == len(found):
-        return [f"{records.name}/{name}" for name in found]
-    return [f"{records.name}/{number}" for number in range(len(found))]
+def _names_of(path: str, identifiers: Sequence[int]) -> list[str]:
+    """Return the names of images in the ``.lst`` file, or else their numbers."""
+    names = _read_list(path)
+    found = [names.get(identifier, "") for identifier in identifiers]
+    if "" not in found and len({*found}) == len(found):
+        return found
+    return [*map(str, range(len(found)))]
 
 
 def _read_list(path: str) -> dict[int, str]:
@@ -611,8 +490,10 @@ def _read_list(path: str) -> dict[int, str]:
         try:
             names[int(fields[0])] = fields[-1].decode()
         except ValueError:
-            message = "the line does not have the form `number, label, path`, separated by tabs"
             raise SourceError(
-                message, file=path, line=number, hint="make the list again with im2rec"
+                "the line does not have the form `number, label, path`, separated by tabs",
+                file=path,
+                line=number,
+                hint="make the list again with im2rec",
             ) from None
     return names
