@@ -6,9 +6,10 @@ import codecs
 import csv
 import json
 import re
+from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator
-from itertools import islice
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice, repeat
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,18 +22,31 @@ from manifests.json_members import MAX_INTEGER, is_unicode, parse_members, short
 from manifests.parquet import MAX_COLUMNS
 from manifests.process.text import plural
 
+#: Rows that are Python objects at a time.
+_BATCH = 1 << 16
+
+
+def table_of(rows: Iterator[Sequence[Any]], names: Sequence[str], types: Sequence[Any]) -> pa.Table:
+    """Return rows as a table, with the names and Arrow types of its columns."""
+    schema = pa.schema(zip(names, types, strict=True))
+    parts = [schema.empty_table()]
+    while batch := list(islice(rows, _BATCH)):
+        parts.append(pa.table([*zip(*batch, strict=True)], schema=schema))
+    return pa.concat_tables(parts)
+
 
 def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     """Read all columns as text; return them with the number of the line on which each row ends."""
     reader = csv.reader(_text_lines(file), delimiter=_detect_delimiter(file), strict=True)
-    batches, lines = [], []
     try:
-        rows_of_file = _rows(reader, file)
-        header = next(rows_of_file, [])
+        rows = _rows(reader, file)
+        header = next(rows, [])
         if len(header) > MAX_COLUMNS:
-            message = f"the table has {len(header):,} columns, but the limit is {MAX_COLUMNS:,}"
             raise SourceError(
-                message, file=file, line=1, hint="remove the columns that are not needed"
+                f"the table has {len(header):,} columns, but the limit is {MAX_COLUMNS:,}",
+                file=file,
+                line=1,
+                hint="remove the columns that are not needed",
             )
         if not header:
             raise SourceError(
@@ -40,14 +54,19 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
                 file=file,
                 hint="write the names of the columns in line 1",
             )
-        if len(set(header)) < len(header):
-            repeated = next(name for name, count in Counter(header).items() if count > 1)
-            message = f"two columns have the name {shorten(repeated)}"
-            raise SourceError(message, file=file, line=1, hint="rename one of them")
-        filled = ((reader.line_num, row) for row in rows_of_file if row)
-        while rows := list(islice(filled, 1 << 16)):
-            batches.append(_to_table(rows, header, file))
-            lines.append(np.array([line for line, _ in rows], np.int64))
+        name, count = Counter(header).most_common(1)[0]
+        if count > 1:
+            raise SourceError(
+                f"two columns have the name {shorten(name)}",
+                file=file,
+                line=1,
+                hint="rename one of them",
+            )
+        table = table_of(
+            _numbered_rows(reader, rows, len(header), file),
+            ["", *header],
+            [pa.int64(), *repeat(pa.large_string(), len(header))],
+        )
     except csv.Error as error:
         raise SourceError(
             f"the line is not valid CSV: {error}",
@@ -55,8 +74,22 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
             line=reader.line_num,
             hint="check its quotation marks",
         ) from None
-    empty = pa.table({name: pa.array([], pa.large_string()) for name in header})
-    return pa.concat_tables([empty, *batches]), np.concatenate([*lines, np.empty(0, np.int64)])
+    return table.remove_column(0), np.asarray(table.column(0))
+
+
+def _numbered_rows(
+    reader: Any, rows: Iterator[list[str]], columns: int, file: str
+) -> Iterator[list[Any]]:
+    """Yield the rows that are not empty, each after the number of its line."""
+    for row in filter(None, rows):
+        if len(row) != columns:
+            raise SourceError(
+                f"the row has {plural(len(row), 'column')}, but the header has {columns}",
+                file=file,
+                line=reader.line_num,
+                hint="fix this row",
+            )
+        yield [reader.line_num, *row]
 
 
 def _rows(reader: Any, file: str) -> Iterator[list[str]]:
@@ -109,47 +142,30 @@ def _text_lines(file: str) -> Iterator[str]:
             ) from None
 
 
-def _to_table(rows: list[tuple[int, list[str]]], header: list[str], file: str) -> pa.Table:
-    for line, row in rows:
-        if len(row) != len(header):
-            raise SourceError(
-                f"the row has {plural(len(row), 'column')}, but the header has {len(header)}",
-                file=file,
-                line=line,
-                hint="fix this row",
-            )
-    columns = zip(*(row for _, row in rows), strict=True)
-    arrays = [pa.array(column, pa.large_string()) for column in columns]
-    return pa.table(arrays, names=header)
-
-
 # --- JSON Lines -----------------------------------------------------------------------------------
 
 
-#: Lines that are converted to columns at once.
-_BATCH = 1 << 16
-
-#: The kind of a value: its Python type, or that of the items of a list.
-_NAMES: dict[Any, str] = {
-    str: "text",
-    int: "an integer",
-    float: "a number",
-    bool: "a boolean",
-    list[str]: "a list of text",
-    list[int]: "a list of integers",
-    list[float]: "a list of numbers",
+#: The kind of a value: its Python type, or a list of such a type; `list` of an empty list, and
+#: `None` of null. For each, its name in messages, and the type of a column.
+_KINDS: dict[Any, tuple[str, pa.DataType]] = {
+    None: ("null", pa.null()),
+    str: ("text", pa.large_string()),
+    int: ("an integer", pa.int64()),
+    float: ("a number", pa.float64()),
+    bool: ("a boolean", pa.bool_()),
+    list: ("a list", pa.list_(pa.large_string())),
+    list[str]: ("a list of text", pa.list_(pa.large_string())),
+    list[int]: ("a list of integers", pa.list_(pa.int64())),
+    list[float]: ("a list of numbers", pa.list_(pa.float64())),
 }
-_TYPES: dict[Any, pa.DataType] = {
-    str: pa.large_string(),
-    int: pa.int64(),
-    float: pa.float64(),
-    bool: pa.bool_(),
-    list[str]: pa.list_(pa.large_string()),
-    list[int]: pa.list_(pa.int64()),
-    list[float]: pa.list_(pa.float64()),
-}
+_SCALARS = (str, int, float, bool)
 #: Kinds that occur together in a column, and the kind of both.
-_WIDER = {frozenset((int, float)): float, frozenset((list[int], list[float])): list[float]}
+_WIDER: dict[Any, Any] = {
+    frozenset((int, float)): float,
+    frozenset((list[int], list[float])): list[float],
+    **{frozenset((list, kind)): kind for kind in (list[str], list[int], list[float])},
+    **{frozenset((None, kind)): kind for kind in _KINDS},
+}
 
 
 def load_jsonl(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
@@ -162,114 +178,85 @@ def load_jsonl(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
 
     """
     kinds = _Kinds(file)
-    parts: list[dict[str, pa.Array]] = []
-    lines: list[NDArray[np.int64]] = []
+    parts, lines = [], array("q")
     objects = _objects(file)
     while batch := list(islice(objects, _BATCH)):
-        numbers = [number for number, _ in batch]
-        for number, members in batch:
-            kinds.check(number, members)
-        parts.append(
-            {
-                name: kinds.column(name, [members.get(name) for _, members in batch])
-                for name in kinds.names
-            }
-        )
-        lines.append(np.array(numbers, np.int64))
-    schema = pa.schema([(name, kinds.type_of(name)) for name in kinds.names])
-    tables = [
-        pa.table(
-            [part[name] if name in part else pa.nulls(len(rows)) for name in schema.names],
-            names=schema.names,
-        )
-        for part, rows in zip(parts, lines, strict=True)
-    ]
-    table = pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
-    return table, np.concatenate([*lines, np.empty(0, np.int64)])
+        for line, members in batch:
+            kinds.check(line, members)
+            lines.append(line)
+        parts.append(pa.array([members for _, members in batch], kinds.row_type()))
+    # A column may be missing, or be narrower, in the batches before its first or its widest value.
+    row_type = kinds.row_type()
+    rows = pa.chunked_array([part.cast(row_type) for part in parts], row_type)
+    return pa.Table.from_struct_array(rows), np.array(lines)
 
 
 class _Kinds:
     """The kind of the values of each column, and the line that it was first seen on."""
 
     def __init__(self, file: str) -> None:
-        self.names: dict[str, None] = {}
         self._file = file
         self._seen: dict[str, tuple[Any, int]] = {}
-        #: Columns with lists, and the line of the first; the items of an empty list have no kind.
-        self._lists: dict[str, int] = {}
+
+    def row_type(self) -> pa.StructType:
+        """Return the Arrow type of an object with all columns."""
+        return pa.struct([(name, _KINDS[kind][1]) for name, (kind, _) in self._seen.items()])
 
     def check(self, line: int, members: dict[str, Any]) -> None:
-        for name, value in members.items():
-            if name not in self.names:
-                self._add(line, name)
-            kind: Any = type(value)
-            if value is None or (
-                self._seen.get(name, (None, 0))[0] is kind and kind is not int and kind is not str
-            ):
-                continue
-            kind = (
-                self._kind_of_list(line, name, value)
-                if kind is list
-                else self._checked(line, name, value)
-            )
-            if kind is None:
-                continue
-            seen, first = self._seen.setdefault(name, (kind, line))
-            if wider := _WIDER.get(frozenset((seen, kind))):
-                self._seen[name] = (wider, first)
-            elif seen != kind:
-                self._fail(
-                    line,
-                    f"member {shorten(name)} is {_NAMES[kind]}, but {_NAMES[seen]} in line {first}",
-                )
+        """Note the kinds of the members of a line.
 
-    def _checked(self, line: int, name: str, value: Any) -> Any:
-        """Return the kind of a value that is not a list."""
-        kind = type(value)
-        if kind not in _TYPES:
+        Raises:
+            SourceError: a value is of no kind, or its column has values of another kind.
+
+        """
+        for name, value in members.items():
+            if name not in self._seen:
+                self._add(line, name)
+            seen, first = self._seen[name]
+            if value is None:
+                continue
+            kind = self._kind_of(line, name, value)
+            if kind == seen:
+                continue
+            wider = _WIDER.get(frozenset((seen, kind)))
+            if wider is None:
+                self._fail(line, f"member {shorten(name)} is {_difference(kind, seen, first)}")
+            self._seen[name] = wider, line if seen in (None, list) else first
+
+    def _kind_of(self, line: int, name: str, value: Any) -> Any:
+        """Return the kind of a value that is not null."""
+        kind: Any = type(value)
+        if kind in (float, bool):
+            return kind
+        is_list = kind is list
+        values = value if is_list else [value]
+        if is_list:
+            kinds = {*map(type, values)}
+            if kinds == {int, float}:
+                kinds = {float}
+            item = next(iter(kinds), None)
+            if len(kinds) > 1 or item not in (None, str, int, float):
+                self._fail(
+                    line, f"member {shorten(name)} is a list of other values than text or numbers"
+                )
+            kind = list[item] if item else list  # type: ignore[valid-type]
+        elif kind not in _SCALARS:
             self._fail(
                 line, f"member {shorten(name)} is an object, not text, a number or a boolean"
             )
-        if kind is int and not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-            self._fail(line, f"member {shorten(name)} is an integer of more than 64 bits")
-        if kind is str and not is_unicode(value):
-            self._fail(line, f"member {shorten(name)} is not valid Unicode")
-        if name in self._lists:
-            self._fail(
-                line,
-                f"member {shorten(name)} is {_NAMES[kind]}, but a list in line {self._lists[name]}",
-            )
-        return kind
-
-    def _kind_of_list(self, line: int, name: str, values: list[Any]) -> Any:
-        """Return the kind of a list of text or of numbers; `None` if it is empty."""
-        self._lists.setdefault(name, line)
-        kinds = {type(value) for value in values}
-        kind = float if kinds == {int, float} else next(iter(kinds), None)
-        if kind is not None and (
-            kind not in (str, int, float) or (len(kinds) > 1 and kind is not float)
-        ):
-            self._fail(
-                line, f"member {shorten(name)} is a list of other values than text or numbers"
-            )
-        for value in values:
-            if kind is int and not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-                self._fail(line, f"member {shorten(name)} has an integer of more than 64 bits")
-            if kind is str and not is_unicode(value):
+        for each in values:
+            if type(each) is int and not -MAX_INTEGER - 1 <= each <= MAX_INTEGER:
+                verb = "has" if is_list else "is"
+                self._fail(line, f"member {shorten(name)} {verb} an integer of more than 64 bits")
+            if type(each) is str and not is_unicode(each):
                 self._fail(line, f"member {shorten(name)} is not valid Unicode")
-        if name in self._seen and self._seen[name][0] in (str, int, float, bool):
-            self._fail(
-                line,
-                f"member {shorten(name)} is a list, but {_NAMES[self._seen[name][0]]} in an earlier"
-                " line",
-            )
-        return None if kind is None else list[kind]  # type: ignore[valid-type]
+        return kind
 
     def _add(self, line: int, name: str) -> None:
         if not is_unicode(name):
             self._fail(line, f"the name of member {shorten(name)} is not valid Unicode")
-        self.names[name] = None
-        if len(self.names) > MAX_COLUMNS:
+        self._seen[name] = None, line
+        if len(self._seen) > MAX_COLUMNS:
             self._fail(line, f"the file has more than {MAX_COLUMNS:,} different members")
 
     def _fail(self, line: int, message: str) -> NoReturn:
@@ -277,13 +264,14 @@ class _Kinds:
             message, file=self._file, line=line, hint="change this line, or remove the member"
         )
 
-    def column(self, name: str, values: list[Any]) -> pa.Array:
-        return pa.array(values, self.type_of(name))
 
-    def type_of(self, name: str) -> pa.DataType:
-        if name in self._seen:
-            return _TYPES[self._seen[name][0]]
-        return pa.list_(pa.large_string()) if name in self._lists else pa.null()
+def _difference(kind: Any, seen: Any, line: int) -> str:
+    """Return what a value is, and what a line before it has."""
+    if (kind in _SCALARS) == (seen in _SCALARS):
+        return f"{_KINDS[kind][0]}, but {_KINDS[seen][0]} in line {line}"
+    if kind in _SCALARS:
+        return f"{_KINDS[kind][0]}, but a list in line {line}"
+    return f"a list, but {_KINDS[seen][0]} in an earlier line"
 
 
 def _objects(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -338,39 +326,34 @@ def read_arrays(
             or a required one not at all.
 
     """
+    seen: set[str] = set()
     with open_file(file, SOURCE_ANNOTATIONS) as opened:
         reader = _Reader(opened, file)
-        yield from _members(reader, file, names, required)
-
-
-def _members(
-    reader: _Reader, file: str, names: Collection[str], required: Collection[str]
-) -> Iterator[tuple[str, int, Any]]:
-    seen: set[str] = set()
-    reader.expect("{")
-    for name in reader.names():
-        if name in names and name in seen:
-            raise SourceError(
-                f"the member {name!r} occurs twice", file=file, hint="keep one of them"
-            )
-        seen.add(name)
-        if reader.accept("["):
-            for number, value in enumerate(reader.items()):
-                if name in names:
-                    yield name, number, value
-        elif name in names:
-            raise SourceError(
-                f"{name} must be an array", file=file, hint="write the annotations as COCO has them"
-            )
-        else:
-            reader.value()
-    if reader.peek():
-        reader.fail("something follows the object")
+        reader.expect("{")
+        for name in reader.names():
+            if name in names and name in seen:
+                raise SourceError(
+                    f"the member {name!r} occurs twice", file=file, hint="keep one of them"
+                )
+            seen.add(name)
+            if reader.accept("["):
+                for number, value in enumerate(reader.values("]")):
+                    if name in names:
+                        yield name, number, value
+            elif name in names:
+                raise SourceError(
+                    f"{name} must be an array",
+                    file=file,
+                    hint="write the annotations as COCO has them",
+                )
+            else:
+                reader.value()
+        if reader.peek():
+            reader.fail("something follows the object")
     missing = sorted({*required} - seen)
     if missing:
-        message = f"the file has no member {missing[0]!r}, so it has no annotations of this kind"
         raise SourceError(
-            message,
+            f"the file has no member {missing[0]!r}, so it has no annotations of this kind",
             file=file,
             hint="choose another file, or write the annotations as COCO has them",
         )
@@ -383,7 +366,7 @@ class _Reader:
         self._opened = opened
         self._file = file
         self._utf8 = codecs.getincrementaldecoder("utf-8-sig")()
-        self._json = json.JSONDecoder(parse_constant=self._refuse)
+        self._json = json.JSONDecoder(parse_constant=_refuse)
         self._text = ""
         self._at = 0
         self._before = 0
@@ -417,44 +400,45 @@ class _Reader:
 
         Read each value before the next.
         """
-        if self.accept("}"):
-            return
-        while True:
-            name = self.value()
+        for name in self.values("}"):
             if not isinstance(name, str):
                 self.fail("a name of a member is expected")
             self.expect(":")
             yield name
-            if self.accept("}"):
-                return
-            self.expect(",")
 
-    def items(self) -> Iterator[Any]:
-        """Yield the items of an array whose first bracket was read."""
-        if self.accept("]"):
-            return
-        while True:
+    def values(self, end: str) -> Iterator[Any]:
+        """Yield the values of an array or object whose bracket was read, up to the one that ends it."""
+        is_first = True
+        while not self.accept(end):
+            if not is_first:
+                self.expect(",")
+            is_first = False
             yield self.value()
-            if self.accept("]"):
-                return
-            self.expect(",")
 
     def value(self) -> Any:
         """Return the value that comes next."""
         self.peek()
         size = _READ
         while True:
+            is_long = len(self._text) - self._at > _MAX_ITEM
             try:
                 value, end = self._json.raw_decode(self._text, self._at)
-            except (ValueError, RecursionError) as error:
-                if self._ended or len(self._text) - self._at > _MAX_ITEM:
-                    self._refused(error)
+            except RecursionError:
+                if self._ended or is_long:
+                    self.fail("it is nested too deeply")
+            except ValueError as error:
+                if self._ended:
+                    self.fail(reason_of(error))
+                if is_long:
+                    self.fail(
+                        f"an item is longer than {_MAX_ITEM:,} characters, or is not complete"
+                    )
             else:
                 # A number may continue behind the text that was read: 0 of 0.5, and 1 of 1e-3.
                 if self._ended or _NUMBER.fullmatch(self._text, end) is None:
                     self._at = end
                     return value
-                if len(self._text) - self._at > _MAX_ITEM:
+                if is_long:
                     self.fail(f"a number is longer than {_MAX_ITEM:,} characters")
             self._read(size)
             size *= 2
@@ -468,16 +452,6 @@ class _Reader:
             hint="download the file again, or export it again",
         )
 
-    def _refused(self, error: Exception) -> NoReturn:
-        if isinstance(error, RecursionError):
-            self.fail("it is nested too deeply")
-        if not self._ended:
-            self.fail(f"an item is longer than {_MAX_ITEM:,} characters, or is not complete")
-        self.fail(reason_of(error))
-
-    def _refuse(self, name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
-
     def _read(self, size: int) -> None:
         data = self._opened.read(size)
         try:
@@ -488,6 +462,10 @@ class _Reader:
         self._text = self._text[self._at :] + more
         self._at = 0
         self._ended = not data
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def reason_of(error: Exception) -> str:
