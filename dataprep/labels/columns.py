@@ -25,6 +25,12 @@ INTEGER = r"^[+-]?[0-9]+$"
 Locate = Callable[[int], tuple[str, int | None]]
 
 
+def row_error(locate: Locate, row: int, message: str, hint: str) -> SourceError:
+    """Return an error about a row."""
+    file, line = locate(row)
+    return SourceError(message, file=file, line=line, hint=hint)
+
+
 def number_labels(
     text: pa.Array,
     classes: tuple[str, ...] | None,
@@ -60,12 +66,11 @@ def number_labels(
     label = pc.index_in(text, pa.array(names, pa.large_string()))
     if label.null_count:
         row = pc.index(pc.is_null(label), True).as_py()
-        file, line = locate(row)
-        raise SourceError(
+        raise row_error(
+            locate,
+            row,
             f"label {shorten(text[row].as_py(), 80)} is not in --classes",
-            file=file,
-            line=line,
-            hint="add it to the class names",
+            "add it to the class names",
         )
     return np.asarray(label).astype(np.int32), names
 
@@ -79,20 +84,17 @@ def _integer_labels(
     value = np.asarray(pc.if_else(short, digits, "-1").cast(pa.int64()))
     wrong = np.flatnonzero((value < 0) | (value >= limit))
     if len(wrong):
-        file, line = locate(int(wrong[0]))
-        limited_by = (
-            f", because there are {plural(limit, 'class name')}" if classes is not None else ""
-        )
-        raise SourceError(
-            f"label {cut_middle(text[int(wrong[0])].as_py(), 80)} is out of the range 0 to"
+        row = int(wrong[0])
+        limited_by, hint = "", _label_hint(max_classes)
+        if classes is not None:
+            limited_by = f", because there are {plural(limit, 'class name')}"
+            hint = "correct it, or give the names of all classes with --classes"
+        raise row_error(
+            locate,
+            row,
+            f"label {cut_middle(text[row].as_py(), 80)} is out of the range 0 to"
             f" {limit - 1}{limited_by} ({len(wrong):,} in total)",
-            file=file,
-            line=line,
-            hint=(
-                "correct it, or give the names of all classes with --classes"
-                if classes is not None
-                else _label_hint(max_classes)
-            ),
+            hint,
         )
     names = classes or tuple(str(number) for number in range(int(value.max(initial=-1)) + 1))
     return value.astype(np.int32), names

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dataprep.labels.base import Feature, LabelKind, PendingSample
 from dataprep.labels.boxes import Boxes
 from dataprep.labels.images import Depth, Mask
-from manifests.errors import SourceError
 from manifests.labels import LabelType, arrow_type, find_wrong_value
 from manifests.process.text import cut_middle, plural, printable
 
@@ -52,7 +51,7 @@ class SingleClass(LabelKind):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from dataprep.labels.columns import FLOAT, INTEGER, is_text, number_labels
+        from dataprep.labels.columns import FLOAT, INTEGER, is_text, number_labels, row_error
 
         values, name, options = column.values, printable(column.name), column.options
         types = pa.types
@@ -83,11 +82,12 @@ class SingleClass(LabelKind):
                 f" {cut_middle(printable(text[row].as_py()), 80)} is not"
             )
             if options.label_type is None and column.classes is None:
-                file, line = column.locate(row)
-                hint = (
-                    "correct it, or set --label-type class to take all labels as names of classes"
+                raise row_error(
+                    column.locate,
+                    row,
+                    mixed,
+                    "correct it, or set --label-type class to take all labels as names of classes",
                 )
-                raise SourceError(mixed, file=file, line=line, hint=hint)
             notices.append(f"{mixed}, so all are taken as names of classes")
         for separator in (";", ","):
             if not are_integers and column.classes is None and _recombines(text, separator):

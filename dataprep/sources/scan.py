@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.labels.columns import Locate
+from dataprep.labels.columns import Locate, row_error
 from dataprep.sources.base import Source, concat, first_names, sample_table, text_array
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES
@@ -82,8 +82,7 @@ def normal_source_path(text: str, locate: Locate, row: int) -> str:
     try:
         return clean_path(text)
     except CallError as error:
-        file, line = locate(row)
-        raise SourceError(error.message, file=file, line=line, hint=error.hint) from None
+        raise row_error(locate, row, error.message, error.hint) from None
 
 
 #: `file_stats` stops after this many files that cannot be read: most likely, --image-root is wrong.
@@ -207,29 +206,29 @@ def check_paths(root: str, path: pa.Array, size: NDArray[np.int64], locate: Loca
     missing = np.flatnonzero(size == UNREADABLE)
     if len(missing):
         row = int(missing[0])
-        file, line = locate(row)
         name = path[row].as_py()
         total = f"{len(missing):,}" if len(missing) <= MAX_MISSING else f"more than {MAX_MISSING:,}"
-        raise SourceError(
+        raise row_error(
+            locate,
+            row,
             f"image {shorten(name, 300)} does not exist in folder {shorten(root, 300)}"
             f" ({total} in total)",
-            file=file,
-            line=line,
-            hint=_missing_hint(root, name),
+            _missing_hint(root, name),
         )
     path = _absolute_twins(root, path)
     counts = pc.value_counts(path)
     if len(counts) < len(path):
         repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
         rows = np.flatnonzero(np.asarray(pc.equal(path, repeated[0])))
-        (first, first_line), (file, line) = (locate(row) for row in rows[:2].tolist())
-        where = f", line {first_line}" if first_line else ""
-        raise SourceError(
+        row, other = rows[:2].tolist()
+        first, line = locate(row)
+        where = f", line {line}" if line else ""
+        raise row_error(
+            locate,
+            other,
             f"image {shorten(repeated[0].as_py(), 300)} is listed twice ({len(repeated):,} in"
             " total)",
-            file=file,
-            line=line,
-            hint=f"remove this one or {os.path.basename(first)}{where}",
+            f"remove this one or {os.path.basename(first)}{where}",
         )
 
 
