@@ -23,7 +23,8 @@ from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, IndexOptions
 from dataprep.plan.assign import key_of
 from dataprep.plan.splits import ORDER_STREAM, permutation
-from dataprep.verify.shard import manifest_of
+from dataprep.verify.check import manifest_of
+from dataprep.verify.shard import differences
 from manifests.dali_index import format_index
 from manifests.errors import DamagedError, DatasetError, StoppedError, StorageError
 from manifests.json_members import parse_json
@@ -369,10 +370,4 @@ def damage_of(folder: str, file: File) -> str:
         return "the file is missing"
     except DamagedError as error:
         return error.message
-    if actual.bytes != file.bytes:
-        return f"the file has {actual.bytes} bytes, but the manifest states {file.bytes}"
-    return (
-        "the file does not match its checksum"
-        if file.checksum not in (None, actual.checksum)
-        else ""
-    )
+    return differences(actual, file)

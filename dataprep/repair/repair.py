@@ -33,7 +33,7 @@ from dataprep.run.source import select_samples
 from dataprep.run.tasks import planned_task
 from dataprep.shards.write import ShardTask, write_files
 from dataprep.sources import Source
-from dataprep.verify.shard import manifest_of
+from dataprep.verify.check import manifest_of
 from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError
 from manifests.json_members import MemberError
 from manifests.process.text import printable

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 from dataprep.formats import FORMATS, RecordFormat
 from dataprep.options import MAX_PIXELS
 from manifests.errors import DamagedError, ManifestError
+from manifests.files import SHARD
 from manifests.process.text import shown
 from manifests.schema import Manifest, Shard
+from manifests.store import read_manifest
 
 #: A damaged table of a million rows has a million problems. The first ones of each file are kept,
 #: the rest is counted.
@@ -39,11 +42,7 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        return str(
-            DamagedError(
-                self.message, file=self.file, record=self.record, byte=self.byte, hint=self.hint
-            )
-        )
+        return str(DamagedError(**asdict(self)))
 
 
 class ProblemList:
@@ -59,15 +58,27 @@ class ProblemList:
         self.kept: list[Problem] = []
         self.counts: Counter[str] = Counter()
 
-    def add(self, problems: Iterable[Problem]) -> None:
+    def add(self, *problems: Problem) -> None:
         """Count problems, and keep those that are among the first of their file."""
         for problem in problems:
             self.counts[problem.file] += 1
             if self.counts[problem.file] <= MAX_PER_FILE:
                 self.kept.append(problem)
 
+    def join(self, lists: Iterable[ProblemList]) -> None:
+        """Add the problems of other files."""
+        for other in lists:
+            self.kept += other.kept
+            self.counts += other.counts
+
 
 # --- what to check ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def manifest_of(folder: str) -> Manifest:
+    """Read the manifest once per worker process, instead of sending its classes with every task."""
+    return read_manifest(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,6 @@ class ShardCheck:
     Attributes:
         folder: the dataset folder.
         shard: the shard with its index and table, from the manifest.
-        manifest: the manifest of the dataset.
         decode: whether to decode every image.
         given_max_pixels: images with more pixels are not valid; `None` uses the limit in the
             manifest.
@@ -86,9 +96,13 @@ class ShardCheck:
 
     folder: str
     shard: Shard
-    manifest: Manifest
     decode: bool
     given_max_pixels: int | None
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the dataset."""
+        return manifest_of(self.folder)
 
     @property
     def format(self) -> RecordFormat:
@@ -119,16 +133,6 @@ class ShardCheck:
         return self.given_max_pixels or min(self.converted_max_pixels, MAX_PIXELS)
 
     @property
-    def shard_hint(self) -> str:
-        """How to fix a damaged shard."""
-        if self.was_converted:
-            return (
-                f"run `dataprep repair {self.folder} --src SRC` with its source to make the shard"
-                " again"
-            )
-        return "restore the shard from a copy, or make it again"
-
-    @property
     def index_hint(self) -> str:
         """How to fix a damaged index or table."""
         if self.was_converted:
@@ -153,15 +157,17 @@ class ShardCheck:
         return os.path.join(self.folder, name)
 
     def shard_problem(
-        self, message: str, *, record: int | None = None, byte: int | None = None
+        self, message: str, record: int | None = None, byte: int | None = None
     ) -> Problem:
         """Return a problem of the shard itself."""
-        return Problem(self.shard.name, message, record, byte, self.shard_hint)
+        hint = SHARD.hint
+        if self.was_converted:
+            hint = (
+                f"run `dataprep repair {self.folder} --src SRC` with its source to make the shard"
+                " again"
+            )
+        return Problem(self.shard.name, message, record, byte, hint)
 
-    def index_problem(self, message: str, *, byte: int | None = None) -> Problem:
-        """Return a problem of the DALI index."""
-        return Problem(self.shard.index.name, message, None, byte, self.index_hint)
-
-    def table_problem(self, message: str, *, record: int | None = None) -> Problem:
+    def table_problem(self, message: str, record: int | None = None) -> Problem:
         """Return a problem of the sample table."""
-        return Problem(self.shard.table.name, message, record, None, self.index_hint)
+        return Problem(self.shard.table.name, message, record, hint=self.index_hint)

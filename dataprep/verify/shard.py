@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
-from typing import NamedTuple
 
 from awscrt.checksums import crc32c
 
@@ -22,9 +21,8 @@ from manifests.dali_index import format_index, record_starts
 from manifests.errors import DatasetError, ShardError, TableError, UnreachableError
 from manifests.files import INDEX, TABLE, FileKind, read_file
 from manifests.process.text import plural, shown
-from manifests.schema import File, Manifest, Sample, Shard
+from manifests.schema import File, Sample, Shard
 from manifests.serialization import checksum_text
-from manifests.store import read_manifest
 from manifests.tables import read_table, samples
 
 
@@ -32,12 +30,19 @@ def check_record(
     check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int
 ) -> Iterator[Problem]:
     """Compare a record with its table row: label, size, checksum, image header, and the bytes around the image."""
-    if (message := _wrong_label(check.manifest, row)) is not None:
-        yield check.table_problem(message, record=number)
-        return
+    labels, classes = check.manifest.labels, check.manifest.classes
+    lists = row.extra.get(labels.class_lists or "")
+    for label in [row.label] if labels.is_class else lists or ():
+        if label is None or not 0 <= label < len(classes):
+            message = (
+                f"the label {label} is out of range: the dataset has"
+                f" {plural(len(classes), 'class')}"
+            )
+            yield check.table_problem(message, number)
+            return
     if record.size != row.size:
         message = f"the image has {record.size} bytes, but the table states {row.size}"
-        yield check.shard_problem(message, record=number, byte=record.offset)
+        yield check.shard_problem(message, number, record.offset)
         return
     components = check.manifest.components
     if record.label is None and components.label is not None:
@@ -45,50 +50,27 @@ def check_record(
             f"the record has no integer label under {shown(components.label)}, which the manifest"
             " names"
         )
-        yield check.shard_problem(message, record=number, byte=record.start)
-    elif (
-        record.label is not None
-        and row.label is not None
-        and record.label + components.label_offset != row.label
-    ):
-        message = (
-            f"the label is {record.label + components.label_offset}, but the table states"
-            f" {row.label}"
-        )
-        yield check.shard_problem(message, record=number, byte=record.start)
+        yield check.shard_problem(message, number, record.start)
+    elif record.label is not None and row.label is not None:
+        stored = record.label + components.label_offset
+        if stored != row.label:
+            message = f"the label is {stored}, but the table states {row.label}"
+            yield check.shard_problem(message, number, record.start)
     if record.size > MAX_BYTES:
         message = f"the image has {record.size} bytes, but the limit is {MAX_BYTES}"
-        yield check.shard_problem(message, record=number, byte=record.offset)
+        yield check.shard_problem(message, number, record.offset)
         return
     yield from _check_image(check, view, record, row, number)
-
-
-def _wrong_label(manifest: Manifest, row: Sample) -> str | None:
-    """Return what is wrong with the classes of a sample.
-
-    `None` if each is a class of the dataset.
-    """
-    labels = (
-        [row.label]
-        if manifest.labels.is_class
-        else row.extra.get(manifest.labels.class_lists or "")
-    )
-    for label in labels or ():
-        if label is None or not 0 <= label < len(manifest.classes):
-            classes = plural(len(manifest.classes), "class")
-            return f"the label {label} is out of range: the dataset has {classes}"
-    return None
 
 
 def _check_image(
     check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int
 ) -> Iterator[Problem]:
-    data, i = view(record.offset, record.size)
-    image = bytes(data[i : i + record.size])
+    image = _read(view, record.offset, record.size)
     if row.crc32c is not None and crc32c(image) != row.crc32c:
         last = record.offset + record.size - 1
         message = f"the image in bytes {record.offset} to {last} does not match its checksum"
-        yield check.shard_problem(message, record=number, byte=record.offset)
+        yield check.shard_problem(message, number, record.offset)
         return
     try:
         info = _image_info(image, check)
@@ -102,19 +84,21 @@ def _check_image(
         )
         yield check.table_problem(message)
     elif check.was_converted:
-        yield from _check_envelope(check, view, record, row, (number, info.format))
+        yield from _check_envelope(check, view, record, row, number, info.format)
+
+
+def _read(view: ByteView, offset: int, size: int) -> bytes:
+    data, start = view(offset, size)
+    return bytes(data[start : start + size])
 
 
 def _invalid_image(check: ShardCheck, record: Record, number: int, error: Rejected) -> Problem:
-    problem = check.shard_problem(
-        f"the image is not valid ({error.reason}): {error.detail}",
-        record=number,
-        byte=record.offset,
-    )
+    message = f"the image is not valid ({error.reason}): {error.detail}"
+    problem = check.shard_problem(message, number, record.offset)
+    limit = check.converted_max_pixels
     if error.reason == FAILED:
         return replace(problem, hint=FAILED_HINT)
-    if error.reason == "too-large" and check.converted_max_pixels > check.max_pixels:
-        limit = check.converted_max_pixels
+    if error.reason == "too-large" and limit > check.max_pixels:
         hint = (
             f"the dataset was converted with --max-pixels {limit}; if you trust it, verify it with"
             " this option, too"
@@ -127,63 +111,51 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
     pixels = check.manifest.pixels
     if pixels is None:
         return inspect(image, "decode", check.max_pixels) if check.decode else parse_header(image)
-    if len(image) != math.prod(pixels):
+    needed = math.prod(pixels)
+    if len(image) != needed:
         shape = "x".join(map(str, pixels))
-        raise Rejected(
-            "corrupt", f"{len(image)} bytes, but {shape} pixels need {math.prod(pixels)}"
-        )
+        raise Rejected("corrupt", f"{len(image)} bytes, but {shape} pixels need {needed}")
     height, width, _ = pixels
     return ImageInfo("raw", width, height)
 
 
-def _check_envelope(
-    check: ShardCheck,
-    view: ByteView,
-    record: Record,
-    row: Sample,
-    number_and_format: tuple[int, str],
+def _check_envelope(  # noqa: PLR0917
+    check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int, image_format: str
 ) -> Iterator[Problem]:
-    """Compare the bytes around the image with those that `dataprep convert` writes for the table row."""
-    number, image_format = number_and_format
-    manifest = check.manifest
-    mask, labels = b"", KINDS[manifest.label_type]
+    """Compare the bytes around the image with what `dataprep convert` writes for the table row."""
+    classes, labels = check.manifest.classes, KINDS[check.manifest.label_type]
+    mask = b""
     if labels.has_image:
         try:
             mask = _read_mask(view, row)
         except Rejected as error:
             message = f"the mask or depth map is not valid ({error.reason}): {error.detail}"
-            yield check.shard_problem(message, record=number, byte=row.extra["mask_offset"])
+            yield check.shard_problem(message, number, row.extra["mask_offset"])
             return
+    lists = row.extra.get(labels.class_lists or "", ())
     sample = PendingSample(
         key=row.key,
         label=row.label,
-        class_name="" if row.label is None else manifest.classes[row.label],
+        class_name="" if row.label is None else classes[row.label],
         info=ImageInfo(image_format, row.width, row.height),
         size=row.size,
         crc32c=row.crc32c or 0,
         source=row.source,
         extra=row.extra,
         labels=labels,
-        class_names=tuple(
-            manifest.classes[label] for label in row.extra.get(labels.class_lists or "", ())
-        ),
+        class_names=tuple(classes[label] for label in lists),
         mask=mask,
     )
-    envelope = check.format.envelope(sample)
-    head, tail = envelope.head, envelope.tail
-    if mask and record.offset - len(head) + envelope.mask_start != row.extra["mask_offset"]:
-        yield check.table_problem(
-            "the table states another place of the mask or depth map", record=number
-        )
+    head, tail, _, mask_start = check.format.envelope(sample)
+    start = record.offset - len(head)
+    if mask and start + mask_start != row.extra["mask_offset"]:
+        yield check.table_problem("the table states another place of the mask or depth map", number)
         return
-    for start, expected in ((record.offset - len(head), head), (record.offset + record.size, tail)):
-        data, i = view(max(start, 0), len(expected))
-        actual = data[i : i + len(expected)]
+    for at, expected in ((start, head), (record.offset + record.size, tail)):
+        actual = _read(view, max(at, 0), len(expected))
         if actual != expected:
             message = "a byte around the image differs from what `dataprep convert` writes"
-            yield check.shard_problem(
-                message, record=number, byte=start + first_difference(actual, expected)
-            )
+            yield check.shard_problem(message, number, at + _first_difference(actual, expected))
             return
 
 
@@ -197,8 +169,7 @@ def _read_mask(view: ByteView, row: Sample) -> bytes:
     offset, size = row.extra["mask_offset"], row.extra["mask_size"]
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
-    data, i = view(offset, size)
-    mask = bytes(data[i : i + size])
+    mask = _read(view, offset, size)
     if len(mask) != size or crc32c(mask) != row.extra["mask_crc32c"]:
         raise Rejected(
             "corrupt",
@@ -207,25 +178,11 @@ def _read_mask(view: ByteView, row: Sample) -> bytes:
     return mask
 
 
-def first_difference(actual: bytes, expected: bytes) -> int:
+def _first_difference(actual: bytes, expected: bytes) -> int:
     """Return the first position at which two different byte strings differ."""
     pairs = enumerate(zip(actual, expected, strict=False))
-    return next(
-        (at for at, (first, second) in pairs if first != second), min(len(actual), len(expected))
-    )
-
-
-def check_framing(
-    check: ShardCheck, view: ByteView, record: Record, number: int
-) -> Iterator[Problem]:
-    """Check the redundancy of the record format: the CRCs of TFRecord, the padding of tar."""
-    try:
-        damage = check.format.find_damage(view, record, check.shard.name)
-    except ShardError as error:
-        yield check.shard_problem(error.message, record=number, byte=error.byte or record.start)
-    else:
-        if damage is not None:
-            yield check.shard_problem(damage.message, record=number, byte=damage.byte)
+    shorter = min(len(actual), len(expected))
+    return next((at for at, (first, second) in pairs if first != second), shorter)
 
 
 # --- all records of a shard -------------------------------------------------------------------------
@@ -249,44 +206,56 @@ def check_records(
     """
     index_lines: list[str] = []
     number = 0
-    damaged: set[int] = set()
+    damaged: set[int | None] = set()
     row_of_offset = {row.offset: row_number for row_number, row in enumerate(rows)}
 
-    def report(*new_problems: Problem) -> None:
-        problems.add(new_problems)
-        damaged.update(problem.record for problem in new_problems if problem.record is not None)
+    def report(*found: Problem) -> None:
+        problems.add(*found)
+        damaged.update(problem.record for problem in found)
 
     for record in scan_past_damage(check, view, size):
         if isinstance(record, Problem):
             report(record)
             continue
         row_number = row_of_offset.pop(record.offset, None)
+        shown_number = number if row_number is None else row_number
         if row_number is not None:
             report(*check_record(check, view, record, rows[row_number], row_number))
             index_lines.append(record.index_line)
         elif rows and check.manifest.rejected is None:
-            report(
-                check.shard_problem(
-                    "the record has no row in the table", record=number, byte=record.start
-                )
-            )
-        reported_number = number if row_number is None else row_number
-        if reported_number not in damaged:
-            report(*check_framing(check, view, record, reported_number))
+            message = "the record has no row in the table"
+            report(check.shard_problem(message, number, record.start))
+        if shown_number not in damaged:
+            report(*check_framing(check, view, record, shown_number))
         number += 1
         if number % REPORTED_IMAGES == 0:
             report_images(check.shard.name, REPORTED_IMAGES)
     for offset, row_number in row_of_offset.items():
         if row_number not in damaged:
             message = "the record is missing, but the table has a row for it"
-            report(check.shard_problem(message, record=row_number, byte=min(offset, size)))
+            report(check.shard_problem(message, row_number, min(offset, size)))
     return index_lines
+
+
+def check_framing(
+    check: ShardCheck, view: ByteView, record: Record, number: int
+) -> Iterator[Problem]:
+    """Check the redundancy of the record format: the CRCs of TFRecord, the padding of tar."""
+    try:
+        damage = check.format.find_damage(view, record, check.shard.name)
+    except ShardError as error:
+        yield check.shard_problem(error.message, number, error.byte or record.start)
+    else:
+        if damage is not None:
+            yield check.shard_problem(damage.message, number, damage.byte)
 
 
 def scan_past_damage(check: ShardCheck, view: ByteView, size: int) -> Iterator[Record | Problem]:
     """Scan a shard. After a damaged record, yield a problem and continue at the next record in the index."""
     options = ScanOptions(check.manifest.components, check.label_key, texts=False)
-    starts = _starts_in_index(check)
+    starts: Sequence[int] = []
+    with suppress(DatasetError):
+        starts = record_starts(check.manifest.format, _read_index(check))
     start = 0
     while start < size:
         try:
@@ -295,7 +264,7 @@ def scan_past_damage(check: ShardCheck, view: ByteView, size: int) -> Iterator[R
             byte = start if error.byte is None else error.byte
             next_index = bisect_right(starts, byte)
             number = max(next_index - 1, 0) if starts else error.record
-            yield check.shard_problem(error.message, record=number, byte=byte)
+            yield check.shard_problem(error.message, number, byte)
             if next_index >= len(starts):
                 return
             start = starts[next_index]
@@ -303,21 +272,15 @@ def scan_past_damage(check: ShardCheck, view: ByteView, size: int) -> Iterator[R
             return
 
 
-def _starts_in_index(check: ShardCheck) -> Sequence[int]:
-    try:
-        return record_starts(check.manifest.format, read_index(check.path(check.shard.index.name)))
-    except DatasetError:
-        return []
-
-
-def read_index(path: str) -> bytes:
-    """Read a DALI index.
+def _read_index(check: ShardCheck) -> bytes:
+    """Read the DALI index of a shard.
 
     Raises:
         IndexFileError: it is not a regular file, or is too long.
         StorageError: it cannot be read.
 
     """
+    path = check.path(check.shard.index.name)
     with storage.translate_errors(path, "the file cannot be read"):
         return read_file(path, INDEX)
 
@@ -325,73 +288,20 @@ def read_index(path: str) -> bytes:
 # --- the files of a shard ---------------------------------------------------------------------------
 
 
-class VerifyTask(NamedTuple):
-    """A shard to check.
-
-    Attributes:
-        folder: the dataset folder.
-        shard: the shard with its index and table, from the manifest.
-        decode: whether to decode every image.
-        max_pixels: images with more pixels are not valid; `None` uses the limit in the manifest.
-
-    """
-
-    folder: str
-    shard: Shard
-    decode: bool
-    max_pixels: int | None = None
-
-
-class VerifiedShard(NamedTuple):
-    """A checked shard.
-
-    Attributes:
-        name: path of the shard, relative to the dataset folder.
-        samples: number of samples, from the manifest.
-        bytes: length in bytes, from the manifest.
-        problems: the first problems of each file.
-        counts: the number of all problems of each file, by its name.
-        has_checksum: whether the manifest has a checksum for the shard.
-
-    """
-
-    name: str
-    samples: int
-    bytes: int
-    problems: tuple[Problem, ...]
-    counts: Mapping[str, int]
-    has_checksum: bool
-
-
-def verify_shard(task: VerifyTask) -> VerifiedShard:
+def verify_shard(check: ShardCheck) -> tuple[Shard, ProblemList]:
     """Check one shard with its index and table."""
-    shard = task.shard
-    check = ShardCheck(task.folder, shard, manifest_of(task.folder), task.decode, task.max_pixels)
-    problems = ProblemList()
-    problems.add(check_file(task.folder, shard.index, INDEX, check.index_hint))
-    table_problems = list(check_file(task.folder, shard.table, TABLE, check.index_hint))
-    problems.add(table_problems)
-    rows = _read_rows(check, problems) if not table_problems else []
+    shard, problems, rows = check.shard, ProblemList(), list[Sample]()
+    problems.add(*check_file(check.folder, shard.index, INDEX, check.index_hint))
+    problems.add(*check_file(check.folder, shard.table, TABLE, check.index_hint))
+    if shard.table.name not in problems.counts:
+        rows = _read_rows(check, problems)
     try:
         _check_shard_file(check, rows, problems)
     except UnreachableError:
         raise
     except DatasetError as error:
-        problems.add([check.shard_problem(error.message)])
-    return VerifiedShard(
-        name=shard.name,
-        samples=shard.samples,
-        bytes=shard.file.bytes,
-        problems=tuple(problems.kept),
-        counts=problems.counts,
-        has_checksum=shard.file.checksum is not None,
-    )
-
-
-@lru_cache(maxsize=1)
-def manifest_of(folder: str) -> Manifest:
-    """Read the manifest once per worker process, instead of sending its classes with every task."""
-    return read_manifest(folder)
+        problems.add(check.shard_problem(error.message))
+    return shard, problems
 
 
 def check_file(folder: str, file: File, kind: FileKind, hint: str) -> Iterator[Problem]:
@@ -401,27 +311,34 @@ def check_file(folder: str, file: File, kind: FileKind, hint: str) -> Iterator[P
     except UnreachableError:
         raise
     except DatasetError as error:
-        yield Problem(file.name, error.message, hint=hint)
-        return
-    if actual.bytes != file.bytes:
-        message = f"the file has {actual.bytes} bytes, but the manifest states {file.bytes}"
+        message = error.message
+    else:
+        message = differences(actual, file)
+    if message:
         yield Problem(file.name, message, hint=hint)
-    elif file.checksum is not None and actual.checksum != file.checksum:
-        yield Problem(file.name, "the file does not match its checksum", hint=hint)
+
+
+def differences(actual: File, stated: File) -> str:
+    """Return what is wrong with a file; empty if it is as the manifest states."""
+    if actual.bytes != stated.bytes:
+        return f"the file has {actual.bytes} bytes, but the manifest states {stated.bytes}"
+    if stated.checksum not in (None, actual.checksum):
+        return "the file does not match its checksum"
+    return ""
 
 
 def _read_rows(check: ShardCheck, problems: ProblemList) -> list[Sample]:
     try:
         table = read_table(check.path(check.shard.table.name), label_type=check.manifest.label_type)
     except TableError as error:
-        problems.add([check.table_problem(error.message)])
+        problems.add(check.table_problem(error.message))
         return []
     if len(table) != check.shard.samples:
         message = (
             f"the table has {plural(len(table), 'row')}, but the manifest states"
             f" {check.shard.samples}"
         )
-        problems.add([check.table_problem(message)])
+        problems.add(check.table_problem(message))
     return list(samples(table))
 
 
@@ -430,27 +347,19 @@ def _check_shard_file(check: ShardCheck, rows: list[Sample], problems: ProblemLi
     with storage.open_view(check.path(file.name), span=1 << 20) as (view, size):
         if size != file.bytes:
             message = f"the shard has {size} bytes, but the manifest states {file.bytes}"
-            problems.add([check.shard_problem(message, byte=min(size, file.bytes))])
-        index_lines = check_records(check, view, size, rows, problems)
+            problems.add(check.shard_problem(message, byte=min(size, file.bytes)))
+        lines = check_records(check, view, size, rows, problems)
         checksum = checksum_text(view.checksum(size)) if file.checksum is not None else None
     # A damaged shard gives other index lines, so the index is compared only if everything else is
     # intact.
-    if not problems.counts and index_lines:
-        problems.add(_check_index(check, index_lines))
+    if not problems.counts and lines:
+        actual, expected = _read_index(check), format_index(check.manifest.format, lines)
+        if actual != expected:
+            message, byte = (
+                "the index does not match the shard",
+                _first_difference(actual, expected),
+            )
+            problems.add(Problem(check.shard.index.name, message, None, byte, check.index_hint))
     if file.checksum != checksum and file.name not in problems.counts:
-        problems.add(
-            [
-                check.shard_problem(
-                    "the shard does not match its checksum, but every record in it is intact"
-                )
-            ]
-        )
-
-
-def _check_index(check: ShardCheck, lines: list[str]) -> Iterator[Problem]:
-    actual = read_index(check.path(check.shard.index.name))
-    expected = format_index(check.manifest.format, lines)
-    if actual != expected:
-        yield check.index_problem(
-            "the index does not match the shard", byte=first_difference(actual, expected)
-        )
+        message = "the shard does not match its checksum, but every record in it is intact"
+        problems.add(check.shard_problem(message))

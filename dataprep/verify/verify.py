@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dataprep import engines, storage
@@ -19,8 +19,8 @@ from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
 from dataprep.storage.partials import JOURNAL_NAME
-from dataprep.verify.check import MAX_PROBLEMS, Problem, ProblemList
-from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
+from dataprep.verify.check import MAX_PROBLEMS, Problem, ProblemList, ShardCheck, manifest_of
+from dataprep.verify.shard import check_file, differences, verify_shard
 from manifests.errors import DamagedError, raise_machine_fault
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
 from manifests.remote.url import is_read_only
@@ -75,40 +75,17 @@ def verify_dataset(
         StoppedError: a file cannot be read, or a worker process died.
 
     """
-    manifest = _read_manifest(folder)
-    if isinstance(manifest, Problem):
-        return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
-    manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
-    tasks = [VerifyTask(folder, shard, decode, max_pixels) for shard in manifest.shards]
-    if progress:
-        progress.start(sum(task.shard.samples for task in tasks), len(tasks))
-    by_name: dict[str, VerifiedShard] = {}
-    count = min(workers or engines.default_workers(), len(tasks))
-    with closing(engines.run(verify_shard, tasks, count)) as results:
-        for result in results:
-            _log.info(
-                "%s: %d samples, %d problems",
-                result.name,
-                result.samples,
-                sum(result.counts.values()),
-            )
-            by_name[result.name] = result
-            if progress:
-                progress.advance(result.name, result.samples)
-    problems = ProblemList()
-    problems.add(_check_folder(folder, manifest))
-    counts = problems.counts.copy()
-    for task in tasks:
-        shard = by_name[task.shard.name]
-        problems.add(shard.problems)
-        counts.update(shard.counts)
-    return VerifyResult(
-        problems=tuple(problems.kept[:MAX_PROBLEMS]),
-        counts=counts,
-        shards=len(tasks),
-        samples=sum(shard.samples for shard in by_name.values()),
-        without_checksum=sum(not shard.has_checksum for shard in by_name.values()),
-    )
+
+    def check(shards: Sequence[Shard]) -> Iterator[tuple[Shard, ProblemList]]:
+        tasks = [ShardCheck(folder, shard, decode, max_pixels) for shard in shards]
+        count = min(workers or engines.default_workers(), len(tasks))
+        with closing(engines.run(verify_shard, tasks, count)) as results:
+            for shard, found in results:
+                total = found.counts.total()
+                _log.info("%s: %d samples, %d problems", shard.name, shard.samples, total)
+                yield shard, found
+
+    return _verify(folder, check, progress)
 
 
 def verify_manifest(
@@ -126,36 +103,20 @@ def verify_manifest(
         CallError: the folder does not exist.
 
     """
-    manifest = _read_manifest(folder)
-    if isinstance(manifest, Problem):
-        return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
-    shards = manifest.shards
-    if progress:
-        progress.start(sum(shard.samples for shard in shards), len(shards))
-    problems = ProblemList()
-    problems.add(_check_folder(folder, manifest))
-    # A listing of a bucket contains the lengths; asking for each would take a request.
-    known = (
-        {entry.name: entry.stat().st_size for entry in _entries(folder) if not entry.is_dir()}
-        if storage.has_latency(folder)
-        else {}
-    )
-    check = partial(_check_lengths, folder, known)
-    starts = range(0, len(shards), _SHARDS_PER_CALL)
-    with ThreadPoolExecutor(workers or _THREADS) as threads:
+
+    def check(shards: Sequence[Shard]) -> Iterator[tuple[Shard, ProblemList]]:
+        known: dict[str, int] = {}
+        if storage.has_latency(folder):
+            # A listing of a bucket contains the lengths; asking for each would take a request.
+            files = [entry for entry in _entries(folder) if not entry.is_dir()]
+            known = {entry.name: entry.stat().st_size for entry in files}
+        starts = range(0, len(shards), _SHARDS_PER_CALL)
         parts = [shards[start : start + _SHARDS_PER_CALL] for start in starts]
-        for start, found in zip(starts, threads.map(check, parts), strict=True):
-            problems.add(found)
-            if progress:
-                for shard in shards[start : start + _SHARDS_PER_CALL]:
-                    progress.advance(shard.name, shard.samples)
-    return VerifyResult(
-        problems=tuple(problems.kept[:MAX_PROBLEMS]),
-        counts=problems.counts,
-        shards=len(shards),
-        samples=sum(shard.samples for shard in shards),
-        without_checksum=0,
-    )
+        with ThreadPoolExecutor(workers or _THREADS) as threads:
+            for found in threads.map(partial(_check_lengths, folder, known), parts):
+                yield from found
+
+    return replace(_verify(folder, check, progress), without_checksum=0)
 
 
 #: Threads that ask for the lengths of files, and shards that each of them checks in one step.
@@ -163,41 +124,69 @@ _THREADS = 16
 _SHARDS_PER_CALL = 256
 
 
-def _check_lengths(folder: str, known: Mapping[str, int], shards: Sequence[Shard]) -> list[Problem]:
+def _verify(
+    folder: str,
+    check: Callable[[Sequence[Shard]], Iterator[tuple[Shard, ProblemList]]],
+    progress: Progress | None,
+) -> VerifyResult:
+    """Check the folder and, in any order, its shards."""
+    try:
+        manifest = read_manifest(folder)
+    except DamagedError as error:
+        name = os.path.relpath(error.file, folder) if error.file else MANIFEST_NAME
+        problem = Problem(name, error.message, hint=error.hint)
+        return VerifyResult((problem,), {name: 1}, 0, 0, 0)
+    manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
+    shards = manifest.shards
+    samples = sum(shard.samples for shard in shards)
+    if progress:
+        progress.start(samples, len(shards))
+    by_name: dict[str, ProblemList] = {}
+    for shard, found in check(shards):
+        by_name[shard.name] = found
+        if progress:
+            progress.advance(shard.name, shard.samples)
+    problems = ProblemList()
+    problems.add(*_check_folder(folder, manifest))
+    problems.join(by_name[shard.name] for shard in shards)
+    return VerifyResult(
+        problems=tuple(problems.kept[:MAX_PROBLEMS]),
+        counts=problems.counts,
+        shards=len(shards),
+        samples=samples,
+        without_checksum=sum(shard.file.checksum is None for shard in shards),
+    )
+
+
+def _check_lengths(
+    folder: str, known: Mapping[str, int], shards: Sequence[Shard]
+) -> list[tuple[Shard, ProblemList]]:
     found = []
     for shard in shards:
-        for file, kind in ((shard.file, SHARD), (shard.index, INDEX), (shard.table, TABLE)):
+        problems = ProblemList()
+        for file, kind in zip(shard.files, (SHARD, INDEX, TABLE), strict=True):
+            length = known.get(file.name, UNREADABLE)
             try:
-                length = known.get(file.name, UNREADABLE)
                 if length == UNREADABLE:
                     length = file_length(os.path.join(folder, file.name), kind)
-                message = f"the file has {length} bytes, but the manifest states {file.bytes}"
+                message = differences(File(file.name, length, file.checksum), file)
             except OSError as error:
                 raise_machine_fault(error)
-                length, message = UNREADABLE, f"the file cannot be read: {error.strerror}"
+                message = f"the file cannot be read: {error.strerror}"
             except DamagedError as error:
-                length, message = UNREADABLE, error.message
-            if length != file.bytes:
-                found.append(Problem(file.name, message, hint=_REMAKE))
+                message = error.message
+            if message:
+                problems.add(Problem(file.name, message, hint=_REMAKE))
+        found.append((shard, problems))
     return found
 
 
 _REMAKE = "run `dataprep repair` on the dataset, restore a copy, or make the dataset again"
 
 
-def _read_manifest(folder: str) -> Manifest | Problem:
-    try:
-        return read_manifest(folder)
-    except DamagedError as error:
-        name = os.path.relpath(error.file, folder) if error.file else MANIFEST_NAME
-        return Problem(name, error.message, hint=error.hint)
-
-
 def _entries(folder: str) -> Sequence[storage.Entry]:
     """Return what is in the folder; nothing if it is on a server that only reads files by name."""
-    if is_read_only(folder):
-        return []
-    return storage.list_folder(folder)
+    return [] if is_read_only(folder) else storage.list_folder(folder)
 
 
 def _check_old_revisions(folder: str, manifest: Manifest) -> Iterator[Problem]:
@@ -230,10 +219,8 @@ def _check_journal(folder: str, manifest: Manifest) -> tuple[list[Problem], froz
     again = "`dataprep convert --append`" if journal.action == "append" else "`dataprep revert`"
     hint = f"run the same {again} again"
     if has_append_plan(folder):
-        again, hint = (
-            "the append of `dataprep plan`",
-            f"run `dataprep work {folder}`, then `dataprep finish {folder}`",
-        )
+        again = "the append of `dataprep plan`"
+        hint = f"run `dataprep work {folder}`, then `dataprep finish {folder}`"
     hint += f"; or `dataprep revert {folder}`, which removes what it wrote"
     return [Problem(JOURNAL_NAME, f"{again} was interrupted, or is running", hint=hint)], pending
 
@@ -244,22 +231,15 @@ _SUFFIXES = (".tfrecord", ".tar", ".idx", ".parquet")
 
 def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
     """Check that the manifest names every file once, and that the folder has no other files of a dataset."""
-    named = {
-        MANIFEST_NAME,
-        HASHES_NAME,
-        *(own_files(manifest) if manifest.revisions or has_shard_list(manifest) else []),
-    }
+    named = {MANIFEST_NAME, HASHES_NAME}
+    if manifest.revisions or has_shard_list(manifest):
+        named.update(own_files(manifest))
     journal_problem, pending = _check_journal(folder, manifest)
-    for split in manifest.splits:
-        for shard in split.shards:
-            for file in (shard.file, shard.index, shard.table):
-                if file.name in named:
-                    yield Problem(
-                        MANIFEST_NAME,
-                        f"the manifest names {file.name!r} twice",
-                        hint="make the dataset again",
-                    )
-                named.add(file.name)
+    for file in manifest.shard_files:
+        if file.name in named:
+            message = f"the manifest names {file.name!r} twice"
+            yield Problem(MANIFEST_NAME, message, hint="make the dataset again")
+        named.add(file.name)
     names = sorted(entry.name for entry in _entries(folder))
     partials = os.path.join(folder, storage.PARTIALS_NAME)
     if storage.BOOKKEEPING in names and (storage.is_folder(partials) or storage.is_file(partials)):
@@ -267,14 +247,10 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
         message = "the folder is left over from an interrupted run"
         yield Problem(storage.PARTIALS_NAME, message, hint=hint)
     for name in names:
-        if (
-            name.endswith(_SUFFIXES)
-            and name not in named | pending
-            and manifest.creator == "convert"
-        ):
-            yield Problem(
-                name, "the file is not in the manifest", hint="remove it, or make the dataset again"
-            )
+        is_ours = manifest.creator == "convert" and name.endswith(_SUFFIXES)
+        if is_ours and name not in named | pending:
+            hint = "remove it, or make the dataset again"
+            yield Problem(name, "the file is not in the manifest", hint=hint)
     yield from journal_problem
     yield from _check_old_revisions(folder, manifest)
     if manifest.rejected is not None:

@@ -9,6 +9,8 @@ import pytest
 from helpers.servers import ACCESS_KEY, SECRET_KEY
 
 from dataprep.info.info import summarize
+from dataprep.verify.check import ShardCheck, manifest_of
+from dataprep.verify.shard import verify_shard
 from dataprep.verify.verify import verify_dataset, verify_manifest
 from manifests.errors import CallError, ExitStatus, StorageError, UnreachableError
 from manifests.remote import connect
@@ -102,13 +104,12 @@ def test_a_dataset_that_does_not_exist(store) -> None:
 def test_a_server_that_stops_is_no_damage(dataset, bucket, monkeypatch) -> None:
     url = upload(dataset, bucket)
     monkeypatch.setattr(connect, "MAX_RETRIES", 1)
-    verify_shard = pytest.importorskip("dataprep.verify.shard")
-    assert verify_shard.manifest_of(url)
+    assert manifest_of(url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     connect.close_connections()
-    shard = verify_shard.manifest_of(url).splits[0].shards[0]
+    shard = manifest_of(url).shards[0]
     with pytest.raises(UnreachableError, match="the server cannot be reached"):
-        verify_shard.verify_shard(verify_shard.VerifyTask(url, shard, decode=False))
+        verify_shard(ShardCheck(url, shard, decode=False, given_max_pixels=None))
 
 
 def test_commands_take_urls(dataset, bucket, dataprep) -> None:
