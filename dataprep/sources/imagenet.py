@@ -9,13 +9,14 @@ file.
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
-import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +25,9 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.options import SourceOptions
 from dataprep.sources.archives import Listing, archive_source, list_archive, read_archive
-from dataprep.sources.base import Source, join_sources
+from dataprep.sources.base import Source, join_sources, positions
 from dataprep.sources.folders import read_class_folders
-from dataprep.sources.scan import Scan, has_folders, is_folder
+from dataprep.sources.scan import Scan, has_folders, list_folders
 from manifests.errors import SourceError
 from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file, read_lines
 from manifests.json_members import shorten
@@ -62,20 +63,19 @@ def read_imagenet_tars(src: str, _: Any, options: SourceOptions) -> Source:
             together.
 
     """
-    layout = "ImageNet in its original archives"
-    train, val = (os.path.join(src, name) for name in (TRAIN, VAL))
     parts = []
-    if storage.is_file(train):
-        parts.append(read_archive(train, None, options))
-    if storage.is_file(val):
-        classes = options.classes or (parts[0].classes if parts else None)
-        parts.append(read_val(val, None, replace(options, classes=classes)))
-        parts = [replace(part, classes=parts[-1].classes) for part in parts]
-    names = sorted(entry.name for entry in storage.list_folder(src))
-    skipped = [name for name in names if re.fullmatch(r"ILSVRC2012_img_test.*\.tar", name)]
-    notices = [f"skipped {name}: it has no labels" for name in skipped]
+    for name, read in ((TRAIN, read_archive), (VAL, read_val)):
+        path = os.path.join(src, name)
+        if storage.is_file(path):
+            parts.append(read(path, None, options))
+            # The classes of train, if it is there, number the labels of val, too.
+            options = replace(options, classes=parts[0].classes)
     source = join_sources(parts)
-    return replace(source, layout=layout, notices=(*source.notices, *notices))
+    notices = [*source.notices]
+    for name in sorted(entry.name for entry in storage.list_folder(src)):
+        if re.fullmatch(r"ILSVRC2012_img_test.*\.tar", name):
+            notices.append(f"skipped {name}: it has no labels")
+    return replace(source, layout="ImageNet in its original archives", notices=tuple(notices))
 
 
 def read_val(path: str, _: Any, options: SourceOptions) -> Source:
@@ -92,28 +92,25 @@ def read_val(path: str, _: Any, options: SourceOptions) -> Source:
 
     """
     listing = list_archive(path)
-    meta, truth, place = _read_devkit(parent_folder(path) or ".")
-    wnids = _read_meta(meta, place)
-    ids = _read_truth(truth, place, wnids)
-    classes = options.classes or tuple(sorted(wnids.values()))
-    label_of = {wnid: label for label, wnid in enumerate(classes)}
-    labels = np.empty(len(listing.names), np.int32)
-    for row, number in enumerate(_image_numbers(listing, len(ids)).tolist()):
-        wnid = wnids[ids[number - 1]]
+    wnids, truth = _read_devkit(parent_folder(path) or ".")
+    classes = options.classes or tuple(sorted(wnids))
+    label_of = positions(classes)
+    labels = []
+    for name, number in zip(listing.names, _image_numbers(listing, len(truth)), strict=True):
+        wnid = truth[number - 1]
         if wnid not in label_of:
-            message = (
-                f"the class {wnid} of {listing.names[row]} is not a class of train, or not in"
-                " --classes"
-            )
             raise SourceError(
-                message, file=path, hint="give the archive of train of the same release"
+                f"the class {wnid} of {name} is not a class of train, or not in --classes",
+                file=path,
+                hint="give the archive of train of the same release",
             )
-        labels[row] = label_of[wnid]
-    source = archive_source(listing, np.arange(len(labels), dtype=np.int64), label=labels)
+        labels.append(label_of[wnid])
+    label = np.array(labels, np.int32)
+    source = archive_source(listing, np.arange(len(label)), label=label)
     return replace(source, layout="ImageNet's validation images", classes=classes, splits=("val",))
 
 
-def _image_numbers(listing: Listing, count: int) -> NDArray[np.int64]:
+def _image_numbers(listing: Listing, count: int) -> list[int]:
     """Return the number of each image, from 1."""
     numbers = []
     for name in listing.names:
@@ -122,54 +119,62 @@ def _image_numbers(listing: Listing, count: int) -> NDArray[np.int64]:
             message = f"{name} is not one of the {count:,} images of the ground truth"
             raise SourceError(message, file=listing.path, hint="download the archive again")
         numbers.append(int(match[1]))
-    if len({*numbers}) < count:
-        missing = min({*range(1, count + 1)} - {*numbers})
+    missing = sorted({*range(1, count + 1)} - {*numbers})
+    if missing:
         message = (
-            f"{plural(count - len({*numbers}), 'image')} missing, the first is"
-            f" ILSVRC2012_val_{missing:08d}.JPEG"
+            f"{plural(len(missing), 'image')} missing, the first is"
+            f" ILSVRC2012_val_{missing[0]:08d}.JPEG"
         )
         raise SourceError(message, file=listing.path, hint="download the archive again")
-    return np.array(numbers, np.int64)
+    return numbers
 
 
 # --- development kit ------------------------------------------------------------------------------
 
 
-def _read_devkit(folder: str) -> tuple[bytes, bytes, str]:
-    """Return the content of ``meta.mat`` and of the ground truth, and the name of the development kit."""
-    unpacked = os.path.join(folder, DEVKIT)
-    if storage.is_folder(unpacked):
-        found = {
-            name: _read_small(os.path.join(unpacked, "data", name)) for name in (_META, _TRUTH)
-        }
-        place = unpacked
+def _read_devkit(folder: str) -> tuple[Sequence[str], list[str]]:
+    """Return the WordNet IDs of the classes with images, and the WordNet ID of each validation image."""
+    place = os.path.join(folder, DEVKIT)
+    found = {}
+    if storage.is_folder(place):
+        for name in (_META, _TRUTH):
+            with open_file(os.path.join(place, "data", name), SOURCE_ARCHIVE) as file:
+                found[name] = file.read(MAX_BYTES)
     else:
-        place = f"{unpacked}.tar.gz"
+        place += ".tar.gz"
         if not storage.is_file(place):
-            message = (
+            raise SourceError(
                 "the labels of the validation images are in the development kit, which does not"
-                " exist"
+                " exist",
+                file=place,
+                hint=_DEVKIT_HINT,
             )
-            raise SourceError(message, file=place, hint=_DEVKIT_HINT)
         found = _read_members(place)
     for name in (_META, _TRUTH):
         if name not in found:
             raise SourceError(
                 f"the development kit has no file {name}", file=place, hint="download it again"
             )
-    return found[_META], found[_TRUTH], place
-
-
-def _read_small(path: str) -> bytes:
-    with open_file(path, SOURCE_ARCHIVE) as file:
-        return file.read(MAX_BYTES)
+    try:
+        wnids = _read_meta(found[_META])
+    except ValueError as error:
+        raise SourceError(
+            f"{_META} is damaged: {error}", file=place, hint="download it again"
+        ) from None
+    truth = []
+    for number, line in enumerate(found[_TRUTH].splitlines(), 1):
+        if not line.strip().isdigit() or len(line) > 9 or int(line) not in wnids:
+            message = f"{_TRUTH} has no known class in line {number}"
+            raise SourceError(message, file=place, hint="download the development kit again")
+        truth.append(wnids[int(line)])
+    return [*wnids.values()], truth
 
 
 def _read_members(path: str) -> dict[str, bytes]:
     """Read the two files from the compressed archive, as a stream of bounded length."""
     import tarfile  # takes time, and most sources do not need it
 
-    found: dict[str, bytes] = {}
+    found = {}
     total = 0
     try:
         with (
@@ -187,46 +192,25 @@ def _read_members(path: str) -> dict[str, bytes]:
                 name = os.path.basename(member.name)
                 if name in (_META, _TRUTH) and member.isreg() and member.size <= MAX_BYTES:
                     content = archive.extractfile(member)
-                    found[name] = content.read(MAX_BYTES) if content else b""
+                    found[name] = content.read() if content else b""
     except (tarfile.TarError, zlib.error, EOFError, ValueError) as error:
         message = f"the development kit cannot be read ({error})"
         raise SourceError(message, file=path, hint="download it again") from None
     return found
 
 
-def _read_meta(content: bytes, place: str) -> dict[int, str]:
+def _read_meta(content: bytes) -> dict[int, str]:
     """Return the WordNet ID of each of the classes with images, by ``ILSVRC2012_ID``."""
-    try:
+    wnids = {}
+    for fields in read_structs(content):
         # Synsets above the leaves of the hierarchy have larger numbers, and children.
-        return dict(
-            _class_of(fields) for fields in read_structs(content) if not fields.get("num_children")
-        )
-    except ValueError as error:
-        raise SourceError(
-            f"{_META} is damaged: {error}", file=place, hint="download it again"
-        ) from None
-
-
-def _class_of(fields: Mapping[str, Value]) -> tuple[int, str]:
-    number, wnid = fields.get("ILSVRC2012_ID"), fields.get("WNID")
-    if (
-        not isinstance(number, (int, float))
-        or not isinstance(wnid, str)
-        or not re.fullmatch(r"n\d{8}", wnid)
-    ):
-        raise ValueError("a class has no ILSVRC2012_ID or no WNID")
-    return int(number), wnid
-
-
-def _read_truth(content: bytes, place: str, wnids: dict[int, str]) -> list[int]:
-    """Return the ``ILSVRC2012_ID`` of each validation image."""
-    ids = []
-    for number, line in enumerate(content.splitlines(), 1):
-        if not line.strip().isdigit() or len(line) > 9 or int(line) not in wnids:
-            message = f"{_TRUTH} has no known class in line {number}"
-            raise SourceError(message, file=place, hint="download the development kit again")
-        ids.append(int(line))
-    return ids
+        if fields.get("num_children"):
+            continue
+        number, wnid = fields.get("ILSVRC2012_ID"), str(fields.get("WNID"))
+        if not isinstance(number, float) or not re.fullmatch(r"n\d{8}", wnid):
+            raise ValueError("a class has no ILSVRC2012_ID or no WNID")
+        wnids[int(number)] = wnid
+    return wnids
 
 
 # --- Kaggle ---------------------------------------------------------------------------------------
@@ -245,11 +229,8 @@ def find_sorted_kaggle(src: str, _: Sequence[str], __: SourceOptions) -> str | N
 
 
 def _find_cls_loc(src: str) -> str | None:
-    for folder in (
-        src,
-        os.path.join(src, "Data/CLS-LOC"),
-        os.path.join(src, "ILSVRC/Data/CLS-LOC"),
-    ):
+    for inside in ("", "Data/CLS-LOC", "ILSVRC/Data/CLS-LOC"):
+        folder = os.path.join(src, inside) if inside else src
         if os.path.basename(absolute(folder)) == "CLS-LOC" and storage.is_folder(f"{folder}/train"):
             return folder
     return None
@@ -262,24 +243,21 @@ def read_kaggle_imagenet(_: str, root: str, options: SourceOptions) -> Source:
         SourceError: a label file is missing or damaged, or does not match the images.
 
     """
-    with storage.scan_folder(f"{root}/train") as entries:
-        train = sorted(entry.name for entry in entries if is_folder(entry))
-    classes = _read_classes(root, train)
+    train = list_folders(f"{root}/train")
     source = read_class_folders(
         root,
         {"train": {f"train/{name}": name for name in train}},
         "ImageNet in Kaggle's layout",
-        replace(options, classes=options.classes or classes),
+        replace(options, classes=options.classes or _read_classes(root, train)),
     )
-    notices = ["skipped test/: it has no labels"] if storage.is_folder(f"{root}/test") else []
-    if not storage.is_folder(f"{root}/val"):
-        return replace(source, notices=(*source.notices, *notices))
-    scan = Scan(root)
-    scan.add("val")
-    label_of = {name: label for label, name in enumerate(source.classes)}
-    val = scan.source("", ["val"], label=_read_val_labels(root, scan.path, label_of))
-    joined = join_sources([source, val])
-    return replace(joined, notices=(*joined.notices, *notices))
+    if storage.is_folder(f"{root}/val"):
+        scan = Scan(root)
+        scan.add("val")
+        label = _read_val_labels(root, scan.path, positions(source.classes))
+        source = join_sources([source, scan.source("", ["val"], label=label)])
+    if storage.is_folder(f"{root}/test"):
+        source = replace(source, notices=(*source.notices, "skipped test/: it has no labels"))
+    return source
 
 
 def _find_upward(root: str, name: str) -> str | None:
@@ -306,14 +284,15 @@ def _read_classes(root: str, train: Sequence[str]) -> tuple[str, ...]:
     mapping = _find_upward(root, "LOC_synset_mapping.txt")
     if mapping is None:
         return tuple(train)
-    synsets = sorted({line.split(maxsplit=1)[0] for line in _lines(mapping) if line.strip()})
-    if unknown := sorted(set(train) - set(synsets)):
+    synsets = {line.split(maxsplit=1)[0] for line in _lines(mapping) if line.strip()}
+    unknown = sorted({*train} - synsets)
+    if unknown:
         raise SourceError(
             f"the file does not name {unknown[0]!r}, a folder of train/",
             file=mapping,
             hint="unpack Kaggle's file again",
         )
-    return tuple(synsets)
+    return tuple(sorted(synsets))
 
 
 def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDArray[np.int32]:
@@ -326,22 +305,24 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
             file=f"{root}/val",
             hint="put Kaggle's file next to ILSVRC/, or move val/ away to convert only train/",
         )
-    labels = _read_solution(solution, label_of)
-    stems = [os.path.splitext(os.path.basename(name))[0] for name in path.to_pylist()]
-    if missing := next((stem for stem in stems if stem not in labels), None):
+    left = _read_solution(solution, label_of)
+    labels = []
+    for name in path.to_pylist():
+        stem = os.path.splitext(os.path.basename(name))[0]
+        if stem not in left:
+            raise SourceError(
+                f"the file has no label for val/{stem}",
+                file=solution,
+                hint="add a line for the image",
+            )
+        labels.append(left.pop(stem))
+    if left:
         raise SourceError(
-            f"the file has no label for val/{missing}",
-            file=solution,
-            hint="add a line for the image",
-        )
-    if len(labels) > len(stems):
-        missing_images = sorted(set(labels) - set(stems))
-        raise SourceError(
-            f"image val/{missing_images[0]}.JPEG is missing ({len(missing_images):,} in total)",
+            f"image val/{min(left)}.JPEG is missing ({len(left):,} in total)",
             file=solution,
             hint="unpack val/ again",
         )
-    return np.array([labels[stem] for stem in stems], np.int32)
+    return np.array(labels, np.int32)
 
 
 def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
@@ -352,20 +333,18 @@ def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
         for row in rows:
             if not row or (rows.line_num == 1 and row[0] == "ImageId"):
                 continue
-            synset = row[1].split(maxsplit=1)[:1] if len(row) > 1 else []
-            if not synset or synset[0] not in label_of:
-                raise SourceError(
-                    f"the line {shorten(','.join(row))} has no known class",
-                    file=solution,
-                    line=rows.line_num,
-                    hint="write each line as `ImageId,synset x y x y`",
+            synsets = ",".join(row[1:2]).split(maxsplit=1)
+            problem, hint = "", "write each line as `ImageId,synset x y x y`"
+            if not synsets or synsets[0] not in label_of:
+                problem = f"the line {shorten(','.join(row))} has no known class"
+            elif row[0] in labels:
+                problem, hint = (
+                    f"image {shorten(row[0])} is listed twice",
+                    "remove one of the lines",
                 )
-            if row[0] in labels:
-                message = f"image {shorten(row[0])} is listed twice"
-                raise SourceError(
-                    message, file=solution, line=rows.line_num, hint="remove one of the lines"
-                )
-            labels[row[0]] = label_of[synset[0]]
+            if problem:
+                raise SourceError(problem, file=solution, line=rows.line_num, hint=hint)
+            labels[row[0]] = label_of[synsets[0]]
     except csv.Error as error:
         raise SourceError(
             f"the line is not valid CSV: {error}",
@@ -386,31 +365,13 @@ MAX_BYTES = 64 << 20
 
 _HEADER_BYTES = 128
 _MATRIX, _COMPRESSED = 14, 15
-_STRUCT, _CHAR = 2, 4
-#: Python's format of each numeric type.
-_NUMBERS = {
-    1: "b",
-    2: "B",
-    3: "h",
-    4: "H",
-    5: "i",
-    6: "I",
-    7: "f",
-    9: "d",
-    12: "q",
-    13: "Q",
-    16: "B",
-    17: "H",
-}
+#: The first byte of the flags of a matrix of structs, and of text.
+_STRUCT, _CHAR = b"\2", b"\4"
+#: NumPy's code of each numeric type.
+_NUMBERS = dict(zip((1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17), "bBhHiIfdqQBH", strict=True))
 _MAX_STRUCTS = 100_000
 
 Value = str | float | None
-
-
-class _Element(NamedTuple):
-    kind: int
-    data: bytes
-    end: int
 
 
 def read_structs(content: bytes) -> list[dict[str, Value]]:
@@ -422,88 +383,79 @@ def read_structs(content: bytes) -> list[dict[str, Value]]:
         ValueError: the file is damaged, or contains no struct array.
 
     """
-    if content[126:128] != b"IM" or len(content) < _HEADER_BYTES:
+    if content[126:128] != b"IM":
         raise ValueError("it is not a MAT file of level 5 in little-endian order")
-    at = _HEADER_BYTES
-    while at < len(content):
-        element = _element(content, at)
-        at = element.end
-        if element.kind == _COMPRESSED:
+    for kind, data in _elements(content, _HEADER_BYTES):
+        if kind == _COMPRESSED:
             inflater = zlib.decompressobj()
             try:
-                data = inflater.decompress(element.data, MAX_BYTES)
+                inflated = inflater.decompress(data, MAX_BYTES)
             except zlib.error as error:
                 raise ValueError(f"it cannot be decompressed: {error}") from None
             if inflater.unconsumed_tail:
                 raise ValueError(f"it has more than {MAX_BYTES:,} bytes after decompression")
-            element = _element(data, 0)
-        if element.kind == _MATRIX and (structs := _structs(element.data)) is not None:
+            kind, data, _ = _element(inflated, 0)  # noqa: PLW2901
+        if kind == _MATRIX and (structs := _structs(data)) is not None:
             return structs
     raise ValueError("it contains no struct array")
 
 
-def _element(data: bytes, at: int) -> _Element:
-    """Return the data element at a byte: a small one of 8 bytes, or a tag of 8 bytes with the data behind it."""
-    if at + 8 > len(data):
-        raise ValueError(f"it ends within an element at byte {at}")
-    kind, length = struct.unpack_from("<II", data, at)
+def _elements(data: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield the type and the content of each data element from byte `at` to the end."""
+    while at < len(data):
+        kind, content, at = _element(data, at)
+        yield kind, content
+
+
+def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
+    """Return the type, the content and the end of the data element at a byte.
+
+    A small element takes 8 bytes; others are a tag of 8 bytes with the content behind it.
+    """
+    kind, length = np.frombuffer(data, "<u4", 2, at).tolist() if at + 8 <= len(data) else (0, 0)
+    start, end = at + 8, at + 8 + length
     if kind >> 16:
-        return _Element(kind & 0xFFFF, data[at + 4 : at + 4 + min(4, kind >> 16)], at + 8)
-    if at + 8 + length > len(data):
+        return kind & 0xFFFF, data[at + 4 : at + 4 + min(4, kind >> 16)], start
+    if end > len(data):
         raise ValueError(f"it ends within an element at byte {at}")
-    padded = length if kind == _COMPRESSED else (length + 7) // 8 * 8
-    return _Element(kind, data[at + 8 : at + 8 + length], at + 8 + padded)
+    padding = 0 if kind == _COMPRESSED else -length % 8
+    return kind, data[start:end], end + padding
 
 
 def _structs(matrix: bytes) -> list[dict[str, Value]] | None:
-    flags = _element(matrix, 0)
-    dimensions = _element(matrix, flags.end)
-    if not flags.data or flags.data[0] != _STRUCT:
+    elements = _elements(matrix)
+    header = [*islice(elements, 5)]
+    if len(header) < 5 or header[0][1][:1] != _STRUCT:
         return None
-    count = 1
-    for size in _numbers(dimensions):
-        count *= int(size)
-    name = _element(matrix, dimensions.end)
-    width = _element(matrix, name.end)
-    names = _element(matrix, width.end)
-    length = int(next(iter(_numbers(width)), 0))
+    _, dimensions, _, width, (_, names) = header
+    count = math.prod(map(int, _numbers(*dimensions)))
+    length = int(next(iter(_numbers(*width)), 0))
     if not 0 < length <= 64 or not 0 <= count <= _MAX_STRUCTS:
         raise ValueError("its struct array has an implausible size")
-    fields = [
-        names.data[start : start + length].split(b"\0", 1)[0].decode("ascii", "replace")
-        for start in range(0, len(names.data), length)
-    ]
-    structs: list[dict[str, Value]] = []
-    at = names.end
+    fields = []
+    for start in range(0, len(names), length):
+        fields.append(names[start : start + length].split(b"\0", 1)[0].decode("ascii", "replace"))
+    structs = []
     for _ in range(count):
-        values: dict[str, Value] = {}
-        for field in fields:
-            cell = _element(matrix, at)
-            values[field], at = _value(cell.data), cell.end
-        structs.append(values)
+        cells = [_value(cell) for _, cell in islice(elements, len(fields))]
+        structs.append(dict(zip(fields, cells, strict=True)))
     return structs
 
 
 def _value(matrix: bytes) -> Value:
     """Return the text or the first number of a matrix; `None` if it is empty or of another kind."""
-    if not matrix:
+    # The flags, the dimensions and the name are before the content.
+    header = [*islice(_elements(matrix), 4)]
+    if len(header) < 4:
         return None
-    flags = _element(matrix, 0)
-    dimensions = _element(matrix, flags.end)
-    name = _element(matrix, dimensions.end)
-    if name.end >= len(matrix) or not flags.data:
-        return None
-    content = _element(matrix, name.end)
-    if flags.data[0] == _CHAR:
-        return "".join(map(chr, map(int, _numbers(content))))
-    return next(iter(_numbers(content)), None)
+    numbers = _numbers(*header[3])
+    if header[0][1][:1] == _CHAR:
+        return "".join(map(chr, map(int, numbers)))
+    return next(iter(numbers), None)
 
 
-def _numbers(element: _Element) -> tuple[float, ...]:
-    code = _NUMBERS.get(element.kind)
-    if code is None:
-        return ()
-    size = struct.calcsize(code)
-    return struct.unpack(
-        f"<{len(element.data) // size}{code}", element.data[: len(element.data) // size * size]
-    )
+def _numbers(kind: int, content: bytes) -> list[float]:
+    if kind not in _NUMBERS:
+        return []
+    dtype = np.dtype(f"<{_NUMBERS[kind]}")
+    return [*map(float, np.frombuffer(content, dtype, len(content) // dtype.itemsize))]
