@@ -27,7 +27,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.archives import Listing, archive_source, list_archive, read_archive
 from dataprep.sources.base import Source, join_sources, positions
 from dataprep.sources.folders import read_class_folders
-from dataprep.sources.scan import Scan, has_folders, list_folders
+from dataprep.sources.scan import Scan, has_folders, hidden_notices, list_folders
 from manifests.errors import SourceError
 from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file, read_lines
 from manifests.json_members import shorten
@@ -250,14 +250,15 @@ def read_kaggle_imagenet(_: str, root: str, options: SourceOptions) -> Source:
         "ImageNet in Kaggle's layout",
         replace(options, classes=options.classes or _read_classes(root, train)),
     )
+    notices = hidden_notices(root, ["train"])
     if storage.is_folder(f"{root}/val"):
         scan = Scan(root)
         scan.add("val")
         label = _read_val_labels(root, scan.path, positions(source.classes))
         source = join_sources([source, scan.source("", ["val"], label=label)])
     if storage.is_folder(f"{root}/test"):
-        source = replace(source, notices=(*source.notices, "skipped test/: it has no labels"))
-    return source
+        notices.append("skipped test/: it has no labels")
+    return replace(source, notices=(*source.notices, *notices))
 
 
 def _find_upward(root: str, name: str) -> str | None:

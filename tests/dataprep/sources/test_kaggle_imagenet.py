@@ -42,6 +42,14 @@ def test_flat_val_gets_its_labels_from_the_csv(make_tree, top):
     assert source.size.tolist() == [1] * 4
 
 
+def test_hidden_folders_of_train_are_not_classes(make_tree):
+    files = kaggle_files()
+    del files["LOC_synset_mapping.txt"]
+    source = read(make_tree({**files, f"{KAGGLE}/train/.cache/1.JPEG": b"x"}))
+    assert source.classes == ("n01", "n02")
+    assert has_notice(source, "skipped 1 hidden folder: train/.cache/")
+
+
 def test_val_sorted_into_class_folders(make_tree):
     images = [
         f"{KAGGLE}/{split}/{wnid}/1.JPEG" for split in ("train", "val") for wnid in ("n01", "n02")
