@@ -10,7 +10,6 @@ import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
@@ -27,7 +26,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.base import Container, Source, image_table, stored_source, text_array
 from dataprep.sources.folders import label_folders, refuse_other_archives
 from dataprep.sources.scan import (
-    is_utf8,
+    folders_above,
     map_splits,
     skipped_files,
     skipped_notices,
@@ -37,7 +36,7 @@ from dataprep.sources.scan import (
 )
 from manifests.errors import ShardError, SourceError, StorageError
 from manifests.files import IMAGE_SUFFIXES
-from manifests.json_members import shorten
+from manifests.json_members import is_unicode, shorten
 from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES, split_order
 
@@ -201,7 +200,7 @@ def _problem(name: str) -> str:
     for part in parts:
         if part == "__MACOSX" or (part.startswith(".") and part not in {".", ".."}):
             return "hidden"
-    if not is_utf8(name):
+    if not is_unicode(name):
         return "the name in the archive is not valid UTF-8; rename the file"
     if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
         return (
@@ -501,7 +500,7 @@ def _read_unlabelled(listing: Listing) -> Source:
     left_out = _label_folders_of(listing.names)
     rows, names = [], []
     for row, name in enumerate(listing.names):
-        if left_out.keys().isdisjoint(_folders_above(name)):
+        if left_out.keys().isdisjoint(folders_above(name)):
             rows.append(row)
             names.append(name)
     top = top_folder(names)
@@ -522,7 +521,7 @@ def _label_folders_of(names: Sequence[str]) -> dict[str, str]:
     """Return the folders of masks, depth maps or annotations beside folders of images, and why each is left out."""
     inside: defaultdict[str, set[str]] = defaultdict(set)
     for folder in {os.path.dirname(name) for name in names}:
-        for each in _folders_above(f"{folder}/"):
+        for each in folders_above(f"{folder}/"):
             above, _, name = each.rpartition("/")
             inside[above].add(name)
     left_out = {}
@@ -530,8 +529,3 @@ def _label_folders_of(names: Sequence[str]) -> dict[str, str]:
         for name, why in label_folders(sorted(inside[above])).items():
             left_out[os.path.join(above, name)] = why
     return left_out
-
-
-def _folders_above(name: str) -> list[str]:
-    """Return the folders that contain a file of an archive: of ``a/b/1.jpg``, ``a`` and ``a/b``."""
-    return [*accumulate(name.split("/")[:-1], "{}/{}".format)]

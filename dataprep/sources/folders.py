@@ -22,7 +22,6 @@ from dataprep.sources.scan import (
     Scan,
     has_folders,
     hidden_notices,
-    is_utf8,
     list_folders,
     list_images,
     map_splits,
@@ -31,6 +30,7 @@ from dataprep.sources.scan import (
 )
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES
+from manifests.json_members import is_unicode
 from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.store import MANIFEST_NAME, read_manifest
@@ -409,7 +409,7 @@ def read_class_folders(
     of_splits: list[int] = []
     for folders in class_folders.values():
         for folder, name in folders.items():
-            if not is_utf8(name):
+            if not is_unicode(name):
                 raise SourceError(
                     "the name of the class folder is not valid UTF-8",
                     file=os.fsencode(folder).decode("utf-8", "backslashreplace"),

@@ -32,7 +32,6 @@ from dataprep.sources.folders import read_image_folders, read_unlabelled
 from dataprep.sources.scan import (
     Scan,
     has_folders,
-    is_utf8,
     list_folders,
     list_images,
     listed_table,
@@ -41,6 +40,7 @@ from dataprep.sources.scan import (
 )
 from dataprep.sources.tables import parse_lists, with_label_type
 from manifests.errors import CallError, SourceError
+from manifests.json_members import is_unicode
 from manifests.process.text import agree, plural, printable, suggest
 from manifests.schema import SPLIT_ALIASES, split_order
 
@@ -109,7 +109,7 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
 def _find_problem(text: str, parts: Sequence[str], names: Sequence[str]) -> str:
     if not 0 < len(text) <= MAX_PATTERN:
         return f"the pattern is not 1 to {MAX_PATTERN} characters long"
-    if "/" in text or "\0" in text or not is_utf8(text):
+    if "/" in text or "\0" in text or not is_unicode(text):
         return (
             "the pattern contains a character that file names cannot have; it matches the name"
             " without its folder"

@@ -9,7 +9,7 @@ import unicodedata
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, count
+from itertools import accumulate, chain, count
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from dataprep.labels.columns import Locate, row_error
 from dataprep.sources.base import Source, concat, first_names, sample_table, text_array
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES
-from manifests.json_members import shorten
+from manifests.json_members import is_unicode, shorten
 from manifests.process.text import plural, printable
 from manifests.remote.url import clean_path, is_url, join_path, parse_url
 from manifests.schema import UNREADABLE
@@ -37,15 +37,6 @@ def is_folder(entry: storage.Entry) -> bool:
         return entry.is_dir()
     except OSError:
         return False
-
-
-def is_utf8(name: str) -> bool:
-    """Return whether a file name is valid UTF-8, so that it can be stored as text."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def suffix_of(name: str) -> str:
@@ -66,10 +57,12 @@ def normalize_paths(path: pa.Array, locate: Locate) -> pa.Array:
     if not pc.any(pc.match_substring_regex(path, _NOT_NORMAL)).as_py():
         return path
     rows = count()
-    parts = []
-    for names in _slices(path):
-        parts.append(text_array(normal_source_path(name, locate, next(rows)) for name in names))
-    return concat(parts)
+    return _changed(path, lambda name: normal_source_path(name, locate, next(rows)))
+
+
+def _changed(path: pa.Array, change: Callable[[str], str]) -> pa.Array:
+    """Return a column with each text changed."""
+    return concat([text_array(map(change, names)) for names in _slices(path)])
 
 
 def normal_source_path(text: str, locate: Locate, row: int) -> str:
@@ -108,7 +101,7 @@ def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
     stats = np.full((len(path), 3), NO_STATS, np.int64)
     rows: Iterable[tuple[int, str]] = enumerate(chain.from_iterable(_slices(path)))
     if is_url(root) or pc.any(pc.match_substring(path, "://")).as_py():
-        rows = _fill_in_remote(stats, root, path.to_pylist())
+        rows = _fill_in_remote(stats, root, rows)
     missing = 0
     for row, name in rows:
         try:
@@ -135,14 +128,14 @@ _Rows = dict[str, list[int]]
 
 
 def _fill_in_remote(
-    stats: NDArray[np.int64], root: str, names: Sequence[str]
+    stats: NDArray[np.int64], root: str, images: Iterable[tuple[int, str]]
 ) -> list[tuple[int, str]]:
     """Look up images in object stores, with as few requests as possible; return the rows of local files."""
     from manifests.remote.store import open_store  # takes time, and most sources do not need it
 
     folders: defaultdict[str, _Rows] = defaultdict(dict)
     local = []
-    for row, name in enumerate(names):
+    for row, name in images:
         path = join_path(root, name)
         if is_url(path):
             folder, _, last = path.rpartition("/")
@@ -240,16 +233,15 @@ def _absolute_twins(root: str, path: pa.Array) -> pa.Array:
     if not pc.any(pc.match_substring_regex(path, "^/|://")).as_py():
         return path
     real = lru_cache(1 << 16)(os.path.realpath)
-    parts = []
-    for names in _slices(path):
-        full = []
-        for name in names:
-            image = join_path(root, name)
-            if not is_url(image):
-                image = os.path.join(real(os.path.dirname(image)), os.path.basename(image))
-            full.append(image)
-        parts.append(text_array(full))
-    return concat(parts)
+
+    def absolute(name: str) -> str:
+        image = join_path(root, name)
+        if is_url(image):
+            return image
+        folder, last = os.path.split(image)
+        return os.path.join(real(folder), last)
+
+    return _changed(path, absolute)
 
 
 def _missing_hint(root: str, name: str) -> str:
@@ -296,74 +288,76 @@ class Scan:
     def __init__(self, root: str, skip: Skip | None = None) -> None:
         self.root = root
         self.rejected: list[dict[str, str]] = []
-        self.folders: set[FolderId] = {storage.identify(root)}
-        self._is_remote = is_url(root)
+        self.folders = {storage.identify(root)}
         self._skip = skip
         self._paths: list[pa.Array] = []
-        self._stats: list[NDArray[np.int64]] = []
-        # What was skipped: files by suffix, links, and folders that `skip` named.
+        self._stats = [np.empty((0, 3), np.int64)]
+        # What was skipped: files by suffix, folders that `skip` named, and links.
         self._skipped: Counter[str] = Counter()
-        self._skipped_links: list[str] = []
         self._left_out: list[str] = []
+        self._skipped_links: list[str] = []
         # The walk through the folders of one split.
-        self._images: list[list[Image]] = []
         self._seen: dict[FolderId, str] = {}
-        self._above: set[FolderId] = set()
-        self._links: list[tuple[str, int]] = []
+        self._links: list[tuple[str, list[Image]]] = []
 
     def add(self, *folders: str) -> list[int]:
         """List the images in the folders of a split and in their subfolders, sorted by path.
 
         Return their numbers.
         """
+        # The folders above count as seen: a link to one of them would lead back to the split.
+        self._seen = {}
+        for folder in filter(None, folders):
+            for above in ("", *folders_above(folder)):
+                self._seen[storage.identify(os.path.join(self.root, above))] = ""
+        images: list[list[Image]] = [[] for _ in folders]
         paths = [os.path.join(self.root, folder) for folder in folders]
-        self._images, self._seen = [[] for _ in folders], {}
-        self._above = {
-            storage.identify(os.path.join(self.root, above)) for above in _parents(folders)
-        }
         storage.prefetch_folders(paths)
         # Real folders come first, then links to folders, in sorted order.
-        for number, folder in enumerate(folders):
-            if os.path.islink(paths[number]):
-                heapq.heappush(self._links, (folder, number))
+        for folder, path, own in zip(folders, paths, images, strict=True):
+            if os.path.islink(path):
+                heapq.heappush(self._links, (folder, own))
             else:
-                self._walk(folder, number)
+                self._walk(folder, own)
         while self._links:
             self._walk(*heapq.heappop(self._links))
-        self.folders |= self._seen.keys() | self._above
-        for images in self._images:
-            images.sort()
-            if images:
-                names, *stats = zip(*images, strict=True)
+        self.folders |= self._seen.keys()
+        for found in images:
+            found.sort()
+            if found:
+                names, *stats = zip(*found, strict=True)
                 self._paths.append(text_array(names))
                 self._stats.append(np.array(stats, np.int64).T)
-        return [*map(len, self._images)]
+        return [*map(len, images)]
 
-    def _walk(self, folder: str, number: int) -> None:
-        """Visit a folder and its real subfolders, without recursion: folders may be nested thousands deep."""
+    def _walk(self, folder: str, images: list[Image]) -> None:
+        """Visit a folder and its real subfolders, without recursion: folders may be nested thousands deep.
+
+        Args:
+            folder: the folder, relative to `root`.
+            images: the images that are found are added to it.
+
+        """
         pending = [folder]
         while pending:
             folder = pending.pop()
             identity = storage.identify(os.path.join(self.root, folder))
             first = self._seen.get(identity)
-            other = ""
-            is_inside = bool(first) and folder.startswith(f"{first}/")
-            if identity in self._above or first == "" or is_inside:
-                other = "a link to a folder above it"
-            elif first:
-                other = f"the same folder as {printable(first)}"
-            if other:
-                self._skipped_links.append(f"skipped {printable(folder)}: it is {other}")
+            if first is None:
+                self._seen[identity] = folder
+                pending += sorted(self._list(folder, images), reverse=True)
                 continue
-            self._seen[identity] = folder
-            pending += sorted(self._list(folder, number), reverse=True)
+            why = f"the same folder as {printable(first)}"
+            if f"{folder}/".startswith(os.path.join(first, "")):
+                why = "a link to a folder above it"
+            self._skipped_links.append(f"skipped {printable(folder)}: it is {why}")
 
-    def _list(self, folder: str, number: int) -> list[str]:
+    def _list(self, folder: str, images: list[Image]) -> list[str]:
         """Note the images of one folder; return its subfolders to visit now.
 
         Links to folders are visited later.
         """
-        images, is_link = self._images[number], {}
+        is_link = {}
         with storage.scan_folder(os.path.join(self.root, folder)) as entries:
             for entry in entries:
                 name = entry.name
@@ -377,25 +371,25 @@ class Scan:
                     self.rejected.append(row)
                 elif is_folder(entry):
                     is_link[name] = entry.is_symlink()
-                elif suffix not in IMAGE_SUFFIXES:
-                    self._skipped[suffix or "no extension"] += 1
-                else:
+                elif suffix in IMAGE_SUFFIXES:
                     images.append((path, *entry_stats(entry)))
+                else:
+                    self._skipped[suffix or "no extension"] += 1
         reasons = self._skip(sorted(is_link)) if self._skip else {}
         self._left_out += skipped_notices(reasons, folder)
         subfolders = []
         for name in is_link.keys() - reasons.keys():
             path = os.path.join(folder, name)
             if is_link[name]:
-                heapq.heappush(self._links, (path, number))
+                heapq.heappush(self._links, (path, images))
             else:
                 subfolders.append(path)
         return subfolders
 
     def _problem(self, path: str, name: str) -> str:
-        if not is_utf8(path):
+        if not is_unicode(path):
             return "the file name is not valid UTF-8; rename the file"
-        if self._is_remote and ("?" in name or "#" in name):
+        if ("?" in name or "#" in name) and is_url(self.root):
             return "the name contains ? or #, which end the path of a URL; rename it"
         return ""
 
@@ -427,21 +421,23 @@ class Scan:
     @property
     def stats(self) -> NDArray[np.int64]:
         """Sizes in bytes, modification times in ns and inodes, int64 [n, 3]; see `file_stats`."""
-        return np.concatenate([*self._stats, np.empty((0, 3), np.int64)])
+        return np.concatenate(self._stats)
 
     @property
     def notices(self) -> list[str]:
         """Messages about files, folders and links that were skipped."""
-        notices = []
-        for own, noun, others in (
-            (self._left_out, "more folder", "of masks or annotations"),
-            (self._skipped_links, "more link", "to folders that are visited already"),
-        ):
-            notices += own[:MAX_FOLDER_NOTICES]
-            more = len(own) - MAX_FOLDER_NOTICES
-            if more > 0:
-                notices.append(f"skipped {plural(more, noun)} {others}")
+        notices = _first_notices(self._left_out, "more folder", "of masks or annotations")
+        notices += _first_notices(
+            self._skipped_links, "more link", "to folders that are visited already"
+        )
         return notices + skipped_files(self._skipped)
+
+
+def _first_notices(notices: list[str], noun: str, others: str) -> list[str]:
+    more = len(notices) - MAX_FOLDER_NOTICES
+    if more <= 0:
+        return notices
+    return [*notices[:MAX_FOLDER_NOTICES], f"skipped {plural(more, noun)} {others}"]
 
 
 def skipped_files(counts: Counter[str]) -> list[str]:
@@ -460,14 +456,9 @@ def skipped_notices(reasons: Mapping[str, str], above: str = "") -> list[str]:
     return notices
 
 
-def _parents(folders: Sequence[str]) -> set[str]:
-    """Return the paths above all folders, with the empty path for the root."""
-    above: set[str] = set()
-    for folder in folders:
-        while folder:
-            folder = os.path.dirname(folder)  # noqa: PLW2901
-            above.add(folder)
-    return above
+def folders_above(path: str) -> list[str]:
+    """Return the folders that contain a file or folder: of ``a/b/1.jpg``, ``a`` and ``a/b``."""
+    return [*accumulate(path.split("/")[:-1], "{}/{}".format)]
 
 
 def entry_stats(entry: storage.Entry) -> tuple[int, int, int]:
@@ -476,10 +467,6 @@ def entry_stats(entry: storage.Entry) -> tuple[int, int, int]:
         return stats_of(entry.stat())
     except OSError:
         return NO_STATS
-
-
-#: How many skipped links, and other folders, to name, each in a message of its own.
-MAX_FOLDER_NOTICES = 5
 
 
 def list_folders(path: str) -> list[str]:
@@ -517,8 +504,7 @@ def list_images(root: str, folder: str = "") -> list[str]:
     names = []
     with storage.scan_folder(os.path.join(root, folder)) as entries:
         for entry in entries:
-            suffix = os.path.splitext(entry.name)[1].lower()
-            if suffix in IMAGE_SUFFIXES and not is_folder(entry):
+            if suffix_of(entry.name) in IMAGE_SUFFIXES and not is_folder(entry):
                 names.append(os.path.join(folder, entry.name))
     return sorted(names)
 
