@@ -40,7 +40,7 @@ from __future__ import annotations
 import io
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from operator import le
+from contextlib import suppress
 from typing import NamedTuple
 
 from manifests.errors import IndexFileError
@@ -52,10 +52,16 @@ TAR_BLOCK = 512
 #: Longest number in an index, in digits: any such number fits in an int64.
 MAX_DIGITS = 18
 
-_HINT = "make the index again: `dataprep repair`, or `dataprep index` for shards of other tools"
-
-#: Number of tokens per component of a WebDataset index, by version.
+#: Number of tokens per component of a WebDataset index, by version, and of a record.
 _TOKENS_PER_COMPONENT = {b"v1.1": 3, b"v1.2": 4}
+_TOKENS_PER_RECORD = 2
+
+#: What a line consists of, by these numbers.
+_FORMS = {
+    2: '"<offset> <size>"',
+    3: '"<extension> <offset> <size>", repeated for each component',
+    4: '"<extension> <offset> <size> <name>", repeated for each component',
+}
 
 
 class Component(NamedTuple):
@@ -104,23 +110,16 @@ def tfrecord_line(offset: int, size: int) -> str:
 
 def webdataset_line(components: Iterable[tuple[str, int, int, str]]) -> str:
     """Format the line of a sample from its components (extension, offset, size, name), without the line feed."""
-    return " ".join(
-        [f"{extension} {offset} {size} {name}" for extension, offset, size, name in components]
-    )
+    return " ".join([" ".join(map(str, component)) for component in components])
 
 
 def format_index(fmt: Format, lines: Sequence[str]) -> bytes:
     """Format a whole index from the lines of its samples in stored order."""
-    header = f"v1.2 {len(lines)}\n" if fmt == "webdataset" else ""
-    return "".join((header, *(line + "\n" for line in lines))).encode()
+    header = [f"v1.2 {len(lines)}"] if fmt == "webdataset" else []
+    return "\n".join([*header, *lines, ""]).encode()
 
 
 # --- parsing ------------------------------------------------------------------------------------
-
-
-def parse_index(fmt: Format, data: bytes) -> list[IndexEntry]:
-    """Parse an index strictly; see `iter_index`."""
-    return list(iter_index(fmt, data))
 
 
 def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
@@ -131,32 +130,28 @@ def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
         data: content of the index file.
 
     Raises:
-        IndexFileError: the index does not follow the grammar. The error has the line number, but no
-            file.
+        IndexFileError: the index does not follow the grammar. The error has the line number, but
+            neither a file nor a hint.
 
     """
     if not data.endswith(b"\n"):
-        number = data.count(b"\n") + 1
-        raise IndexFileError(
-            "the index ends in the middle of a line" if data else "the index is empty",
-            line=number,
-            hint=_HINT,
-        )
+        problem = "ends in the middle of a line" if data else "is empty"
+        raise IndexFileError(f"the index {problem}", line=data.count(b"\n") + 1)
     lines = enumerate(io.BytesIO(data), 1)
     if fmt == "tfrecord":
         for number, line in lines:
-            yield IndexEntry(number, _tfrecord_components(line, number))
+            yield IndexEntry(number, _parse_line(line, number, _TOKENS_PER_RECORD))
         return
-    version, count = _parse_header(next(lines)[1])
+    header = next(lines)[1].split()
+    if len(header) != 2 or header[0] not in _TOKENS_PER_COMPONENT or not _is_number(header[1]):
+        raise IndexFileError("the index does not start with v1.2 and a count", line=1)
+    version, count = header[0], int(header[1])
     number = 1
     for number, line in lines:
-        yield IndexEntry(number, _webdataset_components(line, number, version))
+        yield IndexEntry(number, _parse_line(line, number, _TOKENS_PER_COMPONENT[version]))
     if number - 1 != count:
-        raise IndexFileError(
-            f"the index has {number - 1} samples, but its first line states {count}",
-            line=1,
-            hint=_HINT,
-        )
+        message = f"the index has {number - 1} samples, but its first line states {count}"
+        raise IndexFileError(message, line=1)
 
 
 def record_starts(fmt: Format, data: bytes) -> array[int]:
@@ -165,68 +160,36 @@ def record_starts(fmt: Format, data: bytes) -> array[int]:
     Skips lines that cannot be parsed. `dataprep verify` uses this to continue after a damaged
     record.
     """
-    version = b"v1.1" if data.startswith(b"v1.1") else b"v1.2"
+    width, header = _TOKENS_PER_RECORD, 0
+    if fmt == "webdataset":
+        width, header = _TOKENS_PER_COMPONENT.get(data[:4], 4), TAR_BLOCK
     starts = array("q")
     for number, line in enumerate(io.BytesIO(data), 1):
-        try:
-            if fmt == "tfrecord":
-                starts.append(_tfrecord_components(line, number)[0].offset)
-            else:
-                starts.append(_webdataset_components(line, number, version)[0].offset - TAR_BLOCK)
-        except IndexFileError:
-            pass
-    return starts if all(map(le, starts, starts[1:])) else array("q", sorted(starts))
+        with suppress(IndexFileError):
+            starts.append(_parse_line(line, number, width)[0].offset - header)
+    return array("q", sorted(starts))
 
 
-def _parse_header(line: bytes) -> tuple[bytes, int]:
+def _parse_line(line: bytes, number: int, width: int) -> tuple[Component, ...]:
+    """Parse the line of a sample, with `width` tokens for each component."""
     tokens = line.split()
-    if len(tokens) != 2 or tokens[0] not in _TOKENS_PER_COMPONENT or not _is_number(tokens[1]):
-        raise IndexFileError("the index does not start with v1.2 and a count", line=1, hint=_HINT)
-    return tokens[0], int(tokens[1])
-
-
-def _tfrecord_components(line: bytes, number: int) -> tuple[Component, ...]:
-    tokens = line.split()
-    if len(tokens) != 2:
-        raise IndexFileError(
-            'the line does not have the form "<offset> <size>"', line=number, hint=_HINT
-        )
-    return (_component("", tokens[0], tokens[1], "", number),)
-
-
-def _webdataset_components(line: bytes, number: int, version: bytes) -> tuple[Component, ...]:
-    tokens, per_component = line.split(), _TOKENS_PER_COMPONENT[version]
-    if not tokens or len(tokens) % per_component:
-        form = "<extension> <offset> <size>" + (" <name>" if per_component == 4 else "")
-        message = f'the line does not have the form "{form}", repeated for each component'
-        raise IndexFileError(message, line=number, hint=_HINT)
+    is_record = width == _TOKENS_PER_RECORD
+    if not tokens or len(tokens) % width or (is_record and len(tokens) > width):
+        raise IndexFileError(f"the line does not have the form {_FORMS[width]}", line=number)
     components = []
-    for at in range(0, len(tokens), per_component):
-        name = tokens[at + 3] if per_component == 4 else b""
-        component = _component(
-            _text(tokens[at]), tokens[at + 1], tokens[at + 2], _text(name), number
-        )
-        if component.offset % TAR_BLOCK:
-            raise IndexFileError(
-                f"the offset {component.offset} is not a multiple of {TAR_BLOCK}",
-                line=number,
-                hint=_HINT,
-            )
-        components.append(component)
+    for at in range(0, len(tokens), width):
+        part = tokens[at : at + width]
+        extension, offset, size, *name = [b"", *part] if is_record else part
+        if not (_is_number(offset) and _is_number(size)):
+            message = "the offset or the size in the line is not a number"
+            raise IndexFileError(message, line=number)
+        if not is_record and int(offset) % TAR_BLOCK:
+            message = f"the offset {int(offset)} is not a multiple of {TAR_BLOCK}"
+            raise IndexFileError(message, line=number)
+        texts = [part.decode("utf-8", "surrogateescape") for part in (extension, b"".join(name))]
+        components.append(Component(texts[0], int(offset), int(size), texts[1]))
     return tuple(components)
-
-
-def _component(extension: str, offset: bytes, size: bytes, name: str, number: int) -> Component:
-    if not (_is_number(offset) and _is_number(size)):
-        raise IndexFileError(
-            "the offset or the size in the line is not a number", line=number, hint=_HINT
-        )
-    return Component(extension, int(offset), int(size), name)
 
 
 def _is_number(token: bytes) -> bool:
     return token.isdigit() and len(token) <= MAX_DIGITS
-
-
-def _text(token: bytes) -> str:
-    return token.decode("utf-8", "surrogateescape")

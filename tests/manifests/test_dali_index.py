@@ -12,12 +12,17 @@ from manifests.dali_index import (
     Component,
     IndexEntry,
     format_index,
-    parse_index,
+    iter_index,
     record_starts,
     tfrecord_line,
     webdataset_line,
 )
 from manifests.errors import IndexFileError
+
+
+def parse_index(fmt, data):
+    return list(iter_index(fmt, data))
+
 
 TFRECORD = b"0 100\n100 116\n216 16\n"
 WEBDATASET = b"v1.2 2\njpg 512 700 a.jpg cls 2048 1 a.cls\njpg 3072 9 b.jpg cls 4096 2 b.cls\n"

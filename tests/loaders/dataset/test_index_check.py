@@ -16,7 +16,6 @@ from loaders.dataset.split import open_split
 from manifests.dali_index import (
     format_index,
     iter_index,
-    parse_index,
     tfrecord_line,
     webdataset_line,
 )
@@ -24,6 +23,11 @@ from manifests.errors import IndexFileError
 from manifests.schema import FORMAT_NAMES
 from manifests.serialization import checksum_text
 from manifests.store import manifest_bytes, read_manifest
+
+
+def parse_index(fmt, data):
+    return list(iter_index(fmt, data))
+
 
 RESIZE = [{"ResizeImage": {"size": [16, 16]}}]
 
