@@ -175,7 +175,7 @@ def _pictures() -> Iterator[bytes]:
 
 def _table() -> bytes:
     from manifests.parquet import parquet_bytes
-    from manifests.schema import Conversion, File, TableMetadata
+    from manifests.schema import Conversion, File
     from manifests.tables import build_table
 
     rows = range(500)
@@ -193,4 +193,4 @@ def _table() -> bytes:
     }
     shard, index = File("train-00000.tar", 1, None), File("train-00000.idx", 1, None)
     conversion = Conversion("canary", len(rows), len(rows), 0, ("jpeg",), shard, index, ())
-    return parquet_bytes(build_table(columns, TableMetadata(conversion)))
+    return parquet_bytes(build_table(columns, conversion))

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
@@ -177,10 +177,6 @@ def _read_value(declared: Declaration, kind: Any, member: Member) -> Any:
         MemberError: the value is wrong.
 
     """
-    if get_origin(kind) is Literal:
-        return member.one_of(get_args(kind))
-    if kind is bool:
-        return boolean(member)
     if kind is int:
         return member.integer(declared.low, declared.high)
     if kind is float:
@@ -188,21 +184,9 @@ def _read_value(declared: Declaration, kind: Any, member: Member) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
             member.fail("a number from 0 to 1")
         return float(value)
-    if kind is str:
-        return member.text()
-    return kind(**_read_fields(kind, member))
-
-
-def boolean(member: Member) -> bool:
-    """Return a member that must be true or false.
-
-    Raises:
-        MemberError: it is neither.
-
-    """
-    if not isinstance(member.value, bool):
-        member.fail("true or false")
-    return member.value
+    if kind in (Downscale, Raw):
+        return kind(**_read_fields(kind, member))
+    return member.read(kind)
 
 
 # --- how to read a source -------------------------------------------------------------------------

@@ -130,13 +130,13 @@ def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
         data: content of the index file.
 
     Raises:
-        IndexFileError: the index does not follow the grammar. The error has the line number, but
-            neither a file nor a hint.
+        IndexFileError: the index does not follow the grammar. The error has the line number, but no
+            file.
 
     """
     if not data.endswith(b"\n"):
         problem = "ends in the middle of a line" if data else "is empty"
-        raise IndexFileError(f"the index {problem}", line=data.count(b"\n") + 1)
+        raise _error(f"the index {problem}", data.count(b"\n") + 1)
     lines = enumerate(io.BytesIO(data), 1)
     if fmt == "tfrecord":
         for number, line in lines:
@@ -144,14 +144,14 @@ def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
         return
     header = next(lines)[1].split()
     if len(header) != 2 or header[0] not in _TOKENS_PER_COMPONENT or not _is_number(header[1]):
-        raise IndexFileError("the index does not start with v1.2 and a count", line=1)
+        raise _error("the index does not start with v1.2 and a count", 1)
     version, count = header[0], int(header[1])
     number = 1
     for number, line in lines:
         yield IndexEntry(number, _parse_line(line, number, _TOKENS_PER_COMPONENT[version]))
     if number - 1 != count:
         message = f"the index has {number - 1} samples, but its first line states {count}"
-        raise IndexFileError(message, line=1)
+        raise _error(message, 1)
 
 
 def record_starts(fmt: Format, data: bytes) -> array[int]:
@@ -175,17 +175,17 @@ def _parse_line(line: bytes, number: int, width: int) -> tuple[Component, ...]:
     tokens = line.split()
     is_record = width == _TOKENS_PER_RECORD
     if not tokens or len(tokens) % width or (is_record and len(tokens) > width):
-        raise IndexFileError(f"the line does not have the form {_FORMS[width]}", line=number)
+        raise _error(f"the line does not have the form {_FORMS[width]}", number)
     components = []
     for at in range(0, len(tokens), width):
         part = tokens[at : at + width]
         extension, offset, size, *name = [b"", *part] if is_record else part
         if not (_is_number(offset) and _is_number(size)):
             message = "the offset or the size in the line is not a number"
-            raise IndexFileError(message, line=number)
+            raise _error(message, number)
         if not is_record and int(offset) % TAR_BLOCK:
             message = f"the offset {int(offset)} is not a multiple of {TAR_BLOCK}"
-            raise IndexFileError(message, line=number)
+            raise _error(message, number)
         texts = [part.decode("utf-8", "surrogateescape") for part in (extension, b"".join(name))]
         components.append(Component(texts[0], int(offset), int(size), texts[1]))
     return tuple(components)
@@ -193,3 +193,8 @@ def _parse_line(line: bytes, number: int, width: int) -> tuple[Component, ...]:
 
 def _is_number(token: bytes) -> bool:
     return token.isdigit() and len(token) <= MAX_DIGITS
+
+
+def _error(message: str, line: int) -> IndexFileError:
+    hint = "make the index again: `dataprep repair`, or `dataprep index` for shards of other tools"
+    return IndexFileError(message, line=line, hint=hint)

@@ -6,12 +6,27 @@ Every error names the member: ``splits.train.shards[3].bytes``.
 from __future__ import annotations
 
 import json
+import re
 import reprlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 Name = TypeVar("Name", bound=str)
+Record = TypeVar("Record")
 
 #: Largest integer that Arrow, NumPy and DALI store.
 MAX_INTEGER = (1 << 63) - 1
@@ -116,24 +131,104 @@ class Member:
 
     def one_of(self, known: Sequence[Name]) -> Name:
         """Return one of several texts."""
-        if not isinstance(self.value, str) or self.value not in known:
+        if self.value not in known:
             self.fail(f"one of {', '.join(known)}")
         return known[known.index(self.value)]
+
+    def matching(self, pattern: str, requirement: str) -> str:
+        """Return text that a regular expression matches as a whole."""
+        text = self.text()
+        if not re.fullmatch(pattern, text):
+            self.fail(requirement)
+        return text
+
+    def boolean(self) -> bool:
+        """Return true or false."""
+        if not isinstance(self.value, bool):
+            self.fail("true or false")
+        return self.value
+
+    def record(self, kind: type[Record]) -> Record:
+        """Return an object as a record: a dataclass, each of whose fields is a member.
+
+        A member may be missing if its field is `None` by default. It must be a value otherwise.
+        """
+        values: dict[str, Any] = {}
+        for name, each, is_optional in _fields(cast(Any, kind)):
+            if not is_optional or name in self.mapping():
+                values[name] = self[name].read(each)
+        return kind(**values)
+
+    def read(self, kind: Any) -> Any:
+        """Return the value as a type of a record's field.
+
+        ``Annotated`` has other arguments of `integer` or `matching`.
+        """
+        origin, arguments = get_origin(kind), get_args(kind)
+        if NoneType in arguments:
+            return None if self.value is None else self.read(arguments[0])
+        if is_dataclass(kind):
+            return self.record(cast(Any, kind))
+        value = self.value
+        if origin is Annotated:
+            limited: Any = Member.integer if arguments[0] is int else Member.matching
+            value = limited(self, *arguments[1:])
+        elif origin is Literal:
+            value = self.one_of(arguments)
+        elif origin is Mapping:
+            value = {name: each.read(arguments[1]) for name, each in self.members().items()}
+        elif origin is tuple:
+            value = self._tuple(arguments)
+        elif kind in _READERS:
+            value = _READERS[kind](self)
+        return value
+
+    def _tuple(self, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+        items = self.items()
+        if kinds[-1] is ...:
+            kinds = kinds[:1] * len(items)
+        if len(items) != len(kinds):
+            self.fail(f"an array of {len(kinds)} items")
+        return tuple(map(Member.read, items, kinds))
 
     def _path_of(self, name: str) -> str:
         shown = name if name.isidentifier() and len(name) <= 60 else shorten(name)
         return f"{self.path}.{shown}" if self.path else shown
 
 
-def parse_json(data: bytes | str) -> Member:
+_READERS: dict[Any, Callable[[Member], Any]] = {
+    str: Member.text,
+    int: Member.integer,
+    bool: Member.boolean,
+}
+
+
+@cache
+def _fields(record: Any) -> list[tuple[str, Any, bool]]:
+    """Return the name and the type of each field of a record, and whether its member is optional."""
+    types = get_type_hints(record, include_extras=True)
+    found = []
+    for each in fields(record):
+        kind, is_optional = types[each.name], each.default is None
+        found.append((each.name, get_args(kind)[0] if is_optional else kind, is_optional))
+    return found
+
+
+def parse_json(data: bytes | str, make_object: Callable[[Any], Any] | None = None) -> Member:
     """Parse JSON strictly, as RFC 8259 defines it: NaN and Infinity are refused, and so is deep nesting.
+
+    Args:
+        data: the document.
+        make_object: returns an object from its names and values; `None` makes a dict.
 
     Raises:
         ValueError: the data is not JSON.
 
     """
     try:
-        return Member(json.loads(data, parse_constant=_refuse_constant))
+        return Member(
+            json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=make_object)
+        )
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
 
@@ -145,10 +240,7 @@ def parse_members(data: bytes) -> dict[str, Any]:
         ValueError: the data is not a JSON object, or names a member twice.
 
     """
-    try:
-        value = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unique)
-    except RecursionError:
-        raise ValueError("the JSON is nested too deeply") from None
+    value = parse_json(data, _unique).value
     if not isinstance(value, dict):
         raise ValueError("it is not an object")  # noqa: TRY004  (the content is wrong, not an argument)
     return value
@@ -157,11 +249,8 @@ def parse_members(data: bytes) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(
-            f"the name {shorten(next(name for name in names if names.count(name) > 1))} occurs"
-            " twice"
-        )
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the name {shorten(name)} occurs twice")
     return members
 
 

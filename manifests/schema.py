@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from manifests.json_members import is_unicode
 from manifests.labels import LABELS, LabelSchema, LabelType
@@ -62,6 +62,16 @@ MAX_SIDE = 1 << 16
 UNREADABLE = -1
 
 
+#: Texts and numbers in JSON; see `manifests.json_members.Member.read`.
+Checksum = Annotated[str, r"crc32c:[0-9a-f]{8}", "`crc32c:` and 8 hex digits"]
+Digest = Annotated[str, r"sha256:[0-9a-f]{64}", "`sha256:` and 64 hex digits"]
+Positive = Annotated[int, 1]
+_Side = Annotated[int, 1, MAX_SIDE]
+
+#: Height, width and channels of raw images.
+Pixels = tuple[_Side, _Side, Annotated[int, 3, 3]]
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One image and its label: a row of a sample table.
@@ -105,7 +115,7 @@ class File:
 
     name: str
     bytes: int
-    checksum: str | None
+    checksum: Checksum | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +173,7 @@ class Components:
 
     image: tuple[str, ...]
     label: str | None
-    label_offset: int = 0
+    label_offset: Annotated[int, -MAX_LABEL_OFFSET, MAX_LABEL_OFFSET] = 0
     mask: str | None = None
 
 
@@ -177,8 +187,8 @@ class Added:
 
     """
 
-    shards: int
-    samples: int
+    shards: Positive
+    samples: Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +200,16 @@ class Revision:
         source: name of what was appended, without its folder.
         source_digest: fingerprint of the whole source with these options. The same source gives the
             same.
-        added: what each split gained, by name.
+        splits: what each split gained, by name.
         classes: number of classes since this revision. New ones are added at the end.
         options: the options, and the fingerprint of the plan.
 
     """
 
-    parent: str
+    parent: Digest
     source: str
     source_digest: str
-    added: tuple[tuple[str, Added], ...]
+    splits: Mapping[str, Added]
     classes: int
     options: Mapping[str, Any]
 
@@ -231,7 +241,7 @@ class Manifest:
     splits: tuple[Split, ...]
     rejected: File | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    pixels: tuple[int, int, int] | None = None
+    pixels: Pixels | None = None
     label_type: LabelType = "class"
     creator: Creator = field(kw_only=True)
     revisions: tuple[Revision, ...] = ()
@@ -294,22 +304,9 @@ class Conversion:
     changes: Mapping[str, tuple[int, int, int]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TableMetadata:
-    """Metadata that a sample table stores next to its rows.
-
-    Attributes:
-        conversion: how ``dataprep convert`` wrote the shard. `None` if ``dataprep index`` made the
-            table.
-
-    """
-
-    conversion: Conversion | None = None
-
-    @property
-    def creator(self) -> Creator:
-        """The command that made the table, ``"convert"`` or ``"index"``."""
-        return "convert" if self.conversion else "index"
+#: What a sample table stores next to its rows: how ``dataprep convert`` wrote the shard, or that
+#: ``dataprep index`` made the table.
+TableMetadata = Conversion | Literal["index"]
 
 
 def split_order(names: set[str]) -> tuple[str, ...]:

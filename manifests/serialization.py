@@ -1,7 +1,7 @@
 """Records of `schema` as JSON objects and back, JSON documents sealed with a checksum, and revisions.
 
 Pure functions; parsing is strict. The ``*_from_json`` functions raise a `MemberError` that names
-the member if one is missing or wrong.
+the member if one is missing or wrong, or another `ValueError`.
 
 ``dataprep convert --append`` makes revision N+1 of revision N: it adds shards, tables and possibly
 classes, keeps all old files, stores the old ``manifest.json`` as ``manifest.N.json``, and then
@@ -13,35 +13,31 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, get_args
 
 from awscrt.checksums import crc32c
 
 from manifests.json_members import Member, MemberError, parse_json, shorten
-from manifests.labels import LABEL_TYPES, LABELS, LabelType
+from manifests.labels import LABEL_TYPES, LabelType
 from manifests.schema import (
     CREATORS,
     FORMAT_NAMES,
-    MAX_LABEL_OFFSET,
-    MAX_SIDE,
     SCHEMA_VERSION,
     SHARD_LIST_VERSION,
     STORES,
-    Added,
+    Checksum,
     Components,
     Conversion,
-    Creator,
     File,
     Manifest,
+    Pixels,
     Revision,
     Shard,
     Split,
     TableMetadata,
 )
-
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 #: A dataset has fewer revisions.
 MAX_REVISION = 999_999_999
@@ -51,6 +47,14 @@ MAX_REVISION = 999_999_999
 REVISION_FILE = re.compile(
     r"manifest\.[0-9]{1,9}\.json|manifest\.shards\.[0-9]{1,9}\.parquet|rejected\.[0-9]{1,9}\.jsonl"
 )
+
+_CHECKSUM = re.compile(get_args(Checksum)[1])
+
+#: Metadata of a table that `dataprep index` made.
+_MADE_BY_INDEX = {"made_by": "dataprep index"}
+
+
+# --- revisions ------------------------------------------------------------------------------------
 
 
 def old_manifest_name(revision: int) -> str:
@@ -69,130 +73,19 @@ def manifest_digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-# --- JSON -----------------------------------------------------------------------------------------
-
-
-def revisions_to_json(revisions: Sequence[Revision]) -> list[dict[str, Any]]:
-    """Return the member ``revisions`` of a manifest."""
-    return [
-        {
-            "revision": number,
-            "parent": revision.parent,
-            "source": revision.source,
-            "source_digest": revision.source_digest,
-            "splits": {
-                name: {"shards": added.shards, "samples": added.samples}
-                for name, added in revision.added
-            },
-            "classes": revision.classes,
-            "options": dict(revision.options),
-        }
-        for number, revision in enumerate(revisions, 1)
-    ]
-
-
-def revisions_from_json(body: Member) -> tuple[Revision, ...]:
-    """Read the member ``revisions``.
-
-    Raises:
-        MemberError: a member is missing or wrong.
-
-    """
-    return tuple(_revision(number, each) for number, each in enumerate(body.items(), 1))
-
-
-def _revision(number: int, body: Member) -> Revision:
-    if body["revision"].integer(1) != number:
-        body["revision"].fail(f"the number {number}")
-    options = body["options"]
-    options.members()
-    options["plan"].text()
-    return Revision(
-        parent=digest_of(body["parent"]),
-        source=body["source"].text(),
-        source_digest=body["source_digest"].text(),
-        added=tuple(
-            (name, Added(split["shards"].integer(1), split["samples"].integer(1)))
-            for name, split in body["splits"].members().items()
-        ),
-        classes=body["classes"].integer(),
-        options=options.mapping(),
-    )
-
-
-def digest_of(member: Member) -> str:
-    """Return a member that must be a digest; see `manifest_digest`.
-
-    Raises:
-        MemberError: it is not one.
-
-    """
-    if not _DIGEST.fullmatch(member.text()):
-        member.fail("`sha256:` and 64 hex digits")
-    return member.text()
-
-
-def check_revisions(manifest: Manifest) -> None:
-    """Check that the revisions are those of the shards and the classes.
-
-    Raises:
-        MemberError: they are not.
-
-    """
-    counts = [revision.classes for revision in manifest.revisions]
-    if counts and (counts != sorted(counts) or counts[-1] != len(manifest.classes)):
-        raise MemberError(
-            f"revisions end with {counts[-1]} classes, but there are {len(manifest.classes)}"
-        )
-    divided = _divided(manifest)
-    for number, revision in enumerate(manifest.revisions, 1):
-        splits = {split.name: split.samples for split in divided[number]}
-        for name, added in revision.added:
-            if splits.get(name) != added.samples:
-                raise MemberError(
-                    f"the shards of revision {number} in split {shorten(name)} have other samples"
-                )
-
-
-# --- what a revision added -----------------------------------------------------------------------
-
-
-def part_of(manifest: Manifest, revision: int) -> Manifest:
-    """Return a manifest with only the shards that a revision added, and with its options."""
-    return _part(manifest, revision, _divided(manifest)[revision])
-
-
-def revisions_of_shards(manifest: Manifest) -> dict[str, int]:
-    """Return the revision that added each shard, by the name of the shard."""
-    divided = _divided(manifest)
-    return {
-        shard.name: number
-        for number, splits in enumerate(divided)
-        for split in splits
-        for shard in split.shards
-    }
-
-
 def parts(manifest: Manifest) -> list[Manifest]:
-    """Return `part_of` for each revision."""
-    return [_part(manifest, number, splits) for number, splits in enumerate(_divided(manifest))]
+    """Return a manifest for each revision, with only the shards that it added, and with its options.
 
-
-def _part(manifest: Manifest, revision: int, splits: tuple[Split, ...]) -> Manifest:
-    options = manifest.revisions[revision - 1].options if revision else manifest.options
-    return replace(manifest, splits=splits, options=options, revisions=())
-
-
-def _divided(manifest: Manifest) -> list[tuple[Split, ...]]:
-    """Return the splits that each revision added, without those that it did not change, in time linear in all shards.
-
-    A split whose revisions claim more shards than it has is left out.
+    Takes time linear in all shards. A split whose revisions claim more shards than it has is left
+    out.
     """
     counts: dict[str, list[tuple[int, int]]] = {}
+    options = [manifest.options]
     for number, revision in enumerate(manifest.revisions, 1):
-        for name, added in dict(revision.added).items():
+        options.append(revision.options)
+        for name, added in revision.splits.items():
             counts.setdefault(name, []).append((number, added.shards))
-    divided: list[list[Split]] = [[] for _ in range(manifest.revision + 1)]
+    divided: list[list[Split]] = [[] for _ in options]
     for split in manifest.splits:
         later = counts.get(split.name, [])
         start, first = 0, len(split.shards) - sum(count for _, count in later)
@@ -202,13 +95,48 @@ def _divided(manifest: Manifest) -> list[tuple[Split, ...]]:
             if count:
                 divided[number].append(Split(split.name, split.shards[start : start + count]))
             start += count
-    return [tuple(splits) for splits in divided]
+    return [
+        replace(manifest, splits=tuple(splits), options=own, revisions=())
+        for splits, own in zip(divided, options, strict=True)
+    ]
 
 
-_CHECKSUM = re.compile(r"crc32c:[0-9a-f]{8}")
+def revisions_of_shards(manifest: Manifest) -> dict[str, int]:
+    """Return the revision that added each shard, by the name of the shard."""
+    revisions: dict[str, int] = {}
+    for number, part in enumerate(parts(manifest)):
+        for split in part.splits:
+            revisions.update((shard.name, number) for shard in split.shards)
+    return revisions
 
-#: Metadata of a table that `dataprep index` made.
-_MADE_BY_INDEX = {"made_by": "dataprep index"}
+
+def check_revisions(manifest: Manifest) -> None:
+    """Check that the revisions have the shards and the classes of the dataset.
+
+    Raises:
+        MemberError: they do not.
+
+    """
+    counts = [revision.classes for revision in manifest.revisions]
+    if counts and (counts != sorted(counts) or counts[-1] != len(manifest.classes)):
+        raise MemberError(
+            f"revisions end with {counts[-1]} classes, but there are {len(manifest.classes)}"
+        )
+    added = parts(manifest)[1:]
+    for number, (revision, part) in enumerate(zip(manifest.revisions, added, strict=True), 1):
+        samples = {split.name: split.samples for split in part.splits}
+        for name, stated in revision.splits.items():
+            if samples.get(name) != stated.samples:
+                raise MemberError(
+                    f"the shards of revision {number} in split {shorten(name)} have other samples"
+                )
+
+
+def _revision_from_json(number: int, body: Member) -> Revision:
+    if body["revision"].integer(1) != number:
+        body["revision"].fail(f"the number {number}")
+    body["options"]["plan"].text()
+    return body.record(Revision)
 
 
 # --- manifest -----------------------------------------------------------------------------------
@@ -222,38 +150,40 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         shard_list: the file that lists the shards. `None` if the manifest itself lists them.
 
     """
-    return {
-        "schema_version": SCHEMA_VERSION if shard_list is None else SHARD_LIST_VERSION,
+    components = asdict(manifest.components)
+    if manifest.components.mask is None:
+        del components["mask"]
+    splits = {}
+    for split in manifest.splits:
+        listed = (
+            len(split.shards) if shard_list else [_shard_to_json(each) for each in split.shards]
+        )
+        splits[split.name] = {"samples": split.samples, "shards": listed}
+    body = {
+        "schema_version": SHARD_LIST_VERSION if shard_list else SCHEMA_VERSION,
         "creator": manifest.creator,
         "format": manifest.format,
         "store": manifest.store,
-        **({"pixels": list(manifest.pixels)} if manifest.pixels else {}),
-        "components": {
-            "image": list(manifest.components.image),
-            "label": manifest.components.label,
-            "label_offset": manifest.components.label_offset,
-            **({"mask": manifest.components.mask} if manifest.components.mask else {}),
-        },
-        # Older releases know only classes, and refuse what they would misread: such a table has no
-        # column `label`.
-        **({"label_type": manifest.label_type} if not manifest.labels.is_class else {}),
-        "options": dict(manifest.options),
-        **({"revisions": revisions_to_json(manifest.revisions)} if manifest.revisions else {}),
-        "splits": {
-            split.name: {
-                "samples": split.samples,
-                "shards": (
-                    [_shard_to_json(shard) for shard in split.shards]
-                    if shard_list is None
-                    else len(split.shards)
-                ),
-            }
-            for split in manifest.splits
-        },
-        **({"shard_list": _file_to_json(shard_list)} if shard_list else {}),
-        "rejected": _file_to_json(manifest.rejected) if manifest.rejected else None,
-        "classes": list(manifest.classes),
+        "pixels": manifest.pixels,
+        "components": components,
+        # A reader that knows only classes refuses what it would misread: such a table has no column
+        # `label`.
+        "label_type": None if manifest.labels.is_class else manifest.label_type,
+        "options": manifest.options,
+        "revisions": [
+            {"revision": number, **asdict(each)}
+            for number, each in enumerate(manifest.revisions, 1)
+        ],
+        "splits": splits,
+        "shard_list": shard_list and asdict(shard_list),
+        "rejected": manifest.rejected and asdict(manifest.rejected),
+        "classes": manifest.classes,
     }
+    # These members are left out if there is nothing to say.
+    for name in ("pixels", "label_type", "revisions", "shard_list"):
+        if not body[name]:
+            del body[name]
+    return body
 
 
 def _shard_to_json(shard: Shard) -> dict[str, Any]:
@@ -262,60 +192,63 @@ def _shard_to_json(shard: Shard) -> dict[str, Any]:
         "samples": shard.samples,
         "bytes": shard.file.bytes,
         "checksum": shard.file.checksum,
-        "index": _file_to_json(shard.index),
-        "table": _file_to_json(shard.table),
+        "index": asdict(shard.index),
+        "table": asdict(shard.table),
     }
 
 
-def _file_to_json(file: File) -> dict[str, Any]:
-    return {"name": file.name, "bytes": file.bytes, "checksum": file.checksum}
-
-
-def manifest_from_json(
-    body: Member, read_shards: Callable[[File, Mapping[str, int]], tuple[Split, ...]] | None = None
-) -> Manifest:
+def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> Manifest:
     """Build the manifest from the members of ``manifest.json``.
 
     Args:
         body: the members.
-        read_shards: returns the splits from the file that lists their shards, and the number of
-            shards of each split. `None` if the manifest itself lists them.
+        listed: the splits from the file that lists their shards. `None` if the manifest itself
+            lists them.
 
     Raises:
-        MemberError: a member is missing or wrong.
+        ValueError: a member is missing or wrong.
 
     """
-    components, rejected = body["components"], body["rejected"]
-    label, options = components["label"], body["options"]
-    options.members()
-    revisions = body.get("revisions")
+    splits = body["splits"].members()
+    if listed is None:
+        listed = [_split_from_json(name, split) for name, split in splits.items()]
+    for split in listed:
+        samples = splits[split.name]["samples"].integer()
+        if split.samples != samples:
+            raise MemberError(
+                f"split {shorten(split.name)} has samples={samples}, but its shards have"
+                f" {split.samples}"
+            )
+    pixels, revisions, rejected = body.get("pixels"), body.get("revisions"), body["rejected"]
     manifest = Manifest(
         format=body["format"].one_of(FORMAT_NAMES),
         store=body["store"].one_of(STORES),
-        components=Components(
-            image=_image_names(components["image"]),
-            label=None if label.value is None else label.text(),
-            label_offset=components["label_offset"].integer(-MAX_LABEL_OFFSET, MAX_LABEL_OFFSET),
-            mask=_mask(body),
-        ),
+        components=body["components"].record(Components),
         classes=body["classes"].texts(),
-        splits=_splits_from_json(body, read_shards),
-        rejected=None if rejected.value is None else _file_from_json(rejected),
-        options=options.mapping(),
-        pixels=_pixels(body),
+        splits=tuple(listed),
+        rejected=file_from_json(rejected) if rejected.value is not None else None,
+        options=body["options"].read(Mapping[str, Any]),
+        pixels=pixels.read(Pixels) if pixels else None,
         label_type=label_type_of(body),
-        creator=_creator(body),
-        revisions=revisions_from_json(revisions) if revisions else (),
+        creator=body["creator"].one_of(CREATORS),
+        revisions=tuple(map(_revision_from_json, range(1, MAX_REVISION), revisions.items()))
+        if revisions
+        else (),
     )
+    image, mask = manifest.components.image, manifest.components.mask
+    if not image or not all(image):
+        body["components"]["image"].fail("an array of names")
+    if manifest.labels.has_image != (mask is not None):
+        raise MemberError(
+            f"label_type is {manifest.label_type}, but components.mask is"
+            f" {'given' if mask else 'missing'}"
+        )
+    if (manifest.store == "raw") != (pixels is not None):
+        raise MemberError(
+            f"store is {manifest.store!r}, but pixels is {'given' if pixels else 'None'}"
+        )
     check_revisions(manifest)
     return manifest
-
-
-def _creator(body: Member) -> Creator:
-    creator = body.get("creator")
-    if creator is None:  # written before the member existed
-        return "index" if body["options"].get("plan") is None else "convert"
-    return creator.one_of(CREATORS)
 
 
 def label_type_of(body: Member) -> LabelType:
@@ -324,82 +257,35 @@ def label_type_of(body: Member) -> LabelType:
     return "class" if label_type is None else label_type.one_of(LABEL_TYPES)
 
 
-def _mask(body: Member) -> str | None:
-    """Read the name of the label image.
-
-    A manifest has it if and only if its label type has such images.
-    """
-    mask, label_type = body["components"].get("mask"), label_type_of(body)
-    if LABELS[label_type].has_image != (mask is not None):
-        raise MemberError(
-            f"label_type is {label_type}, but components.mask is {'given' if mask else 'missing'}"
-        )
-    return mask.text() if mask else None
-
-
-def _pixels(body: Member) -> tuple[int, int, int] | None:
-    """Read the shape of raw images. A manifest has it if and only if the store is ``"raw"``."""
-    pixels, store = body.get("pixels"), body["store"].value
-    if (store == "raw") != (pixels is not None):
-        raise MemberError(
-            f"store is {store!r}, but pixels is {'None' if pixels is None else 'given'}"
-        )
-    if pixels is None:
-        return None
-    sides = pixels.items()
-    if len(sides) != 3 or sides[2].value != 3:
-        pixels.fail("[height, width, 3]")
-    return sides[0].integer(1, MAX_SIDE), sides[1].integer(1, MAX_SIDE), sides[2].integer()
-
-
-def _splits_from_json(
-    body: Member, read_shards: Callable[[File, Mapping[str, int]], tuple[Split, ...]] | None
-) -> tuple[Split, ...]:
-    members = body["splits"].members()
-    if read_shards is None:
-        splits = [_split_from_json(name, split) for name, split in members.items()]
-    else:
-        counts = {name: split["shards"].integer() for name, split in members.items()}
-        splits = [*read_shards(_file_from_json(body["shard_list"]), counts)]
-    for split in splits:
-        samples = members[split.name]["samples"].integer()
-        if split.samples != samples:
-            raise MemberError(
-                f"split {shorten(split.name)} has samples={samples}, but its shards have"
-                f" {split.samples}"
-            )
-    return tuple(splits)
-
-
 def _split_from_json(name: str, body: Member) -> Split:
-    shards = tuple(
-        Shard(
-            file=_file_from_json(shard),
-            samples=shard["samples"].integer(),
-            index=_file_from_json(shard["index"]),
-            table=_file_from_json(shard["table"]),
-        )
-        for shard in body["shards"].items()
-    )
-    return Split(name, shards)
+    shards = []
+    for shard in body["shards"].items():
+        file, index, table = map(file_from_json, (shard, shard["index"], shard["table"]))
+        shards.append(Shard(file, shard["samples"].integer(), index, table))
+    return Split(name, tuple(shards))
 
 
-def _file_from_json(body: Member) -> File:
-    name, checksum = body["name"].text(), body["checksum"]
-    if not is_file_name(name):
-        raise MemberError(
-            f"{body['name'].path} {shorten(name)} is empty or points outside of the dataset folder"
-        )
+def file_from_json(body: Member) -> File:
+    """Read a file as `Member.record` does, in a third of the time."""
+    checksum = body["checksum"]
     if checksum.value is not None and not _CHECKSUM.fullmatch(checksum.text()):
-        checksum.fail("`crc32c:` and 8 hex digits")
+        checksum.read(Checksum)
+    name = body["name"].text()
+    check_file_name(name)
     return File(name, body["bytes"].integer(), checksum.value)
 
 
-def is_file_name(name: str) -> bool:
-    """Return whether a file of this name is in the dataset folder: an untrusted manifest must not open others."""
-    return (
-        bool(name) and "\0" not in name and not name.startswith("/") and ".." not in name.split("/")
-    )
+def check_file_name(name: str) -> None:
+    """Refuse a name outside of the dataset folder: an untrusted manifest must not open other files.
+
+    Raises:
+        ValueError: the name is empty, or points outside of the folder.
+
+    """
+    if not name or "\0" in name or name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(
+            f"the name {shorten(name)} is empty or points outside of the dataset folder"
+        )
 
 
 # --- metadata of a sample table -----------------------------------------------------------------
@@ -407,21 +293,11 @@ def is_file_name(name: str) -> bool:
 
 def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
     """Return the JSON object that a sample table stores in its Parquet schema."""
-    conversion = metadata.conversion
-    if conversion is None:
-        return dict(_MADE_BY_INDEX)
-    body = {
-        "plan": conversion.plan,
-        "samples": conversion.samples,
-        "images": conversion.images,
-        "bytes": conversion.bytes,
-        "formats": list(conversion.formats),
-        "shard": _file_to_json(conversion.shard),
-        "index": _file_to_json(conversion.index),
-        "rejected": [dict(row) for row in conversion.rejected],
-    }
-    if conversion.changes is not None:
-        body["changes"] = {change: list(totals) for change, totals in conversion.changes.items()}
+    if metadata == "index":
+        return _MADE_BY_INDEX
+    body = asdict(metadata)
+    if metadata.changes is None:
+        del body["changes"]
     return body
 
 
@@ -429,48 +305,18 @@ def metadata_from_json(body: Member) -> TableMetadata:
     """Build the metadata from the JSON object of a sample table.
 
     Raises:
-        MemberError: a member is missing or wrong.
+        ValueError: a member is missing or wrong.
 
     """
     if body.value == _MADE_BY_INDEX:
-        return TableMetadata()
-    changes = body.get("changes")
-    return TableMetadata(
-        Conversion(
-            plan=body["plan"].text(),
-            samples=body["samples"].integer(),
-            images=body["images"].integer(),
-            bytes=body["bytes"].integer(),
-            formats=body["formats"].texts(),
-            shard=_file_from_json(body["shard"]),
-            index=_file_from_json(body["index"]),
-            rejected=tuple(_rejected_row(row) for row in body["rejected"].items()),
-            changes=(
-                None
-                if changes is None
-                else {name: _totals(each) for name, each in changes.members().items()}
-            ),
-        )
-    )
-
-
-def _rejected_row(row: Member) -> dict[str, str]:
-    return {name: row[name].text() for name in ("source", "reason", "detail")}
-
-
-def _totals(totals: Member) -> tuple[int, int, int]:
-    numbers = tuple(total.integer() for total in totals.items())
-    if len(numbers) != 3:
-        totals.fail("three numbers")
-    samples, before, after = numbers
-    return samples, before, after
-
-
-def _image_names(value: Member) -> tuple[str, ...]:
-    names = value.texts()
-    if not all(names) or not names:
-        value.fail("an array of names")
-    return names
+        return "index"
+    for row in body["rejected"].items():
+        for name in ("source", "reason", "detail"):
+            row[name].text()
+    conversion = body.record(Conversion)
+    check_file_name(conversion.shard.name)
+    check_file_name(conversion.index.name)
+    return conversion
 
 
 # --- sealed documents ---------------------------------------------------------------------------

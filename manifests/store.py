@@ -10,17 +10,17 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import islice
 
 from awscrt.checksums import crc32c
 
 from manifests.errors import CallError, ManifestError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, MANIFEST, SHARD_LIST, open_file, read_file, some_files
-from manifests.json_members import MemberError
+from manifests.json_members import Member, MemberError
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
 from manifests.serialization import (
     checksum_text,
+    file_from_json,
     is_sealed,
     manifest_digest,
     manifest_from_json,
@@ -34,7 +34,6 @@ from manifests.serialization import (
 from manifests.tables import (
     MAX_SHARDS_IN_JSON,
     SHARD_LIST_NAME,
-    ShardListError,
     parse_shard_list,
     shard_list_bytes,
 )
@@ -172,13 +171,15 @@ def parse_manifest(data: bytes, file: str | os.PathLike[str] = MANIFEST_NAME) ->
         _check_density(data)
         body = parse_sealed(data)
         has_list = int(version[1]) == SHARD_LIST_VERSION
-        return manifest_from_json(body, partial(_read_shard_list, folder) if has_list else None)
+        return manifest_from_json(body, _read_shard_list(folder, body) if has_list else None)
     except ValueError as error:
         message = f"a member of the manifest is missing or wrong ({error})"
         raise ManifestError(message, file=file, hint=_MANIFEST_HINT) from None
 
 
-def _read_shard_list(folder: str, file: File, counts: Mapping[str, int]) -> tuple[Split, ...]:
+def _read_shard_list(folder: str, body: Member) -> tuple[Split, ...]:
+    file = file_from_json(body["shard_list"])
+    counts = {name: each["shards"].integer() for name, each in body["splits"].members().items()}
     path = os.path.join(folder, file.name)
     try:
         data = read_file(path, SHARD_LIST)
@@ -194,7 +195,7 @@ def _read_shard_list(folder: str, file: File, counts: Mapping[str, int]) -> tupl
         raise ManifestError(message, file=path, hint=_MANIFEST_HINT)
     try:
         return parse_shard_list(data, counts)
-    except ShardListError as error:
+    except ValueError as error:
         raise ManifestError(
             f"the list of shards is damaged: {error}", file=path, hint=_MANIFEST_HINT
         ) from None

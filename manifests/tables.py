@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from manifests.errors import CallError, TableError, raise_machine_fault
 from manifests.files import TABLE, open_file, read_file
-from manifests.json_members import MAX_INTEGER, parse_json, shorten
+from manifests.json_members import MAX_INTEGER, parse_json
 from manifests.labels import LABELS, MAX_LABEL, LabelType, arrow_type, find_wrong_value
 from manifests.parquet import BoundedParquet, ParquetError, is_list, parquet_bytes, shorten_type
 from manifests.process.text import printable, suggest
 from manifests.schema import TABLE_COLUMNS, File, Sample, Shard, Split, TableMetadata
 from manifests.serialization import (
+    check_file_name,
     checksum_text,
-    is_file_name,
     metadata_from_json,
     metadata_to_json,
 )
@@ -335,10 +335,6 @@ _COLUMNS = {
 _ROWS_PER_BYTE = 0.5
 
 
-class ShardListError(ValueError):
-    """The list of shards is damaged, or contradicts the manifest."""
-
-
 def shard_list_bytes(splits: Sequence[Split]) -> bytes:
     """Serialize the shards of all splits. The same shards give the same bytes."""
     import pyarrow as pa
@@ -364,17 +360,12 @@ def parse_shard_list(data: bytes, counts: Mapping[str, int]) -> tuple[Split, ...
         counts: number of shards of each split, in the order of the manifest.
 
     Raises:
-        ShardListError: the list is damaged, or its splits are not those of the manifest.
+        ValueError: the list is damaged, or its splits are not those of the manifest.
 
     """
-    try:
-        table = _read(data)
-    except ParquetError as error:
-        raise ShardListError(str(error)) from None
+    table = _read(data)
     if table["split"].to_pylist() != [name for name, count in counts.items() for _ in range(count)]:
-        raise ShardListError(
-            "its splits, or their numbers of shards, are not those of the manifest"
-        )
+        raise ValueError("its splits, or their numbers of shards, are not those of the manifest")
     with _no_garbage_collection():
         files = [
             map(
@@ -400,10 +391,7 @@ def _checksum_number(checksum: str | None) -> int | None:
 
 
 def _file(name: str, length: int, checksum: int | None) -> File:
-    if not is_file_name(name):
-        raise ShardListError(
-            f"the name {shorten(name)} is empty or points outside of the dataset folder"
-        )
+    check_file_name(name)
     return File(name, length, None if checksum is None else checksum_text(checksum))
 
 
@@ -412,19 +400,19 @@ def _read(data: bytes) -> pa.Table:
 
     parquet = BoundedParquet(data, rows_per_byte=_ROWS_PER_BYTE)
     if parquet.names != tuple(_COLUMNS):
-        raise ShardListError(f"its columns must be {', '.join(_COLUMNS)}")
+        raise ValueError(f"its columns must be {', '.join(_COLUMNS)}")
     for name, kind in _COLUMNS.items():
         actual = parquet.schema.field(name).type
         if str(actual) != kind:
-            raise ShardListError(
+            raise ValueError(
                 f"column {name!r} has the type {shorten_type(actual)}, but {kind} is required"
             )
     table = parquet.read(tuple(_COLUMNS))
     for name, kind in _COLUMNS.items():
         if kind != "uint32" and table[name].null_count:
-            raise ShardListError(f"column {name!r} has rows without a value")
+            raise ValueError(f"column {name!r} has rows without a value")
         if kind == "int64" and len(table) and pc.min(table[name]).as_py() < 0:
-            raise ShardListError(f"column {name!r} contains a negative number")
+            raise ValueError(f"column {name!r} contains a negative number")
     return table
 
 

@@ -191,7 +191,7 @@ def _refuse_to_replace(shards: FoundShards) -> None:
         )
     for path in shards.paths:
         metadata = table_metadata(f"{shard_stem(path)}.parquet")
-        if metadata and metadata.creator == "convert":
+        if metadata and metadata != "index":
             raise CallError(
                 f"{shards.folder} was made by `dataprep convert` and already has indexes and"
                 " tables",

@@ -569,7 +569,7 @@ class ShardReader:
         labels = KINDS[self._task.options.label_type]
         for name in {"label", "caption"} - {*labels.columns}:
             del columns[name]
-        return build_table(columns, TableMetadata())
+        return build_table(columns, "index")
 
     def _caption(self, number: int, record: Record) -> str:
         if record.caption is None:

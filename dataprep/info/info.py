@@ -156,8 +156,8 @@ def summarize(folder: str) -> DatasetSummary:
             RevisionSummary(
                 revision=number,
                 source=revision.source,
-                samples={name: added.samples for name, added in revision.added},
-                shards=sum(added.shards for _, added in revision.added),
+                samples={name: added.samples for name, added in revision.splits.items()},
+                shards=sum(added.shards for added in revision.splits.values()),
                 classes=revision.classes,
             )
             for number, revision in enumerate(manifest.revisions, 1)

@@ -69,8 +69,9 @@ def read_conversion(fingerprint: str, path: str) -> Conversion | None:
         metadata = read_table_metadata(path)
     except TableError:
         return None
-    conversion = metadata.conversion if metadata else None
-    return conversion if conversion and conversion.plan == fingerprint else None
+    if isinstance(metadata, Conversion) and metadata.plan == fingerprint:
+        return metadata
+    return None
 
 
 def unpublished_tables(fingerprint: str, out: str, name: str) -> Iterator[Conversion]:

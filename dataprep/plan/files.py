@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from dataprep import storage
 from dataprep.canary import Canary, canary, check_canary
 from dataprep.labels.kinds import KINDS
-from dataprep.options import Options, boolean, options_from_json
+from dataprep.options import Options, options_from_json
 from dataprep.plan.assign import ConversionPlan, PlannedShard, shard_name, shard_number
 from dataprep.plan.mismatch import other_plan_error
 from dataprep.plan.table import (
@@ -38,8 +38,8 @@ from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import MAX_LABEL, LabelType
 from manifests.process.text import printable
 from manifests.remote.url import absolute, is_absolute
-from manifests.schema import is_split_name
-from manifests.serialization import MAX_REVISION, digest_of, label_type_of, seal, unseal
+from manifests.schema import Digest, is_split_name
+from manifests.serialization import MAX_REVISION, label_type_of, seal, unseal
 
 #: Versions of plans: of a new dataset, and of an append. Releases that cannot append refuse the
 #: second one.
@@ -245,7 +245,7 @@ def plan_from_json(body: Member) -> StoredPlan:
         root=_root(body["root"]),
         splits=tuple(_split(name, split) for name, split in body["splits"].members().items()),
         extra=tuple(_column(name) for name in body["extra"].items()),
-        has_locations=boolean(body["containers"]),
+        has_locations=body["containers"].boolean(),
         tables=tuple(_table(number, table) for number, table in enumerate(body["tables"].items())),
         rejected=tuple(
             {name: row[name].text() for name in ("source", "reason", "detail")}
@@ -279,7 +279,7 @@ def _split(name: str, body: Member) -> PlannedSplit:
 
 def _append(body: Member) -> PlannedAppend:
     return PlannedAppend(
-        parent=digest_of(body["parent"]),
+        parent=body["parent"].read(Digest),
         revision=body["revision"].integer(1, MAX_REVISION),
         source=body["source"].text(),
         source_digest=_hex(body["source_digest"], 32),

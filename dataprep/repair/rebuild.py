@@ -31,8 +31,8 @@ from manifests.json_members import parse_json
 from manifests.labels import arrow_type
 from manifests.parquet import parquet_bytes
 from manifests.rows import read_dataset
-from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, Shard, TableMetadata
-from manifests.serialization import checksum_text, part_of
+from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, Shard
+from manifests.serialization import checksum_text, parts
 from manifests.tables import build_table
 
 #: Bytes of a TFRecord record before and after its payload.
@@ -47,7 +47,7 @@ def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int = 0) ->
     Args:
         folder: the dataset.
         manifest: its manifest, only with what one revision added; see
-            `manifests.serialization.part_of`.
+            `manifests.serialization.parts`.
         shard: the shard.
         revision: the number of this revision.
 
@@ -174,7 +174,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
         index=shard.index,
         rejected=(),
     )
-    yield parquet_bytes(build_table(columns, TableMetadata(conversion)))
+    yield parquet_bytes(build_table(columns, conversion))
 
 
 def _info(manifest: Manifest, view: ByteView, record: Record) -> ImageInfo:
@@ -326,7 +326,7 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
     if damages and is_intact:
         reason = "what the shard contains does not determine its content"
         try:
-            rebuilt = rebuild(task.folder, part_of(manifest, task.revision), shard, task.revision)
+            rebuilt = rebuild(task.folder, parts(manifest)[task.revision], shard, task.revision)
         except StoppedError:
             raise
         except DatasetError as error:

@@ -41,7 +41,6 @@ from manifests.schema import File, Manifest, Shard
 from manifests.serialization import (
     checksum_text,
     old_manifest_name,
-    part_of,
     parts,
     revisions_of_shards,
 )
@@ -130,7 +129,7 @@ def _plan(
     folder: str, manifest: Manifest, revision: int, source: Source, workers: int
 ) -> tuple[Source, ConversionPlan, Job] | str:
     """Return what a conversion or an append read, its plan and its job, or why they are not known."""
-    part = part_of(manifest, revision)
+    part = parts(manifest)[revision]
     try:
         options = options_of(part.options)
         source = select_samples(source, options, workers=workers)

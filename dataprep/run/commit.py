@@ -32,7 +32,7 @@ from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split, split_order
-from manifests.serialization import checksum_text, numbered, old_manifest_name, part_of
+from manifests.serialization import checksum_text, numbered, old_manifest_name, parts
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
@@ -367,14 +367,14 @@ def finish_append(
     rejected, shards = rejected_rows(job, results), _shards_of(job, results)
     manifest = base.manifest
     if shards:
-        added = []
+        added = {}
         for split, own in shards.items():
-            added.append((split, Added(len(own), sum(shard.samples for shard in own))))
+            added[split] = Added(len(own), sum(shard.samples for shard in own))
         revision = Revision(
             parent=base.digest,
             source=name,
             source_digest=source_digest,
-            added=tuple(added),
+            splits=added,
             classes=len(job.classes),
             options={**job.options.as_json(), "plan": job.fingerprint},
         )
@@ -393,7 +393,7 @@ def finish_append(
         base, job.fingerprint, [result.table.name for result in results if not result.shard]
     )
     remove_journal(base.out, job.fingerprint)
-    described = part_of(manifest, job.revision) if shards else replace(manifest, splits=())
+    described = parts(manifest)[job.revision] if shards else replace(manifest, splits=())
     return manifest, describe_result(job, results, described, rejected)
 
 

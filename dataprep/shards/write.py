@@ -34,7 +34,7 @@ from dataprep.shards.segments import (
 )
 from manifests.dali_index import format_index
 from manifests.labels import LabelType, arrow_type
-from manifests.schema import Conversion, File, Shard, TableMetadata
+from manifests.schema import Conversion, File, Shard
 from manifests.serialization import checksum_text
 from manifests.tables import build_table, write_table
 
@@ -208,7 +208,7 @@ def write_files(
     ):
         out.write(index)
     with storage.translate_errors(table_path, "the file cannot be written"):
-        table = build_table(_table_columns(task, records), TableMetadata(conversion))
+        table = build_table(_table_columns(task, records), conversion)
         write_table(table, storage.partial_path(table_path))
     described = storage.describe(*os.path.split(storage.partial_path(table_path)))
     return conversion, replace(described, name=os.path.basename(table_path))

@@ -8,7 +8,7 @@ import json
 import pyarrow.parquet as pq
 from awscrt.checksums import crc32c
 
-from manifests.schema import Components, Conversion, File, Manifest, Shard, Split, TableMetadata
+from manifests.schema import Components, Conversion, File, Manifest, Shard, Split
 from manifests.serialization import checksum_text
 from manifests.tables import build_table
 
@@ -49,7 +49,7 @@ def with_valid_checksum(body):
 
 RAW = dataclasses.replace(MANIFEST, store="raw", pixels=(40, 30, 3))
 
-METADATA = TableMetadata(Conversion("x", 1, 2, 3, ("jpeg",), FILE, FILE, ()))
+METADATA = Conversion("x", 1, 2, 3, ("jpeg",), FILE, FILE, ())
 
 ROWS = {
     "key": ["0", "1"],

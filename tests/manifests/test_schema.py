@@ -19,7 +19,6 @@ from manifests.schema import (
     Manifest,
     Shard,
     Split,
-    TableMetadata,
     split_order,
 )
 
@@ -46,7 +45,6 @@ def test_public_names_are_frozen():
         "Sample",
         "Shard",
         "Split",
-        "TableMetadata",
         "is_split_name",
         "split_order",
     ]
@@ -110,14 +108,9 @@ def test_records_sum_their_shards_and_are_frozen():
     assert (split.samples, split.bytes, SHARD.name) == (14, 200, "train-00000.tar")
     assert manifest.split("train") is split
     assert manifest.split("val") is None
-    for record in (FILES[0], SHARD, split, manifest, CONVERSION, TableMetadata()):
+    for record in (FILES[0], SHARD, split, manifest, CONVERSION):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(record, dataclasses.fields(record)[0].name, 1)
-
-
-def test_a_table_with_a_conversion_was_made_by_convert():
-    assert TableMetadata(CONVERSION).creator == "convert"
-    assert TableMetadata().creator == "index"
 
 
 def test_order_of_splits():

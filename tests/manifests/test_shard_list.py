@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from manifests.store import (
     manifest_files,
     read_manifest,
 )
-from manifests.tables import ShardListError, parse_shard_list, shard_list_bytes
+from manifests.tables import parse_shard_list, shard_list_bytes
 
 names = st.text(
     st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=8
@@ -179,9 +180,8 @@ def column(name, values, kind):
     ],
 )
 def test_a_list_that_was_made_to_do_harm_is_refused(change, message):
-    with pytest.raises(ShardListError) as caught:
+    with pytest.raises(ValueError, match=re.escape(message)):
         parse_shard_list(edited(change), {"train": 2, "val": 1, "x": 0})
-    assert message in str(caught.value)
 
 
 @pytest.mark.usefixtures("few_shards")
