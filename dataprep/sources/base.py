@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.containers import (
-    Location,
     ReaderName,
     SourceImages,
     location_table,
@@ -304,7 +303,8 @@ def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
 # --- images in containers -------------------------------------------------------------------------
 
 
-class Container(NamedTuple):
+@dataclass(frozen=True)
+class Container:
     """A file with images, in stored order.
 
     Attributes:
@@ -335,14 +335,23 @@ def image_table(names: Iterable[str], places: Any, **columns: Any) -> pa.Table:
     return pa.table({**images, **columns})
 
 
-def in_split_order(files: Sequence[Container]) -> list[Container]:
+_Container = TypeVar("_Container", bound=Container)
+
+
+def in_split_order(files: Sequence[_Container]) -> list[_Container]:
     """Return containers by their splits, and in the same order within a split."""
     order = split_order({file.split for file in files})
     return sorted(files, key=lambda file: order.index(file.split))
 
 
 def stored_source(
-    root: str, layout: str, reader: ReaderName, files: Sequence[Container], **columns: Any
+    root: str,
+    layout: str,
+    reader: ReaderName,
+    files: Sequence[Container],
+    *,
+    key: bytes = b"",
+    **columns: Any,
 ) -> Source:
     """Return the images in containers.
 
@@ -351,6 +360,7 @@ def stored_source(
         layout: as in `Source`.
         reader: how the containers are read.
         files: the containers, by split.
+        key: as in `Location`, if the images have none.
         columns: other columns, as in `sample_table`.
 
     """
@@ -359,7 +369,10 @@ def stored_source(
     number = np.repeat(np.arange(len(files), dtype=np.int32), rows)
     images = pa.concat_tables(file.images for file in files).combine_chunks()
     container = pa.DictionaryArray.from_arrays(number, text_array(file.name for file in files))
-    places = {name: images[name] for name in Location._fields if name in images.column_names}
+    places: dict[str, Any] = {"key": key}
+    for name in ("position", "length", "key"):
+        if name in images.column_names:
+            places[name] = images[name]
     given = {
         "split": np.array([splits.index(file.split) for file in files], np.int8)[number],
         "size": images["size"],

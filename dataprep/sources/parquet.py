@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -17,23 +17,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
-from dataprep.containers import location_table
-from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
-from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, first_names, sample_table, text_array
+from dataprep.sources.base import (
+    LABEL_COLUMN_NAMES,
+    Container,
+    Source,
+    first_names,
+    in_split_order,
+    stored_source,
+)
 from dataprep.sources.scan import is_folder, stats_of, suffix_of
 from dataprep.sources.tables import (
     PATH_COLUMNS,
     check_split_names,
     extra_columns,
+    given_label_columns,
     is_readable_type,
     labels_of,
     not_kept,
+    opened_parquet,
     with_labels,
 )
 from manifests.errors import CallError, SourceError
-from manifests.files import IMAGE_SUFFIXES, SOURCE_TABLE, open_file
+from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet, GroupSize, ParquetError, is_list
 from manifests.process.text import printable, suggest
@@ -45,20 +52,19 @@ _SHARD_NAME = re.compile(r"(?P<name>.+)-\d{5,}-of-\d{5,}(?:-[0-9a-f]+)?")
 
 #: Columns of images and of labels by the names that are common on Hugging Face, preferred if there
 #: are several.
-_IMAGE_COLUMNS = ("image", "img", "images", "picture", "photo", "jpg", "image.bytes")
+_IMAGE_COLUMNS = ("image", "img", "images", "picture", "photo", "jpg")
 _LABEL_COLUMNS = (*LABEL_COLUMN_NAMES, "labels", "fine_label")
 _OTHER_LABEL_COLUMNS = (*OTHER_LABEL_COLUMNS, *CAPTION.column_names)
 
+_AGAIN = "download or write the file again"
+
 
 @dataclass(frozen=True)
-class _File:
-    """A Parquet file: its path, its split, its columns without images, the sizes of its images, and its class names."""
+class _File(Container):
+    """A Parquet file: its columns without images, the row groups of its images, and its class names."""
 
-    path: str
-    split: str
     table: pa.Table
     groups: Sequence[GroupSize]
-    stamp: tuple[int, ...]
     features: Mapping[str, tuple[str, ...]]
 
 
@@ -80,72 +86,45 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     _check_configurations(root, files)
     first = f"{root}/{files[0]}"
     image = _image_column(first, options.path_column)
-    readable, lists = [], []
-    with opened(first) as parquet:
+    with opened_parquet(first, _AGAIN) as parquet:
         features = _features(parquet)
         leaf = image if image in parquet.binary_leaves() else f"{image}.bytes"
-        names = [name for name in parquet.names if name != image]
-        for name in names:
-            column_type = parquet.schema.field(name).type
-            if is_readable_type(column_type):
-                readable.append(name)
-            if is_list(column_type):
-                lists.append(name)
-    label_names = _label_names(first, readable, lists, features, options)
+        types = {field.name: field.type for field in parquet.schema if field.name != image}
+    readable = [name for name in types if is_readable_type(types[name])]
+    lists = [name for name in types if is_list(types[name])]
+    label_names = _label_names(first, [*readable, *lists], features, options)
     columns = readable + [name for name in lists if name in label_names]
-    notices: list[str] = []
-    skipped = [name for name in names if name not in columns]
+    notices = []
+    skipped = [name for name in types if name not in columns]
     if skipped:
-        shown = first_names(skipped)
-        notices.append(f"skipped columns that are not text, numbers or booleans: {shown}")
+        notices.append(
+            f"skipped columns that are not text, numbers or booleans: {first_names(skipped)}"
+        )
     read = [_read_file(root, file, leaf, columns) for file in files]
     if len(label_names) == 1:
         read = _without_unlabelled(read, label_names[0], notices)
-    splits = split_order({file.split for file in read})
-    check_split_names(splits, root)
-    read.sort(key=lambda file: splits.index(file.split))  # stable
-    table = _concat(root, read)
-    rows = [len(file.table) for file in read]
-    ends = np.cumsum(rows)
+    check_split_names({file.split for file in read}, root)
+    read = in_split_order(read)
+    groups = [group for file in read for group in file.groups]
+    number = np.repeat(np.arange(len(groups)), [group.rows for group in groups])
+    source = stored_source(
+        root,
+        f"Parquet with images in column {printable(image)}",
+        "parquet",
+        read,
+        key=leaf.encode(),
+        group=number,
+    )
 
     def locate(row: int) -> tuple[str, int | None]:
-        number = int(np.searchsorted(ends, row, side="right"))
-        return f"{root}/{read[number].path}, row {row - sum(rows[:number])}", None
+        place, _, position = source.path[row].as_py().rpartition("/")
+        return f"{root}/{place}, row {position}", None
 
+    table = _concat(root, read)
     names_of = _class_names(root, read, label_names[0]) if label_names else None
     labels = labels_of(table, label_names, options, locate, names_of)
-    extra = extra_columns(table, {*not_kept(table, label_names, labels)}, root, labels)
-    container = pa.DictionaryArray.from_arrays(
-        np.repeat(np.arange(len(read), dtype=np.int32), rows),
-        text_array(file.path for file in read),
-    )
-    position = pa.array(np.concatenate([np.arange(count) for count in rows]))
-    path = pc.binary_join_element_wise(
-        container.cast(pa.large_string()),
-        position.cast(pa.large_string()),
-        pa.scalar("/", pa.large_string()),
-    )
-    groups = [group for file in read for group in file.groups]
-    rows_of_groups = np.array([group.rows for group in groups], np.int64)
-    # The size of an image is estimated as the mean of its row group.
-    sizes = [group.bytes // max(group.rows, 1) for group in groups]
-    stamps = np.array([file.stamp for file in read], np.int64).reshape(-1, 2)
-    samples = sample_table(
-        path,
-        split=np.repeat(np.array([splits.index(file.split) for file in read], np.int8), rows),
-        size=np.repeat(np.array(sizes, np.int64), rows_of_groups),
-        stamp=np.repeat(stamps, rows, axis=0),
-        location=location_table(container, "parquet", position=position, key=leaf.encode()),
-        group=np.repeat(np.arange(len(groups), dtype=np.int64), rows_of_groups),
-        extra=extra,
-    )
-    source = Source(
-        root=root,
-        layout=f"Parquet with images in column {printable(image)}",
-        table=samples,
-        splits=splits,
-        notices=tuple(notices),
-    )
+    extra = extra_columns(table, not_kept(table, label_names, labels), root, labels)
+    source = replace(source.with_columns(extra=extra), notices=tuple(notices))
     return with_labels(source, labels)
 
 
@@ -179,12 +158,12 @@ def _split_of(file: str) -> str:
 def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File:
     path = f"{root}/{file}"
     image = column_of(leaf)
-    with opened(path) as parquet:
-        groups = parquet.binary_leaves().get(leaf)
+    with opened_parquet(path, _AGAIN) as parquet:
+        groups = parquet.binary_leaves().get(leaf, [])
         missing = [name for name in columns if name not in parquet.names]
-        if groups is None:
+        if leaf not in parquet.binary_leaves():
             missing.insert(0, image)
-        if groups is None or missing:
+        if missing:
             raise SourceError(
                 f"the file has no column {shorten(missing[0])}",
                 file=path,
@@ -200,12 +179,17 @@ def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File
                     " (embed_external_files)"
                 ),
             )
+        row = np.arange(parquet.rows)
+        # The size of an image is estimated as the mean of its row group.
+        means = np.array([group.bytes // max(group.rows, 1) for group in groups], np.int64)
+        size = np.repeat(means, [group.rows for group in groups])
         return _File(
-            path=file,
+            name=file,
             split=_split_of(file),
-            table=parquet.read([*columns]) if columns else pa.table({}),
-            groups=groups,
             stamp=stats_of(storage.stat(path))[1:],
+            images=pa.table({"name": row, "position": row, "size": size}),
+            table=parquet.read(columns),
+            groups=groups,
             features=_features(parquet),
         )
 
@@ -217,8 +201,8 @@ def _class_names(root: str, files: Sequence[_File], column: str) -> tuple[str, .
         if file.features[column] != stated[0].features[column]:
             raise SourceError(
                 f"column {shorten(column)} has other class names, or in another order, than in"
-                f" {stated[0].path}",
-                file=f"{root}/{file.path}",
+                f" {stated[0].name}",
+                file=f"{root}/{file.name}",
                 hint="convert the files one by one",
             )
     return stated[0].features[column] if stated else None
@@ -232,8 +216,8 @@ def _concat(root: str, files: Sequence[_File]) -> pa.Table:
             if own != field.type and not pa.types.is_null(own) and not pa.types.is_null(field.type):
                 raise SourceError(
                     f"column {shorten(field.name)} has the type {own}, but {field.type} in"
-                    f" {first.path}",
-                    file=f"{root}/{file.path}",
+                    f" {first.name}",
+                    file=f"{root}/{file.name}",
                     hint="give files of one dataset",
                 )
     tables = [file.table.replace_schema_metadata(None) for file in files]
@@ -301,7 +285,6 @@ def _class_label(feature: Member) -> Member | None:
 def _label_names(
     file: str,
     columns: Sequence[str],
-    lists: Sequence[str],
     features: Mapping[str, tuple[str, ...]],
     options: SourceOptions,
 ) -> tuple[str, ...]:
@@ -311,21 +294,13 @@ def _label_names(
     """
     if options.unlabelled:
         return ()
-    known = (*columns, *lists)
-    given = options.label_column
-    if given is not None:
-        names = (given,) if given in known else tuple(map(str.strip, given.split(",")))
-        for name in names:
-            if name not in known:
-                raise CallError(
-                    f"--label-column {given}: {file} has no such column", hint=suggest(name, known)
-                )
-        return names
+    if options.label_column is not None:
+        return given_label_columns(options.label_column, columns, file)
     preferred = CAPTION.column_names if options.label_type == "caption" else _LABEL_COLUMNS
     for name in (*preferred, *features, *_OTHER_LABEL_COLUMNS):
-        if name in known:
+        if name in columns:
             return (name,)
-    shown = ", ".join(map(printable, known[:20])) or "none"
+    shown = ", ".join(map(printable, columns[:20])) or "none"
     raise CallError(
         f"{file} has no column of labels",
         hint=f"set --label-column or --label-type none; its columns are {shown}",
@@ -343,7 +318,7 @@ def _without_unlabelled(files: Sequence[_File], label: str, notices: list[str]) 
             notices.append(f"skipped {split}: its images have no labels")
     if not kept:
         raise SourceError(
-            "no image has a label", file=files[0].path, hint="set --label-column to another column"
+            "no image has a label", file=files[0].name, hint="set --label-column to another column"
         )
     return kept
 
@@ -415,7 +390,7 @@ def image_columns(file: str) -> list[str]:
         SourceError: the file is damaged.
 
     """
-    with opened(file) as parquet:
+    with opened_parquet(file, _AGAIN) as parquet:
         leaves = [leaf for leaf in parquet.binary_leaves() if _is_image(parquet.schema, leaf)]
         texts = {field.name for field in parquet.schema if pa.types.is_string(field.type)}
     has_paths = bool(texts & {*PATH_COLUMNS})
@@ -437,27 +412,3 @@ def _is_image(schema: pa.Schema, leaf: str) -> bool:
             return False
         column_type = column_type.field(member).type
     return bool(pa.types.is_binary(column_type) or pa.types.is_large_binary(column_type))
-
-
-class opened:  # noqa: N801  (a context manager, named like a function)
-    """Open a Parquet file, and raise what is wrong with it as a `SourceError`."""
-
-    def __init__(self, file: str) -> None:
-        self._path = file
-
-    def __enter__(self) -> BoundedParquet:
-        self._file = open_file(self._path, SOURCE_TABLE)
-        try:
-            return BoundedParquet(self._file, rows_per_byte=ROWS_PER_BYTE)
-        except ParquetError as error:
-            self._file.close()
-            raise self._error(error) from None
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._file.close()
-        if isinstance(error, ParquetError):
-            raise self._error(error) from None
-
-    def _error(self, error: ParquetError) -> SourceError:
-        message = f"the file is not a valid Parquet table ({error})"
-        return SourceError(message, file=self._path, hint="download or write the file again")

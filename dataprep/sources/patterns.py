@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
-from dataprep.labels.columns import number_labels
+from dataprep.labels.columns import number_labels, row_error
 from dataprep.labels.kinds import REGRESSION
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
@@ -25,7 +25,9 @@ from dataprep.sources.base import (
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
     Source,
+    joined_paths,
     numbered,
+    one_array,
     text_array,
 )
 from dataprep.sources.folders import read_image_folders, read_unlabelled
@@ -503,22 +505,18 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
 
     """
     order = split_order({*SPLITS})
-    paths, text, locate = parse_lists([os.path.join(src, f"list_{split}.txt") for split in order])
+    table, locate = parse_lists([os.path.join(src, f"list_{split}.txt") for split in order])
+    text, split = one_array(table["label"]), one_array(table["split"])
     wrong = pc.index(pc.match_substring_regex(text, r"^[0-9]{1,9}$"), False).as_py()
     if wrong >= 0:
-        file, line = locate(wrong)
-        raise SourceError(
+        raise row_error(
+            locate,
+            wrong,
             f"identity {text[wrong].as_py()!r} is not a number of 1 to 9 digits",
-            file=file,
-            line=line,
-            hint="write each line as `path identity`",
+            "write each line as `path identity`",
         )
-    split = numbered([*map(len, paths)])
-    in_folders = []
-    for name, part in zip(order, paths, strict=True):
-        folder = train_and_test[SPLITS[name]]
-        in_folders += [f"{folder}/{each}" for each in part.to_pylist()]
-    path = text_array(in_folders)
+    folders = text_array(train_and_test[SPLITS[name]] for name in order)
+    path = joined_paths(folders.take(split), table["path"])
     # The test lists number their people from 0 again; here they follow those of training.
     identity = np.array(text.cast(pa.int64()))
     in_test = np.array([SPLITS[name] for name in order], bool)[split]

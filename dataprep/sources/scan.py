@@ -53,29 +53,29 @@ _NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"
 
 
 def normalize_paths(path: pa.Array, locate: Locate) -> pa.Array:
-    """Return paths as `os.path.normpath` does, large_string [n]."""
+    """Return paths as `os.path.normpath` does, and URLs in their normal form, large_string [n].
+
+    Raises:
+        SourceError: a URL cannot be read, or may contain a credential.
+
+    """
     if not pc.any(pc.match_substring_regex(path, _NOT_NORMAL)).as_py():
         return path
     rows = count()
-    return _changed(path, lambda name: normal_source_path(name, locate, next(rows)))
+
+    def normal(name: str) -> str:
+        row = next(rows)
+        try:
+            return clean_path(name)
+        except CallError as error:
+            raise row_error(locate, row, error.message, error.hint) from None
+
+    return _changed(path, normal)
 
 
 def _changed(path: pa.Array, change: Callable[[str], str]) -> pa.Array:
     """Return a column with each text changed."""
     return concat([text_array(map(change, names)) for names in _slices(path)])
-
-
-def normal_source_path(text: str, locate: Locate, row: int) -> str:
-    """Return a path as `os.path.normpath` does, and a URL in its normal form.
-
-    Raises:
-        SourceError: the URL cannot be read, or may contain a credential.
-
-    """
-    try:
-        return clean_path(text)
-    except CallError as error:
-        raise row_error(locate, row, error.message, error.hint) from None
 
 
 #: `file_stats` stops after this many files that cannot be read: most likely, --image-root is wrong.

@@ -7,9 +7,11 @@ PaddleClas uses them, is ``path label``, split at the last space or tab.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.labels.columns import (
     LabelColumn,
     Labels,
@@ -24,6 +27,7 @@ from dataprep.labels.columns import (
     Locate,
     is_text,
     origin_of,
+    row_error,
 )
 from dataprep.labels.kinds import (
     CAPTION,
@@ -39,15 +43,10 @@ from dataprep.sources.base import (
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
     Source,
-    concat,
     one_array,
 )
-from dataprep.sources.scan import (
-    listed_table,
-    normal_source_path,
-    normalize_paths,
-)
-from dataprep.sources.text_tables import load_csv, load_jsonl
+from dataprep.sources.scan import listed_table, normalize_paths
+from dataprep.sources.text_tables import load_csv, load_jsonl, table_of
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file, read_lines
 from manifests.json_members import shorten
@@ -57,9 +56,8 @@ from manifests.process.text import printable, suggest
 from manifests.remote.url import parent_folder
 from manifests.schema import COLUMN_PREFIX, MAX_SPLIT_NAME, SPLIT_ALIASES, split_order
 
-#: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed
-#: by Zstandard, need about half a byte each.
-ROWS_PER_BYTE = 2.0
+#: Names of splits that can be parts of file names: not only - and _.
+_SPLIT_NAME = re.compile(r"(?=.*[A-Za-z0-9])[A-Za-z0-9_-]+")
 
 #: Suffixes of JSON Lines, and of all tables.
 JSON_SUFFIXES = (".jsonl", ".ndjson")
@@ -78,16 +76,18 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
 
     """
     table, lines = _load(file)
-    path_name = _find_column(table, options.path_column, PATH_COLUMNS, "--path-column", file)
-    label_names = label_columns(table, options, file)
-    split_name = options.split_column or ("split" if "split" in table.column_names else None)
-    if split_name is not None:
-        _find_column(table, split_name, (), "--split-column", file)
+    columns = table.column_names
+    path_name = _find_path_column(columns, options.path_column, file)
+    label_names = label_columns(columns, options, file)
+    split_names = [name for name in ("split",) if name in columns]
+    if options.split_column:
+        split_names = [options.split_column]
+        check_columns("--split-column", options.split_column, split_names, columns, file)
 
     def locate(row: int) -> tuple[str, int]:
         return file, int(lines[row])
 
-    for name in {path_name, *([split_name] if split_name else [])}:
+    for name in {path_name, *split_names}:
         check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
     root = options.image_root or parent_folder(file) or "."
@@ -96,8 +96,11 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
     if KINDS[labels.label_type].is_class:
         for name in label_names:
             _check_one_line(table[name], name, locate)
-    splits, split = _number_splits(table, split_name, file)
-    used = {path_name, split_name, *not_kept(table, label_names, labels)}
+    splits: tuple[str, ...] = ("train",)
+    split = np.zeros(len(table), np.int8)
+    for name in split_names:
+        splits, split = _number_splits(_text_column(table, name, file), name, file)
+    used = {path_name, *split_names, *not_kept(table, label_names, labels)}
     extra = extra_columns(table, used, file, labels)
     samples = listed_table(root, path, locate, split=split, extra=extra)
     return with_labels(Source(root=root, layout="table", table=samples, splits=splits), labels)
@@ -107,42 +110,34 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
 
 
 def _load(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Read all columns; return them with the number of the line, or of the row, of each row."""
     suffix = os.path.splitext(file)[1].lower()
-    if suffix == ".parquet":
-        return _load_parquet(file)
-    return load_jsonl(file) if suffix in JSON_SUFFIXES else load_csv(file)
-
-
-def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Read all columns with their types; return them with the row numbers, from 1."""
-    try:
-        with open_file(file, SOURCE_TABLE) as opened:
-            parquet = BoundedParquet(opened, rows_per_byte=ROWS_PER_BYTE, threads=True)
-            for name in parquet.names:
-                _check_type(parquet.schema.field(name).type, name, file)
-            table = parquet.read(parquet.names)
-    except ParquetError as error:
-        raise SourceError(
-            f"the file is not a valid Parquet table ({error})",
-            file=file,
-            hint="write the file again",
-        ) from None
+    if suffix != ".parquet":
+        return load_jsonl(file) if suffix in JSON_SUFFIXES else load_csv(file)
+    with opened_parquet(file, "write the file again", threads=True) as parquet:
+        for field in parquet.schema:
+            if not (is_readable_type(field.type) or is_list(field.type)):
+                raise _wrong_type(field.name, field.type, file)
+        table = parquet.read(parquet.names)
     return table, np.arange(1, len(table) + 1)
 
 
-def _check_type(column_type: pa.DataType, name: str, file: str) -> None:
-    if not (is_readable_type(column_type) or is_list(column_type)):
-        raise _wrong_type(
-            name,
-            column_type.value_type if pa.types.is_dictionary(column_type) else column_type,
-            file,
-        )
+@contextmanager
+def opened_parquet(file: str, hint: str, *, threads: bool = False) -> Iterator[BoundedParquet]:
+    """Open a Parquet file, and raise what is wrong with it as a `SourceError`."""
+    with open_file(file, SOURCE_TABLE) as opened:
+        try:
+            yield BoundedParquet(opened, rows_per_byte=ROWS_PER_BYTE, threads=threads)
+        except ParquetError as error:
+            raise SourceError(
+                f"the file is not a valid Parquet table ({error})", file=file, hint=hint
+            ) from None
 
 
 def _wrong_type(name: str, column_type: pa.DataType, file: str) -> SourceError:
     return SourceError(
-        f"column {shorten(name)} has the type {shorten_type(column_type)}, which is not text, a"
-        " number or a boolean",
+        f"column {shorten(name)} has the type {shorten_type(_value_type(column_type))}, which is"
+        " not text, a number or a boolean",
         file=file,
         hint="convert it, remove it, or set --label-column if it has the labels",
     )
@@ -153,17 +148,13 @@ def is_readable_type(column_type: pa.DataType) -> bool:
 
     Besides labels, only these are read.
     """
-    types = pa.types
-    if types.is_dictionary(column_type):
-        column_type = column_type.value_type
-    return bool(
-        is_text(column_type)
-        or types.is_integer(column_type)
-        or types.is_floating(column_type)
-        or types.is_boolean(column_type)
-        or types.is_null(column_type)
-        or types.is_temporal(column_type)
-    )
+    values = _value_type(column_type)
+    return is_text(values) or pa.types.is_primitive(values) or pa.types.is_null(values)
+
+
+def _value_type(column_type: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a column that may be dictionary-encoded."""
+    return column_type.value_type if pa.types.is_dictionary(column_type) else column_type
 
 
 def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
@@ -171,30 +162,50 @@ def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
         return
     row = pc.index(pc.match_substring_regex(column, r"[\r\n]"), True).as_py()
     if row >= 0:
-        file, line = locate(row)
-        message = f"column {name!r} contains a line break"
-        raise SourceError(
-            message, file=file, line=line, hint="check the quotation marks above this line"
+        raise row_error(
+            locate,
+            row,
+            f"column {name!r} contains a line break",
+            "check the quotation marks above this line",
         )
 
 
 # --- columns --------------------------------------------------------------------------------------
 
 
-def _find_column(
-    table: pa.Table, given: str | None, known: Sequence[str], option: str, file: str
-) -> str:
-    """Return the name of a column: `given`, or the first of `known` that the table has."""
-    names: list[str] = table.column_names
-    if given and given not in names:
-        raise CallError(f"{option} {given}: {file} has no such column", hint=suggest(given, names))
-    column_name = given or next((name for name in known if name in names), None)
-    if column_name is None:
-        raise CallError(
-            f"{file} has none of the columns {', '.join(known)}",
-            hint=f"set {option}; its columns are {', '.join(names)}",
-        )
-    return column_name
+def check_columns(
+    option: str, given: str, names: Iterable[str], columns: Sequence[str], file: str
+) -> None:
+    """Check that a table has the columns that an option names.
+
+    Raises:
+        CallError: it has not.
+
+    """
+    for name in names:
+        if name not in columns:
+            raise CallError(
+                f"{option} {given}: {file} has no such column", hint=suggest(name, columns)
+            )
+
+
+def _find_path_column(columns: Sequence[str], given: str | None, file: str) -> str:
+    if given:
+        check_columns("--path-column", given, [given], columns, file)
+        return given
+    for name in PATH_COLUMNS:
+        if name in columns:
+            return name
+    raise _no_column(file, PATH_COLUMNS, "--path-column", columns)
+
+
+def _no_column(
+    file: str, searched: Sequence[str], option: str, columns: Sequence[str]
+) -> CallError:
+    return CallError(
+        f"{file} has none of the columns {', '.join(searched)}",
+        hint=f"set {option}; its columns are {', '.join(columns)}",
+    )
 
 
 def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
@@ -208,23 +219,21 @@ def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
 
 
 def _number_splits(
-    table: pa.Table, name: str | None, file: str
+    text: pa.Array, name: str, file: str
 ) -> tuple[tuple[str, ...], NDArray[np.int8]]:
     """Return the split names, and the split of each row as an index into them, int8 [n]."""
-    if name is None:
-        return ("train",), np.zeros(len(table), np.int8)
-    given = _text_column(table, name, file).to_pylist()
-    split_of = {text: SPLIT_ALIASES.get(text.lower(), text) for text in set(given)}
-    check_split_names(split_of, file)
-    splits = split_order(set(split_of.values()))
+    coded = text.dictionary_encode()
+    given = coded.dictionary.to_pylist()
+    check_split_names(given, file)
+    names = [SPLIT_ALIASES.get(each.lower(), each) for each in given]
+    splits = split_order({*names})
     if len(splits) > 127:
         raise SourceError(
             f"column {name!r} has {len(splits)} splits, but the limit is 127",
             file=file,
             hint="check --split-column",
         )
-    number = {text: splits.index(split) for text, split in split_of.items()}
-    return splits, np.array([number[text] for text in given], np.int8)
+    return splits, np.array([*map(splits.index, names)], np.int8)[coded.indices]
 
 
 def check_split_names(names: Iterable[str], file: str) -> None:
@@ -235,11 +244,7 @@ def check_split_names(names: Iterable[str], file: str) -> None:
 
     """
     for text in sorted(names):
-        if (
-            not text.replace("_", "").replace("-", "").isalnum()
-            or not text.isascii()
-            or len(text) > MAX_SPLIT_NAME
-        ):
+        if not _SPLIT_NAME.fullmatch(text) or len(text) > MAX_SPLIT_NAME:
             raise SourceError(
                 f"split {shorten(text)} cannot be part of a file name",
                 file=file,
@@ -247,20 +252,21 @@ def check_split_names(names: Iterable[str], file: str) -> None:
             )
 
 
-def extra_columns(table: pa.Table, used: set[str | None], file: str, labels: Labels) -> pa.Table:
+def extra_columns(table: pa.Table, used: set[str], file: str, labels: Labels) -> pa.Table:
     """Return all columns that are not in `used`, as text, numbers or booleans.
 
     A column whose name the sample tables or records of this label type already use is called
     ``column:NAME``.
     """
-    taken = (
-        *RESERVED_COLUMNS,
-        *labels.columns,
-        KINDS[labels.label_type].class_member or "class",
-    )
+    class_member = KINDS[labels.label_type].class_member or "class"
+    taken = {*RESERVED_COLUMNS, *labels.columns, class_member}
     columns: dict[str, pa.Array] = {}
-    for name in (name for name in table.column_names if name not in used):
-        own = free_name(name, taken) if not name.startswith("image/") else f"{COLUMN_PREFIX}{name}"
+    for name in table.column_names:
+        if name in used:
+            continue
+        own = name
+        if name in taken or name.startswith("image/"):
+            own = f"{COLUMN_PREFIX}{name}"
         if not name or len(own.encode()) > MAX_COLUMN_NAME:
             raise SourceError(
                 f"column {name[:40]!r} has a name of {len(name.encode())} bytes, not 1 to"
@@ -283,25 +289,26 @@ def _extra_column(column: pa.Array, name: str, file: str) -> pa.Array:
     if is_list(column_type):
         raise _wrong_type(name, column_type, file)
     if types.is_dictionary(column_type) or types.is_temporal(column_type):
-        return _as_text(column, name, file)
-    if is_text(column_type):
-        return _infer_type(column) if file.lower().endswith((".csv", ".tsv")) else column
+        try:
+            return column.cast(pa.large_string())
+        except pa.ArrowInvalid as error:  # for example, an unknown time zone
+            reason = printable(str(error).splitlines()[0][:200])
+            raise SourceError(
+                f"column {shorten(name)} cannot be converted to text ({reason})",
+                file=file,
+                hint="convert it, or remove it",
+            ) from None
+    if is_text(column_type) and file.lower().endswith((".csv", ".tsv")):
+        return _infer_type(column)
     return column
 
 
-def _as_text(column: pa.Array | pa.ChunkedArray, name: str, file: str) -> pa.Array:
-    try:
-        return one_array(column.cast(pa.large_string()))
-    except pa.ArrowInvalid as error:  # for example, an unknown time zone
-        reason = printable(str(error).splitlines()[0][:200])
-        message = f"column {shorten(name)} cannot be converted to text ({reason})"
-        raise SourceError(message, file=file, hint="convert it, or remove it") from None
-
-
 #: Numbers without leading zeros: 007 stays text.
-_INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"
-_BOOLEAN = r"^(true|false|True|False)$"
-_FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
+_TYPES_OF_TEXT = {
+    r"^-?(0|[1-9][0-9]{0,17})$": pa.int64(),
+    r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$": pa.float64(),
+    r"^(true|false|True|False)$": pa.bool_(),
+}
 
 
 def _infer_type(column: pa.Array) -> pa.Array:
@@ -309,30 +316,24 @@ def _infer_type(column: pa.Array) -> pa.Array:
 
     Empty cells become null.
     """
-    filled = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    for pattern, column_type in (
-        (_INTEGER, pa.int64()),
-        (_FLOAT, pa.float64()),
-        (_BOOLEAN, pa.bool_()),
-    ):
-        if (
-            filled.null_count < len(filled)
-            and pc.all(pc.match_substring_regex(filled, pattern)).as_py()
-        ):
-            number = filled.cast(column_type)
-            # Different texts must not become the same number: 1.10 and 1.1, or more digits than a
-            # float keeps.
-            same = pc.count_distinct(number).as_py() == pc.count_distinct(filled).as_py()
-            # A number like 1e999 would become infinite.
-            finite = column_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()
-            return number if same and finite else column
+    filled = column.filter(pc.not_equal(column, ""))
+    for pattern, column_type in _TYPES_OF_TEXT.items():
+        if not len(filled) or not pc.all(pc.match_substring_regex(filled, pattern)).as_py():
+            continue
+        number = pc.if_else(pc.equal(column, ""), None, column).cast(column_type)
+        # Different texts must not become the same number: 1.10 and 1.1, or more digits than a
+        # float keeps.
+        same = pc.count_distinct(number) == pc.count_distinct(filled)
+        # A number like 1e999 would become infinite.
+        finite = column_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()
+        return number if same and finite else column
     return column
 
 
 # --- labels ---------------------------------------------------------------------------------------
 
 
-def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[str, ...]:
+def label_columns(columns: Sequence[str], options: SourceOptions, file: str) -> tuple[str, ...]:
     """Return the columns of labels: several if the option names several.
 
     None if the images have no labels.
@@ -349,27 +350,27 @@ def label_columns(table: pa.Table, options: SourceOptions, file: str) -> tuple[s
                 " maps"
             ),
         )
-    given, columns = options.label_column, table.column_names
-    if given is not None:
-        names = (given,) if given in columns else tuple(name.strip() for name in given.split(","))
-        for name in names:
-            if name not in columns:
-                raise CallError(
-                    f"--label-column {given}: {file} has no such column",
-                    hint=suggest(name, columns),
-                )
-        return names
-    if kind is None:
-        searched: tuple[str, ...] = (*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS)
-    else:
+    if options.label_column is not None:
+        return given_label_columns(options.label_column, columns, file)
+    searched: tuple[str, ...] = (*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS)
+    if kind is not None:
         searched = (*kind.column_names, *LABEL_COLUMN_NAMES)
-    found = next((name for name in searched if name in columns), None)
-    if found is None:
-        raise CallError(
-            f"{file} has none of the columns {', '.join(searched)}",
-            hint=f"set --label-column or --label-type none; its columns are {', '.join(columns)}",
-        )
-    return (found,)
+    for name in searched:
+        if name in columns:
+            return (name,)
+    raise _no_column(file, searched, "--label-column or --label-type none", columns)
+
+
+def given_label_columns(given: str, columns: Sequence[str], file: str) -> tuple[str, ...]:
+    """Return the columns that ``--label-column`` names: one, or several that are separated by commas.
+
+    Raises:
+        CallError: the table does not have one of them.
+
+    """
+    names = (given,) if given in columns else tuple(map(str.strip, given.split(",")))
+    check_columns("--label-column", given, names, columns, file)
+    return names
 
 
 def labels_of(
@@ -398,8 +399,7 @@ def labels_of(
     if len(names) > 1:
         return _labels_of_columns(columns, names, options, locate)
     (column,), (name,) = columns, names
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = column.cast(_value_type(column.type))
     labels = LabelColumn(column, name, options, locate, classes)
     kind = kind_of(labels)
     if kind.class_lists is None:
@@ -411,22 +411,21 @@ def _labels_of_columns(
     columns: Sequence[pa.Array], names: Sequence[str], options: SourceOptions, locate: Locate
 ) -> Labels:
     """Return the labels in several columns of numbers: 0 or 1 for each class, or else the values of a regression."""
-    for column, name in zip(columns, names, strict=True):
-        check_filled(column, name, locate)
     numbers = []
     for column, name in zip(columns, names, strict=True):
+        check_filled(column, name, locate)
         one_each = Lists(column, np.ones(len(column), np.int64))
         numbers.append(LabelColumn(column, name, options, locate).numbers(one_each).values)
-    values = np.stack([np.asarray(each) for each in numbers], axis=1)
+    values = np.stack(numbers, axis=1)
     shown = f"{names[0]} to {names[-1]}"
-    is_hot = bool(np.isin(values, (-1, 0, 1)).all())
-    if options.label_type == MULTI_LABEL.name or (options.label_type is None and is_hot):
-        if not is_hot:
-            row = int(np.flatnonzero(~np.isin(values, (-1, 0, 1)).all(1))[0])
-            file, line = locate(row)
-            message = f"one of the columns {shown} is neither 0 nor 1, but each column is a class"
-            raise SourceError(
-                message, file=file, line=line, hint="set --label-type regression for numbers"
+    is_hot = np.isin(values, (-1, 0, 1)).all(axis=1)
+    if options.label_type == MULTI_LABEL.name or (options.label_type is None and is_hot.all()):
+        if not is_hot.all():
+            raise row_error(
+                locate,
+                int(is_hot.argmin()),
+                f"one of the columns {shown} is neither 0 nor 1, but each column is a class",
+                "set --label-type regression for numbers",
             )
         hot = values == 1
         lists = Lists(pa.array(np.nonzero(hot)[1], pa.int64()), hot.sum(1).astype(np.int64))
@@ -460,16 +459,12 @@ def check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
 
     """
     empty = pc.is_null(column)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if is_text(column.type):
         empty = pc.or_kleene(empty, pc.equal(pc.utf8_trim_whitespace(column), ""))
     row = pc.index(empty, True).as_py()
     if row >= 0:
-        file, line = locate(row)
-        raise SourceError(
-            f"column {name!r} is empty",
-            file=file,
-            line=line,
-            hint="fill in a value, or remove the row",
+        raise row_error(
+            locate, row, f"column {name!r} is empty", "fill in a value, or remove the row"
         )
 
 
@@ -526,11 +521,6 @@ def with_labels(source: Source, labels: Labels) -> Source:
     )
 
 
-def free_name(name: str, taken: Sequence[str]) -> str:
-    """Return the name under which sample tables keep a column of the source: ``column:NAME`` if they use its name."""
-    return f"{COLUMN_PREFIX}{name}" if name in taken else name
-
-
 # --- list files -----------------------------------------------------------------------------------
 
 
@@ -546,15 +536,13 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
         SourceError: a line or a label is not valid, or an image is missing or listed twice.
 
     """
-    paths, labels, locate = parse_lists(files, has_labels=not options.unlabelled)
-    path = concat(paths)
-    column = LabelColumn(labels, "label", options, locate)
+    table, locate = parse_lists(files, has_labels=not options.unlabelled)
+    column = LabelColumn(one_array(table["label"]), "label", options, locate)
     read = kind_of(column).read(column)
-    split = np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths])
     source = Source(
         root=root,
         layout="PaddleClas lists" if len(files) > 1 else "list file",
-        table=listed_table(root, path, locate, split=split),
+        table=listed_table(root, one_array(table["path"]), locate, split=table["split"]),
         splits=tuple(_split_of_list(file) for file in files),
     )
     return with_labels(
@@ -562,27 +550,28 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
     )
 
 
-def parse_lists(
-    files: Sequence[str], *, has_labels: bool = True
-) -> tuple[list[pa.Array], pa.Array, Locate]:
+def parse_lists(files: Sequence[str], *, has_labels: bool = True) -> tuple[pa.Table, Locate]:
     """Read list files. Without labels, a line is a path.
 
     Returns:
-        The paths of each list (large_string), the labels of all lists as text, and a function that
-        locates a row.
+        The columns ``path`` and ``label``, large_string, and ``split``, the number of the list,
+        int8; and a function that locates a row.
 
     Raises:
         SourceError: a line is not valid.
 
     """
-    columns = [_parse_list(file, has_labels=has_labels) for file in files]
-    ends = np.cumsum([len(lines) for _, _, lines in columns])
-    lines = np.concatenate([lines for _, _, lines in columns])
+    lines = chain.from_iterable(
+        _list_lines(number, file, has_labels=has_labels) for number, file in enumerate(files)
+    )
+    text = pa.large_string()
+    table = table_of(lines, ["split", "line", "path", "label"], [pa.int8(), pa.int64(), text, text])
 
     def locate(row: int) -> tuple[str, int]:
-        return files[int(np.searchsorted(ends, row, side="right"))], int(lines[row])
+        return files[table["split"][row].as_py()], table["line"][row].as_py()
 
-    return [paths for paths, _, _ in columns], concat([labels for _, labels, _ in columns]), locate
+    path = normalize_paths(one_array(table["path"]), locate)
+    return table.set_column(2, "path", path), locate
 
 
 def _split_of_list(file: str) -> str:
@@ -590,23 +579,8 @@ def _split_of_list(file: str) -> str:
     return SPLIT_ALIASES.get(first, "train")
 
 
-def _parse_list(file: str, *, has_labels: bool) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
-    """Return the paths, the labels as text, and the line numbers of a list file."""
-    paths: list[pa.Array] = []
-    labels: list[pa.Array] = []
-    numbers: list[NDArray[np.int64]] = []
-    lines = _list_lines(file, has_labels=has_labels)
-    while batch := list(islice(lines, 1 << 16)):
-        paths.append(pa.array([path for _, path, _ in batch], pa.large_string()))
-        labels.append(pa.array([label for _, _, label in batch], pa.large_string()))
-        numbers.append(np.array([number for number, _, _ in batch], np.int64))
-    return concat(paths), concat(labels), np.concatenate([*numbers, np.empty(0, np.int64)])
-
-
-def _list_lines(file: str, *, has_labels: bool) -> Iterator[tuple[int, str, str]]:
-    def locate(number: int) -> tuple[str, int | None]:
-        return file, number
-
+def _list_lines(split: int, file: str, *, has_labels: bool) -> Iterator[tuple[int, int, str, str]]:
+    """Yield the number of the list and of the line, the path and the label of each line."""
     for number, raw in enumerate(read_lines(file, SOURCE_LIST), 1):
         try:
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -617,17 +591,17 @@ def _list_lines(file: str, *, has_labels: bool) -> Iterator[tuple[int, str, str]
                 line=number,
                 hint="save the list as UTF-8",
             ) from None
-        parts = (
-            line.strip().rsplit(maxsplit=1)
-            if has_labels
-            else [line.strip(), ""] * bool(line.strip())
-        )
-        if len(parts) == 1 or "\0" in line:
+        path, label = line.strip(), ""
+        if not path:
+            continue
+        if has_labels:
+            *before, label = path.rsplit(maxsplit=1)
+            path = "".join(before).rstrip()
+        if not path or "\0" in line:
             raise SourceError(
                 f"the line {line.strip()[:80]!r} does not have the form `path label`",
                 file=file,
                 line=number,
                 hint="write a path, a space and a label",
             )
-        if parts:
-            yield number, normal_source_path(parts[0].rstrip(), locate, number), parts[1]
+        yield split, number, path, label
