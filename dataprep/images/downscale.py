@@ -129,7 +129,7 @@ def resize_image(
         target = _as_decoded(size, decoded, info)
         pixels = resample(decoded.image, target, downscale.filter, averaging=decoded.averaging)
         decoded = decoded._replace(image=pixels)  # frees the larger image
-    return _apply_orientation(pixels, decoded.orientation), decoded
+    return apply_orientation(pixels, decoded.orientation), decoded
 
 
 def _encode(pixels: NDArray[np.uint8], downscale: Downscale, subsampling: str) -> bytes:
@@ -164,7 +164,7 @@ def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, l
         else:
             pixels = _pad(decoded, _as_decoded((width, height), decoded, info), raw)
         decoded = decoded._replace(image=pixels)  # frees the larger image
-    pixels = _apply_orientation(pixels, decoded.orientation)
+    pixels = apply_orientation(pixels, decoded.orientation)
     if pixels.ndim == _GRAY_DIMENSIONS:
         pixels = np.repeat(pixels[..., None], 3, axis=2)
     change = ["resized"] if side != raw.size else []
@@ -197,7 +197,7 @@ def _pad(decoded: Decoded, size: tuple[int, int], raw: Raw) -> NDArray[np.uint8]
 # --- shared -------------------------------------------------------------------------------------
 
 
-def _apply_orientation(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+def apply_orientation(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     """Rotate or mirror pixels [H, W, ...] by their EXIF orientation, 1 to 8 (CIPA DC-008, tag 0x0112)."""
     if orientation > 4:
         pixels = pixels.swapaxes(0, 1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from manifests.remote.url import absolute
 from manifests.rows import read_dataset
 from manifests.schema import Format, Manifest, Split, Store
 from manifests.store import read_manifest
-
-if TYPE_CHECKING:
-    pass
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
@@ -177,44 +174,46 @@ def _count_rejected(folder: str, manifest: Manifest) -> int:
 
 
 def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSummary:
-    counts = np.zeros(len(manifest.classes), np.int64)
-    columns: dict[str, list[NDArray[np.int64]]] = {"width": [], "height": [], "size": []}
-    values: list[NDArray[np.float64]] = []
-    without_class = 0
-    kind = KINDS[manifest.label_type]
+    kind, classes = KINDS[manifest.label_type], len(manifest.classes)
     column = kind.group_column
-    names = [*([column] if column else []), *columns]
+    sizes: dict[str, list[NDArray[Any]]] = {"width": [], "height": [], "size": []}
+    counts = np.zeros(classes, np.int64)
+    values = []
+    without_class = 0
+    names = [*sizes, column] if column else [*sizes]
     for rows in read_dataset(folder, names, split.name, manifest=manifest):
-        if column is not None and column == kind.number_column:
-            values.append(np.array(rows.table[column].to_pylist(), np.float64))
-        elif column is not None:
+        for name, parts in sizes.items():
+            parts.append(np.asarray(rows.table[name]))
+        if column and column == kind.number_column:
+            values += rows.table[column].to_pylist()
+        elif column:
             of_row, labels = kind.pairs(rows.table[column])
             if kind.class_lists:  # each class once per sample
                 of_row, labels = np.unique(np.stack([of_row, labels]), axis=1)
                 without_class += len(rows.table) - len(np.unique(of_row))
-            counts += np.bincount(labels[labels < len(counts)], minlength=len(counts))
-        for name, parts in columns.items():
-            parts.append(np.asarray(rows.table[name]))
+            counts += np.bincount(labels[labels < classes], minlength=classes)
+    found = {name: quantiles(np.concatenate([_NOTHING, *parts])) for name, parts in sizes.items()}
     return SplitSummary(
         samples=split.samples,
         shards=len(split.shards),
         bytes=split.bytes,
-        width=_quantiles(columns["width"]),
-        height=_quantiles(columns["height"]),
-        size=_quantiles(columns["size"]),
+        **found,
         labels=dict(zip(manifest.classes, counts.tolist(), strict=True)) if column else {},
-        values=[_number_quantiles(each) for each in np.concatenate(values).T] if values else (),
+        values=[quantiles(each, _rounded) for each in np.array(values).T],
         without_class=without_class,
     )
 
 
-def _number_quantiles(values: NDArray[np.float64]) -> dict[str, float]:
-    found = np.quantile(values, list(_QUANTILES.values()), method="nearest")
-    return {name: float(f"{value:.7g}") for name, value in zip(_QUANTILES, found, strict=True)}
+_NOTHING = np.empty(0, np.int64)
 
 
-def _quantiles(parts: list[NDArray[np.int64]]) -> Quantiles:
-    if not sum(map(len, parts)):
+def quantiles(values: NDArray[Any], number: Callable[[float], Any] = int) -> dict[str, Any]:
+    """Return quantiles of a column by name, each the nearest value that occurs; all are 0 without rows."""
+    if not len(values):
         return dict.fromkeys(_QUANTILES, 0)
-    values = np.quantile(np.concatenate(parts), list(_QUANTILES.values()), method="nearest")
-    return {name: int(value) for name, value in zip(_QUANTILES, values, strict=True)}
+    found = np.quantile(values, [*_QUANTILES.values()], method="nearest")
+    return dict(zip(_QUANTILES, map(number, found.tolist()), strict=True))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.7g}")

@@ -1,10 +1,25 @@
-"""Frozen records of what a report states. `Report.as_json` is the content of ``report.json``."""
+"""Frozen records of what a report states. `Report.as_json` is the text of ``report.json``."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from itertools import chain
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Rows of a dataset: int64 [n].
+Rows: TypeAlias = NDArray[np.int64]
+
+
+class SampleName(NamedTuple):
+    """Texts of one sample: its key, and the path of its image in the source."""
+
+    key: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +98,11 @@ class Copies:
     def shown(self) -> tuple[CopyGroup, ...]:
         """The groups that are listed."""
         return (*self.leaks, *self.conflicts, *self.repeats, *self.near.shown)
+
+
+def ranked(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return numbers by name, the largest first."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 # --- samples, labels and images ---------------------------------------------------------------------
@@ -292,7 +312,7 @@ class Cost:
     """
 
     batch_size: int
-    gpu_memory: Mapping[str, Mapping[str, Mapping[str, int]] | None] | None
+    gpu_memory: Mapping[str, Any] | None
     memory_note: str
     sizes: tuple[SizeClass, ...]
     epochs: tuple[EpochCost, ...]
@@ -313,14 +333,28 @@ class OddImage:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedImage:
+    """An image that cannot be decoded.
+
+    Attributes:
+        row: its row in `Columns`.
+        reason: why.
+
+    """
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Looks:
     """What the pixels of the decoded images say.
 
     Attributes:
         decoded: number of images that were decoded.
         sampled: number of images that the statistics are computed from: all, or a random sample.
-        failed: decoded images that cannot be decoded, by row, with the reason.
-        formats: number of images by format, of those in the sample.
+        failed: images that cannot be decoded, in stored order.
+        formats: number of images in the sample by format.
         dark: images in the sample whose mean brightness is below 16 of 255.
         bright: above 239.
         flat: images whose brightness hardly changes: a standard deviation below 4.
@@ -330,7 +364,7 @@ class Looks:
 
     decoded: int
     sampled: int
-    failed: Mapping[int, str]
+    failed: tuple[FailedImage, ...]
     formats: Mapping[str, int]
     dark: int
     bright: int
@@ -403,49 +437,41 @@ class Report:
     looks: Looks
     cost: Cost
 
-    def as_json(self, names: Mapping[int, tuple[str, str]]) -> dict[str, Any]:
-        """Return the report as plain data for JSON.
+    def as_json(self, names: Mapping[int, SampleName]) -> str:
+        """Return the report as JSON.
 
         Args:
-            names: key and source of each of `named_rows`.
+            names: the names of each of `named_rows`.
 
         """
-        data = {"made_by": MADE_BY, "schema_version": SCHEMA_VERSION, **asdict(self)}
-        groups = {kind: getattr(self.copies, kind) for kind in ("leaks", "conflicts", "repeats")}
-        data["copies"] |= {
-            kind: [_group_json(group, names) for group in found] for kind, found in groups.items()
-        }
-        data["copies"]["near"]["shown"] = [
-            _group_json(group, names) for group in self.copies.near.shown
-        ]
-        data["looks"]["failed"] = [
-            {**_image_json(row, names), "reason": why} for row, why in self.looks.failed.items()
-        ]
-        data["looks"]["odd"] = {
-            kind: [{**_image_json(image.row, names), "value": image.value} for image in images]
-            for kind, images in self.looks.odd.items()
-        }
-        return data
+        members = {"made_by": MADE_BY, "schema_version": SCHEMA_VERSION, **_members(self)}
+        text = json.dumps(
+            members,
+            default=lambda record: _named(record, names),
+            indent=1,
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+        return f"{text}\n"
 
     def named_rows(self) -> set[int]:
         """Return the rows whose key and source `as_json` needs."""
-        odd = {image.row for images in self.looks.odd.values() for image in images}
-        return (
-            odd
-            | set(self.looks.failed)
-            | {row for group in self.copies.shown for row in group.rows}
-        )
+        rows = {image.row for image in self.looks.failed}
+        rows.update(image.row for image in chain(*self.looks.odd.values()))
+        return rows.union(*(group.rows for group in self.copies.shown))
 
 
-def _group_json(group: CopyGroup, names: Mapping[int, tuple[str, str]]) -> dict[str, Any]:
-    return {
-        "splits": group.splits,
-        "labels": group.labels,
-        **({"note": group.note} if group.note else {}),
-        "images": [_image_json(row, names) for row in group.rows],
-    }
+def _members(record: Any) -> dict[str, Any]:
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
-def _image_json(row: int, names: Mapping[int, tuple[str, str]]) -> dict[str, Any]:
-    # Row numbers mean nothing outside of this program.
-    return dict(zip(("key", "source"), names[row], strict=True))
+def _named(record: Any, names: Mapping[int, SampleName]) -> dict[str, Any]:
+    """Return a record for JSON: names instead of rows, which mean nothing outside of this program."""
+    members = _members(record)
+    if isinstance(record, OddImage | FailedImage):
+        return {**names[members.pop("row")]._asdict(), **members}
+    if isinstance(record, CopyGroup):
+        members["images"] = [names[row]._asdict() for row in members.pop("rows")]
+        if not record.note:
+            del members["note"]
+    return members

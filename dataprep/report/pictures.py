@@ -7,11 +7,13 @@ nothing outside of the folder that the user names is opened, and only regular fi
 from __future__ import annotations
 
 import io
+import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import simplejpeg
@@ -20,13 +22,13 @@ from PIL import Image, ImageFile
 
 from dataprep import storage
 from dataprep.images import jpeg
-from dataprep.images.base import MAX_BYTES, IncompleteHeader, Rejected, failed
+from dataprep.images.base import MAX_BYTES, Rejected, failed
+from dataprep.images.downscale import apply_orientation
 from dataprep.images.pixels import decode
 from dataprep.images.resampling import as_image
 from dataprep.images.validate import inspect
 from dataprep.options import MAX_PIXELS
-from dataprep.report.columns import Columns
-from dataprep.report.facts import RejectedFacts
+from dataprep.report.facts import FailedImage, RejectedFacts, Rows, ranked
 from dataprep.verify.check import Problem
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
@@ -34,21 +36,15 @@ from manifests.json_members import parse_json
 from manifests.process.options import jpeg_uri
 from manifests.process.text import cut_middle, printable
 from manifests.schema import Manifest
+from manifests.store import REJECTED_NAME
+
+if TYPE_CHECKING:
+    # Workers do not need Arrow, which `columns` imports.
+    from dataprep.report.columns import Columns
 
 #: Longest side of a thumbnail in pixels, a multiple of the 16 pixels of a JPEG's blocks.
 SIDE = 112
 _QUALITY = 82
-
-#: Pillow's transposition for each EXIF orientation.
-_TRANSPOSE = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class Thumbnail(NamedTuple):
@@ -73,26 +69,8 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
     """
     data = bytes(data)
     info = inspect(data, "none", max_pixels)
-    scale = SIDE / max(info.width, info.height)
-    size = (max(1, round(info.width * scale)), max(1, round(info.height * scale)))
-    decoded = decode(
-        data, info, *(min(pair) for pair in zip(size, (info.width, info.height), strict=True))
-    )
+    decoded = decode(data, info, *_thumbnail_size(info.width, info.height))
     return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), info.format)
-
-
-def make_raw_thumbnail(data: bytes | memoryview, pixels: tuple[int, int, int]) -> Thumbnail:
-    """Shrink pixels of the store ``"raw"``, uint8 [H, W, 3].
-
-    Raises:
-        Rejected: there are not as many bytes as pixels.
-
-    """
-    if len(data) != pixels[0] * pixels[1] * pixels[2]:
-        raise Rejected("truncated", f"{len(data)} bytes instead of {'x'.join(map(str, pixels))}")
-    return Thumbnail(
-        shrink(Image.fromarray(np.frombuffer(data, np.uint8).reshape(pixels)), 1), "raw"
-    )
 
 
 def encode_thumbnail(pixels: NDArray[np.uint8]) -> bytes:
@@ -100,28 +78,23 @@ def encode_thumbnail(pixels: NDArray[np.uint8]) -> bytes:
     return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), _QUALITY, "RGB", "420"))
 
 
-def decode_thumbnail(data: bytes) -> NDArray[np.uint8]:
-    """Decode what `encode_thumbnail` returned."""
-    return np.asarray(simplejpeg.decode_jpeg(data))
-
-
-def shrink(image: Image.Image, orientation: int) -> NDArray[np.uint8]:
+def shrink(image: Image.Image, orientation: int = 1) -> NDArray[np.uint8]:
     """Shrink an image to at most `SIDE` pixels per side, then apply its EXIF orientation.
 
     Uint8 [H, W, 3].
     """
     image = image.convert("RGB")
-    scale = SIDE / max(image.size)
-    if scale < 1:
-        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-        image = image.resize(
-            size,
-            Image.Resampling.BOX if scale < 0.5 else Image.Resampling.BILINEAR,
-            reducing_gap=2.0,
-        )
-    if orientation in _TRANSPOSE:
-        image = image.transpose(_TRANSPOSE[orientation])
-    return np.asarray(image)
+    size = _thumbnail_size(*image.size)
+    if size != image.size:
+        is_much = max(image.size) > 2 * SIDE
+        kernel = Image.Resampling.BOX if is_much else Image.Resampling.BILINEAR
+        image = image.resize(size, kernel, reducing_gap=2.0)
+    return apply_orientation(np.asarray(image), orientation)
+
+
+def _thumbnail_size(width: int, height: int) -> tuple[int, int]:
+    scale = min(1, SIDE / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 # --- one JPEG for the thumbnails of each group ------------------------------------------------------
@@ -134,8 +107,9 @@ QUALITIES = (76, 60)
 
 
 class Tile(NamedTuple):
-    """Where a picture is in its sprite, in pixels."""
+    """Where a picture is: the name of its sprite, and its place there in pixels."""
 
+    sprite: str
     x: int
     y: int
     width: int
@@ -149,37 +123,36 @@ class Sprite(NamedTuple):
         uri: the JPEG as a data URI.
         width: pixels.
         height: pixels.
-        tiles: place of each picture, by its name.
+        tiles: place of each picture, by its number.
 
     """
 
     uri: str
     width: int
     height: int
-    tiles: Mapping[int, Tile]
+    tiles: dict[int, Tile]
 
 
 def make_sprite(
-    thumbnails: Mapping[int, bytes], names: Sequence[int], quality: int = QUALITIES[0]
+    name: str, thumbnails: Mapping[int, bytes], numbers: Iterable[int], quality: int
 ) -> Sprite | None:
-    """Make a sprite of the named thumbnails; `None` if there are none of them."""
-    shown = [name for name in dict.fromkeys(names) if name in thumbnails]
+    """Make a sprite of thumbnails, by their numbers; `None` if there are none of them."""
+    shown = [number for number in dict.fromkeys(numbers) if number in thumbnails]
     if not shown:
         return None
     columns, rows = min(len(shown), _PER_ROW), -(-len(shown) // _PER_ROW)
     canvas = np.zeros((rows * SIDE, columns * SIDE, 3), np.uint8)
     tiles = {}
-    for number, name in enumerate(shown):
-        pixels = decode_thumbnail(thumbnails[name])
-        height, width = pixels.shape[:2]
-        y, x = (place * SIDE for place in divmod(number, _PER_ROW))
+    for place, number in enumerate(shown):
+        pixels = simplejpeg.decode_jpeg(thumbnails[number])
+        height, width, _ = pixels.shape
+        y, x = place // _PER_ROW * SIDE, place % _PER_ROW * SIDE
         # The rest of the cell repeats the edge, so that it costs few bytes and no other color
         # bleeds into the picture.
-        filled = np.pad(pixels, ((0, SIDE - height), (0, SIDE - width), (0, 0)), mode="edge")
-        canvas[y : y + SIDE, x : x + SIDE] = filled
-        tiles[name] = Tile(x, y, width, height)
-    jpeg = simplejpeg.encode_jpeg(canvas, quality, "RGB", "420")
-    uri = jpeg_uri(jpeg)
+        margins = ((0, SIDE - height), (0, SIDE - width), (0, 0))
+        canvas[y : y + SIDE, x : x + SIDE] = np.pad(pixels, margins, mode="edge")
+        tiles[number] = Tile(name, x, y, width, height)
+    uri = jpeg_uri(simplejpeg.encode_jpeg(canvas, quality, "RGB", "420"))
     return Sprite(uri, columns * SIDE, rows * SIDE, tiles)
 
 
@@ -192,8 +165,8 @@ _TASK_IMAGES = 128
 #: Images of each kind of extreme that a report shows.
 EXTREMES = 8
 
-#: Format of an image that cannot be decoded.
-UNREADABLE = ""
+#: Weights of red, green and blue in the luma.
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 class PictureTask(NamedTuple):
@@ -210,10 +183,10 @@ class PictureTask(NamedTuple):
     """
 
     path: str
-    rows: tuple[int, ...]
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    keep: frozenset[int]
+    rows: Rows
+    offsets: Rows
+    sizes: Rows
+    keep: Rows
     pixels: tuple[int, int, int] | None
 
 
@@ -222,131 +195,141 @@ class Pictures(NamedTuple):
 
     Attributes:
         rows: rows in `Columns`, int64.
-        brightness: mean luma, 0 to 255, float32.
-        contrast: standard deviation of the luma, float32.
-        formats: format of each image; `UNREADABLE` if it cannot be decoded.
-        failed: reasons by row.
+        luma: mean and standard deviation of the luma, 0 to 255, float32 [2, images].
+        formats: format of each image; empty if it cannot be decoded.
+        failed: the images that cannot be decoded.
         thumbnails: JPEGs by row, for the rows to keep and for the extremes among these images.
 
     """
 
-    rows: NDArray[np.int64]
-    brightness: NDArray[np.float32]
-    contrast: NDArray[np.float32]
-    formats: tuple[str, ...]
-    failed: dict[int, str]
+    rows: Rows
+    luma: NDArray[np.float32]
+    formats: NDArray[np.str_]
+    failed: tuple[FailedImage, ...]
     thumbnails: dict[int, bytes]
+
+    @property
+    def readable(self) -> NDArray[np.bool_]:
+        """Which of the images can be decoded."""
+        return self.formats.astype(np.bool_)
+
+    def extremes(self) -> dict[str, Rows]:
+        """Return the places in `rows` of the darkest, the brightest and the flattest images."""
+        places = np.flatnonzero(self.readable)
+        brightness, contrast = self.luma[:, places]
+        found = {}
+        for kind, values in (
+            ("Darkest", brightness),
+            ("Brightest", -brightness),
+            ("Flattest", contrast),
+        ):
+            found[kind] = places[np.argsort(values, kind="stable")[:EXTREMES]]
+        return found
+
+
+_NO_PICTURES = Pictures(
+    np.empty(0, np.int64), np.empty((2, 0), np.float32), np.empty(0, "U1"), (), {}
+)
 
 
 def picture_tasks(
-    folder: str,
-    columns: Columns,
-    rows: NDArray[np.int64],
-    keep: frozenset[int],
-    pixels: tuple[int, int, int] | None,
+    folder: str, columns: Columns, rows: Rows, keep: Rows, pixels: tuple[int, int, int] | None
 ) -> Iterator[PictureTask]:
     """Divide rows into tasks, none of which has rows of several shards."""
-    for each in columns.shards:
-        low, high = np.searchsorted(rows, (each.first, each.first + each.rows))
-        for at in range(low, high, _TASK_IMAGES):
-            part = rows[at : min(high, at + _TASK_IMAGES)]
-            numbers = part.tolist()
+    ends = np.cumsum([each.rows for each in columns.shards])
+    shard_of = np.searchsorted(ends, rows, "right")
+    for number in np.unique(shard_of).tolist():
+        path = os.path.join(folder, columns.shards[number].shard.name)
+        of_shard = rows[shard_of == number]
+        for at in range(0, len(of_shard), _TASK_IMAGES):
+            part = of_shard[at : at + _TASK_IMAGES]
             yield PictureTask(
-                path=os.path.join(folder, each.shard.name),
-                rows=tuple(numbers),
-                offsets=tuple(columns.offset[part].tolist()),
-                sizes=tuple(columns.size[part].tolist()),
-                keep=keep.intersection(numbers),
+                path=path,
+                rows=part,
+                offsets=columns.offset[part],
+                sizes=columns.size[part],
+                keep=np.intersect1d(part, keep),
                 pixels=pixels,
             )
 
 
 def decode_pictures(task: PictureTask) -> Pictures:
     """Decode the images of a task. What cannot be decoded is counted, and never ends the report."""
-    lumas = np.zeros((2, len(task.rows)), np.float32)
-    formats, thumbnails = [UNREADABLE] * len(task.rows), dict[int, NDArray[np.uint8]]()
-    failures: dict[int, str] = {}
-    for number, row, found in _thumbnails(task):
+    count = len(task.rows)
+    luma = np.zeros((2, count), np.float32)
+    formats, failed, thumbnails = [""] * count, [], {}
+    for number, found in enumerate(_thumbnails(task)):
+        row = int(task.rows[number])
         if isinstance(found, str):
-            failures[row] = found
+            failed.append(FailedImage(row, found))
             continue
-        luma = found.pixels @ np.array([0.299, 0.587, 0.114], np.float32)
-        lumas[:, number] = luma.mean(), luma.std()
+        values = found.pixels @ _LUMA
+        luma[:, number] = values.mean(), values.std()
         formats[number] = found.format
         thumbnails[row] = found.pixels
-    rows = np.array(task.rows, np.int64)
-    shown = (
-        task.keep.union(extremes(rows, lumas[0], lumas[1], np.array(formats) != UNREADABLE))
-        & thumbnails.keys()
-    )
-    encoded = {row: encode_thumbnail(thumbnails[row]) for row in sorted(shown)}
-    return Pictures(rows, lumas[0], lumas[1], tuple(formats), failures, encoded)
+    made = Pictures(task.rows, luma, np.array(formats), tuple(failed), {})
+    shown = task.rows[np.concatenate([*made.extremes().values()])]
+    for row in np.union1d(shown, task.keep).tolist():
+        if row in thumbnails:
+            made.thumbnails[row] = encode_thumbnail(thumbnails[row])
+    return made
 
 
-def _thumbnails(task: PictureTask) -> Iterator[tuple[int, int, Thumbnail | str]]:
-    """Yield each image's number in the task, its row, and its thumbnail or why it cannot be decoded."""
-    done = 0
+def _thumbnails(task: PictureTask) -> Iterator[Thumbnail | str]:
+    """Yield the thumbnail of each image, or why it cannot be decoded."""
+    number = 0
     try:
         with storage.open_view(task.path, span=1 << 16) as (view, length):
-            for number, (row, offset, size) in enumerate(
-                zip(task.rows, task.offsets, task.sizes, strict=True)
-            ):
+            while number < len(task.rows):
                 try:
-                    yield number, row, _decode(view, length, offset, size, task.pixels)
+                    yield _thumbnail(task, number, view, length)
                 except Rejected as error:
-                    yield number, row, f"{error.reason}: {error.detail}"
-                done = number + 1
+                    yield f"{error.reason}: {error.detail}"
+                number += 1
     except DatasetError as error:
         reason = f"{os.path.basename(task.path)}: {error.message}"
-        yield from ((number, row, reason) for number, row in list(enumerate(task.rows))[done:])
+        yield from [reason] * (len(task.rows) - number)
 
 
-def join_pictures(parts: list[Pictures]) -> Pictures:
-    """Join the results of all tasks, in the order of the rows."""
-    parts = sorted(parts, key=lambda part: int(part.rows[0]))
-    return Pictures(
-        np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]),
-        np.concatenate([np.empty(0, np.float32), *(part.brightness for part in parts)]),
-        np.concatenate([np.empty(0, np.float32), *(part.contrast for part in parts)]),
-        tuple(name for part in parts for name in part.formats),
-        {row: reason for part in parts for row, reason in part.failed.items()},
-        {row: data for part in parts for row, data in part.thumbnails.items()},
-    )
-
-
-def extremes(
-    rows: NDArray[np.int64],
-    brightness: NDArray[np.float32],
-    contrast: NDArray[np.float32],
-    readable: NDArray[np.bool_],
-) -> list[int]:
-    """Return the rows of the darkest, the brightest and the flattest images."""
-    return [
-        int(row)
-        for values in (brightness, -brightness, contrast)
-        for row in rows[readable][np.argsort(values[readable], kind="stable")[:EXTREMES]]
-    ]
-
-
-def _decode(
-    view: storage.RandomAccess,
-    length: int,
-    offset: int,
-    size: int,
-    pixels: tuple[int, int, int] | None,
+def _thumbnail(
+    task: PictureTask, number: int, view: storage.RandomAccess, length: int
 ) -> Thumbnail:
+    """Decode one image of a task; `length` is the length of the shard."""
+    offset, size = int(task.offsets[number]), int(task.sizes[number])
     if offset + size > length:
         raise Rejected("truncated", f"the shard ends at byte {length}, before the end of the image")
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
+    if task.pixels and size != math.prod(task.pixels):
+        sides = "x".join(map(str, task.pixels))
+        raise Rejected("truncated", f"{size} bytes instead of {sides}")
     buffer, at = view(offset, size)
     data = memoryview(buffer)[at : at + size]
     try:
-        return make_raw_thumbnail(data, pixels) if pixels else make_thumbnail(data)
+        if not task.pixels:
+            return make_thumbnail(data)
+        image = Image.fromarray(np.frombuffer(data, np.uint8).reshape(task.pixels))
+        return Thumbnail(shrink(image), "raw")
     except (Rejected, MemoryError):
         raise
     except Exception as error:
         raise failed(error) from error
+
+
+def join_pictures(parts: list[Pictures]) -> Pictures:
+    """Join the results of all tasks, in the order of the rows."""
+    parts.sort(key=lambda part: int(part.rows[0]))
+    thumbnails: dict[int, bytes] = {}
+    for part in parts:
+        thumbnails |= part.thumbnails
+    rows, luma, formats, failed, _ = zip(_NO_PICTURES, *parts, strict=True)
+    return Pictures(
+        rows=np.concatenate(rows),
+        luma=np.concatenate(luma, axis=1),
+        formats=np.concatenate(formats),
+        failed=tuple(chain(*failed)),
+        thumbnails=thumbnails,
+    )
 
 
 # --- as much of a rejected image as can be decoded; training never sees it --------------------------
@@ -359,57 +342,40 @@ _MAX_PIXELS = 50_000_000
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "AVIF", "JPEG2000", "ICO")
 
 
-def salvage(data: bytes) -> NDArray[np.uint8]:
-    """Decode an image leniently to a thumbnail; uint8 [H, W, 3].
-
-    Raises:
-        Rejected: nothing of it can be decoded, or it exceeds a limit.
-
-    """
+def salvage(data: bytes) -> NDArray[np.uint8] | None:
+    """Decode an image leniently to a thumbnail, uint8 [H, W, 3]; `None` if nothing can be decoded."""
     try:
         return make_thumbnail(data, _MAX_PIXELS).pixels
     except Rejected as error:
         if error.reason == "too-large":
-            raise
-    if data[:3] == b"\xff\xd8\xff":
-        try:
+            return None
+    try:
+        if data[:3] == b"\xff\xd8\xff":
             jpeg.check_scans(data)
-            return shrink(
-                Image.fromarray(
-                    simplejpeg.decode_jpeg(data, min_height=SIDE, min_width=SIDE, strict=False)
-                ),
-                1,
-            )
-        except IncompleteHeader:
-            raise Rejected("truncated", "the file ends before the frame header") from None
-        except ValueError as error:
-            raise Rejected("corrupt", str(error)) from None
-    return shrink(_open(data), 1)
+            pixels = simplejpeg.decode_jpeg(data, min_height=SIDE, min_width=SIDE, strict=False)
+            return shrink(Image.fromarray(pixels))
+        return shrink(_open(data))
+    except MemoryError:
+        raise
+    except Exception:  # damaged images raise many kinds
+        return None
 
 
 def _open(data: bytes) -> Image.Image:
+    """Open an image with Pillow as far as it goes."""
     lenient, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             Image.init()
-            image = Image.open(
-                io.BytesIO(data), formats=[name for name in _FORMATS if name in Image.OPEN]
-            )
-            _check_pixels(image)
+            known = [name for name in _FORMATS if name in Image.OPEN]
+            image = Image.open(io.BytesIO(data), formats=known)
+            if math.prod(image.size) > _MAX_PIXELS:
+                raise ValueError(f"{image.width}x{image.height} pixels")
             image.load()
             return image
-    except (Rejected, MemoryError):
-        raise
-    except Exception as error:  # damaged images raise many kinds
-        raise Rejected("corrupt", str(error) or type(error).__name__) from None
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = lenient
-
-
-def _check_pixels(image: Image.Image) -> None:
-    if image.width * image.height > _MAX_PIXELS:
-        raise Rejected("too-large", f"{image.width}x{image.height} pixels")
 
 
 # --- images that were not written -------------------------------------------------------------------
@@ -464,88 +430,84 @@ class RejectedList(NamedTuple):
 
     facts: RejectedFacts
     names: Counter[str]
-    shown: tuple[RejectedImage, ...]
-    problems: tuple[Problem, ...]
+    shown: list[RejectedImage]
+    problems: list[Problem]
 
 
 def read_rejected(folder: str, manifest: Manifest) -> RejectedList:
     """Read the list of images that were not written."""
-    reasons: Counter[str] = Counter()
-    folders: Counter[str] = Counter()
+    reasons, folders, names = Counter[str](), Counter[str](), Counter[str]()
     shown: list[RejectedImage] = []
-    problems: list[Problem] = []
+    message, hint = "", REJECTED.hint
     try:
         for read in _lines(folder, manifest):
-            is_other = read.reason not in reasons and len(reasons) >= _MAX_REASONS
-            image = read._replace(reason=_OTHER) if is_other else read
+            image = read
+            if read.reason not in reasons and len(reasons) >= _MAX_REASONS:
+                image = read._replace(reason=_OTHER)
             reasons[image.reason] += 1
             parent = os.path.dirname(image.source)
             if parent in folders or len(folders) < _MAX_COUNTED:
                 folders[parent] += 1
+                names[os.path.basename(parent)] += 1
             if reasons[image.reason] <= _PER_REASON and len(shown) < _TOTAL:
                 shown.append(image)
     except OSError as error:
         message = f"the list of rejected images cannot be read ({error.strerror})"
-        problems.append(Problem(REJECTED_FILE, message, hint=REJECTED.hint))
     except DamagedError as error:
-        problems.append(Problem(REJECTED_FILE, error.message, hint=error.hint))
-    names: Counter[str] = Counter()
-    for parent, count in folders.items():
-        names[os.path.basename(parent)] += count
-    most = sorted(folders.items(), key=lambda item: (-item[1], item[0]))[:_FOLDERS]
-    by_reason = dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+        message, hint = error.message, error.hint
+    most = list(ranked(folders).items())[:_FOLDERS]
+    by_reason = ranked(reasons)
     order = list(by_reason)
     shown.sort(key=lambda image: order.index(image.reason))
     return RejectedList(
-        RejectedFacts(reasons.total(), by_reason, dict(most)), names, tuple(shown), tuple(problems)
+        facts=RejectedFacts(reasons.total(), by_reason, dict(most)),
+        names=names,
+        shown=shown,
+        problems=[Problem(REJECTED_NAME, message, hint=hint)] if message else [],
     )
-
-
-REJECTED_FILE = "rejected.jsonl"
 
 
 def _lines(folder: str, manifest: Manifest) -> Iterator[RejectedImage]:
     if manifest.rejected is None:
         return
-    for number, line in enumerate(
-        read_lines(os.path.join(folder, manifest.rejected.name), REJECTED), 1
-    ):
+    path = os.path.join(folder, manifest.rejected.name)
+    for number, line in enumerate(read_lines(path, REJECTED), 1):
         try:
             row = parse_json(line)
             yield RejectedImage(row["source"].text(), row["reason"].text(), row["detail"].text())
         except ValueError as error:
-            raise REJECTED.error(
-                f"line {number} is not a rejected image ({error})", hint=REJECTED.hint
-            ) from None
+            message = f"line {number} is not a rejected image ({error})"
+            raise REJECTED.error(message, hint=REJECTED.hint) from None
 
 
 class RejectedTask(NamedTuple):
     """Rejected images whose pictures are to be read from a folder; `None` reads none."""
 
-    images: tuple[RejectedImage, ...]
+    images: Sequence[RejectedImage]
     source: str | None
 
 
 def show_rejected(task: RejectedTask) -> list[RejectedImage]:
     """Read the rejected images as far as possible."""
+    if task.source is None:
+        return [*task.images]
     return [_show(image, task.source) for image in task.images]
 
 
-def _show(image: RejectedImage, source: str | None) -> RejectedImage:
-    if source is None:
-        return image
+def _show(image: RejectedImage, folder: str) -> RejectedImage:
+    """Read an image of a folder, and add its thumbnail or a note."""
     if image.reason == "too-large":
         return image._replace(note="not decoded, because it exceeds the limit")
     try:
-        data = _read(image.source, source)
+        data = _read(image.source, folder)
     except OSError as error:
         return image._replace(note=f"cannot be read now: {error.strerror}")
     except DatasetError as error:
         return image._replace(note=f"not read: {error.message}")
-    try:
-        return image._replace(thumbnail=encode_thumbnail(salvage(data)))
-    except Rejected as error:
-        return image._replace(note=_excerpt(data) or error.detail)
+    pixels = salvage(data)
+    if pixels is None:
+        return image._replace(note=_excerpt(data))
+    return image._replace(thumbnail=encode_thumbnail(pixels))
 
 
 def _read(path: str, folder: str) -> bytes:
@@ -557,14 +519,11 @@ def _read(path: str, folder: str) -> bytes:
 
     """
     if "\0" in path:
-        raise SourceError("the path contains a zero byte", hint=REJECTED.hint)
+        raise SourceError("the path contains a zero byte")
     root = os.path.realpath(folder)
     actual = os.path.realpath(os.path.join(root, path))
     if os.path.commonpath([root, actual]) != root:
-        raise SourceError(
-            "the path leads out of the folder that --src names",
-            hint="set --src to the folder of the source",
-        )
+        raise SourceError("the path leads out of the folder that --src names")
     with open_file(actual, _IMAGE) as file:
         return file.read(MAX_BYTES)
 
@@ -575,9 +534,9 @@ def _excerpt(data: bytes) -> str:
         return "the file is empty"
     head = data[:_EXCERPT]
     text = head.decode("utf-8", "replace")
-    if (
-        sum(not (char.isprintable() or char.isspace()) or char == "\ufffd" for char in text)
-        <= len(text) // 20
-    ):
-        return f"begins with: {cut_middle(printable(' '.join(text.split())), _EXCERPT)}"
-    return f"begins with the bytes {head[:16].hex(' ')}"
+    strange = [
+        char for char in text if char == "\ufffd" or not (char.isprintable() or char.isspace())
+    ]
+    if len(strange) > len(text) // 20:
+        return f"begins with the bytes {head[:16].hex(' ')}"
+    return f"begins with: {cut_middle(printable(' '.join(text.split())), _EXCERPT)}"

@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep.info.info import quantiles
 from dataprep.options import NORMALIZATIONS
-from dataprep.report.columns import Categories, Columns
+from dataprep.report.columns import Columns
 from dataprep.report.facts import (
     Balance,
     ClassFacts,
@@ -22,45 +25,34 @@ from dataprep.report.facts import (
     Histogram,
     Looks,
     OddImage,
+    Rows,
     SizeClass,
     SizeGrid,
     SplitFacts,
+    ranked,
 )
-from dataprep.report.pictures import EXTREMES, UNREADABLE, Pictures
+from dataprep.report.pictures import EXTREMES, Pictures
 from manifests.schema import Manifest
 
-#: Quantiles of a column, each the nearest value that occurs.
-QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
-
 #: Preferred numbers (ISO 3, R10) of one decade: bins of equal ratio whose bounds are round.
-_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.4, 8.0)
+_STEPS = np.array([1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.4, 8.0])
 
 #: A bound that no value reaches: a bin that ends there has no upper bound. JSON has no infinity.
 OPEN_END = 1e9
 
 #: Bounds of the aspect ratios, width / height, in bins around 1:1, 4:3, 3:2 and 16:9 and the same
 #: upright.
-ASPECT_EDGES = (
-    0.0,
-    0.25,
-    0.4,
-    0.52,
-    0.62,
-    0.71,
-    0.8,
-    0.95,
-    1.05,
-    1.25,
-    1.4,
-    1.6,
-    1.9,
-    2.5,
-    4.0,
-    OPEN_END,
-)
+_ASPECTS = "0 0.25 0.4 0.52 0.62 0.71 0.8 0.95 1.05 1.25 1.4 1.6 1.9 2.5 4"
+ASPECT_EDGES = (*map(float, _ASPECTS.split()), OPEN_END)
 
 #: Bounds of the brightness histogram, of 0 to 255.
-LEVEL_EDGES = tuple(float(edge) for edge in range(0, 257, 16))
+LEVEL_EDGES = tuple(map(float, range(0, 257, 16)))
+
+#: Named classes, above which classes without samples are left out.
+_MAX_NAMED = 100_000
+
+#: Texts of a column of an untrusted table that are counted separately; all others count as one.
+_MAX_TEXTS, _OTHER = 1000, "(others)"
 
 
 def split_facts(columns: Columns, manifest: Manifest) -> tuple[SplitFacts, ...]:
@@ -72,7 +64,7 @@ def split_facts(columns: Columns, manifest: Manifest) -> tuple[SplitFacts, ...]:
         facts.append(
             SplitFacts(
                 name=split.name,
-                samples=int(rows.sum()),
+                samples=len(size),
                 shards=len(split.shards),
                 bytes=split.bytes,
                 image_bytes=int(size.sum()),
@@ -86,71 +78,48 @@ def split_facts(columns: Columns, manifest: Manifest) -> tuple[SplitFacts, ...]:
     return tuple(facts)
 
 
-def quantiles(values: NDArray[np.integer]) -> dict[str, int]:
-    """Return the `QUANTILES` of a column; all are 0 for a column without rows."""
-    if not len(values):
-        return dict.fromkeys(QUANTILES, 0)
-    found = np.quantile(values, list(QUANTILES.values()), method="nearest")
-    return {name: int(value) for name, value in zip(QUANTILES, found, strict=True)}
-
-
-def class_labels(columns: Columns, names: Sequence[str]) -> NDArray[np.int64]:
-    """Return the labels of the classes that a report describes, ascending: int64 [classes].
-
-    They are those with a name and those with samples. Of very many names, those without samples are
-    left out.
-    """
-    present = np.unique(columns.label).astype(np.int64)
-    return np.union1d(np.arange(len(names)), present) if len(names) <= _MAX_NAMED else present
-
-
-#: Named classes, above which those without samples are left out.
-_MAX_NAMED = 100_000
-
-
-def class_counts(columns: Columns, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the samples of each class in each split: int64 [classes, splits]."""
-    splits = len(columns.splits)
-    pairs = np.searchsorted(labels, columns.label) * splits + columns.split
-    return np.bincount(pairs, minlength=len(labels) * splits).reshape(len(labels), splits)
-
-
-def class_facts(
-    columns: Columns, names: Sequence[str], flagged: Mapping[str, NDArray[np.int64]]
-) -> tuple[ClassFacts, ...]:
-    """Describe each class.
+def class_facts(columns: Columns, flagged: Mapping[str, Rows]) -> tuple[ClassFacts, ...]:
+    """Describe the classes with a name and the classes with samples. Of very many, only the latter.
 
     Args:
-        columns: the samples.
-        names: class names in label order. Labels above them are named by their number.
+        columns: the samples. Labels above the named classes are named by their number.
         flagged: labels of images with a problem, by what is wrong with them.
 
     """
-    labels = class_labels(columns, names)
-    count = len(labels)
-
-    def per_class(
-        found: NDArray[np.integer], weights: NDArray[np.int64] | None = None
-    ) -> list[int]:
-        places = np.searchsorted(labels, found)
-        return [int(number) for number in np.bincount(places, weights=weights, minlength=count)]
-
-    counts = class_counts(columns, labels).tolist()
-    sizes = per_class(columns.label, columns.size)
-    flags = {what: per_class(found[np.isin(found, labels)]) for what, found in flagged.items()}
-    return tuple(
-        ClassFacts(
-            label=label,
-            name=names[label] if label < len(names) else f"label {label}",
-            samples=tuple(counts[place]),
-            image_bytes=sizes[place],
-            flagged={what: found[place] for what, found in flags.items() if found[place]},
+    names, labels = columns.classes, np.unique(columns.label)
+    if len(names) <= _MAX_NAMED:
+        labels = np.union1d(np.arange(len(names)), labels)
+    place = np.searchsorted(labels, columns.label)
+    count, splits = len(labels), len(columns.splits)
+    in_splits = np.bincount(place * splits + columns.split, minlength=count * splits)
+    sizes = np.bincount(place, columns.size, count)
+    flags = {}
+    for what, found in flagged.items():
+        known = found[np.isin(found, labels)]
+        flags[what] = np.bincount(np.searchsorted(labels, known), minlength=count).tolist()
+    facts = []
+    for number, samples in enumerate(in_splits.reshape(count, splits).tolist()):
+        label = int(labels[number])
+        facts.append(
+            ClassFacts(
+                label=label,
+                name=names[label] if label < len(names) else f"label {label}",
+                samples=tuple(samples),
+                image_bytes=int(sizes[number]),
+                flagged={what: found[number] for what, found in flags.items() if found[number]},
+            )
         )
-        for place, label in enumerate(labels.tolist())
-    )
+    return tuple(facts)
 
 
-def balance(split: str, counts: NDArray[np.int64], names: int = 0) -> Balance:
+def balances(columns: Columns, classes: Sequence[ClassFacts]) -> tuple[Balance, ...]:
+    """Describe how evenly the samples of each split are divided over the classes."""
+    counts = np.array([each.samples for each in classes]).reshape(len(classes), len(columns.splits))
+    named = len(columns.classes)
+    return tuple(map(balance, columns.splits, counts.T, repeat(named)))
+
+
+def balance(split: str, counts: Rows, names: int = 0) -> Balance:
     """Describe how evenly the samples of a split are divided over its classes.
 
     Args:
@@ -160,15 +129,16 @@ def balance(split: str, counts: NDArray[np.int64], names: int = 0) -> Balance:
 
     """
     present = counts[counts > 0]
-    shares = present / max(1, present.sum())
-    evenness = (
-        float(-(shares * np.log(shares)).sum() / np.log(len(present))) if len(present) > 1 else 1.0
-    )
+    sizes = present if len(present) else np.zeros(1)
+    evenness = 1.0
+    if len(present) > 1:
+        shares = present / present.sum()
+        evenness = float(-(shares * np.log(shares)).sum() / np.log(len(present)))
     return Balance(
         split=split,
-        smallest=int(present.min()) if len(present) else 0,
-        largest=int(present.max()) if len(present) else 0,
-        median=float(np.median(present)) if len(present) else 0.0,
+        smallest=int(sizes.min()),
+        largest=int(sizes.max()),
+        median=float(np.median(sizes)),
         evenness=round(evenness, 6),
         empty=max(names, len(counts)) - len(present),
     )
@@ -183,58 +153,47 @@ def round_edges(low: float, high: float, most: int = 24) -> tuple[float, ...]:
         most: number of bins. Wider bins are used for a large range.
 
     """
-    decades = range(int(np.floor(np.log10(low))), int(np.floor(np.log10(high))) + 2)
+    first, last = np.floor(np.log10([low, high])).astype(int)
+    decades = 10.0 ** np.arange(first, last + 2)
     for every in (1, 2, 5, 10):
-        edges = [step * 10.0**decade for decade in decades for step in _STEPS[::every]]
-        first = max(0, int(np.searchsorted(edges, low, "right")) - 1)
-        last = int(np.searchsorted(edges, high, "right"))
-        if last - first <= most:
+        edges = np.outer(decades, _STEPS[::every]).ravel()
+        begin, end = np.searchsorted(edges, [low, high], "right")
+        if end - begin < most:
             break
-    return tuple(round(edge, 6) for edge in edges[first : last + 1])
+    return tuple(edges[begin - 1 : end + 1].round(6).tolist())
+
+
+def _edges(values: NDArray[np.integer]) -> tuple[float, ...]:
+    return round_edges(values.min(), values.max())
 
 
 def histogram(
     name: str,
     unit: str,
     edges: Sequence[float],
-    values: NDArray[np.number],
+    values: NDArray[Any],
     *,
     split: NDArray[np.int16],
     splits: Sequence[str],
 ) -> Histogram:
     """Count values in bins, for each split."""
-    bins = np.searchsorted(edges, values, "right") - 1
-    return Histogram(
-        name=name,
-        unit=unit,
-        edges=tuple(edges),
-        counts={
-            each: tuple(np.bincount(bins[split == number], minlength=len(edges) - 1).tolist())
-            for number, each in enumerate(splits)
-        },
-    )
+    counts = {}
+    for number, each in enumerate(splits):
+        counts[each] = tuple(np.histogram(values[split == number], edges)[0].tolist())
+    return Histogram(name, unit, tuple(edges), counts)
 
 
 def histograms(columns: Columns) -> dict[str, Histogram]:
     """Count the images by shorter side, aspect ratio and bytes."""
     if not len(columns):
         return {}
-    shorter = np.minimum(columns.width, columns.height)
-
-    def count(
-        name: str, unit: str, values: NDArray[np.number], edges: Sequence[float]
-    ) -> Histogram:
-        return histogram(name, unit, edges, values, split=columns.split, splits=columns.splits)
-
-    def rounded(values: NDArray[np.number]) -> tuple[float, ...]:
-        return round_edges(max(1, int(values.min())), max(1, int(values.max())))
-
+    shorter = np.maximum(np.minimum(columns.width, columns.height), 1)
+    size = np.maximum(columns.size, 1)
+    count = partial(histogram, split=columns.split, splits=columns.splits)
     return {
-        "shorter": count("Shorter side", "px", np.maximum(shorter, 1), rounded(shorter)),
-        "aspect": count("Aspect ratio", "", aspects(columns), ASPECT_EDGES),
-        "bytes": count(
-            "Bytes per image", "bytes", np.maximum(columns.size, 1), rounded(columns.size)
-        ),
+        "shorter": count("Shorter side", "px", _edges(shorter), shorter),
+        "aspect": count("Aspect ratio", "", ASPECT_EDGES, aspects(columns)),
+        "bytes": count("Bytes per image", "bytes", _edges(size), size),
     }
 
 
@@ -247,48 +206,38 @@ def size_grid(columns: Columns) -> SizeGrid:
     """Count the images by width and height, on the same scale for both."""
     if not len(columns):
         return SizeGrid((), (), ())
-    sides = [np.maximum(side, 1) for side in (columns.width, columns.height)]
-    edges = [round_edges(int(side.min()), int(side.max()), most=20) for side in sides]
-    places = [
-        np.searchsorted(each, side, "right") - 1 for each, side in zip(edges, sides, strict=True)
-    ]
-    columns_, rows_ = (len(each) - 1 for each in edges)
-    counts = np.bincount(places[1] * columns_ + places[0], minlength=rows_ * columns_).reshape(
-        rows_, columns_
-    )
-    return SizeGrid(edges[0], edges[1], tuple(map(tuple, counts.tolist())))
+    sides = [np.maximum(side, 1) for side in (columns.height, columns.width)]
+    heights, widths = [round_edges(side.min(), side.max(), most=20) for side in sides]
+    counts = np.histogramdd(sides, [heights, widths])[0].astype(int)
+    return SizeGrid(widths, heights, tuple(map(tuple, counts.tolist())))
 
 
-def count_names(
-    categories: Categories | None, parts: Callable[[str], Sequence[str]] = lambda name: [name]
-) -> dict[str, int]:
-    """Count the values of a column, the most frequent first.
-
-    Args:
-        categories: the column.
-        parts: what a value counts as.
-
-    """
-    if categories is None:
-        return {}
+def count_texts(columns: Columns, name: str) -> Counter[str]:
+    """Count the samples by the text in a column of `Columns.changes`."""
     counts: Counter[str] = Counter()
-    for name, count in enumerate_counts(categories):
-        for part in parts(name):
-            counts[part] += count
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    if columns.changes is not None:
+        for row in columns.changes.to_pylist():
+            if row[name] is not None:
+                counts[row[name]] += row["count_all"]
+    for text in sorted(counts)[_MAX_TEXTS:]:
+        counts[_OTHER] += counts.pop(text)
+    return counts
 
 
-def enumerate_counts(categories: Categories) -> Iterator[tuple[str, int]]:
-    """Yield each text of a column that occurs, with the number of its rows."""
-    counts = np.bincount(
-        categories.codes[categories.codes >= 0], minlength=len(categories.names)
-    ).tolist()
-    return ((name, count) for name, count in zip(categories.names, counts, strict=True) if count)
+def source_pixels(columns: Columns) -> int | None:
+    """Return the number of pixels of all source images; `None` if it is not known."""
+    if columns.changes is None:
+        return None
+    return int(np.nansum(np.asarray(columns.changes["pixels_sum"])))
 
 
-def change_names(change: str) -> list[str]:
-    """Return what was done to an image, from its value in the column ``change``."""
-    return [NORMALIZATIONS.get(name, name) for name in change.split()] or ["unchanged"]
+def count_changes(columns: Columns) -> Counter[str]:
+    """Count what was done to the images. An image can have several changes."""
+    counts: Counter[str] = Counter()
+    for text, count in count_texts(columns, "change").items():
+        for name in text.split() or ["unchanged"]:
+            counts[NORMALIZATIONS.get(name, name)] += count
+    return counts
 
 
 # --- the cost of training with the dataset ----------------------------------------------------------
@@ -314,58 +263,56 @@ def decoding_speed(mean_pixels: float, *, encoded: bool = True) -> float:
     """
     if not encoded:
         return MEASURED_RAW * min(1.0, RAW_PIXELS / max(mean_pixels, 1.0))
-    pixels, speed = (np.log(column) for column in zip(*MEASURED, strict=True))
-    if mean_pixels > MEASURED[-1][0]:
-        return MEASURED[-1][1] * MEASURED[-1][0] / mean_pixels
+    largest, slowest = MEASURED[-1]
+    if mean_pixels > largest:
+        return slowest * largest / mean_pixels
+    pixels, speed = np.log(MEASURED).T
     return float(np.exp(np.interp(np.log(max(mean_pixels, 1.0)), pixels, speed)))
 
 
 def size_classes(columns: Columns, *, encoded: bool) -> tuple[SizeClass, ...]:
     """Group the images by their shorter side."""
-    pixels = columns.width.astype(np.int64) * columns.height
     group = np.searchsorted(_BOUNDS, np.minimum(columns.width, columns.height))
-    total = max(1, int(pixels.sum()))
-    lows = (1, *(bound + 1 for bound in _BOUNDS))
-    names = [f"{low:,} to {high:,}" for low, high in zip(lows, _BOUNDS, strict=False)] + [
-        f"over {_BOUNDS[-1]:,}"
-    ]
+    counts, sums = np.bincount(group), np.bincount(group, columns.pixels)
+    names = [f"{low + 1:,} to {high:,}" for low, high in pairwise((0, *_BOUNDS))]
+    names.append(f"over {_BOUNDS[-1]:,}")
     found = []
-    for number in np.unique(group).tolist():
-        inside: NDArray[np.int64] = pixels[group == number]
-        mean = float(inside.mean())
-        speed = decoding_speed(mean, encoded=encoded)
-        share = round(int(inside.sum()) / total, 6)
-        found.append(SizeClass(names[number], len(inside), share, round(mean), _rounded(speed)))
+    for number in np.flatnonzero(counts).tolist():
+        images, pixels = int(counts[number]), float(sums[number])
+        mean = pixels / images
+        share = round(pixels / max(1.0, sums.sum()), 6)
+        speed = _rounded(decoding_speed(mean, encoded=encoded))
+        found.append(SizeClass(names[number], images, share, round(mean), speed))
     return tuple(found)
 
 
 def epoch_costs(columns: Columns, *, encoded: bool) -> tuple[EpochCost, ...]:
     """Predict what an epoch over each split takes."""
-    pixels = columns.width.astype(np.int64) * columns.height
     costs = []
     for number, split in enumerate(columns.splits):
         rows = columns.split == number
-        count = int(rows.sum())
-        speed = (
-            _rounded(decoding_speed(float(pixels[rows].mean()), encoded=encoded)) if count else 0.0
-        )
-        seconds = round(count / speed, 1) if speed else 0.0
-        costs.append(EpochCost(split, count, int(columns.size[rows].sum()), speed, seconds))
+        images = int(rows.sum())
+        speed = seconds = 0.0
+        if images:
+            mean = float(columns.pixels[rows].mean())
+            speed = _rounded(decoding_speed(mean, encoded=encoded))
+            seconds = round(images / speed, 1)
+        costs.append(EpochCost(split, images, int(columns.size[rows].sum()), speed, seconds))
     return tuple(costs)
 
 
 def make_cost(
-    columns: Columns, manifest: Manifest, batch_size: int, memory: Mapping[str, Any] | str
+    columns: Columns, batch_size: int, memory: Mapping[str, Any] | str, *, encoded: bool
 ) -> Cost:
     """Join the parts; `memory` is the result of `MemoryEstimate.result`."""
-    encoded = manifest.store == "encoded"
-    note = memory if isinstance(memory, str) else ""
-    known = None if isinstance(memory, str) else memory["splits"]
+    note, gpu_memory = "", None
+    if isinstance(memory, str):
+        note = memory
+    else:
+        gpu_memory = {split: each["gpu_memory"] for split, each in memory["splits"].items()}
     return Cost(
         batch_size=batch_size,
-        gpu_memory=(
-            None if known is None else {split: each["gpu_memory"] for split, each in known.items()}
-        ),
+        gpu_memory=gpu_memory,
         memory_note=note,
         sizes=size_classes(columns, encoded=encoded),
         epochs=epoch_costs(columns, encoded=encoded),
@@ -380,30 +327,20 @@ class MemoryEstimate:
     """
 
     def __init__(self, folder: str, batch_size: int) -> None:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "loaders",
-            "memory",
-            "--batch-size",
-            str(batch_size),
-            "--json",
-            "--",
-            folder,
-        ]
+        options = f"-P -m loaders memory --batch-size {batch_size} --json --"
         self._process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, *options.split(), folder],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def result(self) -> Mapping[str, Any] | str:
         """Wait for the estimate; return it, or why there is none."""
         output, errors = self._process.communicate()
         if self._process.returncode:
-            return (
-                errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-                or "`loaders memory` failed"
-            )
+            lines = errors.decode("utf-8", "replace").strip().split("\n")
+            return lines[-1] or "`loaders memory` failed"
         found: Mapping[str, Any] = json.loads(output)
         return found
 
@@ -428,38 +365,29 @@ DARK, BRIGHT, FLAT = 16, 239, 4
 
 def odd_sizes(columns: Columns) -> dict[str, tuple[OddImage, ...]]:
     """Find the images of extreme size and aspect ratio among all samples."""
-    pixels = columns.width.astype(np.int64) * columns.height
-    ratio = aspects(columns)
+    pixels, ratio = columns.pixels, aspects(columns)
     oddness = np.maximum(ratio, 1 / ratio)
-
-    def most(values: NDArray[np.number], least: float = -np.inf) -> Iterator[tuple[int, float]]:
+    found = {}
+    for kind, values, least in (
+        ("Largest", pixels, 0),
+        ("Smallest", -pixels, -pixels.max(initial=0)),
+        ("Oddest aspect ratio", oddness, 2),
+    ):
+        images = []
         order = np.argsort(-values, kind="stable")[:EXTREMES]
-        return ((int(row), float(ratio[row])) for row in order if values[row] > least)
-
-    found = {
-        "Largest": tuple(
-            OddImage(row, _size(columns, row))
-            for row, _ in most(pixels, float(pixels.min(initial=0)))
-        ),
-        "Smallest": tuple(
-            OddImage(row, _size(columns, row))
-            for row, _ in most(-pixels, -float(pixels.max(initial=0)))
-        ),
-        "Oddest aspect ratio": tuple(
-            OddImage(row, f"{_size(columns, row)}, {_ratio(value)}")
-            for row, value in most(oddness, 2.0)
-        ),
-    }
-    return {kind: images for kind, images in found.items() if images}
-
-
-def odd_rows(odd: Mapping[str, tuple[OddImage, ...]]) -> frozenset[int]:
-    """Return the rows of all images that stand out."""
-    return frozenset(image.row for images in odd.values() for image in images)
+        for row in order[values[order] > least].tolist():
+            text = f"{columns.width[row]:,} \N{MULTIPLICATION SIGN} {columns.height[row]:,}"
+            if values is oddness:
+                odd = f"{oddness[row]:.1f}"
+                text += f", {odd}:1" if ratio[row] >= 1 else f", 1:{odd}"
+            images.append(OddImage(row, text))
+        if images:
+            found[kind] = tuple(images)
+    return found
 
 
 def describe_looks(
-    pictures: Pictures, sampled: NDArray[np.int64], sizes: Mapping[str, tuple[OddImage, ...]]
+    pictures: Pictures, sampled: Rows, sizes: Mapping[str, tuple[OddImage, ...]]
 ) -> Looks:
     """Describe what the decoded pixels say.
 
@@ -469,54 +397,38 @@ def describe_looks(
         sizes: images of extreme size, which are listed too.
 
     """
-    decodes = readable(pictures)
-    counted = decodes & np.isin(pictures.rows, sampled)
-    formats: dict[str, int] = {}
-    for name, is_counted in zip(pictures.formats, counted, strict=True):
-        if is_counted:
-            formats[name] = formats.get(name, 0) + 1
+    counted = pictures.readable & np.isin(pictures.rows, sampled)
+    brightness, contrast = pictures.luma[:, counted]
+    odd = {}
+    for kind, places in pictures.extremes().items():
+        images = []
+        for place in places.tolist():
+            light, spread = pictures.luma[:, place]
+            text = f"brightness {light:.0f} of 255"
+            if kind == "Flattest":
+                text = f"contrast {spread:.1f}"
+            images.append(OddImage(int(pictures.rows[place]), text))
+        odd[kind] = tuple(images)
     return Looks(
         decoded=len(pictures.rows),
         sampled=len(sampled),
-        failed=dict(sorted(pictures.failed.items())),
-        formats=dict(sorted(formats.items(), key=lambda item: (-item[1], item[0]))),
-        dark=int((pictures.brightness[counted] < DARK).sum()),
-        bright=int((pictures.brightness[counted] > BRIGHT).sum()),
-        flat=int((pictures.contrast[counted] < FLAT).sum()),
-        odd={
-            "Darkest": _extreme(pictures, decodes, pictures.brightness, "brightness {:.0f} of 255"),
-            "Brightest": _extreme(
-                pictures, decodes, -pictures.brightness, "brightness {:.0f} of 255"
-            ),
-            "Flattest": _extreme(pictures, decodes, pictures.contrast, "contrast {:.1f}"),
-            **sizes,
-        },
+        failed=pictures.failed,
+        formats=ranked(Counter(pictures.formats[counted].tolist())),
+        dark=int((brightness < DARK).sum()),
+        bright=int((brightness > BRIGHT).sum()),
+        flat=int((contrast < FLAT).sum()),
+        odd={**odd, **sizes},
     )
 
 
-def flat_rows(pictures: Pictures) -> NDArray[np.int64]:
-    """Return the rows of decoded images that show almost one color."""
-    return pictures.rows[readable(pictures) & (pictures.contrast < FLAT)]
-
-
-def readable(pictures: Pictures) -> NDArray[np.bool_]:
-    """Return which of the decoded images can be decoded."""
-    return np.array([name != UNREADABLE for name in pictures.formats], np.bool_)
-
-
-def _extreme(
-    pictures: Pictures, decodes: NDArray[np.bool_], values: NDArray[np.float32], text: str
-) -> tuple[OddImage, ...]:
-    order = np.flatnonzero(decodes)[np.argsort(values[decodes], kind="stable")][:EXTREMES]
-    return tuple(
-        OddImage(int(pictures.rows[place]), text.format(abs(float(values[place]))))
-        for place in order
-    )
-
-
-def _size(columns: Columns, row: int) -> str:
-    return f"{columns.width[row]:,} \N{MULTIPLICATION SIGN} {columns.height[row]:,}"
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.1f}:1" if value >= 1 else f"1:{1 / value:.1f}"
+def brightness_histogram(
+    columns: Columns, pictures: Pictures, sampled: Rows
+) -> dict[str, Histogram]:
+    """Count the images of the random sample by their mean brightness; nothing if none can be decoded."""
+    counted = pictures.readable & np.isin(pictures.rows, sampled)
+    if not counted.any():
+        return {}
+    split = columns.split[pictures.rows[counted]]
+    values = pictures.luma[0, counted]
+    found = partial(histogram, split=split, splits=columns.splits)
+    return {"brightness": found("Mean brightness", "of 255", LEVEL_EDGES, values)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.examples import examples
 from hypothesis import given, settings
@@ -15,12 +17,12 @@ from hypothesis import strategies as st
 from dataprep.report import page as choose
 from dataprep.report import statistics
 from dataprep.report import statistics as cost
-from dataprep.report.columns import Categories, Columns
+from dataprep.report.charts import bin_name, class_chart, histogram_chart
+from dataprep.report.columns import Columns
 from dataprep.report.copies import MAX_GROUPS, MAX_IMAGES, find_copies
-from dataprep.report.facts import ClassFacts
+from dataprep.report.facts import ClassFacts, ranked
 from dataprep.report.pictures import EXTREMES
 from dataprep.report.statistics import odd_sizes
-from dataprep.report.svg import bin_name, class_chart, histogram_chart
 
 SPLITS = ("train", "val", "test")
 
@@ -63,7 +65,7 @@ def test_the_axis_of_class_sizes_has_whole_numbers_for_every_size():
 def class_axis(samples):
     """Return the numbers beside the chart of three classes of this size."""
     classes = [ClassFacts(label, str(label), (samples,), 1, {}) for label in range(3)]
-    return re.findall('class="y"[^>]*>([^<]*)<', class_chart(classes, ["train"]))
+    return [text for _, text in class_chart(classes, ["train"]).rows]
 
 
 @settings(max_examples=examples())
@@ -85,7 +87,7 @@ def test_histograms_count_every_image_in_its_bin(data):
             assert histogram.counts[split] == tuple(np.histogram(own, edges)[0].tolist())
             assert sum(histogram.counts[split]) == len(own)
             assert not len(own) or own.max() < edges[-1]
-        assert str(histogram_chart(histogram)).count("<rect") == sum(
+        assert len(histogram_chart(histogram).bars) == sum(
             sum(1 for count in counts if count) for counts in histogram.counts.values()
         )
 
@@ -113,7 +115,7 @@ def test_size_grid(data):
 @given(columns())
 def test_classes(data):
     flagged = {"odd": data.label[data.size > 1].astype(np.int64), "none": np.empty(0, np.int64)}
-    facts = statistics.class_facts(data, ("a", "b", "c"), flagged)
+    facts = statistics.class_facts(replace(data, classes=("a", "b", "c")), flagged)
     assert [each.name for each in facts][:3] == ["a", "b", "c"]
     assert [each.label for each in facts] == sorted({0, 1, 2, *data.label.tolist()})
     for each in facts:
@@ -202,13 +204,31 @@ def test_odd_sizes(data):
     assert odd == sorted((ratio for ratio in ratios.tolist() if ratio > 2), reverse=True)[:EXTREMES]
 
 
-def test_count_names():
-    found = statistics.count_names(Categories(("a", "b", "c"), np.array([0, 2, 2, -1], np.int16)))
-    assert list(found.items()) == [("c", 2), ("a", 1)]
-    changes = Categories(("", "resized turned", "turned"), np.array([0, 1, 1, 2], np.int16))
-    found = statistics.count_names(changes, statistics.change_names)
+def test_changes_are_counted():
+    table = pa.table(
+        {
+            "change": ["", "resized turned", "turned", None],
+            "original_format": ["c", "c", "a", None],
+            "pixels_sum": [10.0, None, 5.0, 1.0],
+            "count_all": [1, 2, 1, 4],
+        }
+    )
+    stated = SimpleNamespace(changes=table)
+    found = statistics.count_changes(stated)
     assert found == {"rotated upright": 3, "resized": 2, "unchanged": 1}
-    assert statistics.count_names(None) == {}
+    formats = ranked(statistics.count_texts(stated, "original_format"))
+    assert list(formats.items()) == [("c", 3), ("a", 1)]
+    assert statistics.source_pixels(stated) == 16
+    unknown = SimpleNamespace(changes=None)
+    assert statistics.count_changes(unknown) == {}
+    assert statistics.source_pixels(unknown) is None
+
+
+def test_many_texts_of_an_untrusted_table_count_as_one(monkeypatch):
+    monkeypatch.setattr(statistics, "_MAX_TEXTS", 2)
+    table = pa.table({"original_format": ["d", "a", "c", "b"], "count_all": [4, 1, 3, 2]})
+    found = statistics.count_texts(SimpleNamespace(changes=table), "original_format")
+    assert found == {"a": 1, "b": 2, "(others)": 7}
 
 
 # --- chosen rows --------------------------------------------------------------------------------
