@@ -201,13 +201,13 @@ def _read_boxes(root: str, options: SourceOptions, *, both: bool) -> Source:
             left, top, right, bottom = each.edges
             boxes.add(image, number[each.name], (left - start, top - start, right, bottom), place)
     sizes = np.array([(file.width, file.height) for file in files], np.int64).reshape(-1, 2)
-    source, box_notices = add_boxes(
+    source = add_boxes(
         source,
         boxes,
         sizes,
         lambda image, place: f"the box of object {place} in {_BOXES}/{stems[image]}.xml",
     )
-    notices = [*source.notices, *box_notices]
+    notices = [*source.notices]
     if from_zero:
         notices.append("boxes begin at 0, so their coordinates count from 0 and not from 1")
     difficult = sum(each.difficult for each in objects)
