@@ -193,14 +193,17 @@ class Source:
         return f"{self.root}/{self.path[row]}", None
 
     def with_columns(self, **columns: Any) -> Source:
-        """Return the source with other columns, named like the properties. `None` removes a column."""
-        table = self.table
+        """Return the source with other columns, named like the properties. `None` removes a column.
+
+        ``extra:NAME`` is one extra column, which stays where it is.
+        """
+        kept = dict(zip(self.table.column_names, self.table.columns, strict=True))
         for name, value in columns.items():
-            old = [own for own in table.column_names if own.partition(":")[0] == name]
-            table = table.drop_columns(old)
-            for own, array in _arrays(name, value):
-                table = table.append_column(own, array)
-        return replace(self, table=table)
+            for own in self.table.column_names:
+                if own.startswith(f"{name}:") or (own == name and value is None):
+                    kept.pop(own, None)
+            kept |= _arrays(name, value)
+        return replace(self, table=pa.table(kept))
 
 
 def sample_table(path: pa.Array, **columns: Any) -> pa.Table:
@@ -292,12 +295,9 @@ def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
 
     """
     taken = replace(source, table=source.table.take(pa.array(rows)))
-    kept = np.unique(taken.split)
-    if len(kept) == len(source.splits):
-        return taken
+    kept, number = np.unique(taken.split, return_inverse=True)
     splits = tuple(source.splits[number] for number in kept.tolist())
-    number = np.searchsorted(kept, taken.split).astype(np.int8)
-    return replace(taken.with_columns(split=number), splits=splits)
+    return replace(taken.with_columns(split=number.astype(np.int8)), splits=splits)
 
 
 # --- images in containers -------------------------------------------------------------------------
@@ -402,31 +402,23 @@ def with_classes(source: Source, text: pa.Array, options: SourceOptions) -> Sour
 # --- several sources ------------------------------------------------------------------------------
 
 
-def join_tables(parts: Sequence[Source], splits: Sequence[str]) -> pa.Table:
-    """Return the samples of all parts, in order. A column that a part does not have is null there.
+def join_sources(parts: Sequence[Source]) -> Source:
+    """Return one source with the samples of all parts, in order, and the header of the first part.
 
-    Args:
-        parts: the parts.
-        splits: the splits that the result counts.
-
+    A column that a part does not have is null there.
     """
+    if len(parts) == 1:
+        return parts[0]
+    splits = split_order({split for part in parts for split in part.splits})
     tables = []
     for part in parts:
         number = np.array([*map(splits.index, part.splits)], np.int8)
         tables.append(part.with_columns(split=number[part.split]).table)
     joined = pa.concat_tables(tables, promote_options="permissive")
-    return joined.unify_dictionaries().combine_chunks()
-
-
-def join_sources(parts: Sequence[Source]) -> Source:
-    """Return one source with the samples of all parts, in order. The header is that of the first part."""
-    if len(parts) == 1:
-        return parts[0]
-    splits = tuple(dict.fromkeys(split for part in parts for split in part.splits))
     return replace(
         parts[0],
         splits=splits,
-        table=join_tables(parts, splits),
+        table=joined.unify_dictionaries().combine_chunks(),
         notices=tuple(notice for part in parts for notice in part.notices),
         rejected=tuple(row for part in parts for row in part.rejected),
         folders=frozenset().union(*(part.folders for part in parts)),

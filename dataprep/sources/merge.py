@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,17 @@ from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN
 from dataprep.sources.base import (
     NamedSource,
     Source,
-    concat,
     first_names,
-    join_tables,
+    join_sources,
     one_array,
     positions,
+    text_array,
 )
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.labels import MASK_SOURCE
 from manifests.process.text import agree, plural, printable, suggest
 from manifests.remote.url import absolute, is_url
-from manifests.schema import split_order
 
 
 def merge_sources(parts: Sequence[NamedSource]) -> Source:
@@ -52,31 +51,22 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
     if len(parts) == 1:
         return parts[0].source
     _check(parts)
-    classes = parts[0].source.classes
+    first_src, first = parts[0]
+    classes = first.classes
     for src, source in parts[1:]:
-        classes = extended_classes(classes, replace(source, root=src), parts[0].src)
-    sources = [relabel(part.source, classes) for part in parts]
-    splits = split_order({split for source in sources for split in source.splits})
-    is_local = [not is_url(source.root) for source in sources]
-    local = [os.path.abspath(source.root) for source in compress(sources, is_local)]
-    root = os.path.commonpath(local) if local else sources[0].root
+        classes = extended_classes(classes, replace(source, root=src), first_src)
+    sources = []
+    for src, source in parts:
+        notices = tuple(f"{src}: {notice}" for notice in source.notices)
+        sources.append(replace(relabel(source, classes), notices=notices))
+    local = [os.path.abspath(each.root) for each in sources if not is_url(each.root)]
+    root = os.path.commonpath(local) if local else first.root
     _check_columns(parts)
-    sources = _with_equal_columns(
-        [_with_root(*each, root) for each in zip(sources, is_local, strict=True)]
-    )
-    merged = Source(
+    sources = _with_equal_columns([_with_root(source, root) for source in sources])
+    merged = replace(
+        join_sources(sources),
         root=root,
         layout=f"{len(parts)} sources",
-        table=join_tables(sources, splits),
-        classes=classes,
-        splits=splits,
-        notices=tuple(f"{part.src}: {notice}" for part in parts for notice in part.source.notices),
-        rejected=tuple(row for source in sources for row in source.rejected),
-        # A folder of an object store contains no local output.
-        folders=frozenset().union(*(source.folders for source in compress(sources, is_local))),
-        label_type=sources[0].label_type,
-        label_origin=sources[0].label_origin,
-        pixels=sources[0].pixels,
         prepared=any(source.prepared for source in sources),
     )
     return replace(merged, notices=(*merged.notices, *_notices(parts, merged)))
@@ -87,18 +77,15 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
 
 def _check(parts: Sequence[NamedSource]) -> None:
     first_src, first = parts[0]
-    for number, (src, source) in enumerate(parts):
-        for other in parts[:number]:
-            if absolute(src) == absolute(other.src):
-                raise CallError(
-                    f"--src {printable(src)} is given twice", hint="give each source once"
-                )
-            if source.folders & other.source.folders:
-                raise CallError(
-                    f"--src {printable(src)} and --src {printable(other.src)} contain the same"
-                    " folder",
-                    hint="give only the one that contains the other",
-                )
+    for (other_src, other), (src, source) in combinations(parts, 2):
+        if absolute(src) == absolute(other_src):
+            raise CallError(f"--src {printable(src)} is given twice", hint="give each source once")
+        if source.folders & other.folders:
+            raise CallError(
+                f"--src {printable(src)} and --src {printable(other_src)} contain the same folder",
+                hint="give only the one that contains the other",
+            )
+    for src, source in parts[1:]:
         if source.pixels != first.pixels:
             raise SourceError(
                 f"it stores {_stored(source)}, but {printable(first_src)} {_stored(first)}",
@@ -158,60 +145,48 @@ def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def _with_root(source: Source, is_local: bool, root: str) -> Source:
+def _with_root(source: Source, root: str) -> Source:
     """Return the source with paths that are relative to `root`, in all columns; its own root stays."""
-    if not is_local:
-        prefix = f"{source.root}/"
+    if is_url(source.root):
+        # A folder of an object store contains no local output.
+        source, prefix = replace(source, folders=frozenset()), f"{source.root}/"
     else:
-        relative = os.path.relpath(os.path.abspath(source.root), root)
+        relative = os.path.relpath(source.root, root)
         prefix = "" if relative == "." else f"{relative}/"
-    if not prefix:
-        return source
-    columns: dict[str, Any] = {"path": _prefixed(source.path, prefix)}
-    extra, location = source.extra, source.location
-    if MASK_SOURCE in extra.column_names:
-        masks = one_array(extra[MASK_SOURCE])
-        paths = _prefixed(masks.cast(pa.large_string()), prefix).cast(masks.type)
-        place = extra.column_names.index(MASK_SOURCE)
-        columns["extra"] = extra.set_column(place, MASK_SOURCE, paths)
-    if location is not None:
-        container = one_array(location["container"])
-        names = _prefixed(container.dictionary.cast(pa.large_string()), prefix)
-        container = pa.DictionaryArray.from_arrays(container.indices, names)
-        columns["location"] = location.set_column(0, "container", container)
+    columns = {}
+    for name in ("path", f"extra:{MASK_SOURCE}", "location:container"):
+        if name in source.table.column_names:
+            columns[name] = _prefixed(one_array(source.table[name]), prefix)
+    paths = _prefixed(text_array(row["source"] for row in source.rejected), prefix)
     rejected = []
-    for row in source.rejected:
-        path = _prefixed(pa.array([row["source"]], pa.large_string()), prefix)[0].as_py()
+    for row, path in zip(source.rejected, paths.to_pylist(), strict=True):
         rejected.append({**row, "source": path})
     return replace(source.with_columns(**columns), rejected=tuple(rejected))
 
 
 def _prefixed(paths: pa.Array, prefix: str) -> pa.Array:
     """Return paths with a prefix, except those that are absolute."""
-    text = pa.scalar(prefix, pa.large_string())
-    joined = pc.binary_join_element_wise(text, paths, pa.scalar("", pa.large_string()))
-    chosen = pc.if_else(pc.match_substring_regex(paths, "^(/|[a-z0-9]+://)"), paths, joined)
-    return chosen if isinstance(chosen, pa.Array) else concat(chosen.chunks)
+    if pa.types.is_dictionary(paths.type):
+        names = _prefixed(paths.dictionary, prefix)
+        return pa.DictionaryArray.from_arrays(paths.indices, names)
+    empty = pa.scalar("", paths.type)
+    joined = pc.binary_join_element_wise(pa.scalar(prefix, paths.type), paths, empty)
+    return pc.if_else(pc.match_substring_regex(paths, "^(/|[a-z0-9]+://)"), paths, joined)
 
 
 def _with_equal_columns(sources: Sequence[Source]) -> list[Source]:
     """Return the sources with the columns that the merged source has, besides the extra columns."""
-    has_location = any(source.location is not None for source in sources)
-    has_group = any(source.group is not None for source in sources)
-    # Stamps and sizes of images are of use only if all images have them.
-    dropped = [
-        name
-        for name in ("stamp", "measured", "copies")
-        if any(getattr(source, name) is None for source in sources)
-    ]
+    parts = [{name.partition(":")[0] for name in each.table.column_names} for each in sources]
+    known, common = set.union(*parts), set.intersection(*parts)
     equal = []
     first = 0
     for source in sources:
-        columns: dict[str, Any] = dict.fromkeys(dropped)
-        if has_location and source.location is None:
+        # Stamps and sizes of images are of use only if all images have them.
+        columns: dict[str, Any] = dict.fromkeys({"stamp", "measured", "copies"} - common)
+        if "location" in known and source.location is None:
             none = pa.nulls(len(source), pa.large_string())
             columns["location"] = location_table(none, none)
-        if has_group:
+        if "group" in known:
             # Groups have different numbers in each source. Without groups, each image is one.
             group = source.group
             group = np.arange(len(source)) if group is None else group - group.min()
@@ -228,7 +203,7 @@ def _check_columns(parts: Sequence[NamedSource]) -> None:
     for src, source in parts:
         for field in source.extra.schema:
             known, first = types.setdefault(field.name, (field.type, src))
-            if known != field.type and not _is_promoted(known, field.type):
+            if _promoted(known) != _promoted(field.type):
                 raise SourceError(
                     f"column {printable(field.name)} has the type {field.type}, but {known} in"
                     f" {printable(first)}",
@@ -245,16 +220,11 @@ def _check_columns(parts: Sequence[NamedSource]) -> None:
                 )
 
 
-def _is_promoted(first: pa.DataType, second: pa.DataType) -> bool:
-    """Return whether Arrow has one type for the values of both."""
-    types = pa.types
-    for alike in (
-        (types.is_integer, types.is_floating),
-        (types.is_string, types.is_large_string),
-    ):
-        if any(is_of(first) for is_of in alike) and any(is_of(second) for is_of in alike):
-            return True
-    return False
+def _promoted(own: pa.DataType) -> pa.DataType:
+    """Return the type that Arrow has for the values of this one and of others like it."""
+    if pa.types.is_integer(own) or pa.types.is_floating(own):
+        return pa.float64()
+    return pa.large_string() if pa.types.is_string(own) else own
 
 
 # --- class names ----------------------------------------------------------------------------------
@@ -266,19 +236,11 @@ _NUMBER = re.compile(r"[0-9]+")
 RENAME_HINT = "rename one of them with --rename-classes FILE, lines of `old,new`"
 
 
-def used_classes(source: Source) -> NDArray[np.int64]:
-    """Return the labels of the classes that have samples, ascending, int64 [N].
-
-    For masks, all labels.
-    """
-    if source.labels.class_column is None:
-        return np.arange(len(source.classes))
-    return np.unique(source.class_pairs()[1])
-
-
 def used_names(source: Source) -> list[str]:
-    """Return the names of the classes that have samples, in label order."""
-    return [*map(source.classes.__getitem__, used_classes(source).tolist())]
+    """Return the names of the classes that have samples, in label order; for masks, all names."""
+    if source.labels.class_column is None:
+        return [*source.classes]
+    return [source.classes[label] for label in np.unique(source.class_pairs()[1]).tolist()]
 
 
 def extended_classes(classes: Sequence[str], source: Source, first: str) -> tuple[str, ...]:
@@ -315,10 +277,11 @@ def check_names(before: Sequence[str], names: Sequence[str], first: str, second:
             ``-``.
 
     """
-    one, other = (first, before), (second, names)
     are_numbers = all(map(_NUMBER.fullmatch, before))
     if before and names and are_numbers != all(map(_NUMBER.fullmatch, names)):
-        (numbers, (number, *_)), (named, (name, *_)) = (one, other) if are_numbers else (other, one)
+        numbers, number, named, name = second, names[0], first, before[0]
+        if are_numbers:
+            numbers, number, named, name = first, before[0], second, names[0]
         raise SourceError(
             f"the classes are numbers, such as {number}, but those of {printable(named)} have"
             f" names, such as {printable(name)}",
@@ -367,10 +330,8 @@ def relabel(source: Source, classes: tuple[str, ...]) -> Source:
             hint="give sources whose masks number the same classes alike",
         )
     if column is not None:
-        extra = source.extra
-        lists = kind.renumber(extra[column], mapping)
-        extra = extra.set_column(extra.column_names.index(column), column, lists)
-        source = source.with_columns(extra=extra)
+        lists = kind.renumber(source.extra[column], mapping)
+        source = source.with_columns(**{f"extra:{column}": lists})
     elif kind.is_class:
         source = source.with_columns(label=mapping[source.label])
     return replace(source, classes=classes)
