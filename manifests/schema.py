@@ -266,6 +266,12 @@ class Manifest:
         """Number of times that something was appended to the dataset."""
         return len(self.revisions)
 
+    @property
+    def plans(self) -> list[str]:
+        """Fingerprints of the plans of all revisions; an empty text if the dataset has none."""
+        members = [self.options, *(revision.options for revision in self.revisions)]
+        return [str(each.get("plan", "")) for each in members]
+
     def split(self, name: str) -> Split | None:
         """Return the split with this name, or `None`."""
         return next((split for split in self.splits if split.name == name), None)

@@ -165,7 +165,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
     if hashes:  # which records in TFRecord do not have
         columns[HASH_COLUMN] = pa.array(hashes, pa.string())
     conversion = Conversion(
-        plan=str(manifest.options.get("plan")),
+        plan=manifest.plans[0],
         samples=shard.samples,
         images=shard.samples,
         bytes=sum(columns["size"]),

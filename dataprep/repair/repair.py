@@ -153,7 +153,7 @@ def _plan(
             "a file of an earlier revision, which has to be repaired first, is damaged"
             f" ({error.message})"
         )
-    if planned is None or planned[1].fingerprint != part.options.get("plan"):
+    if planned is None or planned[1].fingerprint != part.plans[0]:
         versions = ", or other library versions made it" if options.changes_images else ""
         what = "the dataset" if not manifest.revisions else f"revision {revision}"
         return (
@@ -343,7 +343,7 @@ def _repair_rejected(
     for part in parts(manifest):
         for shard in part.shards:
             table = os.path.join(folder, shard.table.name)
-            conversion = read_conversion(str(part.options.get("plan")), table)
+            conversion = read_conversion(part.plans[0], table)
             found += conversion.rejected if conversion else []
     rows = {tuple(sorted(row.items())): dict(row) for row in found}
     data = rejected_bytes(sorted(rows.values(), key=lambda row: row["source"]))
