@@ -276,7 +276,7 @@ def print_append_plan(planned: AppendPlan | AppendResult, out: str) -> None:
         _print_nothing(planned, out)
         return
     print_notes(planned.plan.notices)
-    _print_known(planned.known, out)
+    _print_known(planned.append.known, out)
     print_splits(planned.source, planned.plan.splits, planned.plan.shards, " to append")
     _print_new(planned.new_classes)
 

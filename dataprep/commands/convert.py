@@ -149,7 +149,7 @@ def _print_plan(source: Source, request: Request, workers: int, *, overwrite: bo
     plan = make_plan(source, options)
     print_notes(plan.notices)
     writable = check_writable(out)
-    finished = find_resumable(source, plan, out, options, overwrite=overwrite).shards
+    finished = find_resumable(source, plan, out, options, overwrite=overwrite).finished
     print_splits(source, plan.splits, plan.shards)
     remaining = [shard for shard in plan.shards if shard.name not in finished]
     if finished:

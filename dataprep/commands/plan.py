@@ -15,6 +15,7 @@ from dataprep.commands.conversion import (
     print_append_plan,
     print_notes,
     print_result,
+    print_splits,
     read_samples,
     resolve_request,
 )
@@ -23,7 +24,7 @@ from dataprep.images.base import FAILED
 from dataprep.options import Options, RunOptions, SourceOptions, WorkerOptions, WorkOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
-from manifests.process.text import agree, format_bytes, plural
+from manifests.process.text import agree, plural
 from manifests.remote.url import is_url, refuse_url
 
 
@@ -37,6 +38,7 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     convert`. `dataprep info OUT/.dataprep/plan` describes the plan.
     """
     from dataprep.run.append import write_append_plan
+    from dataprep.run.commit import AppendResult
     from dataprep.run.convert import plan_dataset
     from dataprep.storage import PLAN_FOLDER
 
@@ -48,16 +50,14 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
             appended = write_append_plan(
                 source, out, request.options, name=request.name, progress=bar
             )
-        print_append_plan(appended.planned, out)
-        resumed = appended.resumed
+        print_append_plan(appended, out)
+        resumed = 0 if isinstance(appended, AppendResult) else len(appended.finished)
     else:
         with cleanup_on_interrupt():
-            result = plan_dataset(source, out, request.options, overwrite=run.overwrite)
-        print_notes(result.notices)
-        for split in result.plan.splits:
-            images = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}"
-            print_line(f"{split.name}: {images}, {plural(split.shards, 'shard')}")
-        resumed = result.resumed
+            planned = plan_dataset(source, out, request.options, overwrite=run.overwrite)
+        print_notes(planned.plan.notices)
+        print_splits(source, planned.plan.splits, planned.plan.shards)
+        resumed = len(planned.finished)
     if resumed:
         print_line(f"done by an earlier run: {plural(resumed, 'shard')}")
     print_line(f"{out}/{PLAN_FOLDER} is complete")
@@ -118,14 +118,11 @@ def finish(out: str, *, run: RunOptions) -> ExitStatus:
     shards are missing, it says which tasks to run again. It can be run any number of times, on any
     machine.
     """
-    from dataprep.plan.files import read_plan
+    from dataprep.run.commit import AppendResult
     from dataprep.run.finish import finish as finish_dataset
-    from dataprep.run.finish import finish_planned_append
 
-    is_append = read_plan(out).append is not None
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
-        if is_append:
-            appended = finish_planned_append(out, workers=run.workers, progress=bar)
-            return print_append(appended, out, run.max_rejected)
         result = finish_dataset(out, workers=run.workers, progress=bar)
+    if isinstance(result, AppendResult):
+        return print_append(result, out, run.max_rejected)
     return print_result(replace(result, resumed=0), out, run.max_rejected)

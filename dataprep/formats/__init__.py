@@ -37,9 +37,15 @@ __all__ = [
     "ScanOptions",
     "components",
     "image_header",
+    "names_of_shard",
 ]
 
 FORMATS: dict[Format, RecordFormat] = {"tfrecord": tfrecord, "webdataset": webdataset}
+
+
+def names_of_shard(fmt: Format, shard: str) -> tuple[str, str, str]:
+    """Return the names of the files of a shard: itself, its index and its table."""
+    return shard + FORMATS[fmt].SUFFIX, f"{shard}.idx", f"{shard}.parquet"
 
 
 def components(fmt: Format, store: Store, label_type: LabelType = "class") -> Components:

@@ -19,174 +19,139 @@ the owner after the other run has ended.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 from dataprep import storage
 from dataprep.ledger.journal import (
     Journal,
-    create_journal,
     journal_bytes,
+    parse_journal,
     read_journal,
     remove_journal,
 )
+from dataprep.ledger.state import Folder, State, inspect
 from dataprep.options import Options
-from dataprep.plan.files import Job
 from dataprep.storage.partials import JOURNAL_NAME, this_owner
 from manifests.errors import CallError, DamagedError, LostFolderError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
-from manifests.schema import Manifest
+from manifests.serialization import manifest_digest
 from manifests.store import MANIFEST_NAME, read_manifest
 
 #: The owner of a folder in an object store; see `dataprep.storage.partials.this_owner`.
 OWNER_NAME = f"{storage.BOOKKEEPING}/owner"
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Looks whether a run still owns its output folder. It can be pickled, so that workers look too.
+def check_owner(out: str, plan: str, removed: str = "") -> None:
+    """Check that a run still owns its output folder: the journal names its plan.
 
-    Attributes:
+    Without a journal, an equal run has ended: its manifest may not be removed.
+
+    Args:
         out: the output folder.
         plan: fingerprint of the plan, as in the journal.
+        removed: the file that is about to be removed, if any.
+
+    Raises:
+        LostFolderError: the folder belongs to another run.
 
     """
-
-    out: str
-    plan: str
-
-    def __call__(self, removed: str = "") -> None:
-        """Look at the journal. Without one, an equal run has ended: its manifest may not be removed.
-
-        Args:
-            removed: the file that is about to be removed, if any.
-
-        Raises:
-            LostFolderError: the folder belongs to another run.
-
-        """
-        journal = read_journal(self.out)
-        if journal is not None:
-            if journal.plan != self.plan:
-                raise lost_error(self.out)
-        elif removed == MANIFEST_NAME or newest_plan(self.out) != self.plan:
-            raise lost_error(self.out)
+    journal = read_journal(out)
+    if journal is None:
+        owner = "" if removed == MANIFEST_NAME else newest_plan(out)
+    else:
+        owner = journal.plan
+    if owner != plan:
+        raise lost_error(out)
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFence:
-    """Looks whether a dataset is still the one that a repair began with.
+def check_manifest(out: str, digest: str, removed: str = "") -> None:
+    """Check that a dataset is still the one that a repair began with, whose manifest has this digest.
 
-    Attributes:
-        out: folder or URL of the dataset.
-        manifest: its manifest.
+    Raises:
+        LostFolderError: there is another manifest.
 
     """
-
-    out: str
-    manifest: bytes | None
-
-    def __call__(self, removed: str = "") -> None:
-        """Look at the manifest.
-
-        Raises:
-            LostFolderError: there is another one.
-
-        """
-        del removed
-        if read_existing(self.out, MANIFEST_NAME) != self.manifest:
-            raise lost_error(self.out)
+    del removed
+    if manifest_digest(read_existing(out, MANIFEST_NAME) or b"") != digest:
+        raise lost_error(out)
 
 
-def fenced(job: Job) -> Job:
-    """Let the workers of a run in an object store look whether it still owns the folder."""
-    if storage.has_locks(job.out):
-        return job
-    return replace(job, check=Fence(job.out, job.fingerprint))
+@contextmanager
+def owned(out: str, plan: str) -> Iterator[None]:
+    """In this block, call `check_owner` before each change of an object of the dataset or of a plan."""
+    check = partial(check_owner, out, plan)
+    plan_folder = os.path.join(out, storage.PLAN_FOLDER)
+    with storage.guarded(out, check), storage.guarded(plan_folder, check):
+        yield
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a run has seen before it takes a folder over.
-
-    Attributes:
-        journal: content of the journal; `None` if there is none.
-        manifest: content of the manifest; `None` if there is none.
-
-    """
-
-    journal: bytes | None
-    manifest: bytes | None
-
-
-def look(out: str) -> Seen:
-    """Read the journal and the manifest of an output folder in an object store."""
-    if storage.has_locks(out):
-        return Seen(None, None)
-    return Seen(read_existing(out, JOURNAL_NAME), read_existing(out, MANIFEST_NAME))
-
-
-def take_over(out: str, journal: Journal, seen: Seen) -> None:
+def take_over(seen: Folder, journal: Journal) -> None:
     """Write the journal, if nobody else has changed the folder since this run looked at it.
 
     Raises:
         LostFolderError: another run has.
 
     """
-    path, data = os.path.join(out, JOURNAL_NAME), journal_bytes(journal)
+    out, data = seen.out, journal_bytes(journal)
+    path = os.path.join(out, JOURNAL_NAME)
     if storage.has_locks(out):
         storage.replace_file(path, data)
         return
-    expected = seen.journal
-    while not _write(path, data, expected):
-        expected = read_existing(out, JOURNAL_NAME)
-        there = read_journal(out)
-        if there is not None and there.plan != journal.plan:
+    plans = (journal.plan, seen.journal.plan if seen.journal else journal.plan)
+    is_written = False
+    while not is_written:
+        old = read_existing(out, JOURNAL_NAME)
+        if old is None:
+            is_written = storage.create_file(path, data)
+        elif parse_journal(old, path).plan in plans:
+            is_written = storage.replace_unchanged(path, data, old)
+        else:
             raise lost_error(out)
-    if read_existing(out, MANIFEST_NAME) != seen.manifest and newest_plan(out) != journal.plan:
+    manifest = read_existing(out, MANIFEST_NAME) or b""
+    if manifest != seen.data and newest_plan(out) != journal.plan:
         storage.remove(path)
         raise lost_error(out)
-    record_owner(out)
+    is_own = seen.state in (State.EMPTY, State.WRITING) or bool(seen.files)
+    record_owner(out, displaces=not is_own)
 
 
-def write_conversion(
-    out: str,
-    plan: str,
-    options: Options,
-    seen: Seen,
-    *,
-    overwrite: bool = False,
-    removing: bool = False,
-) -> None:
-    """Take a folder over for a conversion.
+def begin_conversion(seen: Folder, options: Options, *, overwrite: bool = False) -> None:
+    """Take a folder over for a conversion of the plan that it was inspected for.
 
-    With `overwrite`, the same call resumes this run instead of starting over, unless the run is
-    still `removing` the files that it overwrites.
+    With `overwrite`, the same call resumes this run instead of starting over.
     """
     journal = Journal(
         action="convert",
-        plan=plan,
-        overwrite=overwrite and not removing,
-        options={**options.as_json(), "plan": plan},
+        plan=seen.plan,
+        overwrite=overwrite,
+        options={**options.as_json(), "plan": seen.plan},
     )
-    take_over(out, journal, seen)
+    take_over(seen, journal)
 
 
-def begin_revision(out: str, journal: Journal, manifest: bytes) -> bool:
+def begin_revision(base: Folder, journal: Journal) -> bool:
     """Write the journal of an append or a removal unless there is one; return whether it was written.
 
+    Only one of several processes succeeds.
+
     Args:
-        out: folder or URL of the dataset.
+        base: the dataset that the run has seen.
         journal: the journal.
-        manifest: the manifest that the run has seen.
 
     Raises:
+        CallError: the object store ignores conditions, so another process could succeed too.
         LostFolderError: there is another manifest now.
 
     """
-    if not create_journal(out, journal):
+    out = base.out
+    storage.make_folder(out)  # it exists; of an object store, this checks the conditions
+    if not storage.create_file(os.path.join(out, JOURNAL_NAME), journal_bytes(journal)):
         return False
-    if not storage.has_locks(out) and read_existing(out, MANIFEST_NAME) != manifest:
+    if not storage.has_locks(out) and read_existing(out, MANIFEST_NAME) != base.data:
         remove_journal(out, journal.plan)
         raise lost_error(out)
     record_owner(out)
@@ -201,30 +166,16 @@ def take_removal_over(out: str, journal: Journal) -> Journal:
     if storage.has_locks(out):
         return journal
     removal = replace(journal, action="revert", plan=f"removal of {journal.plan}")
-    take_over(out, removal, look(out))
+    take_over(inspect(out), removal)
     return removal
-
-
-def _write(path: str, data: bytes, expected: bytes | None) -> bool:
-    if expected is None:
-        return storage.create_file(path, data)
-    return storage.replace_unchanged(path, data, expected)
-
-
-def record_owner(out: str) -> None:
-    """Record that this process has taken over a folder in an object store."""
-    if not storage.has_locks(out):
-        storage.replace_file(os.path.join(out, OWNER_NAME), this_owner().encode())
 
 
 def newest_plan(out: str) -> str:
     """Return the fingerprint of the plan of the newest revision; empty if there is no intact manifest."""
     try:
-        manifest: Manifest = read_manifest(out)
+        return read_manifest(out).plans[-1]
     except (CallError, DamagedError):
         return ""
-    options = manifest.revisions[-1].options if manifest.revisions else manifest.options
-    return str(options.get("plan", ""))
 
 
 def read_existing(out: str, name: str) -> bytes | None:
@@ -240,6 +191,35 @@ def read_existing(out: str, name: str) -> bytes | None:
         ) from None
 
 
+# --- the owner of a folder in an object store -----------------------------------------------------
+
+
+#: Ends the record of an owner that, or after one that, displaced another run or its dataset.
+_DISPLACES = " displaces others"
+
+
+def record_owner(out: str, *, displaces: bool = False) -> None:
+    """Record that this process has taken over a folder in an object store.
+
+    Args:
+        out: the output folder.
+        displaces: whether the folder belonged to another plan. A run of that plan may be suspended.
+
+    """
+    if not storage.has_locks(out):
+        displaces = displaces or has_displaced(out)
+        record = this_owner() + _DISPLACES * displaces
+        storage.replace_file(os.path.join(out, OWNER_NAME), record.encode())
+
+
+def has_displaced(out: str) -> bool:
+    """Return whether a run has ever taken a folder in an object store from a run of another plan.
+
+    That run may write files at any time later, although it owns the folder no longer.
+    """
+    return _owner(out).endswith(_DISPLACES)
+
+
 def lost_error(out: str) -> LostFolderError:
     """Return the error that another run has taken a folder over."""
     return LostFolderError(
@@ -251,7 +231,11 @@ def lost_error(out: str) -> LostFolderError:
 
 def owner_text(out: str) -> str:
     """Return who has taken over a folder in an object store last, as the end of a message."""
+    owner = _owner(out).removesuffix(_DISPLACES).split(".")
+    return f": process {owner[2]} on {owner[0]}" if len(owner) == 4 else ""
+
+
+def _owner(out: str) -> str:
     if storage.has_locks(out):
         return ""
-    owner = (read_existing(out, OWNER_NAME) or b"").decode("ascii", "replace").split(".")
-    return f": process {owner[2]} on {owner[0]}" if len(owner) == 4 else ""
+    return (read_existing(out, OWNER_NAME) or b"").decode("ascii", "replace")

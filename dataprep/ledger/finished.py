@@ -21,9 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from dataprep import storage
-from dataprep.formats import FORMATS
+from dataprep.formats import names_of_shard
 from dataprep.images.base import FAILED
-from dataprep.ledger.state import Folder
+from dataprep.ledger.fence import has_displaced
+from dataprep.ledger.journal import own_files
+from dataprep.ledger.state import INCOMPLETE, Folder, State
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan
 from dataprep.shards.write import ShardResult
@@ -74,18 +76,16 @@ def read_conversion(fingerprint: str, path: str) -> Conversion | None:
     return None
 
 
-def unpublished_tables(fingerprint: str, out: str, name: str) -> Iterator[Conversion]:
+def unpublished_tables(folder: Folder, name: str) -> list[Conversion]:
     """Read the tables that killed runs left under temporary names.
 
     They are complete before a shard gets its name.
     """
-    for path in storage.partials_named(out, name):
-        if (
-            os.path.isfile(path)
-            and has_canonical_bytes(path)
-            and (conversion := read_conversion(fingerprint, path))
-        ):
-            yield conversion
+    found = []
+    for path in storage.partials_named(folder.out, name):
+        if os.path.isfile(path) and has_canonical_bytes(path):
+            found.append(read_conversion(folder.plan, path))
+    return [conversion for conversion in found if conversion]
 
 
 #: Images that were rejected for these reasons may be readable now, or this release may be able to
@@ -154,29 +154,27 @@ _OTHER_FILES = f"{re.escape(REJECTED_NAME)}|{REVISION_FILE.pattern}"
 
 
 def listed_files(
-    plan: ConversionPlan, folder: Folder, tables: list[ShardResult | None]
+    folder: Folder, shards: Iterable[str], tables: Iterable[ShardResult | None]
 ) -> dict[str, File]:
-    """Return the files that belong to the plan, by name."""
+    """Return the files that belong to the plan, by name: as a manifest or the tables of these shards say.
+
+    Of a shard without a table, the tables that killed runs left count.
+    """
     listed = {**folder.pending_files, **folder.files}
-    for shard, result in zip(plan.shards, tables, strict=True):
-        listed |= files_of_shard(plan.fingerprint, folder.out, shard.name, result)
+    for name, result in zip(shards, tables, strict=True):
+        if result is None:
+            conversions = unpublished_tables(folder, f"{name}.parquet")
+        else:
+            listed[result.table.name] = result.table
+            conversions = [result.conversion]
+        for conversion in conversions:
+            listed |= {file.name: file for file in (conversion.shard, conversion.index)}
     return listed
 
 
-def files_of_shard(
-    fingerprint: str, out: str, name: str, result: ShardResult | None
-) -> dict[str, File]:
-    """Return the files of a shard that are of the plan, by name: as its table says, or a table of a killed run."""
-    files = {}
-    conversions: Iterable[Conversion]
-    if result is not None:
-        files[result.table.name] = result.table
-        conversions = [result.conversion]
-    else:
-        conversions = unpublished_tables(fingerprint, out, f"{name}.parquet")
-    for conversion in conversions:
-        files |= {file.name: file for file in (conversion.shard, conversion.index)}
-    return files
+def is_listed(out: str, name: str, listed: Mapping[str, File]) -> bool:
+    """Return whether a file belongs to the plan; see `listed_files`."""
+    return name in listed and listed[name].bytes == storage.file_length(os.path.join(out, name))
 
 
 def foreign_files(
@@ -184,22 +182,34 @@ def foreign_files(
 ) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
     out = folder.out
-    if not may_replace_manifest(out):
+    if folder.state in (*INCOMPLETE, State.FOREIGN) and not may_replace_manifest(out):
         yield MANIFEST_NAME
-    suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
-    planned = {
-        REJECTED_NAME,
-        *(shard.name + suffix for shard in plan.shards for suffix in suffixes),
-    }
-    for name in dataset_files(plan, out):
-        if folder.owns_names and name in planned:
+    planned = {REJECTED_NAME}
+    for shard in plan.shards:
+        planned.update(names_of_shard(options.fmt, shard.name))
+    stale = stale_files(folder)
+    for name in dataset_files(plan.splits, out):
+        if name in stale or (folder.owns_names and name in planned):
             continue
-        path = os.path.join(out, name)
-        is_listed = name in listed and listed[name].bytes == storage.file_length(path)
-        if name not in planned or not (
-            is_listed or (name == REJECTED_NAME and _is_rejected_list(path))
-        ):
+        is_own = is_listed(out, name, listed) or (
+            name == REJECTED_NAME and _is_rejected_list(os.path.join(out, name))
+        )
+        if name not in planned or not is_own:
             yield name
+
+
+def stale_files(folder: Folder) -> list[str]:
+    """Return the files of a dataset that a run wrote after it had lost the folder in an object store.
+
+    The run that took the folder over left no file that its manifest does not list.
+    """
+    if folder.state is not State.COMPLETE or storage.has_locks(folder.out):
+        return []
+    manifest = folder.manifest
+    listed = {*own_files(manifest), *(file.name for file in manifest.shard_files)}
+    names = dataset_files([split.name for split in manifest.splits], folder.out)
+    unlisted = [name for name in names if name not in listed]
+    return unlisted if unlisted and has_displaced(folder.out) else []
 
 
 def _is_rejected_list(path: str) -> bool:
@@ -214,13 +224,13 @@ def _is_rejected_list(path: str) -> bool:
         return False
 
 
-def dataset_files(plan: ConversionPlan, out: str) -> list[str]:
-    """List the files in the folder whose names could belong to a dataset.
+def dataset_files(splits: Iterable[str], out: str) -> list[str]:
+    """List the files in the folder whose names could belong to a dataset with these splits.
 
     All other files are never changed.
     """
-    splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
-    pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{_OTHER_FILES}")
+    names = "|".join(map(re.escape, {*SPLIT_NAMES, *splits}))
+    pattern = re.compile(rf"({names})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{_OTHER_FILES}")
     return sorted(entry.name for entry in storage.list_folder(out) if pattern.fullmatch(entry.name))
 
 

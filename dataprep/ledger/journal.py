@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from dataprep import storage
@@ -74,15 +74,7 @@ class Journal:
 
 def journal_bytes(journal: Journal) -> bytes:
     """Serialize a journal."""
-    members = {
-        "note": _NOTES[journal.action],
-        "action": journal.action,
-        "plan": journal.plan,
-        "overwrite": journal.overwrite,
-        "options": dict(journal.options),
-        "stamps": dict(journal.stamps),
-        "files": list(journal.files),
-    }
+    members = {"note": _NOTES[journal.action], **asdict(journal)}
     return (json.dumps(members, indent=1) + "\n").encode()
 
 
@@ -96,21 +88,40 @@ def read_journal(out: str) -> Journal | None:
     path = os.path.join(out, JOURNAL_NAME)
     try:
         data = read_file(path, MANIFEST)
-        body = parse_json(data)
-        if "action" not in body.mapping():
-            manifest = parse_manifest(data, path)
-            plan = str(manifest.options.get("plan", ""))
-            return Journal(action="convert", plan=plan, manifest=manifest)
-        return _parse(body)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, DamagedError) as error:
-        message = f"the record of an interrupted append is damaged or cannot be read ({error})"
-        hint = "remove it, then the files that `dataprep verify` reports as not in the manifest"
-        raise ManifestError(message, file=path, hint=hint) from None
+        raise _damaged(path, error) from None
+    return parse_journal(data, path)
 
 
-def _parse(body: Member) -> Journal:
+def parse_journal(data: bytes, path: str) -> Journal:
+    """Parse the content of a journal.
+
+    Raises:
+        ManifestError: it is damaged.
+
+    """
+    try:
+        body = parse_json(data)
+        return _journal(body) if body.get("action") else _journal_of(parse_manifest(data, path))
+    except (ValueError, DamagedError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: str, error: Exception) -> ManifestError:
+    return ManifestError(
+        f"the journal of an interrupted run is damaged or cannot be read ({error})",
+        file=path,
+        hint="remove it, then the files that `dataprep verify` reports as not in the manifest",
+    )
+
+
+def _journal_of(manifest: Manifest) -> Journal:
+    return Journal(action="convert", plan=manifest.plans[0], manifest=manifest)
+
+
+def _journal(body: Member) -> Journal:
     files = body["files"].texts()
     for name in files:
         if not (_SHARD_FILE.fullmatch(name) or REVISION_FILE.fullmatch(name)):
@@ -125,19 +136,6 @@ def _parse(body: Member) -> Journal:
     )
 
 
-def create_journal(out: str, journal: Journal) -> bool:
-    """Write the journal unless there is one; return whether it was written.
-
-    Only one of several processes succeeds.
-
-    Raises:
-        CallError: the object store ignores conditions, so another process could succeed too.
-
-    """
-    storage.make_folder(out)  # it exists; of an object store, this checks the conditions
-    return storage.create_file(os.path.join(out, JOURNAL_NAME), journal_bytes(journal))
-
-
 def remove_journal(out: str, plan: str) -> None:
     """Remove the journal of a plan.
 
@@ -150,12 +148,6 @@ def remove_journal(out: str, plan: str) -> None:
 
 
 # --- appends and their removal --------------------------------------------------------------------
-
-
-def is_committed(journal: Journal, manifest: Manifest) -> bool:
-    """Return whether the newest revision is of this journal: its append was killed after the manifest."""
-    revisions = manifest.revisions
-    return bool(revisions) and revisions[-1].options.get("plan") == journal.plan
 
 
 def unlisted_files(journal: Journal, manifest: Manifest) -> list[str]:

@@ -2,28 +2,28 @@
 
 ::
 
-                 convert, plan             the manifest                append
-      EMPTY ──────────────────▶ WRITING ─────────────────▶ COMPLETE ──────────▶ APPENDING
-                                PLANNED                     ▲  │ ▲               │   │
-      WRITING_OTHER ─ overwrite ─▶                          │  │ └── next manifest   │
-      FOREIGN ─────── overwrite ─▶                          │  └─ revert ─▶ REVERTING│
-                                                            └── older manifest ──┘   │
-                                                            └──────── revert ────────┘
+                convert, plan               the manifest                append
+     EMPTY ──────────────────────▶ WRITING ──────────────▶ COMPLETE ──────────────▶ APPENDING
+     FOREIGN ──────── overwrite ─────▲                      ▲ │  ▲                    │  │
+     WRITING_OTHER ── overwrite ─────┘                      │ │  └── the manifest ────┘  │
+                                                            │ └─────── revert ──────▶ REVERTING
+                                                            └──── older manifest ────────┘
 
-A kill leaves the folder where it is, and the same command continues: a conversion in WRITING or
-PLANNED, an append in APPENDING, `dataprep revert` in REVERTING. A kill right after a manifest was
-written leaves COMPLETE with a journal, which the next command removes. Only APPENDING and REVERTING
-have a manifest and a journal that matter; readers use the manifest.
+``convert --overwrite`` moves from every state to WRITING. A kill leaves the folder in its state, and the
+same command continues: a conversion in WRITING, an append in APPENDING, `dataprep revert` in
+REVERTING. A kill right after a manifest was written leaves COMPLETE with a journal, which the next
+command removes. Readers use the manifest in COMPLETE, APPENDING and REVERTING.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
+from functools import cached_property
 
 from dataprep import storage
-from dataprep.ledger.journal import Journal, is_committed, read_journal
+from dataprep.ledger.journal import Journal, read_journal
 from manifests.errors import CallError, DatasetError, ManifestError
 from manifests.schema import File, Manifest
 from manifests.serialization import manifest_digest
@@ -34,28 +34,30 @@ class State(Enum):
     """What an output folder contains."""
 
     #: No manifest and no journal.
-    EMPTY = "empty"
+    EMPTY = auto()
 
     #: A ``manifest.json`` that no conversion of this program made, or that is damaged.
-    FOREIGN = "foreign"
+    FOREIGN = auto()
 
-    #: A plan for `dataprep work`, whose shards are written or not.
-    PLANNED = "planned"
+    #: A conversion of the given plan has not ended. If it overwrites a dataset, that may still be
+    #: there.
+    WRITING = auto()
 
-    #: A conversion of this plan has not ended.
-    WRITING = "writing"
-
-    #: A conversion of another plan has not ended.
-    WRITING_OTHER = "writing another plan"
+    #: A conversion of another plan has not ended, and there is no dataset.
+    WRITING_OTHER = auto()
 
     #: A dataset.
-    COMPLETE = "complete"
+    COMPLETE = auto()
 
     #: A dataset, and an append that has not ended.
-    APPENDING = "appending"
+    APPENDING = auto()
 
     #: A dataset, and the removal of an append that has not ended.
-    REVERTING = "reverting"
+    REVERTING = auto()
+
+
+#: There is no dataset, and no manifest at all.
+INCOMPLETE = (State.EMPTY, State.WRITING, State.WRITING_OTHER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +87,7 @@ class Folder:
     def manifest(self) -> Manifest:
         """The manifest of the newest revision; raises `error` if there is none."""
         if self.newest is None:
-            raise self.error or ManifestError(
-                "there is no manifest",
-                file=self.out,
-                hint="finish it with the command that made it",
-            )
+            raise self.error or ManifestError("there is no manifest", file=self.out)
         return self.newest
 
     @property
@@ -97,7 +95,7 @@ class Folder:
         """What the next revision states about the newest one."""
         return manifest_digest(self.data)
 
-    @property
+    @cached_property
     def files(self) -> dict[str, File]:
         """The files that the manifest lists, by name; empty if it is not a manifest of the plan."""
         return _files(self.newest, self.plan)
@@ -108,12 +106,6 @@ class Folder:
         return _files(self.journal.manifest if self.journal else None, self.plan)
 
     @property
-    def is_of_plan(self) -> bool:
-        """Whether a conversion of the plan has not ended."""
-        journal = self.journal
-        return journal is not None and (journal.action, journal.plan) == ("convert", self.plan)
-
-    @property
     def owns_names(self) -> bool:
         """Whether all files with the names of the plan's shards are from the plan, also without a table.
 
@@ -121,7 +113,7 @@ class Folder:
         writes its journal, it checks that all files of these names are its own, or is about to
         replace them.
         """
-        return not storage.has_locks(self.out) and self.is_of_plan
+        return self.state is State.WRITING and not storage.has_locks(self.out)
 
 
 def inspect(out: str, plan: str = "") -> Folder:
@@ -153,7 +145,7 @@ def inspect(out: str, plan: str = "") -> Folder:
     return Folder(
         out=out,
         plan=plan,
-        state=_state(out, plan, journal, newest, has_manifest=bool(data)),
+        state=_state(plan, journal, newest, has_manifest=bool(data)),
         journal=journal,
         data=data,
         newest=newest,
@@ -162,26 +154,23 @@ def inspect(out: str, plan: str = "") -> Folder:
 
 
 def _state(
-    out: str, plan: str, journal: Journal | None, newest: Manifest | None, *, has_manifest: bool
+    plan: str, journal: Journal | None, newest: Manifest | None, *, has_manifest: bool
 ) -> State:
-    if newest is not None and newest.creator == "convert":
-        if journal is None or journal.action == "convert" or is_committed(journal, newest):
-            return State.COMPLETE
-        return State.APPENDING if journal.action == "append" else State.REVERTING
-    if has_manifest:
+    if has_manifest and (newest is None or newest.creator != "convert"):
         return State.FOREIGN
     if journal is None:
-        return State.EMPTY
+        return State.COMPLETE if newest else State.EMPTY
+    if newest is not None and newest.plans[-1] == journal.plan:
+        return State.COMPLETE
+    if journal.action != "convert" and newest is not None:
+        return State.APPENDING if journal.action == "append" else State.REVERTING
     if journal.plan == plan:
-        has_plan = storage.is_file(os.path.join(out, storage.PLAN_FOLDER, "plan.json"))
-        return State.PLANNED if has_plan else State.WRITING
-    return State.WRITING_OTHER
+        return State.WRITING
+    return State.COMPLETE if newest else State.WRITING_OTHER
 
 
 def _files(manifest: Manifest | None, plan: str) -> dict[str, File]:
-    if manifest is None or manifest.options.get("plan") != plan:
+    if manifest is None or manifest.plans[0] != plan:
         return {}
-    files = manifest.shard_files
-    if manifest.rejected:
-        files.append(manifest.rejected)
+    files = [*manifest.shard_files, *([manifest.rejected] if manifest.rejected else [])]
     return {file.name: file for file in files}

@@ -8,25 +8,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from dataprep.options import Options, library_versions, stored_flags
+from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, DamagedError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
+from manifests.store import MANIFEST_NAME
 
 
-def foreign_file_error(out: str, name: str, options: Options, files: tuple[str, ...]) -> CallError:
+def foreign_file_error(out: str, name: str, options: Options) -> CallError:
     """Return the error for a file in `out` that the run may not replace.
 
     Args:
         out: the output folder.
         name: the file.
         options: options of the run.
-        files: names of the files that may contain the options of the earlier run, the first one
-            first.
 
     """
-    recorded = next(
-        filter(None, (_recorded_options(os.path.join(out, file)) for file in files)), {}
-    )
+    recorded = _recorded_options(os.path.join(out, MANIFEST_NAME))
+    recorded = recorded or _recorded_options(os.path.join(out, JOURNAL_NAME))
     versions = _other_versions(recorded) if options.changes_images else ""
     and_versions = " and library versions" if versions else ""
     return CallError(

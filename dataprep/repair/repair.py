@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from awscrt.checksums import crc32c
@@ -18,7 +19,7 @@ from dataprep import engines, storage
 from dataprep.engines import LocalEngine
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS
-from dataprep.ledger.fence import ManifestFence, look
+from dataprep.ledger.fence import check_manifest
 from dataprep.ledger.finished import read_conversion
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
@@ -40,11 +41,12 @@ from manifests.process.text import printable
 from manifests.schema import File, Manifest, Shard
 from manifests.serialization import (
     checksum_text,
+    manifest_digest,
     old_manifest_name,
     parts,
     revisions_of_shards,
 )
-from manifests.store import read_manifest, read_older, rejected_bytes
+from manifests.store import read_manifest, read_manifest_bytes, read_older, rejected_bytes
 
 _SAME_SOURCE = (
     "set --src, and the options that say how to read it, as for the `dataprep convert` that made{}"
@@ -273,7 +275,7 @@ def repair_dataset(
 
     """
     # Before the manifest is parsed: one that replaces it meanwhile is noticed.
-    check = ManifestFence(folder, look(folder).manifest)
+    check = partial(check_manifest, folder, manifest_digest(read_manifest_bytes(folder)))
     manifest = read_manifest(folder)
     manifest_of.cache_clear()
     shards = manifest.shards

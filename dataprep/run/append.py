@@ -12,19 +12,20 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
 from dataprep import storage
 from dataprep.engines import Engine, LocalEngine
-from dataprep.formats import FORMATS
-from dataprep.ledger.fence import Fence, begin_revision
+from dataprep.formats import names_of_shard
+from dataprep.ledger.fence import begin_revision, owned
 from dataprep.ledger.finished import find_shard, is_final, stamps_of
 from dataprep.ledger.journal import Journal, read_journal
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name, shard_number
-from dataprep.plan.files import Job, PlannedAppend, job_of, write_plan
+from dataprep.plan.files import PlannedAppend, job_of, write_plan
 from dataprep.plan.splits import EmptySplitError
 from dataprep.progress import Progress
 from dataprep.run.base import check_columns, check_label_type, check_options, read_base
@@ -52,29 +53,19 @@ from manifests.serialization import numbered, old_manifest_name
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
 
 
-@dataclass(frozen=True)
-class AppendPlan:
-    """What an append writes.
+@dataclass(frozen=True, kw_only=True)
+class AppendPlan(Prepared):
+    """What an append writes: the new samples, with labels of the dataset.
 
     Attributes:
         base: the dataset.
-        source: the new samples, with labels of the dataset.
-        plan: their plan.
-        job: the job of the plan.
-        name: name of the source, for the manifest.
-        source_digest: fingerprint of the whole source.
-        known: number of samples that are in the dataset.
-        notices: messages about them, one line each.
+        append: what the append adds, for the manifest.
+        notices: messages about the samples that are in the dataset, one line each.
 
     """
 
     base: Folder
-    source: Source
-    plan: ConversionPlan
-    job: Job
-    name: str
-    source_digest: str
-    known: int
+    append: PlannedAppend
     notices: tuple[str, ...] = ()
 
     @property
@@ -85,11 +76,12 @@ class AppendPlan:
     @property
     def files(self) -> tuple[str, ...]:
         """Names of all files that the append may write, except ``manifest.json``."""
-        suffixes = (FORMATS[self.job.options.fmt].SUFFIX, ".idx", ".parquet")
-        number = self.job.revision
-        lists = [numbered(name, number) for name in (REJECTED_NAME, SHARD_LIST_NAME)]
-        shards = [shard.name + suffix for shard in self.plan.shards for suffix in suffixes]
-        return (*shards, *lists, old_manifest_name(number - 1))
+        number, fmt = self.job.revision, self.job.options.fmt
+        names = [numbered(name, number) for name in (REJECTED_NAME, SHARD_LIST_NAME)]
+        names.append(old_manifest_name(number - 1))
+        for shard in self.plan.shards:
+            names += names_of_shard(fmt, shard.name)
+        return tuple(names)
 
 
 def plan_append(
@@ -112,11 +104,13 @@ def plan_append(
     check_options(base, options)
     check_label_type(base, source)
     number = revision_with(base, source)
-    retried = find_retried(base, source) if number is not None else None
-    is_retry = retried is not None and bool(retried.any())
-    # The digest of a source does not say what masks contain.
-    if number is not None and not is_retry and not source.labels.has_image:
-        return AppendResult(base.manifest, len(source), number, None)
+    nothing = AppendResult(base.manifest, len(source), number, None)
+    may_be_new = np.ones(len(source), np.bool_)
+    if number is not None:
+        may_be_new = find_retried(base, source)
+        # The digest of a source does not say what masks contain.
+        if not may_be_new.any() and not source.labels.has_image:
+            return nothing
     check_columns(base, source, options)
     classes = extended_classes(base.manifest.classes, source, printable(base.out))
     labelled = relabel(source, classes)
@@ -129,14 +123,11 @@ def plan_append(
             "the masks of these images were not compared with those of the dataset:"
             f" {error.message}"
         )
-        return AppendResult(base.manifest, len(source), number, None, notices=(notice,))
-    known = found.rows
-    if retried is not None:
-        known = known | ~retried
+        return replace(nothing, notices=(notice,))
+    known, notices = found.rows | ~may_be_new, found.notices
     if known.all():
-        return AppendResult(base.manifest, len(source), number, None, notices=found.notices)
+        return replace(nothing, notices=notices)
     new = take_rows(labelled, np.flatnonzero(~known)) if known.any() else labelled
-    notices = found.notices
     try:
         made = make_plan(new, options)
     except EmptySplitError as error:
@@ -144,26 +135,33 @@ def plan_append(
         split_by = options.split_by if options.duplicates == "same-split" else None
         options = replace(options, val_fraction=0.0, test_fraction=0.0, split_by=split_by)
         made = make_plan(new, options)
-    source_digest = fingerprint_of(source, options.as_json())
-    first = {split: _next_number(base.manifest, split) for split in made.splits}
-    seen: dict[str, int] = {}
+    numbers = {split: count(_next_number(base.manifest, split)) for split in made.splits}
     shards = []
     for shard in made.shards:
-        count = seen[shard.split] = seen.get(shard.split, -1) + 1
-        shards.append(replace(shard, name=shard_name(shard.split, first[shard.split] + count)))
+        number_in_split = next(numbers[shard.split])
+        shards.append(replace(shard, name=shard_name(shard.split, number_in_split)))
     # The same samples make another plan in another revision: names, keys and labels depend on it.
     fingerprint = hashlib.sha256(f"{made.fingerprint} {base.digest}".encode()).hexdigest()[:32]
     plan = replace(made, shards=tuple(shards), fingerprint=fingerprint)
-    job = replace(job_of(new, plan, base.out, options), revision=base.manifest.revision + 1)
+    digest = fingerprint_of(source, options.as_json())
+    append = _describe(base, name, digest, known.sum().item())
     return AppendPlan(
-        base=base,
         source=new,
         plan=plan,
-        job=job,
-        name=name,
-        source_digest=source_digest,
-        known=int(np.count_nonzero(known)),
+        job=replace(job_of(new, plan, base.out, options), revision=append.revision),
+        base=base,
+        append=append,
         notices=notices,
+    )
+
+
+def _describe(base: Folder, name: str, source_digest: str, known: int) -> PlannedAppend:
+    return PlannedAppend(
+        parent=base.digest,
+        revision=base.manifest.revision + 1,
+        source=name,
+        source_digest=source_digest,
+        known=known,
     )
 
 
@@ -186,7 +184,7 @@ def prepared_append(
     name: str,
     reader: Engine,
     progress: Progress | None = None,
-) -> Iterator[tuple[AppendPlan | AppendResult, dict[str, ShardResult]]]:
+) -> Iterator[AppendPlan | AppendResult]:
     """Plan an append, lock the dataset, and write the mark.
 
     Args:
@@ -198,8 +196,7 @@ def prepared_append(
         progress: receives these images.
 
     Yields:
-        The plan, or an `AppendResult` if there is nothing to append; and the shards of the plan
-        that are finished.
+        The plan, or an `AppendResult` if there is nothing to append.
 
     Raises:
         CallError, SourceError, StoppedError: as `append_dataset`.
@@ -217,24 +214,23 @@ def prepared_append(
                 hint=f"run `dataprep revert {out}` again first",
             )
         planned = plan_append(source, base, options, name=name, reader=reader, progress=progress)
-        finished: dict[str, ShardResult] = {}
         if isinstance(planned, AppendPlan):
-            stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=False))
-            finished = _begin(planned)
-            stack.enter_context(storage.guarded(out, Fence(out, planned.plan.fingerprint)))
+            stack.enter_context(storage.partials([out], is_locked=is_locked))
+            planned = replace(planned, finished=_begin(planned))
+            stack.enter_context(owned(out, planned.plan.fingerprint))
             remove_ended(out)
         elif base.journal or storage.has_partials(out):
             with storage.partials([out], is_locked=is_locked):
                 if base.state is State.COMPLETE:  # killed after it wrote the manifest
                     end_committed(base)
-        yield planned, finished
+        yield planned
 
 
 def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
-    """Write the mark, or resume its append: return the finished shards and remove what is not finished.
+    """Write the journal, or resume its append: return the finished shards and remove what is not finished.
 
     Raises:
-        CallError: there is the mark of another append, or a file that is not of this append has one
+        CallError: there is the journal of another append, or a file that is not of this append has one
             of its names.
 
     """
@@ -252,7 +248,7 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
         mark = None
     if mark is None:
         _refuse_files(base, new)
-        if begin_revision(out, new, base.data):
+        if begin_revision(base, new):
             return {}
         mark = read_journal(out)
     if mark is None or mark.plan != new.plan:
@@ -279,7 +275,7 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
         now = read_base(out)
         if now.journal != mark or now.digest != base.digest:
             raise changed_error(out)
-    with storage.guarded(out, Fence(out, new.plan)):
+    with owned(out, new.plan):
         for name in sorted(names, key=lambda name: name.endswith(".parquet")):
             storage.remove(os.path.join(out, name))
     return kept
@@ -287,11 +283,11 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
 
 def _refuse_files(base: Folder, mark: Journal) -> None:
     out = base.out
-    if _present(out, mark.files):
+    if there := _present(out, mark.files):
         # A late `work` of an earlier append may have written tables of shards without images after
         # its end.
-        for revision in base.manifest.revisions:
-            remove_empty_shards(base, str(revision.options.get("plan")), _present(out, mark.files))
+        for plan in base.manifest.plans[1:]:
+            remove_empty_shards(base, plan, there)
         for name in _present(out, mark.files):
             now = read_base(out)
             if now.journal is not None:  # another machine has begun meanwhile
@@ -360,39 +356,24 @@ def append_dataset(
         closing(reader),
         prepared_append(
             source, out, options, name=name, reader=reader, progress=check_progress
-        ) as (planned, finished),
+        ) as planned,
     ):
         if isinstance(planned, AppendResult):
             return planned
-        with says_what_is_kept(out, [shard.name for shard in planned.plan.shards]):
-            run = Prepared(
-                source=planned.source, plan=planned.plan, job=planned.job, finished=finished
-            )
-            results = write_shards(run, engine, progress)
-            manifest, converted = finish_append(
-                planned.base, planned.job, results, planned.name, planned.source_digest
-            )
-    converted = replace(converted, notices=planned.plan.notices)
+        with says_what_is_kept(out, planned.plan.shards):
+            results = write_shards(planned, engine, progress)
+            manifest, converted = finish_append(planned.base, planned.job, results, planned.append)
     return AppendResult(
-        manifest, planned.known, None, converted, planned.new_classes, planned.notices
+        manifest,
+        planned.append.known,
+        None,
+        replace(converted, notices=planned.plan.notices),
+        planned.new_classes,
+        planned.notices,
     )
 
 
 # --- three steps ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PlannedSteps:
-    """The plan of an append in an output folder.
-
-    Attributes:
-        planned: what it appends; an `AppendResult` if there is nothing to append.
-        resumed: number of shards of this plan that are finished.
-
-    """
-
-    planned: AppendPlan | AppendResult
-    resumed: int
 
 
 def write_append_plan(
@@ -403,7 +384,7 @@ def write_append_plan(
     name: str,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> PlannedSteps:
+) -> AppendPlan | AppendResult:
     """Write the plan of an append into its folder.
 
     The arguments and the errors are those of `dataprep.run.append.append_dataset`. If there is
@@ -411,23 +392,17 @@ def write_append_plan(
     """
     with (
         closing(LocalEngine(workers)) as reader,
-        prepared_append(source, out, options, name=name, reader=reader, progress=progress) as (
-            planned,
-            finished,
-        ),
+        prepared_append(
+            source, out, options, name=name, reader=reader, progress=progress
+        ) as planned,
     ):
         if isinstance(planned, AppendPlan):
-            appended = _planned_append(planned.base, name, planned.source_digest, planned.known)
-            write_plan(planned.source, planned.plan, out, planned.job.options, appended)
+            write_plan(planned.source, planned.plan, out, planned.job.options, planned.append)
         else:
             base = read_base(out)
             if base.journal is None:  # else the folder has the plan of an append in progress
                 _write_empty_plan(source, base, options, name)
-        return PlannedSteps(planned, len(finished))
-
-
-def _planned_append(base: Folder, name: str, source_digest: str, known: int) -> PlannedAppend:
-    return PlannedAppend(base.digest, base.manifest.revision + 1, name, source_digest, known)
+        return planned
 
 
 def _write_empty_plan(source: Source, base: Folder, options: Options, name: str) -> None:
@@ -435,8 +410,6 @@ def _write_empty_plan(source: Source, base: Folder, options: Options, name: str)
     nothing = replace(
         take_rows(source, np.zeros(0, np.int64)), rejected=(), classes=base.manifest.classes
     )
+    append = _describe(base, name, digest, len(source))
     with storage.partials([base.out], is_locked=True):
-        plan = ConversionPlan((), digest)
-        write_plan(
-            nothing, plan, base.out, options, _planned_append(base, name, digest, len(source))
-        )
+        write_plan(nothing, ConversionPlan((), digest), base.out, options, append)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.formats import FORMATS, components
+from dataprep.formats import components, names_of_shard
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
-from dataprep.ledger.fence import Fence, owner_text, read_existing
-from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected
+from dataprep.ledger.fence import check_owner, owned, owner_text, read_existing
+from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected, stale_files
 from dataprep.ledger.journal import remove_journal, unlisted_files
 from dataprep.ledger.state import Folder
 from dataprep.plan.files import (
     ENDED_NAME,
     Job,
+    PlannedAppend,
     StoredPlan,
     has_append_plan,
     plan_folder,
@@ -31,7 +33,7 @@ from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
-from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split, split_order
+from manifests.schema import Added, File, Manifest, Revision, Shard, Split, split_order
 from manifests.serialization import checksum_text, numbered, old_manifest_name, parts
 from manifests.store import (
     MANIFEST_NAME,
@@ -108,8 +110,21 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         results: all shards of the job, in its order.
 
     """
-    file = _write_rejected(job.out, REJECTED_NAME, rejected_rows(job, results))
-    publish_manifest(job.out, _first_manifest(job, results, file), empty_tables(results))
+    options = job.options
+    nothing = Manifest(
+        creator="convert",
+        format=options.fmt,
+        store=options.store,
+        components=components(options.fmt, options.store, job.label_type),
+        classes=job.classes,
+        splits=(),
+        rejected=_write_rejected(job.out, REJECTED_NAME, rejected_rows(job, results)),
+        options={**options.as_json(), "plan": job.fingerprint},
+        pixels=options.raw.pixels if options.raw else None,
+        label_type=job.label_type,
+    )
+    manifest = _with_shards(nothing, job, results, job.splits)
+    publish_manifest(job.out, manifest, empty_tables(results))
     _log.info("%s: the manifest is written", job.out)
     return read_result(job, results)
 
@@ -130,8 +145,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
     is_written = read_existing(out, MANIFEST_NAME) == data
     if not is_written and not storage.has_renames(out):
-        shards = manifest.shards
-        check_objects(out, str(manifest.options.get("plan")), shards)
+        check_objects(out, manifest.plans[0], manifest.shards)
         storage.replace_file(path, data)
         is_written = True
     if not is_written:
@@ -140,7 +154,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
     for name in obsolete:
         storage.remove(os.path.join(out, name))
     if is_written:
-        remove_journal(out, str(manifest.options.get("plan")))
+        remove_journal(out, manifest.plans[0])
         return
     try:
         storage.publish_all([(journal, path)])
@@ -166,7 +180,7 @@ def check_objects(out: str, plan: str, shards: Sequence[Shard]) -> None:
         found = storage.map_files(out, lambda file: has_checksum(out, file), small)
         wrong = [file.name for file, is_right in zip(small, found, strict=True) if not is_right]
     if wrong:
-        Fence(out, plan)()
+        check_owner(out, plan)
         raise StorageError(
             "the object is not as this run has written it",
             file=os.path.join(out, wrong[0]),
@@ -177,8 +191,8 @@ def check_objects(out: str, plan: str, shards: Sequence[Shard]) -> None:
 def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
     """Describe a complete dataset; `results` are its shards."""
     manifest = read_manifest(job.out)
-    rejected = [*read_rejected(job.out)] if manifest.rejected else []
-    return describe_result(job, results, manifest, rejected)
+    rejected = read_rejected(job.out) if manifest.rejected else ()
+    return describe_result(job, results, manifest, [*rejected])
 
 
 def describe_result(
@@ -196,14 +210,20 @@ def describe_result(
         rejected: all rows of the images that are in no shard.
 
     """
+    copies = sum(row["reason"] == DUPLICATE for row in rejected)
+    changes: dict[str, tuple[int, int, int]] = {}
+    for result in results:
+        for change, counts in (result.conversion.changes or {}).items():
+            total = changes.get(change, (0, 0, 0))
+            changes[change] = (total[0] + counts[0], total[1] + counts[1], total[2] + counts[2])
     return ConvertResult(
         manifest,
         images=job.images + len(job.rejected),
         bytes=job.bytes,
         resumed=sum(result.resumed for result in results),
-        rejected=len(rejected) - count_duplicates(rejected),
-        duplicates=count_duplicates(rejected),
-        changes=summed_changes(results),
+        rejected=len(rejected) - copies,
+        duplicates=copies,
+        changes=changes,
         failed=tuple(row for row in rejected if row["reason"] == FAILED),
     )
 
@@ -218,23 +238,17 @@ def empty_tables(results: Iterable[ShardResult]) -> list[str]:
     return [result.table.name for result in results if result.shard is None]
 
 
-def clean_up(out: str, fingerprint: str, results: Iterable[ShardResult]) -> None:
+def clean_up(folder: Folder, results: Iterable[ShardResult]) -> None:
     """Remove what is left of a run that was killed after it wrote the manifest, and what a late worker wrote then.
 
     Args:
-        out: the output folder.
-        fingerprint: fingerprint of the plan.
+        folder: a complete dataset.
         results: the finished shards, with those that have no images.
 
     """
-    for name in empty_tables(results):
-        storage.remove(os.path.join(out, name))
-    remove_journal(out, fingerprint)
-
-
-def count_duplicates(rejected: Iterable[Mapping[str, str]]) -> int:
-    """Return the number of rows of ``rejected.jsonl`` with images that were left out because they are copies."""
-    return sum(row["reason"] == DUPLICATE for row in rejected)
+    for name in (*empty_tables(results), *stale_files(folder)):
+        storage.remove(os.path.join(folder.out, name))
+    remove_journal(folder.out, folder.plan)
 
 
 def _write_rejected(out: str, name: str, rows: Iterable[Mapping[str, str]]) -> File | None:
@@ -255,53 +269,35 @@ def _shards_of(job: Job, results: Iterable[ShardResult]) -> dict[str, list[Shard
     shards = {result.name: result.shard for result in results}
     found: dict[str, list[Shard]] = {}
     for planned in job.shards:
-        shard = shards.get(planned.name)
-        if shard is not None:
+        if shard := shards.get(planned.name):
             found.setdefault(planned.split, []).append(shard)
     return found
 
 
-def _first_manifest(job: Job, results: Sequence[ShardResult], rejected: File | None) -> Manifest:
-    """Return the manifest of revision 0."""
-    options, shards = job.options, _shards_of(job, results)
-    return Manifest(
-        creator="convert",
-        format=options.fmt,
-        store=options.store,
-        components=_components(
-            components(options.fmt, options.store, job.label_type), job, results, ()
-        ),
-        classes=job.classes,
-        splits=tuple(Split(name, tuple(shards.get(name, ()))) for name in job.splits),
-        rejected=rejected,
-        options={**options.as_json(), "plan": job.fingerprint},
-        pixels=options.raw.pixels if options.raw else None,
-        label_type=job.label_type,
-    )
+def _with_shards(
+    old: Manifest, job: Job, results: Sequence[ShardResult], splits: Iterable[str]
+) -> Manifest:
+    """Return a manifest with the shards, the classes and the image extensions of a job.
 
+    Args:
+        old: the manifest, without them.
+        job: what was converted.
+        results: all shards of the job.
+        splits: names of the splits of the new manifest, in order.
 
-def _components(
-    every: Components, job: Job, results: Iterable[ShardResult], before: Collection[str]
-) -> Components:
-    """Return where records store image and label.
-
-    Of the image extensions, only those of the shards, and those that the dataset had `before`.
     """
-    if job.options.fmt != "webdataset" or job.options.store != "encoded":
-        return every
-    formats = {name for result in results for name in result.conversion.formats}
-    found = [each for name, each in EXTENSIONS.items() if name in formats or each in before]
-    return replace(every, image=tuple(found) or ("jpg",))
-
-
-def summed_changes(results: Iterable[ShardResult]) -> dict[str, tuple[int, int, int]]:
-    """Return the totals of each kind of change over all shards; see `ConvertResult.changes`."""
-    totals: dict[str, tuple[int, int, int]] = {}
-    for result in results:
-        for change, (samples, before, after) in (result.conversion.changes or {}).items():
-            total = totals.get(change, (0, 0, 0))
-            totals[change] = (total[0] + samples, total[1] + before, total[2] + after)
-    return totals
+    before, added = {split.name: split.shards for split in old.splits}, _shards_of(job, results)
+    parts = []
+    for name in splits:
+        parts.append(Split(name, (*before.get(name, ()), *added.get(name, ()))))
+    names = old.components
+    if job.options.fmt == "webdataset" and job.options.store == "encoded":
+        # Of the image extensions, only those of the shards, and those that the dataset had before.
+        formats = {name for result in results for name in result.conversion.formats}
+        kept = names.image if job.revision else ()
+        found = [each for name, each in EXTENSIONS.items() if name in formats or each in kept]
+        names = replace(names, image=tuple(found) or ("jpg",))
+    return replace(old, components=names, classes=job.classes, splits=tuple(parts))
 
 
 # --- an append without a new image ----------------------------------------------------------------
@@ -341,7 +337,7 @@ def remove_ended(out: str) -> None:
 
 
 def finish_append(
-    base: Folder, job: Job, results: Sequence[ShardResult], name: str, source_digest: str
+    base: Folder, job: Job, results: Sequence[ShardResult], append: PlannedAppend
 ) -> tuple[Manifest, ConvertResult]:
     """Write ``rejected.N.jsonl``, the old manifest under its new name, and ``manifest.json``, in this order.
 
@@ -354,8 +350,7 @@ def finish_append(
         base: the dataset.
         job: what was written.
         results: all shards of the job, in its order.
-        name: name of the source.
-        source_digest: fingerprint of the whole source.
+        append: what the job appends.
 
     Returns:
         The manifest of the newest revision, and what was appended.
@@ -372,15 +367,15 @@ def finish_append(
             added[split] = Added(len(own), sum(shard.samples for shard in own))
         revision = Revision(
             parent=base.digest,
-            source=name,
-            source_digest=source_digest,
+            source=append.source,
+            source_digest=append.source_digest,
             splits=added,
             classes=len(job.classes),
             options={**job.options.as_json(), "plan": job.fingerprint},
         )
-        manifest = _next_manifest(base, job, results, shards)
+        names = split_order({*shards, *(split.name for split in manifest.splits)})
         manifest = replace(
-            manifest,
+            _with_shards(manifest, job, results, names),
             rejected=_write_all_rejected(base, job.revision, rejected, shards),
             revisions=(*manifest.revisions, revision),
         )
@@ -389,9 +384,7 @@ def finish_append(
     else:
         write_ended(base.out, job.fingerprint, rejected)
     # Not before: until the manifest is there, another `finish` needs these tables.
-    remove_empty_shards(
-        base, job.fingerprint, [result.table.name for result in results if not result.shard]
-    )
+    remove_empty_shards(base, job.fingerprint, empty_tables(results))
     remove_journal(base.out, job.fingerprint)
     described = parts(manifest)[job.revision] if shards else replace(manifest, splits=())
     return manifest, describe_result(job, results, described, rejected)
@@ -401,13 +394,16 @@ def end_committed(base: Folder) -> None:
     """End an append that was killed after it wrote the manifest, or the list of one that rejected every image."""
     if base.journal is not None:
         plan = base.journal.plan
-        with storage.guarded(base.out, Fence(base.out, plan)):
+        with owned(base.out, plan):
             remove_empty_shards(base, plan, unlisted_files(base.journal, base.manifest))
         remove_journal(base.out, plan)
 
 
 def end_conversion(base: Folder) -> Folder:
-    """Remove the journal of a conversion that was killed right after it wrote the manifest."""
+    """Remove the journal of a conversion that was killed right after it wrote the manifest, and stale files."""
+    with owned(base.out, base.manifest.plans[-1]):
+        for name in stale_files(base):
+            storage.remove(os.path.join(base.out, name))
     if base.journal is None or base.journal.action != "convert":
         return base
     remove_journal(base.out, base.journal.plan)
@@ -420,30 +416,14 @@ def remove_empty_shards(base: Folder, plan: str, names: Iterable[str]) -> None:
     Other files of such a shard are from a run that was killed when its images were valid.
     """
     for table in names:
-        path, suffix = os.path.splitext(os.path.join(base.out, table))
-        conversion = read_conversion(plan, path + suffix) if suffix == ".parquet" else None
-        if (
-            conversion and not conversion.samples
-        ):  # else the next append has a shard of this name already
-            for each in (FORMATS[base.manifest.format].SUFFIX, ".idx", suffix):
-                storage.remove(path + each)
-
-
-def _next_manifest(
-    base: Folder, job: Job, results: Sequence[ShardResult], shards: Mapping[str, list[Shard]]
-) -> Manifest:
-    """Return the manifest of the newest revision with the shards, the classes and the extensions of a job."""
-    old = base.manifest
-    before = {split.name: split.shards for split in old.splits}
-    splits = []
-    for name in split_order({*before, *shards}):
-        splits.append(Split(name, (*before.get(name, ()), *shards.get(name, ()))))
-    return replace(
-        old,
-        components=_components(old.components, job, results, old.components.image),
-        classes=job.classes,
-        splits=tuple(splits),
-    )
+        shard, suffix = os.path.splitext(table)
+        if suffix != ".parquet":
+            continue
+        conversion = read_conversion(plan, os.path.join(base.out, table))
+        # If it has samples, the next append has a shard of this name already.
+        if conversion and not conversion.samples:
+            for name in names_of_shard(base.manifest.format, shard):
+                storage.remove(os.path.join(base.out, name))
 
 
 def _write_all_rejected(
@@ -461,13 +441,13 @@ def _write_all_rejected(
     before = listed
     if any(row["reason"] == "unreadable" for row in listed):
         written: set[str] = set()
-        for own in shards.values():
-            for shard in own:
-                table = read_table(os.path.join(base.out, shard.table.name), ["source"])
-                written.update(table["source"].to_pylist())
-        before = [
-            row for row in listed if row["reason"] != "unreadable" or row["source"] not in written
-        ]
+        for shard in chain.from_iterable(shards.values()):
+            table = read_table(os.path.join(base.out, shard.table.name), ["source"])
+            written.update(table["source"].to_pylist())
+        before = []
+        for row in listed:
+            if row["reason"] != "unreadable" or row["source"] not in written:
+                before.append(row)
     known = {tuple(sorted(row.items())) for row in before}
     new = [row for row in rows if tuple(sorted(row.items())) not in known]
     is_unchanged = not new and before == listed
@@ -482,10 +462,8 @@ def _publish(base: Folder, manifest: Manifest) -> None:
     if read_file(path, MANIFEST) == data:
         return  # another process has ended the same append; the next one may replace the manifest at any moment
     if not storage.has_locks(base.out):
-        listed = {shard.name for shard in base.manifest.shards}
-        added = manifest.shards
-        plan = str(manifest.revisions[-1].options.get("plan"))
-        check_objects(base.out, plan, [shard for shard in added if shard.name not in listed])
+        added = parts(manifest)[-1].shards
+        check_objects(base.out, manifest.plans[-1], added)
     for name, content in (*others, (old_manifest_name(base.manifest.revision), base.data)):
         storage.replace_file(os.path.join(base.out, name), content)
     if not storage.replace_unchanged(path, data, base.data):
@@ -510,11 +488,7 @@ def is_appended(plan: StoredPlan, out: str) -> bool:
 
     """
     base = read_base(out, option="")
-    if not plan.shards or any(
-        each.options.get("plan") == plan.fingerprint for each in base.manifest.revisions
-    ):
-        return True
-    if has_ended(out):
+    if not plan.shards or plan.fingerprint in base.manifest.plans or has_ended(out):
         return True
     mark = base.journal
     is_planned = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint

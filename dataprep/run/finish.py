@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from dataprep import storage
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
-from dataprep.formats import FORMATS
-from dataprep.ledger.fence import Fence
+from dataprep.formats import names_of_shard
+from dataprep.ledger.fence import check_owner, owned
 from dataprep.ledger.finished import find_shard, has_all_of, read_rejected
 from dataprep.ledger.state import Folder, inspect
-from dataprep.plan.files import ENDED_NAME, Job, StoredPlan, plan_folder, read_plan
+from dataprep.plan.files import ENDED_NAME, Job, PlannedAppend, StoredPlan, plan_folder, read_plan
 from dataprep.progress import Progress
 from dataprep.run.base import read_base
 from dataprep.run.commit import (
@@ -32,38 +33,23 @@ from dataprep.run.commit import (
 from dataprep.run.source import refuse_appended
 from dataprep.run.work import recorded_tasks
 from dataprep.shards.write import ShardResult
-from manifests.errors import CallError, StoppedError, StorageError
+from manifests.errors import StoppedError, StorageError
 from manifests.process.text import agree, plural, printable
 from manifests.schema import File
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedShard:
-    """A shard that was looked for.
-
-    Attributes:
-        name: the shard's file name without extension.
-        result: the shard; `None` if it is missing or damaged.
-
-    """
-
-    name: str
-    result: ShardResult | None
-
-
-@dataclass(frozen=True, slots=True)
-class _CheckTask:
+class _CheckTask(NamedTuple):
     """A shard to look for; `listed` are its files in the manifest, if there is one."""
 
-    out: str
     fingerprint: str
+    out: str
     name: str
     listed: dict[str, File]
 
 
-def check_shard(task: _CheckTask) -> CheckedShard:
+def check_shard(task: _CheckTask) -> tuple[str, ShardResult | None]:
     """Look for a shard: its table must be whole, the index have its checksum and the shard its length."""
-    return CheckedShard(task.name, find_shard(task.fingerprint, task.out, task.name, task.listed))
+    return task.name, find_shard(*task)
 
 
 def finish(
@@ -72,11 +58,10 @@ def finish(
     workers: int | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
-) -> ConvertResult:
+) -> ConvertResult | AppendResult:
     """Check that every shard of a plan is there, then write ``rejected.jsonl`` and the manifest.
 
-    It can be called any number of times, also by several processes at once. See
-    `dataprep.run.append` for the plan of an append.
+    It can be called any number of times, also by several processes at once.
 
     Args:
         out: output folder with a plan.
@@ -85,45 +70,47 @@ def finish(
         progress: receives the shards; those that are missing have no images.
 
     Raises:
-        CallError: there is no plan.
+        CallError: there is no plan, or its append is not in progress any more.
         PlanError: the plan is damaged or was changed.
         StoppedError: shards are missing, or another problem outside of the program.
 
     """
     plan = read_plan(out)
     check_canary(plan.canary)  # tables are compared with the bytes that this machine would write
-    job = plan.job(out)
-    with (
-        storage.locked(out, shared=True),
-        storage.guarded(out, Fence(out, job.fingerprint)),
-    ):
+    engine = engine or LocalEngine(workers)
+    with storage.locked(out, shared=True), owned(out, plan.fingerprint), closing(engine):
         storage.check_partials([out])
+        if plan.append is None:
+            return _finish_conversion(plan.job(out), engine, progress)
+        return _finish_append(plan, plan.append, out, engine, progress)
+
+
+def _finish_conversion(job: Job, engine: Engine, progress: Progress | None) -> ConvertResult:
+    out = job.out
+    folder = inspect(out, job.fingerprint)
+    refuse_appended(folder)
+    if folder.pending_files and has_all_of(out, folder.pending_files):
+        folder = _complete_interrupted(folder)
+    found, missing = check_shards(job, folder.files, engine, progress)
+    # Tables of shards without images are removed at the end, so a complete dataset lacks them.
+    if missing:  # another process may have finished the dataset meanwhile
         folder = inspect(out, job.fingerprint)
-        refuse_appended(folder)
-        if folder.pending_files and has_all_of(out, folder.pending_files):
-            folder = _complete_interrupted(folder)
-        in_manifest = folder.files
-        found, missing = check_shards(job, in_manifest, engine or LocalEngine(workers), progress)
-        suffix = FORMATS[job.options.fmt].SUFFIX
-        # Tables of shards without images are removed at the end, so a complete dataset lacks them.
-        if missing:  # another process may have finished the dataset meanwhile
-            in_manifest = inspect(out, job.fingerprint).files
-        unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
-        if unlisted and has_all_of(out, in_manifest):
-            clean_up(out, job.fingerprint, found)
-            storage.remove_partials(out)
-            return read_result(job, found)
-        if missing:
-            storage.sweep_dead(out)
-            raise missing_error(job, missing)
-        try:
-            # All shards are there: nobody needs another temporary file.
-            with storage.partials([out], is_locked=True):
-                return write_dataset(job, found)
-        except StorageError:  # another process that finished the dataset removes the files of all
-            if not has_all_of(out, inspect(out, job.fingerprint).files):
-                raise
-            return read_result(job, found)
+    files = [names_of_shard(job.options.fmt, job.shards[number].name)[0] for number in missing]
+    if folder.files.keys().isdisjoint(files) and has_all_of(out, folder.files):
+        clean_up(folder, found)
+        storage.remove_partials(out)
+        return read_result(job, found)
+    if missing:
+        storage.sweep_dead(out)
+        raise missing_error(job, missing)
+    try:
+        # All shards are there: nobody needs another temporary file.
+        with storage.partials([out], is_locked=True):
+            return write_dataset(job, found)
+    except StorageError:  # another process that finished the dataset removes the files of all
+        if not has_all_of(out, inspect(out, job.fingerprint).files):
+            raise
+        return read_result(job, found)
 
 
 def _complete_interrupted(folder: Folder) -> Folder:
@@ -142,29 +129,27 @@ def check_shards(
     job: Job, in_manifest: Mapping[str, File], engine: Engine, progress: Progress | None
 ) -> tuple[list[ShardResult], list[int]]:
     """Look for all shards of a job; return the shards in order, and the numbers of missing or damaged ones."""
-    suffixes = (FORMATS[job.options.fmt].SUFFIX, ".idx", ".parquet")
 
     def tasks() -> Iterator[_CheckTask]:
         for shard in job.shards:
-            names = [shard.name + suffix for suffix in suffixes]
+            names = names_of_shard(job.options.fmt, shard.name)
             listed = {name: in_manifest[name] for name in names if name in in_manifest}
-            yield _CheckTask(job.out, job.fingerprint, shard.name, listed)
+            yield _CheckTask(job.fingerprint, job.out, shard.name, listed)
 
     if progress:
         progress.start(job.images, len(job.shards))
     results: dict[str, ShardResult | None] = {}
-    with closing(engine), closing(engine.run(check_shard, tasks(), len(job.shards))) as checked:
-        for each in checked:
-            results[each.name] = each.result
+    with closing(engine.run(check_shard, tasks(), len(job.shards))) as checked:
+        for name, result in checked:
+            results[name] = result
             if progress:
-                progress.advance(each.name, each.result.conversion.images if each.result else 0)
+                progress.advance(name, result.conversion.images if result else 0)
     found, missing = [], []
     for number, shard in enumerate(job.shards):
-        result = results[shard.name]
-        if result is None:
-            missing.append(number)
-        else:
+        if result := results[shard.name]:
             found.append(result)
+        else:
+            missing.append(number)
     return found, missing
 
 
@@ -193,93 +178,58 @@ def missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
 # --- appends --------------------------------------------------------------------------------------
 
 
-def finish_planned_append(
+def _finish_append(
+    plan: StoredPlan,
+    append: PlannedAppend,
     out: str,
-    *,
-    workers: int | None = None,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
+    engine: Engine,
+    progress: Progress | None,
 ) -> AppendResult:
-    """Check that every shard of the plan of an append is there, then write the manifest of the next revision.
-
-    It can be called any number of times, also by several processes at once.
-
-    Args:
-        out: folder or URL of the dataset.
-        workers: number of processes; `None` means one per CPU.
-        engine: checks the shards instead of a new `LocalEngine`. It is closed at the end.
-        progress: receives the shards; those that are missing have no images.
-
-    Raises:
-        CallError: there is no such plan, or its append is not in progress any more.
-        PlanError: the plan is damaged or was changed.
-        StoppedError: shards are missing, or another problem outside of the program.
-
-    """
-    plan = read_plan(out)
-    if plan.append is None:
-        raise CallError(
-            f"the plan in {printable(out)} appends nothing", hint=f"run `dataprep finish {out}`"
-        )
-    check_canary(plan.canary)
+    """Check that every shard of the plan of an append is there, then write the manifest of the next revision."""
+    if is_appended(plan, out):
+        return _describe_finished(plan, append, out)
     job = plan.job(out)
-    with (
-        storage.locked(out, shared=True),
-        storage.guarded(out, Fence(out, plan.fingerprint)),
-    ):
-        storage.check_partials([out])
+    found, missing = check_shards(job, {}, engine, progress)
+    # Another process may have finished it meanwhile.
+    if missing and not is_appended(plan, out):
+        storage.sweep_dead(out)
+        raise missing_error(job, missing)
+    base = read_base(out, option="")
+    if base.digest != append.parent:
+        return _describe_finished(plan, append, out)
+    try:
+        # All shards are there: nobody needs another temporary file.
+        with storage.partials([out], is_locked=True):
+            manifest, converted = finish_append(base, job, found, append)
+    except StorageError:
+        # Another process that finished the append removes the files of all.
+        if not storage.has_locks(out):
+            check_owner(out, plan.fingerprint)
         if not is_appended(plan, out):
-            found, missing = check_shards(job, {}, engine or LocalEngine(workers), progress)
-            # Another process may have finished it meanwhile.
-            if missing and not is_appended(plan, out):
-                storage.sweep_dead(out)
-                raise missing_error(job, missing)
-            base = read_base(out, option="")
-            if base.digest == plan.append.parent:
-                try:
-                    # All shards are there: nobody needs another temporary file.
-                    with storage.partials([out], is_locked=True):
-                        appended = finish_append(
-                            base, job, found, plan.append.source, plan.append.source_digest
-                        )
-                except StorageError:
-                    # Another process that finished the append removes the files of all.
-                    if not storage.has_locks(out):
-                        Fence(out, plan.fingerprint)()
-                    if not is_appended(plan, out):
-                        raise
-                    return _describe_finished(plan, out)
-                manifest, converted = appended
-                new = job.classes[len(base.manifest.classes) :]
-                return AppendResult(
-                    manifest, plan.append.known, None, replace(converted, resumed=0), new
-                )
-        return _describe_finished(plan, out)
+            raise
+        return _describe_finished(plan, append, out)
+    new = job.classes[len(base.manifest.classes) :]
+    return AppendResult(manifest, append.known, None, replace(converted, resumed=0), new)
 
 
-def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
+def _describe_finished(plan: StoredPlan, append: PlannedAppend, out: str) -> AppendResult:
     """Describe an append that has ended.
 
     If it was killed before it removed its last files, remove them.
     """
     base = read_base(out, option="")
-    mark = base.journal
-    plans = [None, *(revision.options.get("plan") for revision in base.manifest.revisions)]
-    revision = plans.index(plan.fingerprint) if plan.fingerprint in plans else None
-    is_rejected = revision is None and has_ended(out)
-    if mark is not None and mark.plan == plan.fingerprint and (is_rejected or revision is not None):
+    manifest, mark = base.manifest, base.journal
+    is_committed = plan.fingerprint in manifest.plans
+    is_rejected = not is_committed and has_ended(out)
+    if mark is not None and mark.plan == plan.fingerprint and (is_rejected or is_committed):
         end_committed(base)
         mark = None
-    if mark is None:  # else the temporary files belong to the append of the mark
+    if mark is None:  # else the temporary files belong to the append of the journal
         storage.remove_partials(out)
     if is_rejected:
         rows = [*read_rejected(plan_folder(out), ENDED_NAME)]
-        nothing = replace(base.manifest, splits=())
-        converted = describe_result(plan.job(out), (), nothing, rows)
-        return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)
-    images = (
-        sum(split.images for split in plan.splits)
-        + len(plan.rejected)
-        + (plan.append.known if plan.append else 0)
-    )
-    return AppendResult(base.manifest, images, revision, None)
+        converted = describe_result(plan.job(out), (), replace(manifest, splits=()), rows)
+        return AppendResult(manifest, append.known, None, converted)
+    images = plan.job(out).images + len(plan.rejected) + append.known
+    revision = manifest.plans.index(plan.fingerprint) if is_committed else None
+    return AppendResult(manifest, images, revision, None)

@@ -1,7 +1,21 @@
-"""What earlier runs left in the output folder: what to keep, to replace, and to leave alone.
+"""Prepare the output folder of a conversion: what happens there after a kill, at any moment.
 
-If the times of source images changed, or if the user asks for it, finished shards and their source
-images (the images of the samples, and their masks or depth maps) are read again.
+`prepared` does these steps, in this order:
+
+1. Lock the folder, if it is on a file system.
+2. `inspect` it: `dataprep.ledger.state` draws what it may contain.
+3. `find_resumable`: find the finished shards. A shard is finished when its sample table has its
+   final name and lists a shard and an index that are intact (`dataprep.ledger.finished`). If the
+   times of source images changed, or if the user asks for it, shards and their source images (the
+   images of the samples, and their masks or depth maps) are read again. Files of others are refused.
+4. If the dataset is complete, remove what a run wrote that was killed after the manifest, or that
+   had lost a folder in an object store.
+5. Else write the journal, remove the files that this run writes again, the manifest first, write
+   the stamps of the source images, and remove the temporary files of dead processes
+   (`dataprep.storage.partials` says who removes which).
+
+Every kill in between leaves a folder that the same call resumes. Then `convert` writes the shards
+that are not finished and the manifest; `plan` writes the plan, for `work` and `finish`.
 """
 
 from __future__ import annotations
@@ -9,17 +23,21 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.containers import Location, SourceImages
+from dataprep.containers import Location
 from dataprep.engines import Engine
-from dataprep.formats import FORMATS
+from dataprep.formats import names_of_shard
 from dataprep.images.base import Rejected
+from dataprep.labels.kinds import KINDS
+from dataprep.ledger.fence import begin_conversion, check_owner, owned
 from dataprep.ledger.finished import (
     STAMPS_NAME,
     dataset_files,
@@ -33,174 +51,50 @@ from dataprep.ledger.finished import (
     read_rejected,
     read_stamps,
     stamps_of,
+    write_stamps,
 )
 from dataprep.ledger.state import Folder, State, inspect
 from dataprep.options import Options
-from dataprep.plan.assign import ConversionPlan, ShardPlan
+from dataprep.plan.assign import ConversionPlan, make_plan
+from dataprep.plan.files import check_plan, job_of, remove_empty_plan_folder, remove_plan
 from dataprep.plan.mismatch import foreign_file_error
 from dataprep.progress import REPORTED_IMAGES, Progress, report_images
-from dataprep.run.source import refuse_appended, refuse_folders
+from dataprep.run.base import options_members
+from dataprep.run.commit import clean_up, has_ended, remove_ended
+from dataprep.run.source import check_output, refuse_appended, refuse_folders
+from dataprep.run.tasks import planned_task
+from dataprep.run.work import Prepared
 from dataprep.shards.source_image import load_image, load_label_image
-from dataprep.shards.write import ShardResult
+from dataprep.shards.write import ShardResult, ShardTask
 from dataprep.sources import Source
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, TableError
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.text import plural, printable
-from manifests.schema import Conversion, File
-from manifests.store import (
-    MANIFEST_NAME,
-)
+from manifests.schema import Conversion
+from manifests.store import MANIFEST_NAME
 from manifests.tables import read_table
-
-
-@dataclass(frozen=True, slots=True)
-class RereadTask:
-    """A finished shard to read again.
-
-    Attributes:
-        out: the output folder.
-        name: the shard's file name without extension.
-        file: the shard, if its checksum is to be compared.
-        images: the source images in the order of the plan, if they are to be compared.
-        label_type: what the labels are.
-        label_images: for each image, the columns that say where its mask or depth map is; `None` for
-            other labels.
-        conversion: the metadata in the shard's sample table.
-        options: options of the conversion.
-
-    """
-
-    out: str
-    name: str
-    file: File | None
-    images: SourceImages | None
-    label_type: LabelType
-    label_images: list[dict[str, Any]] | None
-    conversion: Conversion
-    options: Options
-
-
-@dataclass(frozen=True, slots=True)
-class Reread:
-    """What was found.
-
-    Attributes:
-        name: the shard's file name without extension.
-        is_damaged: whether the shard has another checksum.
-        replaced: a source image, mask or depth map that is not the one in the shard; `None` if all
-            are.
-
-    """
-
-    name: str
-    is_damaged: bool = False
-    replaced: str | None = None
-
-
-def reread(task: RereadTask) -> Reread:
-    """Compare a shard with its checksum, and the source images with theirs.
-
-    Raises:
-        SourceVanishedError: an image is gone.
-
-    """
-    if task.file is not None and storage.describe(task.out, task.file.name) != task.file:
-        return Reread(task.name, is_damaged=True)
-    return Reread(task.name, replaced=_find_replaced(task, task.images) if task.images else None)
-
-
-def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
-    """Return the path of the first image, mask or depth map that is not the one in the shard.
-
-    `None` if all are.
-
-    If the options change images, return the first path: the checksums in the table are then not
-    those of the source.
-    """
-    if task.options.changes_images:
-        return images.paths[0]
-    try:
-        stored = _stored(task)
-    except TableError:
-        return images.paths[0]
-    reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
-    # Only the bytes matter of an image that was valid.
-    unchecked = replace(task.options, validate="none")
-    nothing: list[dict[str, Any] | None] = [None] * len(images.paths)
-    label_images: Sequence[dict[str, Any] | None] = task.label_images or nothing
-    samples = zip(images.paths, images.sizes, images.locations, label_images, strict=True)
-    for number, (path, size, location, label_image) in enumerate(samples):
-        if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
-            report_images(task.name, REPORTED_IMAGES)
-        options = unchecked if path in stored else task.options
-        try:
-            found = _checksums(task, images.root, path, size, options, location, label_image)
-        except Rejected as error:
-            is_same = path not in stored and error.reason == reasons.get(path)
-        else:
-            is_same = stored.get(path) == found
-            if label_image is not None and not is_same and stored.get(path, ())[:1] == found[:1]:
-                return str(label_image[MASK_SOURCE])
-        if not is_same:
-            return path
-    return None
-
-
-def _stored(task: RereadTask) -> dict[str, tuple[int, ...]]:
-    """Return the checksum of each image in the shard, and of its mask or depth map, by the path of the image."""
-    columns = ["crc32c", *(["mask_crc32c"] if task.label_images else [])]
-    path = os.path.join(task.out, f"{task.name}.parquet")
-    table = read_table(path, ["source", *columns], label_type=task.label_type)
-    values = zip(*(table[name].to_pylist() for name in columns), strict=True)
-    return dict(zip(table["source"].to_pylist(), values, strict=True))
-
-
-def _checksums(  # noqa: PLR0917
-    task: RereadTask,
-    root: str,
-    path: str,
-    size: int,
-    options: Options,
-    location: Location | None,
-    label_image: Mapping[str, Any] | None,
-) -> tuple[int, ...]:
-    data, *_, placement = load_image(
-        root, path, size, options, location, placed=label_image is not None
-    )
-    if label_image is None or placement is None:
-        return (crc32c(data),)
-    mask = load_label_image(
-        root, label_image, placement, options, location, label_type=task.label_type
-    )
-    return crc32c(data), crc32c(mask)
-
-
-# --- what earlier runs left -----------------------------------------------------------------------
-
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Resumable:
-    """What a run finds in the output folder.
+@dataclass(frozen=True, kw_only=True)
+class Resumable(Prepared):
+    """A conversion, and what it finds in the output folder.
 
     Attributes:
-        shards: finished shards of this plan, by name. They are kept.
+        folder: what the folder contains.
         outdated: names of files to remove before shards are written, the manifest first.
-        is_complete: whether all shards are finished and the manifest of this plan exists.
         stamps: what `ledger.finished.write_stamps` is to record; empty if nothing new is known.
 
     """
 
-    shards: dict[str, ShardResult]
+    folder: Folder
     outdated: tuple[str, ...] = ()
-    is_complete: bool = False
-    stamps: dict[str, str] = field(default_factory=dict)
+    stamps: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rereading:
     """How thoroughly to check finished shards.
 
@@ -216,6 +110,92 @@ class Rereading:
     shards: bool = False
     engine: Engine | None = None
     progress: Progress | None = None
+
+
+@contextmanager
+def prepared(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    overwrite: bool,
+    rereading: Rereading = Rereading(),
+    always_writes: bool = False,
+) -> Iterator[Resumable]:
+    """Plan a conversion, lock its output folder, and prepare it as the docstring of this module says.
+
+    Args:
+        source: the samples to convert.
+        out: output folder.
+        options: everything that determines the bytes.
+        overwrite: start over.
+        rereading: what to read again of finished shards.
+        always_writes: the caller writes files even if the dataset is complete.
+
+    Raises:
+        CallError: the options do not fit the source, `out` cannot be used or contains another
+            dataset, or its dataset is complete and images were replaced since.
+        StoppedError: a problem outside of the program, for example another run in the folder.
+
+    """
+    check_output(source, out)
+    plan = make_plan(source, options)
+    try:
+        storage.make_folder(out)
+    except OSError as error:
+        hint = "make its parent writable for this user, or choose another folder with --out"
+        raise CallError(
+            f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint
+        ) from None
+    with ExitStack() as stack:
+        is_locked = stack.enter_context(storage.locked(out))
+        storage.check_partials([out])
+        has_ended_append = overwrite and has_ended(out)
+        has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
+        remove_empty_plan_folder(out)
+        with storage.remember(out):
+            run = find_resumable(
+                source, plan, out, options, overwrite=overwrite, rereading=rereading
+            )
+        stack.enter_context(owned(out, plan.fingerprint))
+        if run.is_complete:
+            clean_up(run.folder, run.finished.values())
+        is_unchanged = run.is_complete and not (has_other_plan or always_writes or run.stamps)
+        if not is_unchanged or storage.has_partials(out):
+            stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=True))
+            _replace_outdated(run, overwrite=overwrite)
+            # Last, because a table among the temporary files can prove which run wrote an outdated
+            # shard.
+            storage.sweep(out, is_locked=is_locked)
+        if has_other_plan:
+            remove_plan(out)
+            remove_empty_plan_folder(out)
+        if has_ended_append:
+            remove_ended(out)
+        yield run
+
+
+def _replace_outdated(run: Resumable, *, overwrite: bool) -> None:
+    """Write the journal, and remove what this run replaces."""
+    out, plan, options = run.job.out, run.plan, run.job.options
+    removing = overwrite and bool(run.outdated)
+    if not run.is_complete:
+        begin_conversion(run.folder, options, overwrite=overwrite and not removing)
+    remove_outdated(run)
+    if removing:  # from now on, the same call resumes this run
+        check_owner(out, plan.fingerprint)
+        begin_conversion(inspect(out, plan.fingerprint), options, overwrite=True)
+    if run.stamps:  # after the old shards are gone, which have other stamps
+        write_stamps(out, plan, run.stamps)
+
+
+def remove_outdated(run: Resumable) -> None:
+    """Remove the files that this run writes again."""
+    for name in run.outdated:
+        storage.remove(os.path.join(run.job.out, name))
+
+
+# --- what earlier runs left -----------------------------------------------------------------------
 
 
 def find_resumable(
@@ -243,24 +223,27 @@ def find_resumable(
 
     """
     now = stamps_of(source, plan)
+    run = Resumable(
+        source=source,
+        plan=plan,
+        job=job_of(source, plan, out, options),
+        folder=Folder(out=out, plan=plan.fingerprint, state=State.EMPTY),
+        stamps=now,
+    )
     if not storage.is_folder(out):
-        return Resumable({}, stamps=now)
-    refuse_folders(out, (MANIFEST_NAME, JOURNAL_NAME, STAMPS_NAME, *dataset_files(plan, out)))
+        return run
+    names = dataset_files(plan.splits, out)
+    refuse_folders(out, (MANIFEST_NAME, JOURNAL_NAME, STAMPS_NAME, *names))
     folder = inspect(out, plan.fingerprint)
-    in_manifest = folder.files
     if not overwrite:
         refuse_appended(folder)
         _refuse_grown(source, folder, options)
     kept = _intact_shards(plan, folder, options, overwrite=overwrite)
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
-    to_read = [
-        shard for shard in plan.shards if shard.name in (kept if rereading.shards else changed)
-    ]
-    for result in _reread(
-        source, out, options, to_read, kept=kept, changed=changed, rereading=rereading
-    ):
-        if result.replaced is not None and in_manifest and not overwrite:
+    run = replace(run, folder=folder, finished=kept)
+    for result in _reread(run, changed, rereading):
+        if result.replaced is not None and folder.files and not overwrite:
             raise _replaced_error(out, result.replaced, options)
         if result.is_damaged or result.replaced is not None:
             _log.info(
@@ -269,18 +252,18 @@ def find_resumable(
             )
             del kept[result.name]
     missing = [shard.name for shard in plan.shards if shard.name not in kept]
-    suffix = FORMATS[options.fmt].SUFFIX
-    if not missing or (
-        lists_everything(out, in_manifest)
-        and not any(
-            name + suffix in in_manifest or now.get(name) != before.get(name) for name in missing
-        )
-    ):
-        is_complete = has_all_of(out, in_manifest)
-        return Resumable(
-            kept, is_complete=is_complete, stamps={} if is_complete and now == before else now
-        )
-    return Resumable(kept, _outdated(plan, out, kept), stamps=now)
+    # The manifest lists no shard whose images are all rejected.
+    is_finished = not missing or lists_everything(out, folder.files)
+    for name in missing:
+        if names_of_shard(options.fmt, name)[0] in folder.files or now.get(name) != before.get(
+            name
+        ):
+            is_finished = False
+    if not is_finished:
+        return replace(run, outdated=_outdated(names, kept, out))
+    if not has_all_of(out, folder.files):
+        return run
+    return replace(run, is_complete=True, stamps={} if now == before else now)
 
 
 def _refuse_grown(source: Source, folder: Folder, options: Options) -> None:
@@ -293,9 +276,8 @@ def _refuse_grown(source: Source, folder: Folder, options: Options) -> None:
     if folder.state is not State.COMPLETE or folder.files:
         return
     manifest = folder.manifest
-    made_with = {name: value for name, value in manifest.options.items() if name != "plan"}
     shards = manifest.shards
-    if made_with != options.as_json() or not shards:
+    if options_members(manifest.options) != options.as_json() or not shards:
         return
     rejected = sum(1 for _ in read_rejected(folder.out)) if manifest.rejected else 0
     before = rejected + sum(shard.samples for shard in shards)
@@ -323,109 +305,41 @@ def _intact_shards(
 ) -> dict[str, ShardResult]:
     """Return the finished shards of the plan whose files are as their sample tables say, by name.
 
-    Args:
-        plan: the plan.
-        folder: what was found in the output folder.
-        options: options of the conversion.
-        overwrite: see `find_resumable`.
-
     Raises:
         CallError: a file belongs to something else, and `overwrite` does not allow to replace it.
 
     """
-    out, in_manifest = folder.out, folder.files
-    names = (shard.name for shard in plan.shards)
-    tables = list(
-        storage.map_files(
-            out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names
-        )
-    )
-    listed = listed_files(plan, folder, tables)
+    out, names = folder.out, [shard.name for shard in plan.shards]
+    find = partial(read_finished, plan.fingerprint, out, in_manifest=folder.files)
+    tables = list(storage.map_files(out, find, names))
+    listed = listed_files(folder, names, tables)
     foreign = next(foreign_files(plan, folder, options, listed), None)
     if foreign and not overwrite:
-        raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, JOURNAL_NAME))
-    resumes = folder.is_of_plan and folder.journal is not None and folder.journal.overwrite
-    starts_over = overwrite and not resumes
-    found = [] if foreign or starts_over else [result for result in tables if result]
-    final = [result for result in found if is_final(result)]
-    intact = storage.map_files(out, lambda result: is_intact(out, result), final)
-    kept = {result.name: result for result, is_kept in zip(final, intact, strict=True) if is_kept}
-    _log_damaged([result.name for result in final if result.name not in kept])
+        raise foreign_file_error(out, foreign, options)
+    journal = folder.journal
+    resumes = folder.state is State.WRITING and journal is not None and journal.overwrite
+    if foreign or (overwrite and not resumes):
+        return {}
+    final = [result for result in tables if result and is_final(result)]
+    intact = storage.map_files(out, partial(is_intact, out), final)
+    kept = {}
+    for result, is_kept in zip(final, intact, strict=True):
+        if is_kept:
+            kept[result.name] = result
+        else:
+            _log.info("%s: written again, because its files are missing or damaged", result.name)
     return kept
 
 
-def _reread(
-    source: Source,
-    out: str,
-    options: Options,
-    shards: Sequence[ShardPlan],
-    *,
-    kept: Mapping[str, ShardResult],
-    changed: Collection[str],
-    rereading: Rereading,
-) -> Iterator[Reread]:
-    """Read shards again, or the source images of those that changed, or both.
-
-    Yield what was found in each.
-    """
-
-    def tasks() -> Iterator[RereadTask]:
-        for shard in shards:
-            images, label_images = None, None
-            if shard.name in changed:
-                images = source.images(shard.rows)
-                if source.labels.has_image:
-                    label_images = source.extra.take(shard.rows).to_pylist()
-            yield RereadTask(
-                out=out,
-                name=shard.name,
-                file=_shard_file(kept[shard.name]) if rereading.shards else None,
-                images=images,
-                label_type=source.label_type,
-                label_images=label_images,
-                conversion=kept[shard.name].conversion,
-                options=options,
-            )
-
-    images = {shard.name: len(shard.rows) for shard in shards}
-    engine, progress = rereading.engine, rereading.progress
-    if shards and progress:
-        progress.start(sum(images.values()), len(shards))
-    for result in (
-        engine.run(reread, tasks(), len(shards)) if engine and shards else map(reread, tasks())
-    ):
-        yield result
-        if progress:
-            progress.advance(result.name, images[result.name])
-
-
-def _log_damaged(shards: list[str]) -> None:
-    for name in shards:
-        _log.info("%s: written again, because its files are missing or damaged", name)
-
-
-def _outdated(plan: ConversionPlan, out: str, kept: Mapping[str, ShardResult]) -> tuple[str, ...]:
+def _outdated(names: Sequence[str], kept: Collection[str], out: str) -> tuple[str, ...]:
     """Return the files to remove.
 
     A kill in between must leave neither a manifest, nor a shard without its table.
     """
-    names = (name for name in dataset_files(plan, out) if os.path.splitext(name)[0] not in kept)
-    in_order = (
-        MANIFEST_NAME,
-        STAMPS_NAME,
-        *sorted(names, key=lambda name: name.endswith(".parquet")),
-    )
+    replaced = [name for name in names if os.path.splitext(name)[0] not in kept]
+    replaced.sort(key=lambda name: name.endswith(".parquet"))
+    in_order = (MANIFEST_NAME, STAMPS_NAME, *replaced)
     return tuple(name for name in in_order if storage.exists(os.path.join(out, name)))
-
-
-def remove_outdated(out: str, resumable: Resumable) -> None:
-    """Remove the files that this run writes again."""
-    for name in resumable.outdated:
-        storage.remove(os.path.join(out, name))
-
-
-def _shard_file(result: ShardResult) -> File | None:
-    return result.shard.file if result.shard else None
 
 
 def _replaced_error(out: str, path: str, options: Options) -> CallError:
@@ -440,3 +354,146 @@ def _replaced_error(out: str, path: str, options: Options) -> CallError:
         f"--out {printable(out)} is complete, but {message} since",
         hint="make the dataset again with --overwrite, or choose another folder",
     )
+
+
+# --- finished shards that are read again ----------------------------------------------------------
+
+
+class RereadTask(NamedTuple):
+    """A finished shard to read again.
+
+    Attributes:
+        shard: the task that wrote it.
+        conversion: the metadata in its sample table.
+        compares_shard: whether to compare the shard with its checksum.
+        compares_source: whether to compare the source images with their checksums.
+
+    """
+
+    shard: ShardTask
+    conversion: Conversion
+    compares_shard: bool
+    compares_source: bool
+
+
+class Reread(NamedTuple):
+    """What was found.
+
+    Attributes:
+        name: the shard's file name without extension.
+        is_damaged: whether the shard has another checksum.
+        replaced: a source image, mask or depth map that is not the one in the shard; `None` if all
+            are.
+
+    """
+
+    name: str
+    is_damaged: bool = False
+    replaced: str | None = None
+
+
+def _reread(run: Resumable, changed: Collection[str], rereading: Rereading) -> Iterator[Reread]:
+    """Read shards again, or the source images of those that changed, or both.
+
+    Yield what was found in each.
+    """
+    finished, engine, progress = run.finished, rereading.engine, rereading.progress
+    to_read = finished if rereading.shards else changed
+    shards = [shard for shard in run.plan.shards if shard.name in to_read]
+    if not shards:
+        return
+    tasks = (
+        RereadTask(
+            planned_task(run.job, run.source, shard),
+            finished[shard.name].conversion,
+            rereading.shards and finished[shard.name].shard is not None,
+            shard.name in changed,
+        )
+        for shard in shards
+    )
+    images = {shard.name: len(shard.rows) for shard in shards}
+    if progress:
+        progress.start(sum(images.values()), len(shards))
+    for result in engine.run(reread, tasks, len(shards)) if engine else map(reread, tasks):
+        yield result
+        if progress:
+            progress.advance(result.name, images[result.name])
+
+
+def reread(task: RereadTask) -> Reread:
+    """Compare a shard with its checksum, and the source images with theirs.
+
+    Raises:
+        SourceVanishedError: an image is gone.
+
+    """
+    shard, file = task.shard, task.conversion.shard
+    if task.compares_shard and storage.describe(shard.out, file.name) != file:
+        return Reread(shard.name, is_damaged=True)
+    return Reread(shard.name, replaced=_find_replaced(task) if task.compares_source else None)
+
+
+def _find_replaced(task: RereadTask) -> str | None:
+    """Return the path of the first image, mask or depth map that is not the one in the shard.
+
+    `None` if all are.
+
+    If the options change images, return the first path: the checksums in the table are then not
+    those of the source.
+    """
+    shard, paths = task.shard, task.shard.images.paths
+    if shard.options.changes_images:
+        return paths[0]
+    labels = [None] * len(paths)
+    if KINDS[shard.label_type].has_image and shard.extra is not None:
+        labels = shard.extra.to_pylist()
+    try:
+        stored = _stored_checksums(shard)
+    except TableError:
+        return paths[0]
+    reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
+    # Only the bytes matter of an image that was valid.
+    unchecked = replace(shard.options, validate="none")
+    root, paths, sizes, locations = shard.images
+    samples = zip(paths, sizes, locations, labels, strict=True)
+    for at, (path, size, location, label) in enumerate(samples):
+        if at % REPORTED_IMAGES == REPORTED_IMAGES - 1:
+            report_images(shard.name, REPORTED_IMAGES)
+        try:
+            options = unchecked if path in stored else shard.options
+            found = _checksums(root, path, size, location, label, options, shard.label_type)
+        except Rejected as error:
+            is_same = path not in stored and error.reason == reasons.get(path)
+        else:
+            is_same = stored.get(path) == found
+            if label is not None and not is_same and stored.get(path, ())[:1] == found[:1]:
+                return str(label[MASK_SOURCE])
+        if not is_same:
+            return path
+    return None
+
+
+def _stored_checksums(shard: ShardTask) -> dict[str, tuple[int, ...]]:
+    """Return the checksum of each image in the shard, and of its mask or depth map, by the path of the image."""
+    columns = ["crc32c", *(["mask_crc32c"] if KINDS[shard.label_type].has_image else [])]
+    path = os.path.join(shard.out, f"{shard.name}.parquet")
+    table = read_table(path, ["source", *columns], label_type=shard.label_type)
+    values = zip(*(table[name].to_pylist() for name in columns), strict=True)
+    return dict(zip(table["source"].to_pylist(), values, strict=True))
+
+
+def _checksums(  # noqa: PLR0917
+    root: str,
+    path: str,
+    size: int,
+    location: Location | None,
+    label: Mapping[str, Any] | None,
+    options: Options,
+    label_type: LabelType,
+) -> tuple[int, ...]:
+    """Return the checksum of an image, and of its mask or depth map."""
+    data, *_, placement = load_image(root, path, size, options, location, placed=label is not None)
+    if label is None or placement is None:
+        return (crc32c(data),)
+    mask = load_label_image(root, label, placement, options, location, label_type=label_type)
+    return crc32c(data), crc32c(mask)

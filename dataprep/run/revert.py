@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dataprep import storage
-from dataprep.ledger.fence import Fence, begin_revision, owner_text, take_removal_over
+from dataprep.ledger.fence import begin_revision, owned, owner_text, take_removal_over
 from dataprep.ledger.journal import (
     Journal,
     own_files,
@@ -20,7 +20,7 @@ from dataprep.run.commit import end_committed, end_conversion
 from manifests.errors import CallError, StoppedError
 from manifests.process.text import printable
 from manifests.schema import Manifest
-from manifests.serialization import old_manifest_name
+from manifests.serialization import old_manifest_name, parts
 from manifests.store import MANIFEST_NAME, parse_manifest, read_old_manifest
 
 
@@ -80,18 +80,14 @@ def _revert_newest(base: Folder) -> RevertResult:
     number = manifest.revision - 1
     data = read_old_manifest(out, manifest, number)
     old = parse_manifest(data, os.path.join(out, old_manifest_name(number)))
-    kept = {file.name for file in old.shard_files} | {*own_files(old)}
-    every = [file.name for file in manifest.shard_files]
-    mark = Journal(
-        action="revert",
-        plan=base.digest,
-        files=tuple(name for name in (*every, *own_files(manifest)) if name not in kept),
-    )
-    if base.state is not State.REVERTING and not begin_revision(out, mark, base.data):
+    every = (*(file.name for file in manifest.shard_files), *own_files(manifest))
+    mark = Journal(action="revert", plan=base.digest, files=every)
+    mark = replace(mark, files=tuple(unlisted_files(mark, old)))
+    if base.state is not State.REVERTING and not begin_revision(base, mark):
         raise StoppedError(
             "another command is changing the revision", file=out, hint="wait until it ends"
         )
-    with storage.guarded(out, Fence(out, mark.plan)):
+    with owned(out, mark.plan):
         is_replaced = storage.replace_unchanged(os.path.join(out, MANIFEST_NAME), data, base.data)
     if not is_replaced:
         raise StoppedError(
@@ -99,23 +95,18 @@ def _revert_newest(base: Folder) -> RevertResult:
             file=out,
             hint="see with `dataprep info` what is the newest one now, before you revert it",
         )
-    samples = (sum(split.samples for split in each.splits) for each in (manifest, old))
-    return _remove_files(old, mark, out, removed=next(samples) - next(samples))
+    removed = parts(manifest)[-1].shards
+    return _remove_files(old, mark, out, removed=sum(shard.samples for shard in removed))
 
 
 def _remove_files(manifest: Manifest, mark: Journal, out: str, *, removed: int) -> RevertResult:
     there = {entry.name for entry in storage.list_folder(out)}
     names = [name for name in unlisted_files(mark, manifest) if name in there]
-    with storage.guarded(out, Fence(out, mark.plan)):
+    with owned(out, mark.plan):
         for name in names:
             storage.remove(os.path.join(out, name))
-    _remove_append_plan(out)
-    remove_journal(out, mark.plan)
-    return RevertResult(manifest, removed, len(names))
-
-
-def _remove_append_plan(out: str) -> None:
-    """Remove the plan of an append with its folder, if there is one."""
     if has_append_plan(out):
         remove_plan(out)
     remove_empty_plan_folder(out)
+    remove_journal(out, mark.plan)
+    return RevertResult(manifest, removed, len(names))

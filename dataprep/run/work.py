@@ -12,27 +12,28 @@ import re
 import time
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
-from typing import TypeGuard
 
 from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
-from dataprep.formats import FORMATS
+from dataprep.formats import names_of_shard
 from dataprep.ledger.claims import BEAT_SECONDS, Claims
-from dataprep.ledger.fence import Fence, fenced, look, write_conversion
+from dataprep.ledger.fence import begin_conversion, check_owner, owned
 from dataprep.ledger.finished import (
-    files_of_shard,
     find_shard,
     is_final,
+    is_listed,
+    listed_files,
     lists_everything,
     read_finished,
 )
-from dataprep.ledger.state import inspect
-from dataprep.plan.assign import ConversionPlan
+from dataprep.ledger.state import Folder, inspect
+from dataprep.plan.assign import ConversionPlan, PlannedShard
 from dataprep.plan.files import Job, StoredPlan, count_images, read_plan
 from dataprep.plan.mismatch import foreign_file_error
 from dataprep.progress import Progress
@@ -47,25 +48,19 @@ from dataprep.shards.write import (
     write_shard,
 )
 from dataprep.sources import Source
-from dataprep.storage.partials import JOURNAL_NAME, this_owner
+from dataprep.storage.partials import this_owner
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.process.text import agree, plural
-from manifests.schema import File
 from manifests.store import MANIFEST_NAME
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def says_what_is_kept(out: str, shards: Collection[str]) -> Iterator[None]:
+def says_what_is_kept(out: str, shards: Sequence[PlannedShard]) -> Iterator[None]:
     """Give a `KeyboardInterrupt` a message: how many of these shards are finished.
 
     All processes that write shards must have ended when the exception leaves the block.
-
-    Args:
-        out: the output folder.
-        shards: names of the shards that the command writes, without extension.
-
     """
     try:
         yield
@@ -73,18 +68,17 @@ def says_what_is_kept(out: str, shards: Collection[str]) -> Iterator[None]:
         raise KeyboardInterrupt(_describe(out, shards)) from None
 
 
-def _describe(out: str, shards: Collection[str]) -> str:
+def _describe(out: str, shards: Sequence[PlannedShard]) -> str:
     try:
-        # A shard is finished when its table has its final name.
         there = {entry.name for entry in storage.list_folder(out)}
     except (OSError, DatasetError):
         return "finished shards are kept"
-    kept = sum(f"{shard}.parquet" in there for shard in shards)
+    # A shard is finished when its table has its final name.
+    kept = sum(f"{shard.name}.parquet" in there for shard in shards)
+    count = plural(len(shards), "shard")
     if not kept:
-        return f"none of {plural(len(shards), 'shard')} is finished"
-    return (
-        f"{kept:,} of {plural(len(shards), 'shard')} {agree(kept, 'is', 'are')} finished and kept"
-    )
+        return f"none of {count} is finished"
+    return f"{kept:,} of {count} {agree(kept, 'is', 'are')} finished and kept"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +98,7 @@ class Prepared:
     source: Source
     plan: ConversionPlan
     job: Job
-    finished: Mapping[str, ShardResult]
+    finished: Mapping[str, ShardResult] = field(default_factory=dict)
     is_complete: bool = False
 
 
@@ -112,10 +106,10 @@ def write_shards(
     run: Prepared, engine: Engine, progress: Progress | None = None
 ) -> list[ShardResult]:
     """Write the shards that are not finished; return all of them in the order of the plan."""
-    shards = run.plan.shards
+    shards, out = run.plan.shards, run.job.out
     _log.info(
         "%s: the plan %s has %d shards, of which %d are kept from an earlier run",
-        run.job.out,
+        out,
         run.plan.fingerprint,
         len(shards),
         len(run.finished),
@@ -128,9 +122,10 @@ def write_shards(
         if not engine.is_local:
             from dataprep.run.machines import check_machines  # a local engine needs no check
 
-            check_machines(engine, run.source, run.job.out)
+            check_machines(engine, run.source, out)
     images = sum(len(shards[number].rows) for number in left)
-    tasks = SourceTasks(fenced(run.job), left, engine.workers, run.source, shards)
+    job = replace(run.job, check=partial(check_owner, out, run.job.fingerprint))
+    tasks = SourceTasks(job, left, engine.workers, run.source, shards)
     results = dict(run.finished)
     with closing(
         engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
@@ -290,12 +285,8 @@ def record_tasks(out: str, tasks: int) -> None:
 
 def recorded_tasks(out: str) -> int | None:
     """Return the largest recorded number of tasks; `None` if there is none."""
-    counts = [
-        int(text)
-        for text in storage.shared_names(out, "tasks")
-        if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII)
-    ]
-    return max((count for count in counts if 0 < count <= MAX_TASKS), default=None)
+    texts = storage.shared_names(out, "tasks")
+    return max((int(text) for text in texts if text.isdecimal()), default=None)
 
 
 # --- write shards ---------------------------------------------------------------------------------
@@ -348,24 +339,22 @@ def work(
         stack.enter_context(closing(engine))
         plan = read_plan(out)
         check_canary(plan.canary)
-        job = fenced(plan.job(out))
+        job = replace(plan.job(out), check=partial(check_owner, out, plan.fingerprint))
         stack.enter_context(storage.locked(out, shared=True))
         storage.check_partials([out])
-        stack.enter_context(storage.guarded(out, Fence(out, plan.fingerprint)))
+        stack.enter_context(owned(out, plan.fingerprint))
         numbers = share.numbers(len(job.shards)) if share else range(len(job.shards))
-        if _is_appended(plan, out):
+        if plan.append and is_appended(plan, out):
             return WorkResult((), len(numbers))
-        run = _Run(
-            job,
-            StoredTasks(job, numbers, engine.workers, plan),
-            engine,
-            inspect(out, job.fingerprint).files,
-        )
-        stack.enter_context(says_what_is_kept(out, [job.shards[number].name for number in numbers]))
+        folder = inspect(out, plan.fingerprint)
+        if not plan.append:
+            refuse_appended(folder)
+        run = _Run(job, StoredTasks(job, numbers, engine.workers, plan), engine, folder)
+        stack.enter_context(says_what_is_kept(out, [job.shards[number] for number in numbers]))
         if progress:
             images = count_images(plan, out, numbers) if share else job.images
             progress.start(images, len(numbers))
-        finished = {} if share is None and not run.in_manifest else run.find_finished(numbers)
+        finished = run.find_finished(numbers) if share or folder.files else {}
         for result in finished.values():
             report(result, progress)
         left = run.without_finished(numbers, finished)
@@ -374,36 +363,19 @@ def work(
             stack.enter_context(storage.shared_partials(out))
             if share:
                 run.refuse_foreign_files(left)
-            run.prepare_folder()
-            if not storage.has_renames(out):
-                run.remove_outdated_tables(left)
+            run.prepare_folder(left)
             if share:
                 record_tasks(out, share.tasks)
                 results = run.write(left)
             else:
-                results = run.claim_and_write(
-                    left, stack.enter_context(Claims(out, beat or BEAT_SECONDS))
-                )
+                claims = stack.enter_context(Claims(out, beat or BEAT_SECONDS))
+                results = run.claim_and_write(left, claims)
             with closing(results), _finished_meanwhile(plan, out):
                 for result in results:
                     report(result, progress)
                     if not result.resumed:
                         written.append(result)
     return WorkResult(tuple(written), len(numbers) - len(written))
-
-
-def _is_appended(plan: StoredPlan, out: str) -> bool:
-    """Return whether the plan is of an append that is complete.
-
-    Raises:
-        CallError: something was appended to the dataset that the plan makes, or the append was
-            reverted.
-
-    """
-    if plan.append is None:
-        refuse_appended(inspect(out, plan.fingerprint))
-        return False
-    return is_appended(plan, out)
 
 
 @contextmanager
@@ -415,9 +387,10 @@ def _finished_meanwhile(plan: StoredPlan, out: str) -> Iterator[None]:
     try:
         yield
     except StorageError:
-        is_complete = (
-            _is_appended(plan, out) if plan.append else inspect(out, plan.fingerprint).files
-        )
+        if plan.append:
+            is_complete = is_appended(plan, out)
+        else:
+            is_complete = bool(inspect(out, plan.fingerprint).files)
         if not is_complete:
             raise
 
@@ -434,30 +407,30 @@ class _Run:
         job: what to write.
         tasks: the tasks of the shards.
         engine: runs them.
-        in_manifest: files that the manifest lists, by name; empty if there is no manifest of this
-            plan.
+        folder: what the output folder contains.
 
     """
 
     job: Job
     tasks: StoredTasks
     engine: Engine
-    in_manifest: Mapping[str, File]
+    folder: Folder
 
-    def prepare_folder(self) -> None:
-        """Mark the dataset as incomplete: no reader may see a manifest next to shards that are about to change."""
-        if self.in_manifest:
-            out, plan = self.job.out, self.job.fingerprint
-            write_conversion(out, plan, self.job.options, look(out))
-            storage.remove(os.path.join(self.job.out, MANIFEST_NAME))
+    def prepare_folder(self, numbers: Sequence[int]) -> None:
+        """Remove the manifest: no reader may see one next to shards that are about to change.
 
-    def remove_outdated_tables(self, numbers: Sequence[int]) -> None:
-        """Remove tables of shards with images that may be readable now: in an object store, no table is replaced."""
-        for number in numbers:
-            name = self.job.shards[number].name
-            result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)
-            if result and not is_final(result):
-                storage.remove(os.path.join(self.job.out, f"{name}.parquet"))
+        In an object store, no table is replaced: remove the tables of shards with images that may
+        be readable now.
+        """
+        out = self.job.out
+        if self.folder.files:
+            begin_conversion(self.folder, self.job.options)
+            storage.remove(os.path.join(out, MANIFEST_NAME))
+        if not storage.has_renames(out):
+            for number in numbers:
+                result = self._read(number)
+                if result and not is_final(result):
+                    storage.remove(os.path.join(out, result.table.name))
 
     def refuse_foreign_files(self, numbers: Sequence[int]) -> None:
         """Check that no file of another dataset or tool has the name of a file that is about to be written.
@@ -467,70 +440,54 @@ class _Run:
 
         """
         for number in numbers:
-            foreign = self._foreign_file(number)
-            for _ in range(_LOOKS):
-                if foreign is None:
-                    break
+            looks = 0
+            while foreign := self._foreign_file(number):
+                if looks == _LOOKS:
+                    raise foreign_file_error(self.job.out, foreign, self.job.options)
                 # Another process may be renaming the files of the shard, its table last.
                 time.sleep(0.1)
-                foreign = self._foreign_file(number)
-            if foreign is not None:
-                raise foreign_file_error(
-                    self.job.out, foreign, self.job.options, (MANIFEST_NAME, JOURNAL_NAME)
-                )
+                looks += 1
 
     def _foreign_file(self, number: int) -> str | None:
-        name = self.job.shards[number].name
-        suffixes = (FORMATS[self.job.options.fmt].SUFFIX, ".idx", ".parquet")
-        lengths = {
-            name + suffix: storage.file_length(os.path.join(self.job.out, name + suffix))
-            for suffix in suffixes
-        }
-        # The mark of an append was written when no file had one of its names.
-        if (
-            max(lengths.values()) < 0
-            or self.job.revision
-            or (
-                not storage.has_locks(self.job.out)
-                and inspect(self.job.out, self.job.fingerprint).owns_names
-            )
-        ):
+        out, name = self.job.out, self.job.shards[number].name
+        there = []
+        for each in names_of_shard(self.job.options.fmt, name):
+            if storage.file_length(os.path.join(out, each)) >= 0:
+                there.append(each)
+        # The journal of an append was written when no file had one of its names.
+        if not there or self.job.revision or inspect(out, self.job.fingerprint).owns_names:
             return None
-        result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)
-        own = files_of_shard(self.job.fingerprint, self.job.out, name, result)
-        known = {**self.in_manifest, **own}
-        for each, size in lengths.items():
-            if size >= 0 and (each not in known or known[each].bytes != size):
-                return each
-        return None
+        listed = listed_files(self.folder, [name], [self._read(number)])
+        return next((each for each in there if not is_listed(out, each, listed)), None)
+
+    def _read(self, number: int) -> ShardResult | None:
+        name = self.job.shards[number].name
+        return read_finished(self.job.fingerprint, self.job.out, name, self.folder.files)
+
+    def find(self, number: int) -> ShardResult | None:
+        """Return a finished shard; `None` if it is missing or damaged."""
+        name = self.job.shards[number].name
+        return find_shard(self.job.fingerprint, self.job.out, name, self.folder.files)
 
     def find_finished(self, numbers: Sequence[int]) -> dict[int, ShardResult]:
         """Return the finished shards that need not be written again."""
         found = ((number, self.find(number)) for number in numbers)
         return {number: result for number, result in found if result and is_final(result)}
 
-    def find(self, number: int) -> ShardResult | None:
-        """Return a finished shard; `None` if it is missing or damaged."""
-        name = self.job.shards[number].name
-        return find_shard(self.job.fingerprint, self.job.out, name, self.in_manifest)
-
-    def without_finished(
-        self, numbers: Sequence[int], finished: Mapping[int, ShardResult]
-    ) -> list[int]:
+    def without_finished(self, numbers: Sequence[int], finished: Collection[int]) -> list[int]:
         """Return the shards that are left to write."""
         left = [number for number in numbers if number not in finished]
-        if not lists_everything(self.job.out, self.in_manifest):
-            return left
-        suffix = FORMATS[self.job.options.fmt].SUFFIX
-        return [
-            number for number in left if self.job.shards[number].name + suffix in self.in_manifest
-        ]
+        files, shards = self.folder.files, self.job.shards
+        if lists_everything(self.job.out, files):
+            fmt = self.job.options.fmt
+            left = [each for each in left if names_of_shard(fmt, shards[each].name)[0] in files]
+        return left
 
     def write(self, left: Sequence[int]) -> Generator[ShardResult, None, None]:
         """Write shards; yield them as they finish."""
         tasks = replace(self.tasks, numbers=left)
         useful = useful_workers(len(left), count_images(tasks.plan, self.job.out, left))
-        yield from self.engine.run_with_pool(write_shard, tasks, useful)
+        return self.engine.run_with_pool(write_shard, tasks, useful)
 
     def claim_and_write(
         self, left: Sequence[int], claims: Claims
@@ -551,11 +508,9 @@ class _Run:
                 write_shard, self._claimed(left, claims, found, busy), useful
             ):
                 claims.release(result.name)
-                yield result
-                while not found.empty():
-                    yield found.get()
-            while not found.empty():
-                yield found.get()
+                found.put(result)
+                yield from _drain(found)
+            yield from _drain(found)
             left = busy
             if len(left) == before:  # others write all of them
                 time.sleep(claims.beat / 2)
@@ -573,11 +528,11 @@ class _Run:
         """
         for at, number in enumerate(left):
             name = self.job.shards[number].name
-            if self._is_kept(result := self.find(number), claims):
+            if result := self._find_kept(number, claims):
                 found.put(result)
             elif not claims.claim(name):
                 busy.append(number)
-            elif self._is_kept(result := self.find(number), claims):
+            elif result := self._find_kept(number, claims):
                 # Another process finished it just before the claim.
                 claims.release(name)
                 found.put(result)
@@ -585,10 +540,15 @@ class _Run:
                 self.refuse_foreign_files([number])
                 yield self.tasks.task(number, len(left) - at)
 
-    def _is_kept(self, result: ShardResult | None, claims: Claims) -> TypeGuard[ShardResult]:
-        """Return whether a shard need not be written: it is final, or was written after this process started."""
+    def _find_kept(self, number: int, claims: Claims) -> ShardResult | None:
+        """Return a shard that need not be written: it is final, or was written after this process started."""
+        result = self.find(number)
         if result is None or is_final(result):
-            return result is not None
-        return (
-            os.stat(os.path.join(self.job.out, result.table.name)).st_mtime_ns >= claims.started_ns
-        )
+            return result
+        path = os.path.join(self.job.out, result.table.name)
+        return result if os.stat(path).st_mtime_ns >= claims.started_ns else None
+
+
+def _drain(found: queue.SimpleQueue[ShardResult]) -> Iterator[ShardResult]:
+    while not found.empty():
+        yield found.get()

@@ -19,7 +19,7 @@ from dataprep.options import Options
 from dataprep.plan.files import plan_folder, remove_plan
 from dataprep.run.append import append_dataset, write_append_plan
 from dataprep.run.convert import convert_dataset
-from dataprep.run.finish import finish_planned_append
+from dataprep.run.finish import finish
 from dataprep.run.revert import revert_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import read_source
@@ -34,7 +34,7 @@ def append_in_steps(source: str, out: str, options: Options) -> None:
     write_append_plan(read_source(source), out, options, name="second", workers=1)
     for task in range(2):
         work(out, Share(task, 2), workers=1)
-    finish_planned_append(out, workers=1)
+    finish(out, workers=1)
     remove_plan(out)  # it is not among the files that are compared
     os.rmdir(plan_folder(out))
 

@@ -16,7 +16,7 @@ from dataprep.ledger.journal import Journal, journal_bytes
 from dataprep.run import commit as complete
 from dataprep.run.base import read_base
 from dataprep.run.commit import finish_append
-from dataprep.run.finish import finish_planned_append
+from dataprep.run.finish import finish
 from dataprep.run.revert import revert_dataset
 from dataprep.verify.verify import verify_dataset
 from manifests.store import read_manifest
@@ -279,7 +279,7 @@ def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, 
 
     monkeypatch.setattr(complete, step, kill)
     with pytest.raises(KeyboardInterrupt):
-        finish_planned_append(str(out), workers=1)
+        finish(str(out), workers=1)
     monkeypatch.undo()
     assert (out / ".dataprep/journal.json").exists()
     check_nothing_appended(out, invoke("finish", out, "--workers", 1, status=1))
@@ -301,7 +301,7 @@ def test_finish_killed_before_a_change(
     invoke("work", out, "--workers", 1)
     assert read_table(out / "train-00012.parquet").num_rows == 0
     other = Path(shutil.copytree(out, before.parent / "other"))
-    finish_planned_append(str(other), workers=1)
+    finish(str(other), workers=1)
 
     def kill_before(original):
         def changed(path, *data):
@@ -316,7 +316,7 @@ def test_finish_killed_before_a_change(
             patch.setattr(storage, each, kill_before(getattr(storage, each)))
         patch.setattr(storage, "partials", lambda *_, **__: nullcontext())
         with pytest.raises(KeyboardInterrupt):
-            finish_planned_append(str(out), workers=1)
+            finish(str(out), workers=1)
     options = {"finish": [out], "revert": [out]}.get(command, append)
     invoke(command, *options, *(["--max-rejected", 1] if command in ("finish", "convert") else []))
     if command == "plan":
@@ -378,11 +378,11 @@ def test_another_process_finishes_first(sources, before, invoke, snapshot, monke
 
     def finish_late(*args):
         monkeypatch.undo()
-        finish_planned_append(str(out), workers=1)  # removes the folder of the temporary files
+        finish(str(out), workers=1)  # removes the folder of the temporary files
         return finish_append(*args)
 
     monkeypatch.setattr("dataprep.run.finish.finish_append", finish_late)
-    assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)
+    assert finish(str(out), workers=1).manifest == read_manifest(out)
     assert snapshot(out) == snapshot(other)
 
 
@@ -394,11 +394,11 @@ def test_another_process_finishes_between_two_looks(sources, before, invoke, mon
     def look_and_wait(*args, **options):
         base = read_base(*args, **options)
         monkeypatch.undo()
-        finish_planned_append(str(out), workers=1)
+        finish(str(out), workers=1)
         return base
 
     monkeypatch.setattr("dataprep.run.commit.read_base", look_and_wait)
-    assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)
+    assert finish(str(out), workers=1).manifest == read_manifest(out)
 
 
 def test_revert_killed_before_it_removes_the_folder_of_the_plan(

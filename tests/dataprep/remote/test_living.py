@@ -14,7 +14,7 @@ from dataprep.run import append as prepare
 from dataprep.run import commit as complete
 from dataprep.run.append import append_dataset, write_append_plan
 from dataprep.run.convert import convert_dataset
-from dataprep.run.finish import finish_planned_append
+from dataprep.run.finish import finish
 from dataprep.run.revert import revert_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import SourceOptions, read_source
@@ -139,14 +139,14 @@ def test_append_in_three_steps(store, sources, tmp_path):
     plan = partial(
         write_append_plan, read_source(sources[1]), str(store), OPTIONS, name="second", workers=1
     )
-    assert plan().resumed == 0
+    assert len(plan().finished) == 0
     work(str(store), Share(0, 2), workers=1)
-    assert plan().resumed == 1
+    assert len(plan().finished) == 1
     with pytest.raises(StoppedError, match="1 shard of 2 is missing"):
-        finish_planned_append(str(store), workers=1)
+        finish(str(store), workers=1)
     work(str(store), Share(1, 2), workers=1)
-    assert finish_planned_append(str(store), workers=1).manifest.revision == 1
-    assert finish_planned_append(str(store), workers=1).revision == 1
+    assert finish(str(store), workers=1).manifest.revision == 1
+    assert finish(str(store), workers=1).revision == 1
     work(str(store), Share(0, 1), workers=1)
     convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
     append(sources[1], str(tmp_path / "out"))
@@ -372,13 +372,13 @@ def test_finish_keeps_the_next_revision(memory, sources, third, elsewhere, patch
 
     def read(*args):
         patch.undo()
-        elsewhere(finish_planned_append, str(memory), workers=1)
+        elsewhere(finish, str(memory), workers=1)
         data = read_file(*args)
         elsewhere(append, third, str(memory))
         return data
 
     read_file = complete.read_file
     patch.setattr(complete, "read_file", read)
-    finish_planned_append(str(memory), workers=1)
+    finish(str(memory), workers=1)
     assert read_manifest(str(memory)).revision == 2
     assert verify_dataset(str(memory), workers=1).problems == ()

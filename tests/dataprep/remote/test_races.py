@@ -15,7 +15,7 @@ from dataprep.ledger.journal import read_journal
 from dataprep.ledger.state import inspect
 from dataprep.options import Options
 from dataprep.run import append as prepare
-from dataprep.run import convert as dataset
+from dataprep.run import prepare as dataset
 from dataprep.run import work
 from dataprep.run.append import append_dataset
 from dataprep.run.convert import convert_dataset, plan_dataset
@@ -100,13 +100,13 @@ def test_a_run_that_deletes_what_another_has_finished_since_writes_it_again(
     killed_run(convert, monkeypatch, "create", "train-00001.parquet")
     remove, deleted = dataset.remove_outdated, []
 
-    def after_another(out, resumable):
+    def after_another(resumable):
         if not deleted:
             deleted.append(resumable.outdated)
             with another_machine(tmp_path):
                 convert()
             assert problems(store) == ()
-        remove(out, resumable)
+        remove(resumable)
 
     monkeypatch.setattr(dataset, "remove_outdated", after_another)
     convert()
@@ -204,7 +204,7 @@ def test_an_interrupted_overwrite_keeps_no_damaged_shard(convert, store, monkeyp
     assert problems(store) == ()
 
 
-def kill_before_removing(out, resumable):
+def kill_before_removing(resumable):
     raise KilledError
 
 

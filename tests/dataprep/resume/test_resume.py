@@ -7,7 +7,8 @@ import json
 import pytest
 
 from dataprep import storage
-from dataprep.ledger.fence import look, write_conversion
+from dataprep.ledger.fence import begin_conversion
+from dataprep.ledger.state import inspect
 from dataprep.plan.assign import Options, make_plan
 from dataprep.run.convert import convert_dataset
 from dataprep.run.prepare import find_resumable
@@ -64,7 +65,7 @@ LEFT_BY_A_KILL = ["train-00001.tfrecord", "train-00001.idx"]
 def write_mark(source, out):
     plan = make_plan(source, OPTIONS)
     with storage.partials([str(out)], is_locked=True):
-        write_conversion(str(out), plan.fingerprint, OPTIONS, look(str(out)))
+        begin_conversion(inspect(str(out), plan.fingerprint), OPTIONS)
     return plan
 
 
@@ -157,11 +158,11 @@ def test_an_interrupted_overwrite_keeps_no_damaged_shard(source, tmp_path, monke
     data[200] ^= 255
     shard.write_bytes(data)
 
-    def killed(folder, resumable):
+    def killed(resumable):
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.convert.remove_outdated", killed)
+        patch.setattr("dataprep.run.prepare.remove_outdated", killed)
         with pytest.raises(ZeroDivisionError):
             convert_dataset(source, str(out), OPTIONS, workers=1, overwrite=True)
     assert convert_dataset(source, str(out), OPTIONS, workers=1, overwrite=True).resumed == 0
