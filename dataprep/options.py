@@ -8,7 +8,7 @@ An option is a field of a record::
     WorkerOptions     the number of processes, for every command that starts some
     WorkOptions       which shards `dataprep work` writes
     IndexOptions      how `dataprep index` reads shards
-    ReportOptions     what `dataprep report` shows
+    VerifyOptions     and one record for each of the other commands
 
 What is said of an option is a loop over these fields: the option of the command line
 (`dataprep.commands.parameters`), the JSON in plans and manifests (`Options.as_json`,
@@ -219,11 +219,8 @@ class ClassOptions:
     )
 
 
-@dataclass(frozen=True)
-class LabelOptions(ClassOptions):
-    """How to read the labels of a source."""
-
-    label_type: LabelType | None = option(
+def _label_type() -> Any:
+    return option(
         None,
         "What the labels are. By default, it is detected and printed before anything is written:"
         " lists, and text with vertical bars, are multi-label; numbers with fractions are a"
@@ -231,6 +228,13 @@ class LabelOptions(ClassOptions):
         " leaves the labels out: a folder may then contain images without class folders.",
         _LABELS,
     )
+
+
+@dataclass(frozen=True)
+class LabelOptions(ClassOptions):
+    """How to read the labels of a source."""
+
+    label_type: LabelType | None = _label_type()
     label_separator: str | None = option(
         None,
         "Text between the classes of an image that has several, or between its numbers.",
@@ -681,16 +685,16 @@ def stored_flags() -> Iterator[tuple[str, str]]:
 # --- what does not change the bytes ---------------------------------------------------------------
 
 
+def _workers(commands: tuple[str, ...] = ()) -> Any:
+    text = "Maximum number of processes."
+    return option(None, text, unset="one per CPU", commands=commands)
+
+
 @dataclass(frozen=True)
 class WorkerOptions:
     """How many processes a command starts."""
 
-    workers: int | None = option(
-        None,
-        "Maximum number of processes.",
-        unset="one per CPU",
-        commands=("convert", "work", "finish", "index", "verify", "repair", "duplicates", "report"),
-    )
+    workers: int | None = _workers(("convert", "work", "finish", "index", "repair"))
 
 
 @dataclass(frozen=True)
@@ -824,10 +828,93 @@ class IndexOptions(ClassOptions):
     overwrite: bool = option(False, "Replace existing index files that differ.")
 
 
+# --- commands that read datasets ------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class ReportOptions(WorkerOptions):
+class InfoOptions:
+    """How `dataprep info` prints a dataset."""
+
+    json: bool = option(False, "Print JSON, including the number of samples of each class.")
+
+
+@dataclass(frozen=True)
+class DiffOptions:
+    """How `dataprep diff` prints differences."""
+
+    json: bool = option(False, "Print JSON.")
+    limit: int = option(10, "Number of samples, and of classes, to list of each kind.", low=0)
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What `dataprep verify` checks."""
+
+    decode: bool = option(False, "Also decode every image.")
+    manifest_only: bool = option(
+        False, "Read only the manifest, and compare the lengths of all files with it."
+    )
+    max_pixels: int | None = option(
+        None,
+        "With --decode: report images with more than N pixels.",
+        unset=f"the limit that the dataset was converted with, but at most {MAX_PIXELS}",
+    )
+    workers: int | None = _workers()
+
+
+@dataclass(frozen=True)
+class DuplicatesOptions:
+    """What `dataprep duplicates` looks for."""
+
+    distance: int = option(
+        DEFAULT_DISTANCE,
+        "Images are near copies if their 256-bit perceptual hashes differ in at most N bits, 0 to"
+        f" {MAX_DISTANCE}. -1 finds only images with the same bytes.",
+        low=-1,
+        high=MAX_DISTANCE,
+    )
+    across: bool = option(
+        False, "Look for near copies in different splits and datasets only, which is faster."
+    )
+    limit: int = option(
+        20,
+        "Number of pairs to list. 0 prints only the totals, which always count all pairs.",
+        low=0,
+    )
+    label_type: LabelType | None = _label_type()
+    no_store: bool = option(
+        False,
+        f"Do not store computed hashes in the datasets. By default, the file {HASHES_NAME} in a"
+        " prepared dataset gets them, so that the next run reads no images.",
+    )
+    json: bool = option(False, "Print JSON.")
+    workers: int | None = _workers()
+
+
+@dataclass(frozen=True)
+class RepairOptions:
+    """What `dataprep repair` repairs with."""
+
+    src: tuple[str, ...] = option(
+        (),
+        "The source that the dataset, or one of its revisions, was made from; several if it was"
+        " made from several.",
+        form="path",
+        unit="SRC",
+    )
+    dry_run: bool = option(False, "Print what would be repaired; write nothing.")
+
+
+@dataclass(frozen=True)
+class ReportOptions:
     """How to make a report."""
 
+    out: str = option(
+        "report.html",
+        "The HTML file. A JSON file of the same name is written beside it.",
+        unit="FILE",
+    )
+    workers: int | None = _workers()
     source: str | None = option(
         None,
         "Folder that the dataset was converted from, to show the rejected images. Nothing outside"
@@ -847,3 +934,5 @@ class ReportOptions(WorkerOptions):
         form="bytes",
     )
     seed: int = option(0, "Seed of the random images.", low=0)
+    overwrite: bool = option(False, "Replace files that are not reports.")
+    json: bool = option(False, "Also print the JSON.")

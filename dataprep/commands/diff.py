@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dataprep.commands.base import Command, print_line
-from dataprep.commands.parameters import path_or_url
+from dataprep.commands.parameters import path_or_url, takes
+from dataprep.options import DiffOptions
 from manifests.errors import ExitStatus
 from manifests.process.text import MAX_SHOWN, one_line, plural
 
@@ -20,16 +21,8 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("a", type=path_or_url)
 @click.argument("b", type=path_or_url)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--limit",
-    type=click.IntRange(0),
-    metavar="N",
-    default=10,
-    show_default=True,
-    help="Number of samples, and of classes, to list of each kind.",
-)
-def diff(a: str, b: str, *, as_json: bool, limit: int) -> ExitStatus:
+@takes(options=DiffOptions)
+def diff(a: str, b: str, *, options: DiffOptions) -> ExitStatus:
     """Compare two datasets.
 
     Prints which samples of the dataset A were added, removed, relabelled, changed, moved to another
@@ -39,12 +32,12 @@ def diff(a: str, b: str, *, as_json: bool, limit: int) -> ExitStatus:
     """
     from dataprep.info.diff import diff_datasets
 
-    result = diff_datasets(a, b, limit=limit)
-    if as_json:
+    result = diff_datasets(a, b, limit=options.limit)
+    if options.json:
         # ASCII: sources can contain any character.
-        click.echo(json.dumps(_as_json(result, limit), indent=1))
+        click.echo(json.dumps(_as_json(result, options.limit), indent=1))
     else:
-        _print(a, b, result, limit)
+        _print(a, b, result, options.limit)
     return ExitStatus.SUCCESS if result.is_equal else ExitStatus.DATA_PROBLEM
 
 

@@ -10,16 +10,9 @@ import click
 from dataprep.commands.base import Command, print_line
 from dataprep.commands.console import ProgressBar, console
 from dataprep.commands.conversion import INSTEAD, print_notes
-from dataprep.commands.parameters import path_or_url, takes_option
-from dataprep.options import (
-    DEFAULT_DISTANCE,
-    HASHES_NAME,
-    MAX_DISTANCE,
-    SourceOptions,
-    WorkerOptions,
-)
+from dataprep.commands.parameters import path_or_url, takes
+from dataprep.options import DuplicatesOptions, SourceOptions
 from manifests.errors import CallError, ExitStatus
-from manifests.labels import LabelType
 from manifests.process.text import MAX_SHOWN, agree, one_line, plural, printable
 from manifests.remote.url import absolute
 
@@ -31,52 +24,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command, instead=INSTEAD)
 @click.argument("datasets", nargs=-1, required=True, type=path_or_url, metavar="DATASET [OTHER]...")
-@click.option(
-    "--distance",
-    type=click.IntRange(-1, MAX_DISTANCE),
-    metavar="N",
-    default=DEFAULT_DISTANCE,
-    show_default=True,
-    help=(
-        "Images are near copies if their 256-bit perceptual hashes differ in at most N bits, 0 to"
-        f" {MAX_DISTANCE}. -1 finds only images with the same bytes."
-    ),
-)
-@click.option(
-    "--across",
-    is_flag=True,
-    help="Look for near copies in different splits and datasets only, which is faster.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(0),
-    metavar="N",
-    default=20,
-    show_default=True,
-    help="Number of pairs to list. 0 prints only the totals, which always count all pairs.",
-)
-@takes_option(SourceOptions, "label_type")
-@click.option(
-    "--no-store",
-    is_flag=True,
-    help=(
-        f"Do not store computed hashes in the datasets. By default, the file {HASHES_NAME} in a"
-        " prepared dataset gets them, so that the next run reads no images."
-    ),
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@takes_option(WorkerOptions, "workers")
-def duplicates(
-    datasets: tuple[str, ...],
-    *,
-    distance: int,
-    across: bool,
-    limit: int,
-    label_type: LabelType | None,
-    no_store: bool,
-    as_json: bool,
-    workers: int | None,
-) -> ExitStatus:
+@takes(options=DuplicatesOptions)
+def duplicates(datasets: tuple[str, ...], *, options: DuplicatesOptions) -> ExitStatus:
     """Find images that occur more than once.
 
     Finds images with the same bytes, and near copies: images of another size, quality or
@@ -96,19 +45,21 @@ def duplicates(
                 f"{printable(path)} is given twice",
                 hint="give each dataset once: copies in it are found",
             )
-    plain = SourceOptions(label_type=label_type)
+    plain = SourceOptions(label_type=options.label_type)
     sources = [_read(path, SourceOptions() if is_prepared(path) else plain) for path in datasets]
     with ProgressBar("hashing") as bar:
-        images = collect(sources, workers=workers, progress=bar)
-    if not no_store:
+        images = collect(sources, workers=options.workers, progress=bar)
+    if not options.no_store:
         for folder, reason in store_hashes(images).items():
             console.note(
                 f"{folder}: the hashes are not stored ({reason}), so the next run computes them"
                 " again"
             )
     with ProgressBar("comparing") as bar:
-        found = find_duplicates(images, distance, across=across, workers=workers, progress=bar)
-    summary = summarize(images, found, limit)
+        found = find_duplicates(
+            images, options.distance, across=options.across, workers=options.workers, progress=bar
+        )
+    summary = summarize(images, found, options.limit)
     places = find_places(
         images, datasets, {number for match in summary.matches for number in match.images}
     )
@@ -119,11 +70,11 @@ def duplicates(
         count = plural(len(images.problems), "image")
         console.note(f"{count} cannot be compared, because they do not decode: {path} ({reason})")
     print_notes(found.notes)
-    if as_json:
+    if options.json:
         # ASCII: any path is safe.
         click.echo(json.dumps(_as_json(summary, places, datasets, found), indent=1))
     else:
-        _print(summary, places, datasets, limit)
+        _print(summary, places, datasets, options.limit)
     return ExitStatus.DATA_PROBLEM if summary.leaks else ExitStatus.SUCCESS
 
 

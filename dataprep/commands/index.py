@@ -7,7 +7,7 @@ import click
 from dataprep.commands.base import Command, format_totals, print_failed, print_line
 from dataprep.commands.console import ProgressBar, console
 from dataprep.commands.conversion import INSTEAD, print_notes
-from dataprep.commands.parameters import path_or_url, takes, takes_option
+from dataprep.commands.parameters import path_or_url, takes
 from dataprep.options import IndexOptions, WorkerOptions
 from manifests.errors import ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
@@ -16,9 +16,8 @@ from manifests.process.text import plural
 
 @click.command(cls=Command, instead=INSTEAD)
 @click.argument("paths", nargs=-1, type=path_or_url, required=True, metavar="PATH...")
-@takes(options=IndexOptions)
-@takes_option(WorkerOptions, "workers")
-def index(paths: tuple[str, ...], *, options: IndexOptions, workers: int | None) -> ExitStatus:
+@takes(options=IndexOptions, run=WorkerOptions)
+def index(paths: tuple[str, ...], *, options: IndexOptions, run: WorkerOptions) -> ExitStatus:
     """Index shards that other tools wrote.
 
     Writes a DALI index and a sample table for each shard, and a manifest. Shards are never changed.
@@ -30,7 +29,7 @@ def index(paths: tuple[str, ...], *, options: IndexOptions, workers: int | None)
     from dataprep.index.index import index_shards
 
     with ProgressBar("indexing") as bar, cleanup_on_interrupt():
-        result = index_shards(paths, options, workers=workers, progress=bar)
+        result = index_shards(paths, options, workers=run.workers, progress=bar)
     for error in result.errors:
         console.error(str(error))
     if result.manifest is None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dataprep.commands.base import Command, format_totals, print_line
-from dataprep.commands.parameters import path_or_url
+from dataprep.commands.parameters import path_or_url, takes
 from dataprep.labels.kinds import KINDS
+from dataprep.options import InfoOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.text import cut_middle, format_bytes, plural, printable
 
@@ -27,25 +28,20 @@ if TYPE_CHECKING:
     },
 )
 @click.argument("dataset", type=path_or_url)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print JSON, including the number of samples of each class.",
-)
-def info(dataset: str, *, as_json: bool) -> ExitStatus:
+@takes(options=InfoOptions)
+def info(dataset: str, *, options: InfoOptions) -> ExitStatus:
     """Print what a dataset contains.
 
     Prints the splits, classes, image sizes and bytes of DATASET, a folder or a URL, or the plan
     that `dataprep plan` wrote, if DATASET is OUT/.dataprep/plan.
     """
     if _is_plan(dataset):
-        _print_plan(dataset, as_json=as_json)
+        _print_plan(dataset, as_json=options.json)
         return ExitStatus.SUCCESS
     from dataprep.info.info import summarize
 
     summary = summarize(dataset)
-    if as_json:
+    if options.json:
         click.echo(json.dumps(summary.as_json(), indent=1, ensure_ascii=False))
     else:
         _print_summary(dataset, summary)

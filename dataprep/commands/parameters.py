@@ -73,11 +73,6 @@ def takes(**records: type[Any]) -> Decorator:
     return add
 
 
-def takes_option(record: Any, name: str) -> Decorator:
-    """Return a decorator that adds one option of a record to a command's callback."""
-    return dict(_options(record))[name]
-
-
 def given_fields() -> set[str]:
     """Return the fields that the options of this command line set."""
     context = click.get_current_context()

@@ -7,8 +7,8 @@ import click
 from dataprep.commands.base import Command, print_line
 from dataprep.commands.console import ProgressBar, console
 from dataprep.commands.conversion import INSTEAD
-from dataprep.commands.parameters import path_or_url, takes, takes_option
-from dataprep.options import SourceOptions, WorkerOptions
+from dataprep.commands.parameters import path_or_url, takes
+from dataprep.options import RepairOptions, SourceOptions, WorkerOptions
 from manifests.errors import CallError, DatasetError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
 from manifests.process.text import agree, plural
@@ -16,26 +16,9 @@ from manifests.process.text import agree, plural
 
 @click.command(cls=Command, instead=INSTEAD)
 @click.argument("dataset", type=path_or_url)
-@click.option(
-    "--src",
-    type=path_or_url,
-    multiple=True,
-    metavar="SRC",
-    help=(
-        "The source that the dataset, or one of its revisions, was made from; several if it was"
-        " made from several."
-    ),
-)
-@click.option("--dry-run", is_flag=True, help="Print what would be repaired; write nothing.")
-@takes(reading=SourceOptions)
-@takes_option(WorkerOptions, "workers")
+@takes(options=RepairOptions, reading=SourceOptions, run=WorkerOptions)
 def repair(
-    dataset: str,
-    *,
-    src: tuple[str, ...],
-    dry_run: bool,
-    workers: int | None,
-    reading: SourceOptions,
+    dataset: str, *, options: RepairOptions, reading: SourceOptions, run: WorkerOptions
 ) -> ExitStatus:
     """Replace damaged and missing files of a dataset.
 
@@ -48,18 +31,20 @@ def repair(
     from dataprep.repair.repair import repair_dataset
 
     source = None
-    if src:
+    if options.src:
         from dataprep.sources.merge import merge_sources
         from dataprep.sources.recognize import read_sources
 
-        source = merge_sources(read_sources(src, reading))
+        source = merge_sources(read_sources(options.src, reading))
     elif reading != SourceOptions(max_classes=reading.max_classes):
         raise CallError("options that say how to read the source require --src", hint="set --src")
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
-        result = repair_dataset(dataset, source, dry_run=dry_run, workers=workers, progress=bar)
+        result = repair_dataset(
+            dataset, source, dry_run=options.dry_run, workers=run.workers, progress=bar
+        )
     for file in result.files:
         if file.repair:
-            will = "would be " if dry_run else ""
+            will = "would be " if options.dry_run else ""
             print_line(f"{file.file}: {file.damage}; {will}{file.repair}")
         else:
             print_line(
@@ -77,7 +62,7 @@ def repair(
         print_line(f"nothing to repair in {dataset}: {plural(result.shards, 'shard')} checked")
     elif repaired:
         print_line(
-            f"{plural(repaired, 'file')} {'can be ' if dry_run else ''}repaired in {dataset}"
+            f"{plural(repaired, 'file')} {'can be ' if options.dry_run else ''}repaired in {dataset}"
         )
     if not broken:
         return ExitStatus.SUCCESS

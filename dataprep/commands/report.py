@@ -17,24 +17,8 @@ _PRINTED = 12
 
 @click.command(cls=Command)
 @click.argument("dataset", type=path_or_url)
-@click.option(
-    "--out",
-    metavar="FILE",
-    default="report.html",
-    show_default=True,
-    help="The HTML file. A JSON file of the same name is written beside it.",
-)
 @takes(options=ReportOptions)
-@click.option("--overwrite", is_flag=True, help="Replace files that are not reports.")
-@click.option("--json", "as_json", is_flag=True, help="Also print the JSON.")
-def report(
-    dataset: str,
-    *,
-    out: str,
-    overwrite: bool,
-    as_json: bool,
-    options: ReportOptions,
-) -> ExitStatus:
+def report(dataset: str, *, options: ReportOptions) -> ExitStatus:
     """Write one HTML page that shows DATASET, a folder or a URL.
 
     The page shows splits, classes, sizes, duplicates, rejected images, images that stand out,
@@ -46,7 +30,8 @@ def report(
 
     from dataprep.report.make import check_out, json_path, make_report, write_report
 
-    check_out(out, overwrite=overwrite)
+    out = options.out
+    check_out(out, overwrite=options.overwrite)
     if options.source is not None and not os.path.isdir(options.source):
         raise CallError(
             f"--src {options.source} is not a folder",
@@ -56,7 +41,7 @@ def report(
         made = make_report(dataset, options, bar)
     write_report(made, out)
     facts = made.report
-    if as_json:
+    if options.json:
         click.echo(made.json, nl=False)
     else:
         for finding in facts.findings[:_PRINTED]:

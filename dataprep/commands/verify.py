@@ -8,33 +8,16 @@ import click
 
 from dataprep.commands.base import Command, print_line
 from dataprep.commands.console import ProgressBar
-from dataprep.commands.parameters import path_or_url, takes_option
-from dataprep.options import MAX_PIXELS, WorkerOptions
+from dataprep.commands.parameters import path_or_url, takes
+from dataprep.options import VerifyOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.text import plural
 
 
 @click.command(cls=Command)
 @click.argument("dataset", type=path_or_url)
-@click.option("--decode", is_flag=True, help="Also decode every image.")
-@click.option(
-    "--manifest-only",
-    is_flag=True,
-    help="Read only the manifest, and compare the lengths of all files with it.",
-)
-@click.option(
-    "--max-pixels",
-    type=click.IntRange(1),
-    metavar="N",
-    help=(
-        "With --decode: report images with more than N pixels.  [default: the limit that the"
-        f" dataset was converted with, but at most {MAX_PIXELS}]"
-    ),
-)
-@takes_option(WorkerOptions, "workers")
-def verify(
-    dataset: str, *, decode: bool, manifest_only: bool, max_pixels: int | None, workers: int | None
-) -> ExitStatus:
+@takes(options=VerifyOptions)
+def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
     """Check a dataset for damage.
 
     Reads all files of DATASET, a folder or a URL; with --manifest-only, only the manifest. Prints
@@ -43,20 +26,25 @@ def verify(
     """
     from dataprep.verify.verify import verify_dataset, verify_manifest
 
-    if max_pixels is not None and not decode:
+    decode, workers = options.decode, options.workers
+    if options.max_pixels is not None and not decode:
         raise CallError(
             "--max-pixels requires --decode", hint="add --decode, or leave --max-pixels out"
         )
-    if manifest_only and decode:
+    if options.manifest_only and decode:
         raise CallError(
             "--manifest-only reads no image, so it excludes --decode", hint="leave one of them out"
         )
     with ProgressBar("verifying") as bar:
-        if manifest_only:
+        if options.manifest_only:
             result = verify_manifest(dataset, workers=workers, progress=bar)
         else:
             result = verify_dataset(
-                dataset, decode=decode, max_pixels=max_pixels, workers=workers, progress=bar
+                dataset,
+                decode=decode,
+                max_pixels=options.max_pixels,
+                workers=workers,
+                progress=bar,
             )
     for problem in result.problems:
         print_line(str(problem))
@@ -80,6 +68,6 @@ def verify(
     samples = f"{plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}"
     print_line(
         f"no problems in {dataset}:"
-        f" {samples}{', whose contents were not read' if manifest_only else ''}"
+        f" {samples}{', whose contents were not read' if options.manifest_only else ''}"
     )
     return ExitStatus.SUCCESS

@@ -8,8 +8,11 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import click
 import pytest
 
+from dataprep.cli import main
+from dataprep.commands.parameters import DeclaredOption
 from dataprep.options import (
     Downscale,
     Options,
@@ -87,6 +90,14 @@ def test_without_its_declaration_an_option_is_nowhere(record, name, flag, record
         "mismatch": f"{flag} (" in found["mismatch"],
         "docs": f"`{flag}`" in found["docs"],
     } == dict.fromkeys(("help", "json", "mismatch", "docs"), not record)
+
+
+def test_every_option_of_a_command_is_declared():
+    common = {"--quiet", "--verbose", "--log-json", "--help-all"}
+    for command in main.commands.values():
+        own = [each for each in command.params if not isinstance(each, click.Argument)]
+        undeclared = [each for each in own if not isinstance(each, DeclaredOption)]
+        assert {each.opts[0] for each in undeclared} <= common, command.name
 
 
 # --- the stored form ------------------------------------------------------------------------------
