@@ -333,6 +333,11 @@ def checksum_text(crc: int) -> str:
     return f"crc32c:{crc:08x}"
 
 
+def file_of(name: str, data: bytes) -> File:
+    """Return the record of a file with this content."""
+    return File(name, len(data), checksum_text(crc32c(data)))
+
+
 def seal(body: Mapping[str, Any]) -> bytes:
     """Serialize an object as UTF-8 JSON, and add the member ``checksum``: a CRC-32C of the document without it."""
     return _dump({**body, "checksum": checksum_text(crc32c(_dump(body)))})

@@ -12,15 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from awscrt.checksums import crc32c
-
 from manifests.errors import CallError, ManifestError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, MANIFEST, SHARD_LIST, open_file, read_file, some_files
 from manifests.json_members import Member, MemberError
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
 from manifests.serialization import (
-    checksum_text,
     file_from_json,
+    file_of,
     is_sealed,
     manifest_digest,
     manifest_from_json,
@@ -107,7 +105,7 @@ def manifest_files(manifest: Manifest) -> dict[str, bytes]:
     if has_shard_list(manifest):
         name = numbered(SHARD_LIST_NAME, manifest.revision)
         data = files[name] = shard_list_bytes(manifest.splits)
-        listed = File(name, len(data), checksum_text(crc32c(data)))
+        listed = file_of(name, data)
     return {**files, MANIFEST_NAME: _manifest_json(manifest, listed)}
 
 
@@ -187,7 +185,7 @@ def _read_shard_list(folder: str, body: Member) -> tuple[Split, ...]:
         raise_machine_fault(error)
         message = f"the list of shards cannot be read ({error.strerror})"
         raise ManifestError(message, file=path, hint=_MANIFEST_HINT) from None
-    if len(data) != file.bytes or checksum_text(crc32c(data)) != file.checksum:
+    if file_of(file.name, data) != file:
         message = (
             "the list of shards is not the one that the manifest describes: its length or checksum"
             " differs"

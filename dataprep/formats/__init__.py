@@ -20,6 +20,7 @@ from dataprep.formats.base import (
     RecordFormat,
     ScanOptions,
     image_header,
+    read_bytes,
 )
 from dataprep.labels.base import PendingSample
 from dataprep.labels.kinds import KINDS
@@ -38,6 +39,7 @@ __all__ = [
     "components",
     "image_header",
     "names_of_shard",
+    "read_bytes",
 ]
 
 FORMATS: dict[Format, RecordFormat] = {"tfrecord": tfrecord, "webdataset": webdataset}

@@ -23,6 +23,12 @@ from manifests.schema import Components
 ByteView = Callable[[int, int], tuple["bytes | mmap.mmap", int]]
 
 
+def read_bytes(view: ByteView, at: int, size: int) -> bytes:
+    """Return `size` bytes of a shard from byte `at` on; fewer if the shard ends there."""
+    data, i = view(at, size)
+    return bytes(data[i : i + size])
+
+
 #: Longest text in bytes or characters (a class name, a source path) that is read from a record.
 MAX_TEXT = 4096
 

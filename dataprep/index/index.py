@@ -19,7 +19,6 @@ from dataprep.formats import ScanOptions
 from dataprep.images.base import FAILED
 from dataprep.index.shard import (
     THREADS,
-    FailedShard,
     FoundShards,
     IndexedShard,
     IndexTask,
@@ -38,6 +37,7 @@ from manifests.errors import CallError, DamagedError
 from manifests.process.text import printable
 from manifests.remote.url import parent_folder
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
+from manifests.serialization import file_of
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
@@ -126,42 +126,38 @@ def _index(
     progress: Progress | None,
 ) -> IndexResult:
     """Index all shards, then give the files their final names."""
-    results: dict[str, IndexedShard | FailedShard] = {}
+    results: dict[str, IndexedShard | DamagedError] = {}
     tasks, workers = _make_tasks(shards, scan, options, workers or _default_workers(shards))
     with closing(engines.run(index_batch, tasks, workers)) as batches:
-        for batch in batches:
-            for result in batch:
-                results[result.name] = result
-                _log.info("%s: %s", result.name, _outcome(result))
-                if progress:
-                    progress.advance(
-                        result.name, result.shard.samples if isinstance(result, IndexedShard) else 0
-                    )
-    in_order = [results[name] for name in shards.names]
-    errors = tuple(result.error for result in in_order if isinstance(result, FailedShard))
+        for name, result in chain.from_iterable(batches):
+            results[name] = result
+            samples = 0
+            if isinstance(result, DamagedError):
+                _log.info("%s: cannot be indexed: %s", name, result.message)
+            else:
+                samples, rejected = result.shard.samples, len(result.rejected)
+                _log.info("%s: %s samples, %s rejected", name, samples, rejected)
+            if progress:
+                progress.advance(name, samples)
+    errors, indexed = [], []
+    for name in shards.names:
+        result = results[name]
+        if isinstance(result, DamagedError):
+            errors.append(result)
+        else:
+            indexed.append(result)
     if errors:
-        return IndexResult(shards.folder, None, errors)
-    indexed = [result for result in in_order if isinstance(result, IndexedShard)]
+        return IndexResult(shards.folder, None, tuple(errors))
     return _commit(shards, indexed, scan, options)
-
-
-def _outcome(result: IndexedShard | FailedShard) -> str:
-    if isinstance(result, FailedShard):
-        return f"cannot be indexed: {result.error.message}"
-    return f"{result.shard.samples} samples, {len(result.rejected)} rejected"
 
 
 def _refuse_folders(shards: FoundShards) -> None:
     """Refuse folders under the names of files that will be written, which no option can replace."""
     # In an object store, no path is a folder: it can have a file and a folder of the same name.
-    per_shard = (
-        shard_stem(path) + suffix
-        for path in shards.paths
-        for suffix in (".idx", ".samples.parquet")
-    )
-    for path in chain(
-        per_shard, (os.path.join(shards.folder, name) for name in (MANIFEST_NAME, REJECTED_NAME))
-    ):
+    suffixes = (".idx", ".samples.parquet")
+    paths = [shard_stem(path) + suffix for path in shards.paths for suffix in suffixes]
+    paths += [os.path.join(shards.folder, name) for name in (MANIFEST_NAME, REJECTED_NAME)]
+    for path in paths:
         if os.path.isdir(path):
             raise CallError(
                 f"{printable(path)} is a folder, but a file of this name is needed",
@@ -174,9 +170,8 @@ def _refuse_unfinished(folder: str) -> None:
     journal = read_journal(folder)
     if journal is None:
         return
-    if journal.action == "convert":
-        what, hint = "a conversion", "run the command that made it again to finish it"
-    else:
+    what, hint = "a conversion", "run the command that made it again to finish it"
+    if journal.action != "convert":
         what = "an append"
         hint = f"`dataprep verify {shlex.quote(folder)}` says how to finish or to undo it"
     raise CallError(f"{what} in {printable(folder)} was interrupted, or is running", hint=hint)
@@ -200,14 +195,13 @@ def _refuse_to_replace(shards: FoundShards) -> None:
 
 
 def _default_workers(shards: FoundShards) -> int:
-    limit = engines.default_workers()
-    size = 0
+    limit, size = engines.default_workers(), 0
     for path in shards.paths:
         with storage.translate_errors(path, "the file cannot be read"):
             size += storage.stat(path).st_size
         if size >= limit * _BYTES_PER_WORKER:
-            return limit
-    return max(1, math.ceil(size / _BYTES_PER_WORKER))
+            break
+    return min(limit, max(1, math.ceil(size / _BYTES_PER_WORKER)))
 
 
 def _make_tasks(
@@ -216,10 +210,10 @@ def _make_tasks(
     """Divide the shards into at least one task per worker, of at most `2 * THREADS` shards each."""
     workers = min(workers, len(shards.names))
     count = max(workers, math.ceil(len(shards.names) / (2 * THREADS)))
-    tasks = [
-        IndexTask(shards.folder, shards.names[first::count], shards.format, scan, options)
-        for first in range(count)
-    ]
+    tasks = []
+    for first in range(count):
+        some = replace(shards, names=shards.names[first::count])
+        tasks.append(IndexTask(some, scan, options))
     return tasks, workers
 
 
@@ -228,35 +222,36 @@ def _commit(
 ) -> IndexResult:
     """Give all files their final names: indexes and tables, then ``rejected.jsonl``, the manifest last."""
     folder = shards.folder
-    rejected = [row for shard in indexed for row in shard.rejected]
-    classes: tuple[str, ...] = ()
-    if KINDS[options.label_type].is_class:
-        classes = options.classes or _class_names(indexed)
+    rejected = [row for each in indexed for row in each.rejected]
+    stored = {"made_by": "dataprep index", "label_key": options.label_key}
+    stored["validate"] = options.validate
+    if scan.caption:
+        stored["caption"] = scan.caption
+    splits: dict[str, tuple[Shard, ...]] = {}
+    for each in indexed:
+        split = split_of(each.shard.name, options)
+        splits[split] = (*splits.get(split, ()), each.shard)
     manifest = Manifest(
         creator="index",
         format=shards.format,
         store="encoded",
         components=_components(shards.format, indexed, scan, options),
-        classes=classes,
-        splits=_splits(indexed, options),
-        rejected=None,
-        options={
-            "made_by": "dataprep index",
-            "label_key": options.label_key,
-            "validate": options.validate,
-            **({"caption": scan.caption} if scan.caption else {}),
-        },
+        classes=_class_names(indexed, options),
+        splits=tuple(Split(name, splits[name]) for name in split_order({*splits})),
+        options=stored,
         label_type=options.label_type,
     )
-    manifest_files(manifest)  # raises an error if it is too long, while nothing is changed yet
+    if rejected:
+        data = rejected_bytes(rejected)
+        manifest = replace(manifest, rejected=file_of(REJECTED_NAME, data))
+    files = manifest_files(manifest)  # an error if it is too long, while nothing is changed yet
     # Remove the old manifest first: it must never describe indexes of another run.
     for name in (MANIFEST_NAME, SHARD_LIST_NAME, REJECTED_NAME):
         storage.remove(os.path.join(folder, name))
-    storage.publish_all(pair for shard in indexed for pair in shard.pending)
+    storage.publish_all(pair for each in indexed for pair in each.pending)
     if rejected:
-        storage.replace_file(os.path.join(folder, REJECTED_NAME), rejected_bytes(rejected))
-        manifest = replace(manifest, rejected=storage.describe(folder, REJECTED_NAME))
-    for name, content in manifest_files(manifest).items():
+        files = {REJECTED_NAME: data, **files}
+    for name, content in files.items():
         storage.replace_file(os.path.join(folder, name), content)
     notices = (
         "the images were not read, so there are no checksums for `dataprep verify` to compare with",
@@ -270,13 +265,6 @@ def _commit(
     )
 
 
-def _splits(indexed: Sequence[IndexedShard], options: IndexOptions) -> tuple[Split, ...]:
-    by_name: dict[str, list[Shard]] = {}
-    for shard in indexed:
-        by_name.setdefault(split_of(shard.name, options), []).append(shard.shard)
-    return tuple(Split(name, tuple(by_name[name])) for name in split_order(set(by_name)))
-
-
 def _components(
     fmt: Format, indexed: Sequence[IndexedShard], scan: ScanOptions, options: IndexOptions
 ) -> Components:
@@ -286,24 +274,23 @@ def _components(
     """
     if fmt == "tfrecord" or options.image:
         return scan.components
-    extensions = sorted({extension for shard in indexed for extension in shard.image_components})
-    return replace(scan.components, image=tuple(extensions))
+    extensions = set[str]().union(*(each.image_components for each in indexed))
+    return replace(scan.components, image=tuple(sorted(extensions)))
 
 
-def _class_names(indexed: Sequence[IndexedShard]) -> tuple[str, ...]:
+def _class_names(indexed: Sequence[IndexedShard], options: IndexOptions) -> tuple[str, ...]:
     """Return the class names in the records if they are unambiguous and distinct, else the labels as text.
 
     If no record has the class name of a label, the label itself is the name.
     """
-    names = _stored_class_names(indexed)
-    classes = max(shard.max_label for shard in indexed) + 1
-    return tuple(names.get(label, str(label)) for label in range(classes))
-
-
-def _stored_class_names(indexed: Sequence[IndexedShard]) -> Mapping[int, str]:
+    if not KINDS[options.label_type].is_class:
+        return ()
     names: dict[int, str] = {}
-    for shard in indexed:
-        for label, name in shard.class_names.items():
-            if names.setdefault(label, name) != name:
-                return {}
-    return names if len(set(names.values())) == len(names) else {}
+    is_clear = True
+    for each in indexed:
+        for label, name in each.class_names.items():
+            is_clear &= names.setdefault(label, name) == name
+    if not is_clear or len({*names.values()}) < len(names):
+        names = {}
+    classes = max(each.max_label for each in indexed) + 1
+    return options.classes or tuple(names.get(label, str(label)) for label in range(classes))

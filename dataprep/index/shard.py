@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from awscrt.checksums import crc32c
 from braceexpand import braceexpand
 
 from dataprep import storage
-from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_header
+from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_header, read_bytes
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.labels.kinds import KINDS
@@ -25,7 +24,7 @@ from dataprep.options import IndexOptions
 from dataprep.progress import REPORTED_IMAGES, report_images
 from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError, TableError
-from manifests.files import INDEX, file_length, read_file
+from manifests.files import INDEX, SHARD, file_length, read_file
 from manifests.json_members import is_unicode
 from manifests.labels import MAX_LABEL
 from manifests.process.text import shown
@@ -33,14 +32,14 @@ from manifests.remote.url import absolute, parent_folder, relative_path
 from manifests.schema import (
     MAX_LABEL_OFFSET,
     SPLIT_ALIASES,
-    Components,
+    TABLE_COLUMNS,
     File,
     Format,
     Shard,
     TableMetadata,
     is_split_name,
 )
-from manifests.serialization import checksum_text
+from manifests.serialization import file_of
 from manifests.tables import build_table, read_table_metadata, write_table
 
 #: TensorFlow Datasets and many scripts write TFRecord shards without an extension:
@@ -82,41 +81,48 @@ def find_shards(paths: Sequence[str]) -> FoundShards:
             formats, or two of them would have the same index file.
 
     """
-    files = [
-        file for path in paths for expanded in _expand_braces(path) for file in _shards_of(expanded)
-    ]
+    files: list[str] = []
+    for path in paths:
+        for expanded in _expand_braces(path):
+            files += _shards_of(expanded)
     if not files:
         raise CallError(
             f"{paths[0]} contains no .tar, .tfrecord or NAME-00000-of-00001 file",
             hint="unpack compressed shards (.tar.gz, .tgz) first",
         )
-    folder = paths[0] if len(paths) == 1 and storage.is_folder(paths[0]) else _common_folder(files)
+    folder = paths[0]
+    if len(paths) > 1 or not storage.is_folder(folder):
+        folders = {parent_folder(absolute(file)) for file in files}
+        if len(folders) > 1:
+            raise CallError(
+                f"the shards are in {len(folders)} folders",
+                hint="give the one folder that contains them all",
+            )
+        folder = folders.pop()
     names = tuple(relative_path(file, folder) for file in files)
     _check_names(names)
-    return FoundShards(folder, names, _format_of(names, folder))
+    return FoundShards(folder, names, _common_format(names, folder))
 
 
-def _expand_braces(path: str) -> Iterator[str]:
+def _expand_braces(path: str) -> Iterable[str]:
     if exists(path):  # its name may contain braces
-        yield path
-        return
+        return [path]
     try:
-        yield from braceexpand(path)
+        return [*braceexpand(path)]
     except ValueError:  # UnbalancedBracesError, which the type stubs do not define
         raise CallError(
             f"{path} does not exist, and its braces are unbalanced", hint="close each brace"
         ) from None
 
 
-def _shards_of(path: str) -> Iterator[str]:
+def _shards_of(path: str) -> list[str]:
     if storage.is_folder(path):
-        yield from sorted(file for file in storage.walk(path) if _formats_of(file))
-    elif exists(path):
-        yield path
-    else:
+        return sorted(file for file in storage.walk(path) if _format_of(file))
+    if not exists(path):
         raise CallError(
             f"{path} does not exist", hint="give a folder of shards, or the shard files"
         )
+    return [path]
 
 
 def exists(path: str) -> bool:
@@ -124,37 +130,27 @@ def exists(path: str) -> bool:
     return storage.file_length(path) >= 0
 
 
-def _common_folder(files: Sequence[str]) -> str:
-    folders = {parent_folder(absolute(file)) for file in files}
-    if len(folders) > 1:
-        raise CallError(
-            f"the shards are in {len(folders)} folders",
-            hint="give the one folder that contains them all",
-        )
-    return folders.pop()
-
-
 def _check_names(names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        repeated = next(name for name, count in Counter(names).items() if count > 1)
-        raise CallError(f"{repeated} is given twice", hint="give each shard once")
-    if wrong := [name for name in names if not is_unicode(name)]:
-        raise CallError(
-            f"the name {wrong[0]!r} is not valid UTF-8", hint="rename the file or its folder"
-        )
     by_stem: dict[str, str] = {}
     for name in names:
-        other = by_stem.setdefault(shard_stem(name), name)
-        if other != name:
+        other = by_stem.get(shard_stem(name))
+        if other == name:
+            raise CallError(f"{name} is given twice", hint="give each shard once")
+        if not is_unicode(name):
+            raise CallError(
+                f"the name {name!r} is not valid UTF-8", hint="rename the file or its folder"
+            )
+        if other:
             raise CallError(
                 f"{other} and {name} would have the same index file", hint="rename one of them"
             )
+        by_stem[shard_stem(name)] = name
 
 
-def _format_of(names: Sequence[str], folder: str) -> Format:
+def _common_format(names: Sequence[str], folder: str) -> Format:
     examples: dict[Format, str] = {}
     for name in names:
-        for fmt in _formats_of(name):
+        if fmt := _format_of(name):
             examples.setdefault(fmt, name)
     if len(examples) > 1:
         raise CallError(
@@ -169,15 +165,14 @@ def _format_of(names: Sequence[str], folder: str) -> Format:
     return next(iter(examples))
 
 
-def _formats_of(name: str) -> tuple[Format, ...]:
+def _format_of(name: str) -> Format | None:
     """Return the format that a file name stands for, if any."""
     if _TENSORFLOW_NAME.search(name):
-        return ("tfrecord",)
-    return tuple(
-        fmt
-        for fmt, record_format in FORMATS.items()
-        if name.lower().endswith(record_format.SUFFIXES)
-    )
+        return "tfrecord"
+    for fmt, record_format in FORMATS.items():
+        if name.lower().endswith(record_format.SUFFIXES):
+            return fmt
+    return None
 
 
 def shard_stem(name: str) -> str:
@@ -200,7 +195,7 @@ def table_name(folder: str, name: str) -> str:
     """
     preferred = f"{shard_stem(name)}.parquet"
     path = os.path.join(folder, preferred)
-    if storage.file_length(path) < 0 or table_metadata(path):
+    if not exists(path) or table_metadata(path):
         return preferred
     return f"{shard_stem(name)}.samples.parquet"
 
@@ -211,7 +206,7 @@ def table_metadata(path: str) -> TableMetadata | None:
     `None` if the file is missing, damaged, or from another tool.
     """
     try:
-        return read_table_metadata(path) if storage.file_length(path) >= 0 else None
+        return read_table_metadata(path) if exists(path) else None
     except TableError:
         return None
 
@@ -251,28 +246,35 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
     path = next(shards.paths)
     with storage.open_view(path) as (view, size):
         components = FORMATS[shards.format].find_components(view, size, path, options.image)
-    label = None if options.label_key else options.label or components.label
+    without_label = ScanOptions(replace(components, label=None))
     if not KINDS[options.label_type].is_class:
-        return _without_class(shards, options, components)
-    if label is None and options.label_key is None:
-        raise CallError(
-            f"{shards.names[0]} has no label in its first record",
-            hint=(
-                "give the feature or extension of the label with --label, or its member of the"
-                " .json with --label-key; or add --label-type none or caption"
-            ),
-        )
-    scan = ScanOptions(
-        replace(components, label=label, label_offset=options.label_offset), options.label_key
-    )
+        return _without_class(shards, options, without_label)
+    if options.label_key:
+        scan = without_label._replace(label_key=options.label_key)
+    else:
+        label = options.label or components.label
+        if label is None:
+            raise CallError(
+                f"{shards.names[0]} has no label in its first record",
+                hint=(
+                    "give the feature or extension of the label with --label, or its member of the"
+                    " .json with --label-key; or add --label-type none or caption"
+                ),
+            )
+        scan = ScanOptions(replace(components, label=label))
     if options.label or options.label_key:
-        _check_label(path, shards.format, scan)
-    return scan
+        _check_label(shards, scan, without_label)
+    offset = replace(scan.components, label_offset=options.label_offset)
+    return scan._replace(components=offset)
 
 
-def _without_class(
-    shards: FoundShards, options: IndexOptions, components: Components
-) -> ScanOptions:
+def _first_record(shards: FoundShards, scan: ScanOptions) -> Record:
+    path = next(shards.paths)
+    with storage.open_view(path) as (view, size):
+        return next(FORMATS[shards.format].scan(view, size, path, scan))
+
+
+def _without_class(shards: FoundShards, options: IndexOptions, scan: ScanOptions) -> ScanOptions:
     """Find where records store what `options.label_type` says: a caption, or nothing."""
     labels = KINDS[options.label_type]
     if options.label_key or options.label_offset or (options.label and not labels.columns):
@@ -280,7 +282,6 @@ def _without_class(
             f"--label-type {options.label_type} excludes --label, --label-key and --label-offset",
             hint="leave one of them out",
         )
-    scan = ScanOptions(replace(components, label=None))
     if not labels.columns:
         return scan
     if not labels.foreign:
@@ -289,22 +290,17 @@ def _without_class(
             " other tools",
             hint="add --label-type none, or convert the source with dataprep convert",
         )
-    names = (options.label,) if options.label else labels.foreign[shards.format]
-    path = next(shards.paths)
-    with storage.open_view(path) as (view, size):
-        for name in names:
-            record = next(
-                FORMATS[shards.format].scan(view, size, path, scan._replace(caption=name))
-            )
-            if record.caption is not None:
-                return scan._replace(caption=name)
+    for name in (options.label,) if options.label else labels.foreign[shards.format]:
+        with_caption = scan._replace(caption=name)
+        if _first_record(shards, with_caption).caption is not None:
+            return with_caption
     raise CallError(
         f"{shards.names[0]} has no caption in its first record",
         hint="give the feature or extension of the caption with --label",
     )
 
 
-def _check_label(path: str, fmt: Format, scan: ScanOptions) -> None:
+def _check_label(shards: FoundShards, scan: ScanOptions, without_label: ScanOptions) -> None:
     """Check that the first record has an integer label under the name that an option gives.
 
     A damaged record is not reported here: indexing the shard reports it.
@@ -314,39 +310,22 @@ def _check_label(path: str, fmt: Format, scan: ScanOptions) -> None:
         ShardError: the record cannot be read even without its label.
 
     """
-    message = _label_problem(path, fmt, scan)
-    if message is None:
-        return
+    option = f"--label {scan.components.label}"
+    hint = "give the feature or extension that contains the label"
     if scan.label_key:
-        option, hint = (
-            f"--label-key {scan.label_key}",
-            "give the member of the .json that contains the label",
-        )
-    else:
-        option, hint = (
-            f"--label {scan.components.label}",
-            "give the feature or extension that contains the label",
-        )
-    raise CallError(f"{option}: {path}: {message}", hint=hint)
-
-
-def _label_problem(path: str, fmt: Format, scan: ScanOptions) -> str | None:
-    without_label = scan._replace(components=replace(scan.components, label=None), label_key=None)
-    with storage.open_view(path) as (view, size):
-        try:
-            record = next(FORMATS[fmt].scan(view, size, path, scan))
-        except ShardError as error:
-            if (
-                scan.label_key and error.byte is not None
-            ):  # the .json is damaged, so another --label-key would not help
-                return None
-            message = error.message
-        else:
-            if record.label is not None:
-                return None
-            message = "the first record has no integer under that name"
-        next(FORMATS[fmt].scan(view, size, path, without_label))
-    return message
+        option = f"--label-key {scan.label_key}"
+        hint = "give the member of the .json that contains the label"
+    message = "the first record has no integer under that name"
+    try:
+        if _first_record(shards, scan).label is not None:
+            return
+    except ShardError as error:
+        # The .json is damaged, so another --label-key would not help.
+        if scan.label_key and error.byte is not None:
+            return
+        message = error.message
+    _first_record(shards, without_label)
+    raise CallError(f"{option}: {next(shards.paths)}: {message}", hint=hint)
 
 
 # --- the index and the table of one shard -----------------------------------------------------------
@@ -359,32 +338,25 @@ THREADS = 16
 _HEADER_SPAN, _FULL_SPAN = 4096, 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class IndexTask:
+class IndexTask(NamedTuple):
     """Shards that one process indexes together.
 
     Attributes:
-        folder: folder of the dataset.
-        names: paths of the shards, relative to `folder`.
-        format: their record format.
+        shards: the shards.
         scan: where a record stores its image and label.
         options: the user's options.
 
     """
 
-    folder: str
-    names: tuple[str, ...]
-    format: Format
+    shards: FoundShards
     scan: ScanOptions
     options: IndexOptions
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedShard:
+class IndexedShard(NamedTuple):
     """A shard whose index and table are written, under temporary names.
 
     Attributes:
-        name: path of the shard, relative to the dataset's folder.
         shard: its entry in the manifest.
         image_components: features or extensions in which images were found.
         class_names: class name of each label, if the records have class names.
@@ -394,83 +366,74 @@ class IndexedShard:
 
     """
 
-    name: str
     shard: Shard
-    image_components: frozenset[str]
+    image_components: set[str]
     class_names: Mapping[int, str]
     max_label: int
-    rejected: tuple[dict[str, str], ...]
-    pending: tuple[tuple[str, str], ...]
+    rejected: Sequence[dict[str, str]]
+    pending: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class FailedShard:
-    """A shard that cannot be indexed, and why."""
-
-    name: str
-    error: DamagedError
-
-
-def index_batch(task: IndexTask) -> list[IndexedShard | FailedShard]:
+def index_batch(task: IndexTask) -> list[tuple[str, IndexedShard | DamagedError]]:
     """Index several shards, in threads if they have to be read from the disk.
+
+    Returns:
+        The name of each shard, and the shard or why it cannot be indexed.
 
     Raises:
         CallError: an index file exists and differs, and the options do not allow replacing it.
         StorageError: a file cannot be read or written.
 
     """
-    cached = storage.is_cached(os.path.join(task.folder, task.names[0]))
-    if cached:
-        return [_index_shard(task, name) for name in task.names]
+
+    def index(name: str) -> tuple[str, IndexedShard | DamagedError]:
+        try:
+            return name, _write_index(task, name)
+        except DamagedError as error:
+            error.file = os.path.join(task.shards.folder, name)
+            return name, error
+
+    if storage.is_cached(next(task.shards.paths)):
+        return [*map(index, task.shards.names)]
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(lambda name: _index_shard(task, name), task.names))
-
-
-def _index_shard(task: IndexTask, name: str) -> IndexedShard | FailedShard:
-    try:
-        return _write_index(task, name)
-    except DamagedError as error:
-        error.file = os.path.join(task.folder, name)
-        return FailedShard(name, error)
+        return [*pool.map(index, task.shards.names)]
 
 
 def _write_index(task: IndexTask, name: str) -> IndexedShard:
+    folder = task.shards.folder
     read_all = task.options.validate != "none"
-    path = os.path.join(task.folder, name)
-    with storage.open_view(path, span=_FULL_SPAN if read_all else _HEADER_SPAN) as (view, size):
-        shard = ShardReader(task, name, view)
-        for number, record in enumerate(FORMATS[task.format].scan(view, size, name, task.scan)):
-            shard.add(number, record)
-            if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
-                report_images(name, REPORTED_IMAGES)
-    if not shard.rows:
+    reader = read_records(task, name)
+    if not reader.rows:
         raise ShardError(
             "the shard has no sample that can be indexed", file=name, hint="remove the shard"
         )
-    index_name, samples_name = f"{shard_stem(name)}.idx", table_name(task.folder, name)
-    index_path, table_path = (
-        os.path.join(task.folder, index_name),
-        os.path.join(task.folder, samples_name),
-    )
-    index = format_index(task.format, shard.index_lines)
+    index = format_index(task.shards.format, reader.index_lines)
+    index_file = file_of(f"{shard_stem(name)}.idx", index)
+    samples_name = table_name(folder, name)
+    paths = [os.path.join(folder, each) for each in (index_file.name, samples_name)]
     if not task.options.overwrite:
-        _refuse_to_replace(index_path, index)
-    _write_partials(index_path, index, table_path, shard.table())
+        _refuse_to_replace(paths[0], index)
+    partial_table = storage.partial_path(paths[1])
+    try:
+        storage.write_partial(paths[0], index)
+        with storage.translate_errors(paths[0], "the file cannot be written"):
+            write_table(reader.table(), partial_table)
+    except BaseException:
+        storage.discard(paths)
+        raise
+    labels = KINDS[task.options.label_type]
     return IndexedShard(
-        name=name,
         shard=Shard(
-            file=storage.describe(task.folder, name) if read_all else File(name, size, None),
-            samples=len(shard.rows),
-            index=File(index_name, len(index), checksum_text(crc32c(index))),
-            table=replace(
-                storage.describe("", storage.partial_path(table_path)), name=samples_name
-            ),
+            file=storage.describe(folder, name) if read_all else File(name, reader.size, None),
+            samples=len(reader.rows),
+            index=index_file,
+            table=replace(storage.describe("", partial_table), name=samples_name),
         ),
-        image_components=frozenset(shard.image_components),
-        class_names=shard.class_names,
-        max_label=max((row.label for row in shard.rows if row.label is not None), default=-1),
-        rejected=tuple(shard.rejected),
-        pending=tuple((storage.partial_path(path), path) for path in (index_path, table_path)),
+        image_components=reader.image_components,
+        class_names=reader.class_names,
+        max_label=max((row[1] for row in reader.rows if labels.is_class), default=-1),
+        rejected=reader.rejected,
+        pending=[(storage.partial_path(path), path) for path in paths],
     )
 
 
@@ -485,65 +448,63 @@ def _refuse_to_replace(path: str, data: bytes) -> None:
             )
 
 
-def _write_partials(index_path: str, index: bytes, table_path: str, table: Any) -> None:
-    try:
-        with storage.translate_errors(index_path, "the file cannot be written"):
-            with open(storage.partial_path(index_path), "wb") as file:
-                file.write(index)
-            write_table(table, storage.partial_path(table_path))
-    except BaseException:
-        storage.discard([index_path, table_path])
-        raise
+def read_records(task: IndexTask, name: str) -> ShardReader:
+    """Read all records of a shard.
 
+    Raises:
+        ShardError: a record is damaged or has no valid label.
 
-class _Row(NamedTuple):
-    """A row of the sample table; the fields are its columns."""
-
-    key: str
-    label: int | None
-    offset: int
-    size: int
-    width: int
-    height: int
-    source: str
-    crc32c: int | None
-    caption: str | None
+    """
+    span = _HEADER_SPAN if task.options.validate == "none" else _FULL_SPAN
+    with storage.open_view(os.path.join(task.shards.folder, name), span) as (view, size):
+        reader = ShardReader(task, name, view, size)
+        records = FORMATS[task.shards.format].scan(view, size, name, task.scan)
+        for number, record in enumerate(records):
+            reader.add(number, record)
+            if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
+                report_images(name, REPORTED_IMAGES)
+    return reader
 
 
 class ShardReader:
-    """Collects the entries of one shard's records for its index, its table and the manifest."""
+    """Collects the entries of one shard's records for its index, its table and the manifest.
 
-    def __init__(self, task: IndexTask, name: str, view: ByteView) -> None:
-        self.rows: list[_Row] = []
+    Attributes:
+        size: length of the shard in bytes.
+        rows: for each record, the values of `TABLE_COLUMNS`, and its caption if it has one.
+        index_lines: lines of the DALI index.
+        image_components: features or extensions in which images were found.
+        class_names: class name of each label, if the records have class names.
+        rejected: rows for ``rejected.jsonl``.
+
+    """
+
+    def __init__(self, task: IndexTask, name: str, view: ByteView, size: int) -> None:
+        self.size = size
+        self.rows: list[tuple[Any, ...]] = []
         self.index_lines: list[str] = []
         self.image_components: set[str] = set()
         self.class_names: dict[int, str] = {}
         self.rejected: list[dict[str, str]] = []
-        self._task = task
-        self._name = name
-        self._view = view
+        self._task, self._name, self._view = task, name, view
+        self._kind = KINDS[task.options.label_type]
         self._key_prefix = re.sub(r"[.\s/]", "_", shard_stem(name))
-        self._labels = (
-            len(task.options.classes) if task.options.classes else task.options.max_classes
-        )
+        classes = task.options.classes
+        self._labels = len(classes) if classes else task.options.max_classes
 
     def add(self, number: int, record: Record) -> None:
-        """Add a record, or reject it if its image is broken.
-
-        Args:
-            number: the record's position in the shard, from 0.
-            record: the record.
-
-        Raises:
-            ShardError: the record is damaged or has no valid label.
-
-        """
+        """Add the record with this number, or reject it if its image is broken."""
         # Of a rejected image too: `verify` must find it to skip it.
         self.image_components.add(record.component)
-        labels = KINDS[self._task.options.label_type]
-        label = self._label(number, record) if labels.is_class else None
-        caption = self._caption(number, record) if labels.text_column else None
-        crc = None
+        label = self._label(number, record) if self._kind.is_class else None
+        if self._kind.text_column and record.caption is None:
+            raise self._error(
+                number,
+                record.start,
+                f"the record has no caption under {self._task.scan.caption!r}",
+                "name another feature or extension with --label, or add --label-type none",
+            )
+        place, crc = f"{self._name}#{number}", None
         try:
             if self._task.options.validate == "none":
                 info = image_header(self._view, record.offset, record.size)
@@ -551,76 +512,54 @@ class ShardReader:
                 info, crc = self._read_image(number, record)
         except Rejected as error:
             detail = f"byte {record.offset}: {error.detail}"
-            self.rejected.append(
-                {"source": f"{self._name}#{number}", "reason": error.reason, "detail": detail}
-            )
+            self.rejected.append({"source": place, "reason": error.reason, "detail": detail})
             return
-        key = record.key or f"{self._key_prefix}-{number:06d}"
-        source = record.source or f"{self._name}#{number}"
+        key, source = record.key or f"{self._key_prefix}-{number:06d}", record.source or place
         size = (info.width, info.height)
-        self.rows.append(_Row(key, label, record.offset, record.size, *size, source, crc, caption))
+        self.rows.append(
+            (key, label, record.offset, record.size, *size, source, crc, record.caption)
+        )
         self.index_lines.append(record.index_line)
         if record.class_name and label is not None:
             self.class_names.setdefault(label, record.class_name)
 
     def table(self) -> Any:
         """Return the sample table as an Arrow table."""
-        columns = dict(zip(_Row._fields, map(list, zip(*self.rows, strict=True)), strict=True))
-        labels = KINDS[self._task.options.label_type]
-        for name in {"label", "caption"} - {*labels.columns}:
-            del columns[name]
-        return build_table(columns, "index")
-
-    def _caption(self, number: int, record: Record) -> str:
-        if record.caption is None:
-            raise ShardError(
-                f"the record has no caption under {self._task.scan.caption!r}",
-                file=self._name,
-                record=number,
-                byte=record.start,
-                hint="name another feature or extension with --label, or add --label-type none",
-            )
-        return record.caption
+        values = dict(zip((*TABLE_COLUMNS, "caption"), zip(*self.rows, strict=True), strict=True))
+        for name in {"label", "caption"} - {*self._kind.columns}:
+            del values[name]
+        return build_table(values, "index")
 
     def _label(self, number: int, record: Record) -> int:
         if record.label is None:
-            raise ShardError(
+            raise self._error(
+                number,
+                record.start,
                 f"the record has no integer label under {self._task.scan.components.label!r}",
-                file=self._name,
-                record=number,
-                byte=record.start,
-                hint="name another feature or extension with --label",
+                "name another feature or extension with --label",
             )
-        label = record.label + self._task.options.label_offset
-        if not 0 <= label < self._labels:
-            raise ShardError(
-                f"label {label} is out of the range 0 to {self._labels - 1}",
-                file=self._name,
-                record=number,
-                byte=record.start,
-                hint=self._label_hint(),
-            )
-        return label
-
-    def _label_hint(self) -> str:
         options = self._task.options
-        if options.classes is not None or self._labels > MAX_LABEL:
-            return "check --label-offset and --classes"
-        return f"check --label-offset, or set --max-classes to a number up to {MAX_LABEL + 1:,}"
+        label = record.label + options.label_offset
+        if not 0 <= label < self._labels:
+            hint = "check --label-offset and --classes"
+            if options.classes is None and self._labels <= MAX_LABEL:
+                hint = (
+                    "check --label-offset, or set --max-classes to a number up to"
+                    f" {MAX_LABEL + 1:,}"
+                )
+            message = f"label {label} is out of the range 0 to {self._labels - 1}"
+            raise self._error(number, record.start, message, hint)
+        return label
 
     def _read_image(self, number: int, record: Record) -> tuple[ImageInfo, int]:
         """Read and validate a whole record; return its image's header and CRC-32C."""
-        damage = FORMATS[self._task.format].find_damage(self._view, record, self._name)
+        damage = FORMATS[self._task.shards.format].find_damage(self._view, record, self._name)
         if damage is not None:
-            raise ShardError(
-                damage.message,
-                file=self._name,
-                record=number,
-                byte=damage.byte,
-                hint="restore the shard from a copy, or make it again",
-            )
+            raise self._error(number, damage.byte, damage.message, SHARD.hint)
         if record.size > MAX_BYTES:
             raise Rejected("too-large", f"{record.size} bytes, but the limit is {MAX_BYTES}")
-        data, start = self._view(record.offset, record.size)
-        image = bytes(data[start : start + record.size])
+        image = read_bytes(self._view, record.offset, record.size)
         return inspect(image, self._task.options.validate), crc32c(image)
+
+    def _error(self, number: int, byte: int, message: str, hint: str) -> ShardError:
+        return ShardError(message, file=self._name, record=number, byte=byte, hint=hint)

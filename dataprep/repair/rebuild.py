@@ -6,7 +6,6 @@ import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +13,11 @@ import pyarrow as pa
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_header
+from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_header, read_bytes
 from dataprep.formats.example_proto import locate_features, read_lists
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_or_none
-from dataprep.index.shard import IndexTask, ShardReader
+from dataprep.index.shard import FoundShards, IndexTask, read_records
 from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, IndexOptions
 from dataprep.plan.assign import key_of
@@ -32,14 +31,25 @@ from manifests.labels import arrow_type
 from manifests.parquet import parquet_bytes
 from manifests.rows import read_dataset
 from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, Shard
-from manifests.serialization import checksum_text, parts
+from manifests.serialization import file_of, parts
 from manifests.tables import build_table
 
 #: Bytes of a TFRecord record before and after its payload.
 _PREFIX, _SUFFIX = 12, 4
 
+#: Raised for a record that is not as the manifest says.
+_NOT_AS_WRITTEN = (
+    Rejected,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    struct.error,
+    pa.ArrowException,
+)
 
-def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int = 0) -> dict[str, bytes]:
+
+def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int) -> dict[str, bytes]:
     """Return the content of the index and of the table of an intact shard, by file name, as far as it is exact.
 
     A file is returned only if its content has the length and the checksum in the manifest.
@@ -56,112 +66,73 @@ def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int = 0) ->
 
     """
     rebuilt: dict[str, bytes] = {}
-    contents = _indexed if manifest.creator == "index" else partial(_converted, revision=revision)
-    wrong = (
-        Rejected,
-        ValueError,
-        TypeError,
-        LookupError,
-        OverflowError,
-        struct.error,
-        pa.ArrowException,
-    )
-    with suppress(*wrong):  # not as written
-        for file, content in zip(
-            (shard.index, shard.table), contents(folder, manifest, shard), strict=True
-        ):
-            if (len(content), checksum_text(crc32c(content))) == (file.bytes, file.checksum):
+    if manifest.creator == "index":
+        contents = _indexed(folder, manifest, shard)
+    else:
+        contents = _converted(folder, manifest, shard, revision)
+    with suppress(*_NOT_AS_WRITTEN):
+        for file, content in zip((shard.index, shard.table), contents, strict=True):
+            if file_of(file.name, content) == file:
                 rebuilt[file.name] = content
     return rebuilt
 
 
 def _indexed(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
     """Do what ``dataprep index`` does, with the options in the manifest."""
+    stored = manifest.options
     options = IndexOptions(
-        label_key=manifest.options.get("label_key"),
+        label_key=stored.get("label_key"),
         label_offset=manifest.components.label_offset,
         classes=manifest.classes,
-        validate=manifest.options.get("validate", "none"),
+        validate=stored.get("validate", "none"),
         label_type=manifest.label_type,
     )
-    scan = ScanOptions(
-        manifest.components, options.label_key, caption=manifest.options.get("caption")
-    )
-    path = os.path.join(folder, shard.name)
-    with storage.open_view(path, span=1 << 20) as (view, size):
-        task = IndexTask(folder, (shard.name,), manifest.format, scan, options)
-        reader = ShardReader(task, shard.name, view)
-        for number, record in enumerate(FORMATS[manifest.format].scan(view, size, path, scan)):
-            reader.add(number, record)
+    scan = ScanOptions(manifest.components, options.label_key, caption=stored.get("caption"))
+    shards = FoundShards(folder, (shard.name,), manifest.format)
+    reader = read_records(IndexTask(shards, scan, options), shard.name)
     yield format_index(manifest.format, reader.index_lines)
     yield parquet_bytes(reader.table())
 
 
-def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) -> Iterator[bytes]:
+def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> Iterator[bytes]:
     """Read what ``dataprep convert`` wrote into the records.
 
     The table also says how many images were rejected and how large the source images were. This is
     not in the shard, so the table is right only if no image was rejected or changed.
     """
     path = os.path.join(folder, shard.name)
+    # Names and types of the columns, from the first sample table that can be read.
+    batches = read_dataset(folder, manifest=manifest, on_error=lambda *_: None)
+    schema = next((batch.table.schema for batch in batches), None)
     rows, extra, lines, formats, hashes = [], [], [], set(), []
-    schema = _extra_schema(folder, manifest)
     with storage.open_view(path, span=1 << 20) as (view, size):
-        for record in FORMATS[manifest.format].scan(
-            view, size, path, ScanOptions(manifest.components)
-        ):
+        records = FORMATS[manifest.format].scan(view, size, path, ScanOptions(manifest.components))
+        for record in records:
+            image = read_bytes(view, record.offset, record.size)
             info = _info(manifest, view, record)
-            formats.add(info.format)
+            place = (record.key, record.label, record.offset, record.size, info.width, info.height)
+            rows.append((*place, record.source, crc32c(image)))
+            extra.append(_members_of(manifest, view, record, schema))
             lines.append(record.index_line)
-            data, start = view(record.offset, record.size)
-            crc = crc32c(memoryview(data)[start : start + record.size])
-            rows.append(
-                (
-                    record.key,
-                    record.label,
-                    record.offset,
-                    record.size,
-                    info.width,
-                    info.height,
-                    record.source,
-                    crc,
-                )
-            )
-            members = (
-                _json_of(view, record)
-                if manifest.format == "webdataset"
-                else _features_of(view, record, schema)
-            )
-            if manifest.components.mask:
-                members |= _mask_of(view, record, manifest.components.mask)
-            extra.append(members)
+            formats.add(info.format)
             if manifest.options.get("hash") == HASH_RECIPE:
-                hashes.append(
-                    hash_or_none(bytes(memoryview(data)[start : start + record.size]), info)
-                )
+                hashes.append(hash_or_none(image, info))
     yield format_index(manifest.format, lines)
-    columns: dict[str, Any] = dict(
-        zip(TABLE_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)
-    )
-    if not manifest.labels.is_class:
+    columns: dict[str, Any] = dict(zip(TABLE_COLUMNS, zip(*rows, strict=True), strict=True))
+    kinds = KINDS[manifest.label_type].columns
+    if "label" not in kinds:
         del columns["label"]
     if manifest.format == "tfrecord":
         columns["key"] = _keys(manifest, shard, revision)
-    kinds = manifest.labels.columns
     written = (*TABLE_COLUMNS, "class", KINDS[manifest.label_type].class_member)
     # The labels come after the columns of the source.
     found = dict.fromkeys(name for row in extra for name in row if name not in kinds)
     for name in schema.names if schema else (*found, *kinds):
         if name not in written:
-            values = [row.get(name) for row in extra]
-            column_type = (
-                schema.field(name).type
-                if schema
-                else arrow_type(kinds[name])
-                if name in kinds
-                else None
-            )
-            columns[name] = pa.array(values, column_type)
+            column_type = arrow_type(kinds[name]) if name in kinds else None
+            if schema:
+                column_type = schema.field(name).type
+            columns[name] = pa.array([row.get(name) for row in extra], column_type)
     if hashes:  # which records in TFRecord do not have
         columns[HASH_COLUMN] = pa.array(hashes, pa.string())
     conversion = Conversion(
@@ -184,52 +155,53 @@ def _info(manifest: Manifest, view: ByteView, record: Record) -> ImageInfo:
     return image_header(view, record.offset, record.size)
 
 
-def _json_of(view: ByteView, record: Record) -> dict[str, Any]:
-    """Return the members of the ``.json`` of a WebDataset sample.
+def _members_of(
+    manifest: Manifest, view: ByteView, record: Record, schema: pa.Schema | None
+) -> dict[str, Any]:
+    """Return the columns of the source and of the label of a sample."""
+    mask, place = manifest.components.mask, None
+    if manifest.format == "webdataset":
+        members = dict(parse_json(read_bytes(view, *_file_in(record, "json"))).mapping())
+        if mask:
+            place = _file_in(record, mask)
+    else:
+        payload = (record.start + _PREFIX, record.end - _SUFFIX)
+        members = _features_of(view, payload, schema)
+        if mask:
+            name = mask.encode()
+            _, start, end = locate_features(view, *payload, {name})[name]
+            place = (start, end - start)
+    if place:
+        crc = crc32c(read_bytes(view, *place))
+        members |= {"mask_offset": place[0], "mask_size": place[1], "mask_crc32c": crc}
+    return members
 
-    Its place is in the line of the index.
-    """
+
+def _file_in(record: Record, extension: str) -> tuple[int, int]:
+    """Return the first byte and the size of a file of a WebDataset sample, as the line of the index says."""
     words = record.index_line.split(" ")
-    at = words.index("json")
-    offset, size = int(words[at + 1]), int(words[at + 2])
-    data, start = view(offset, size)
-    return dict(parse_json(bytes(data[start : start + size])).mapping())
+    at = words.index(extension)
+    return int(words[at + 1]), int(words[at + 2])
 
 
 #: TFRecord features of columns that have another name in the table.
 _FEATURES = {"labels": "image/class/label", "values": "image/values", "caption": "image/caption"}
 
 
-def _features_of(view: ByteView, record: Record, schema: pa.Schema | None) -> dict[str, Any]:
+def _features_of(
+    view: ByteView, payload: tuple[int, int], schema: pa.Schema | None
+) -> dict[str, Any]:
     """Return the columns of the source and the labels of a TFRecord sample, by the names in the schema."""
     names = [name for name in (schema.names if schema else _FEATURES) if name not in TABLE_COLUMNS]
-    wanted = {_FEATURES.get(name, name).encode(): name for name in names}
-    lists = read_lists(view, record.start + _PREFIX, record.end - _SUFFIX, wanted)
+    columns = {_FEATURES.get(name, name).encode(): name for name in names}
     members: dict[str, Any] = {}
-    for feature, values in lists.items():
-        texts = [value.decode() if isinstance(value, bytes) else value for value in values]
-        is_list = schema is not None and pa.types.is_list(schema.field(wanted[feature]).type)
-        members[wanted[feature]] = (
-            texts if is_list or wanted[feature] in ("labels", "values") else texts[0]
-        )
+    for feature, values in read_lists(view, *payload, columns).items():
+        name = columns[feature]
+        members[name] = [value.decode() if isinstance(value, bytes) else value for value in values]
+        is_list = schema is not None and pa.types.is_list(schema.field(name).type)
+        if not is_list and name not in ("labels", "values"):
+            members[name] = members[name][0]
     return members
-
-
-def _mask_of(view: ByteView, record: Record, extension: str) -> dict[str, Any]:
-    """Return the columns about the mask or depth map of a sample: where it is, and its checksum."""
-    words = record.index_line.split(" ")
-    if extension in words:  # WebDataset
-        at = words.index(extension)
-        offset, size = int(words[at + 1]), int(words[at + 2])
-    else:
-        name = extension.encode()
-        _, offset, end = locate_features(
-            view, record.start + _PREFIX, record.end - _SUFFIX, {name}
-        )[name]
-        size = end - offset
-    data, start = view(offset, size)
-    crc = crc32c(memoryview(data)[start : start + size])
-    return {"mask_offset": offset, "mask_size": size, "mask_crc32c": crc}
 
 
 def _keys(manifest: Manifest, shard: Shard, revision: int) -> Sequence[str]:
@@ -253,15 +225,6 @@ def _keys(manifest: Manifest, shard: Shard, revision: int) -> Sequence[str]:
             ]
         base += split.samples
     return []
-
-
-def _extra_schema(folder: str, manifest: Manifest) -> pa.Schema | None:
-    """Return the names and types of the columns, from the first sample table that can be read.
-
-    `None` if none can.
-    """
-    batches = read_dataset(folder, manifest=manifest, on_error=lambda *_: None)
-    return next((batch.table.schema for batch in batches), None)
 
 
 # --- damaged files, and what the shard determines ---------------------------------------------------
@@ -315,42 +278,32 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
 
     Return what was found.
     """
-    manifest, shard = manifest_of(task.folder), task.shard
-    damages = {
-        file.name: damage_of(task.folder, file) for file in (shard.file, shard.index, shard.table)
-    }
-    damages = {name: damage for name, damage in damages.items() if damage}
-    is_intact = shard.name not in damages
+    manifest, shard, folder = manifest_of(task.folder), task.shard, task.folder
+    damages = {file.name: damage_of(folder, file) for file in shard.files}
     rebuilt: Mapping[str, bytes] = {}
-    reason = "the shard itself is damaged"
-    if damages and is_intact:
-        reason = "what the shard contains does not determine its content"
+    reason = "what the shard contains does not determine its content"
+    if damages[shard.name]:
+        reason = "the shard itself is damaged"
+    elif any(damages.values()):
         try:
-            rebuilt = rebuild(task.folder, parts(manifest)[task.revision], shard, task.revision)
+            rebuilt = rebuild(folder, parts(manifest)[task.revision], shard, task.revision)
         except StoppedError:
             raise
         except DatasetError as error:
             reason = f"the shard cannot be read ({error.message})"
-    hint = (
-        _SET_SRC
-        if manifest.creator == "convert"
-        else "restore the file from a copy, or run `dataprep index` again"
-    )
+    reasons = {shard.name: "a shard can only be made from its source"}
+    hint = "restore the file from a copy, or run `dataprep index` again"
+    if manifest.creator == "convert":
+        hint = _SET_SRC
     files = []
     for name, damage in damages.items():
-        if name in rebuilt:
+        if name in rebuilt and damage:
             if not task.dry_run:
-                with storage.guarded(task.folder, task.check):
-                    storage.replace_file(os.path.join(task.folder, name), rebuilt[name])
+                with storage.guarded(folder, task.check):
+                    storage.replace_file(os.path.join(folder, name), rebuilt[name])
             files.append(DamagedFile(name, damage, repair=f"rebuilt from {shard.name}"))
-        elif name == shard.name:
-            files.append(
-                DamagedFile(
-                    name, damage, reason="a shard can only be made from its source", hint=hint
-                )
-            )
-        else:
-            files.append(DamagedFile(name, damage, reason=reason, hint=hint))
+        elif damage:
+            files.append(DamagedFile(name, damage, reason=reasons.get(name, reason), hint=hint))
     return shard.name, files
 
 

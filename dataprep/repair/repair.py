@@ -7,13 +7,11 @@ killed at any moment and run again. Intact files and the manifest are never chan
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
-
-from awscrt.checksums import crc32c
 
 from dataprep import engines, storage
 from dataprep.engines import LocalEngine
@@ -22,14 +20,12 @@ from dataprep.formats import FORMATS
 from dataprep.ledger.fence import check_manifest
 from dataprep.ledger.finished import read_conversion
 from dataprep.ledger.state import Folder, State
-from dataprep.options import Options
-from dataprep.plan.assign import ConversionPlan, make_plan
+from dataprep.plan.assign import ShardPlan, make_plan
 from dataprep.plan.files import Job, job_of
 from dataprep.progress import Progress
 from dataprep.repair.rebuild import CheckTask, DamagedFile, check_shard, damage_of
-from dataprep.run.append import plan_append
+from dataprep.run.append import AppendPlan, plan_append
 from dataprep.run.base import options_of
-from dataprep.run.commit import AppendResult
 from dataprep.run.source import select_samples
 from dataprep.run.tasks import planned_task
 from dataprep.shards.write import ShardTask, write_files
@@ -40,7 +36,7 @@ from manifests.json_members import MemberError
 from manifests.process.text import printable
 from manifests.schema import File, Manifest, Shard
 from manifests.serialization import (
-    checksum_text,
+    file_of,
     manifest_digest,
     old_manifest_name,
     parts,
@@ -61,91 +57,96 @@ class RemakeTask(NamedTuple):
         task: the shard as ``dataprep convert`` writes it.
         shard: the shard in the manifest.
         names: the files to replace.
-        check: looks whether the dataset is still the same; see `dataprep.storage.guarded`.
 
     """
 
     task: ShardTask
     shard: Shard
     names: frozenset[str]
-    check: storage.Check
 
 
-def remake_all(  # noqa: PLR0917
+def remake_all(
     folder: str,
     manifest: Manifest,
-    shards: Sequence[Shard],
-    found: Mapping[str, list[DamagedFile]],
     source: Source,
-    check: storage.Check,
+    found: dict[str, DamagedFile],
+    check: storage.Check | None,
     *,
     workers: int,
-    dry_run: bool,
-) -> dict[str, list[DamagedFile]]:
-    """Make the files of shards that could not be rebuilt; return what became of them."""
-    remade: dict[str, list[DamagedFile]] = {}
+) -> None:
+    """Make the files that could not be rebuilt, and record in `found` what became of them.
+
+    Args:
+        folder: the dataset.
+        manifest: its manifest.
+        source: the source that it was made from.
+        found: the damaged files, by name.
+        check: see `dataprep.storage.guarded`; `None` to change nothing.
+        workers: number of processes.
+
+    """
     tasks: list[RemakeTask] = []
-    revisions = revisions_of_shards(manifest)
-    for number in sorted({revisions[shard.name] for shard in shards}):
-        own = [shard for shard in shards if revisions[shard.name] == number]
-        planned = _plan(folder, manifest, number, source, workers)
-        if isinstance(planned, str):
-            which = f" revision {number} of" if manifest.revisions else ""
-            hint = _SAME_SOURCE.format(which)
-            remade |= {shard.name: _failed(found[shard.name], planned, hint) for shard in own}
-        elif dry_run:
-            remade |= {
-                shard.name: _made(found[shard.name], {file.file for file in found[shard.name]})
-                for shard in own
-            }
-        else:
-            tasks += _tasks(own, found, *planned, check)
+    suffix = FORMATS[manifest.format].SUFFIX
+    for number, part in enumerate(parts(manifest)):
+        names = {shard.name: _unrepaired(shard, found) for shard in part.shards}
+        shards = [shard for shard in part.shards if names[shard.name]]
+        if not shards:
+            continue
+        planned = _plan(folder, manifest, part, source, number, workers=workers)
+        for shard in shards:
+            left = names[shard.name]
+            if isinstance(planned, str):
+                which = f" revision {number} of" if manifest.revisions else ""
+                _fail(found, left, planned, _SAME_SOURCE.format(which))
+            elif check is None:
+                _repair(found, left)
+            else:
+                samples, job, plans = planned
+                own = plans[shard.name.removesuffix(suffix)]
+                task = planned_task(replace(job, check=check), samples, own)
+                tasks.append(RemakeTask(task, shard, left))
     if not tasks:
-        return remade
+        return
     with closing(engines.run(remake, tasks, min(workers, len(tasks)))) as results:
-        for shard_name, names, reason in results:
-            files = _made(found[shard_name], names)
-            remade[shard_name] = (
-                _failed(files, reason, _SAME_SOURCE.format("")) if reason else files
-            )
-    return remade
+        for shard, made, reason in results:
+            _repair(found, made)
+            _fail(found, _unrepaired(shard, found), reason, _SAME_SOURCE.format(""))
 
 
-def _tasks(  # noqa: PLR0917
-    shards: Sequence[Shard],
-    found: Mapping[str, list[DamagedFile]],
-    source: Source,
-    plan: ConversionPlan,
-    job: Job,
-    check: storage.Check,
-) -> Iterator[RemakeTask]:
-    planned = {each.name: each for each in plan.shards}
-    suffix = FORMATS[job.options.fmt].SUFFIX
-    for shard in shards:
-        task = planned_task(job, source, planned[shard.name.removesuffix(suffix)])
-        names = frozenset(file.file for file in found[shard.name] if not file.repair)
-        yield RemakeTask(task, shard, names, check)
+def _unrepaired(shard: Shard, found: Mapping[str, DamagedFile]) -> frozenset[str]:
+    """Return the damaged files of a shard that were not repaired."""
+    names = [file.name for file in shard.files if file.name in found]
+    return frozenset(name for name in names if not found[name].repair)
+
+
+def _repair(found: dict[str, DamagedFile], names: Iterable[str]) -> None:
+    for name in names:
+        found[name] = DamagedFile(name, found[name].damage, repair="made again from the source")
+
+
+def _fail(found: dict[str, DamagedFile], names: Iterable[str], reason: str, hint: str) -> None:
+    for name in names:
+        found[name] = found[name]._replace(reason=reason, hint=hint)
 
 
 def _plan(
-    folder: str, manifest: Manifest, revision: int, source: Source, workers: int
-) -> tuple[Source, ConversionPlan, Job] | str:
-    """Return what a conversion or an append read, its plan and its job, or why they are not known."""
-    part = parts(manifest)[revision]
+    folder: str, manifest: Manifest, part: Manifest, source: Source, revision: int, *, workers: int
+) -> tuple[Source, Job, dict[str, ShardPlan]] | str:
+    """Return what a conversion or an append read, its job and its shards by name, or why they are not known."""
+    planned = None
     try:
         options = options_of(part.options)
         source = select_samples(source, options, workers=workers)
         if revision:
             before, data = read_older(folder, manifest, revision - 1)
-            planned = _plan_append(
-                Folder(out=folder, state=State.COMPLETE, data=data, newest=before),
-                source,
-                options,
-                workers,
-            )
+            base = Folder(out=folder, state=State.COMPLETE, data=data, newest=before)
+            with closing(LocalEngine(workers)) as engine:
+                append = plan_append(source, base, options, name="", reader=engine)
+            if isinstance(append, AppendPlan):
+                planned = append.source, append.job, append.plan
         else:
             plan = make_plan(source, options)
-            planned = source, plan, job_of(source, plan, folder, options)
+            planned = source, job_of(source, plan, folder, options), plan
     except MemberError as error:
         return f"the options in the manifest are not those of this release ({error})"
     except (CallError, SourceError, SourceVanishedError) as error:
@@ -162,75 +163,31 @@ def _plan(
             f"{what} was not made from {printable(source.root)} ({source.layout}) as it is"
             f" now{versions}"
         )
-    return planned
+    samples, job, plan = planned
+    return samples, job, {each.name: each for each in plan.shards}
 
 
-def listed_rejected(
-    manifest: Manifest, source: Source, workers: int
-) -> Iterator[Mapping[str, str]]:
-    """Yield the images that each revision left out before any shard was written, if the source is that of it."""
-    for part in parts(manifest):
-        try:
-            yield from select_samples(source, options_of(part.options), workers=workers).rejected
-        except (MemberError, CallError, SourceError, SourceVanishedError):
-            continue
-
-
-def _plan_append(
-    base: Folder, source: Source, options: Options, workers: int
-) -> tuple[Source, ConversionPlan, Job] | None:
-    with closing(LocalEngine(workers)) as engine:
-        planned = plan_append(source, base, options, name="", reader=engine)
-    return (
-        None if isinstance(planned, AppendResult) else (planned.source, planned.plan, planned.job)
-    )
-
-
-def remake(task: RemakeTask) -> tuple[str, frozenset[str], str]:
+def remake(task: RemakeTask) -> tuple[Shard, frozenset[str], str]:
     """Make the files of a shard again, and replace those that are damaged if the new ones have the right checksums.
 
     Returns:
-        The name of the shard, the files that were replaced, and why the others were not.
+        The shard, the files that were replaced, and why the others were not.
 
     """
     shard, folder = task.shard, task.task.out
-    paths = [os.path.join(folder, file.name) for file in (shard.file, shard.index, shard.table)]
+    paths = [os.path.join(folder, file.name) for file in shard.files]
     try:
         conversion, table = write_files(task.task, InlinePool(), *paths)
-        made = {
-            file.name for file in (conversion.shard, conversion.index, table) if file in shard.files
-        }
-        names = task.names & made
-        pairs = [
-            (storage.partial_path(path), path) for path in paths if os.path.basename(path) in names
-        ]
-        with storage.guarded(folder, task.check):
-            storage.publish_all(pairs)
+        made = {conversion.shard, conversion.index, table} & {*shard.files}
+        names = task.names & {file.name for file in made}
+        published = [path for path in paths if os.path.basename(path) in names]
+        with storage.guarded(folder, task.task.check):
+            storage.publish_all((storage.partial_path(path), path) for path in published)
     except SourceVanishedError as error:
-        return shard.name, frozenset(), str(error.message)
+        return shard, frozenset(), error.message
     finally:
         storage.discard(paths)
-    missing = task.names - names
-    return (
-        shard.name,
-        frozenset(names),
-        "images of the source were replaced since" if missing else "",
-    )
-
-
-def _made(files: Sequence[DamagedFile], names: frozenset[str] | set[str]) -> list[DamagedFile]:
-    return [
-        (
-            DamagedFile(file.file, file.damage, repair="made again from the source")
-            if file.file in names and not file.repair
-            else file
-        )
-        for file in files
-    ]
-
-
-def _failed(files: Sequence[DamagedFile], reason: str, hint: str) -> list[DamagedFile]:
-    return [file if file.repair else file._replace(reason=reason, hint=hint) for file in files]
+    return shard, names, "images of the source were replaced since"
 
 
 # --- all files of the dataset -----------------------------------------------------------------------
@@ -288,7 +245,7 @@ def repair_dataset(
             stack.enter_context(storage.guarded(folder, check))
         if progress:
             progress.start(sum(shard.samples for shard in shards), len(shards))
-        found: dict[str, list[DamagedFile]] = {}
+        found: dict[str, DamagedFile] = {}
         samples = {shard.name: shard.samples for shard in shards}
         revisions = revisions_of_shards(manifest)
         tasks = [
@@ -296,79 +253,66 @@ def repair_dataset(
         ]
         with closing(engines.run(check_shard, tasks, workers)) as results:
             for name, files in results:
-                found[name] = files
+                found |= {file.file: file for file in files}
                 if progress:
                     progress.advance(name, samples[name])
-        broken = [shard for shard in shards if any(not file.repair for file in found[shard.name])]
-        if broken and source is not None and manifest.creator == "convert":
-            found |= remake_all(
-                folder, manifest, broken, found, source, check, workers=workers, dry_run=dry_run
-            )
-        files = [file for shard in shards for file in found[shard.name]]
-        old, damaged = _read_old_manifests(folder, manifest)
-        files += damaged
-        by_list = {
-            each.rejected: each for each in (*old, manifest)
-        }  # a revision may keep the list of the one before
-        for each in by_list.values():
-            files += _repair_rejected(folder, each, source, workers, dry_run=dry_run)
-    return RepairResult(tuple(files), len(shards))
-
-
-def _read_old_manifests(
-    folder: str, manifest: Manifest
-) -> tuple[list[Manifest], list[DamagedFile]]:
-    """Return the manifests of the older revisions, and those that cannot be read."""
-    old, damaged = [], []
-    for revision in range(manifest.revision):
-        try:
-            old.append(read_older(folder, manifest, revision)[0])
-        except DamagedError as error:
-            name, reason = old_manifest_name(revision), "the newest manifest does not determine it"
-            damaged.append(DamagedFile(name, error.message, reason=reason, hint=error.hint or ""))
-    return old, damaged
+        if source is not None and manifest.creator == "convert":
+            fence = None if dry_run else check
+            remake_all(folder, manifest, source, found, fence, workers=workers)
+        damaged = [found[file.name] for file in manifest.shard_files if file.name in found]
+        # A revision may keep the list of the one before.
+        lists = {}
+        for revision in range(manifest.revision):
+            try:
+                old = read_older(folder, manifest, revision)[0]
+                lists[old.rejected] = old
+            except DamagedError as error:
+                name, hint = old_manifest_name(revision), error.hint
+                reason = "the newest manifest does not determine it"
+                damaged.append(DamagedFile(name, error.message, reason=reason, hint=hint))
+        lists[manifest.rejected] = manifest
+        for file, each in lists.items():
+            if file is not None and (damage := damage_of(folder, file)):
+                damaged.append(
+                    _repair_rejected(
+                        folder, each, file, damage, source, workers=workers, dry_run=dry_run
+                    )
+                )
+    return RepairResult(tuple(damaged), len(shards))
 
 
 def _repair_rejected(
-    folder: str, manifest: Manifest, source: Source | None, workers: int, *, dry_run: bool
-) -> Iterator[DamagedFile]:
-    """Repair the list of rejected images from the sample tables, which list those of their shards, and the source."""
-    file = manifest.rejected
-    if file is None or not (damage := damage_of(folder, file)):
-        return
-    path = os.path.join(folder, file.name)
-    found = (
-        [*listed_rejected(manifest, source, workers)]
-        if source and manifest.creator == "convert"
-        else []
-    )
+    folder: str,
+    manifest: Manifest,
+    file: File,
+    damage: str,
+    source: Source | None,
+    *,
+    workers: int,
+    dry_run: bool,
+) -> DamagedFile:
+    """Repair the list of rejected images from the source, and from the sample tables, which list the images of their shards."""
+    rows: list[Mapping[str, str]] = []
     for part in parts(manifest):
+        if source and manifest.creator == "convert":
+            # What the revision left out before any shard was written, if it was made from this source.
+            with suppress(MemberError, CallError, SourceError, SourceVanishedError):
+                rows += select_samples(source, options_of(part.options), workers=workers).rejected
         for shard in part.shards:
             table = os.path.join(folder, shard.table.name)
             conversion = read_conversion(part.plans[0], table)
-            found += conversion.rejected if conversion else []
-    rows = {tuple(sorted(row.items())): dict(row) for row in found}
-    data = rejected_bytes(sorted(rows.values(), key=lambda row: row["source"]))
-    if File(file.name, len(data), checksum_text(crc32c(data))) == file:
+            rows += conversion.rejected if conversion else ()
+    unique = {tuple(sorted(row.items())): row for row in rows}
+    data = rejected_bytes(sorted(unique.values(), key=lambda row: row["source"]))
+    if file_of(file.name, data) == file:
         if not dry_run:
-            storage.replace_file(path, data)
-        yield DamagedFile(
-            file.name,
-            damage,
-            repair="rebuilt from the sample tables" + " and the source" * bool(source),
-        )
-        return
-    again = (
-        f"run the same `dataprep {manifest.creator}` again, or " if not manifest.revision else ""
-    )
-    yield DamagedFile(
-        file.name,
-        damage,
-        reason="the sample tables do not list all rejected images",
-        hint=(
-            ""
-            if source or manifest.creator == "index"
-            else "set --src to the source of the dataset, "
-        )
-        + f"{again}restore the file from a copy",
-    )
+            storage.replace_file(os.path.join(folder, file.name), data)
+        repair = "rebuilt from the sample tables" + " and the source" * bool(source)
+        return DamagedFile(file.name, damage, repair)
+    hint = "restore the file from a copy"
+    if not manifest.revision:
+        hint = f"run the same `dataprep {manifest.creator}` again, or {hint}"
+    if not source and manifest.creator != "index":
+        hint = f"set --src to the source of the dataset, {hint}"
+    reason = "the sample tables do not list all rejected images"
+    return DamagedFile(file.name, damage, reason=reason, hint=hint)

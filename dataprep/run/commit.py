@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from awscrt.checksums import crc32c
-
 from dataprep import storage
 from dataprep.formats import components, names_of_shard
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
@@ -34,7 +32,7 @@ from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
 from manifests.schema import Added, File, Manifest, Revision, Shard, Split, split_order
-from manifests.serialization import checksum_text, numbered, old_manifest_name, parts
+from manifests.serialization import file_of, numbered, old_manifest_name, parts
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
@@ -258,7 +256,7 @@ def _write_rejected(out: str, name: str, rows: Iterable[Mapping[str, str]]) -> F
         storage.remove(path)
         return None
     data = rejected_bytes(in_order)
-    file = File(name, len(data), checksum_text(crc32c(data)))
+    file = file_of(name, data)
     if not has_checksum(out, file):
         storage.replace_file(path, data)
     return file

@@ -10,7 +10,6 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from dataprep.shards.segments import (
 from manifests.dali_index import format_index
 from manifests.labels import LabelType, arrow_type
 from manifests.schema import Conversion, File, Shard
-from manifests.serialization import checksum_text
+from manifests.serialization import checksum_text, file_of
 from manifests.tables import build_table, write_table
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
         if not conversion.samples:
             storage.discard([shard_path, index_path])
             paths = [table_path]
-        with storage.guarded(task.out, task.check) if task.check else nullcontext():
+        with storage.guarded(task.out, task.check):
             storage.publish(paths)  # the table last: it marks the shard as done
     except BaseException:
         storage.withdraw(paths)
@@ -198,7 +197,7 @@ def write_files(
         bytes=sum(max(size, 0) for size in task.images.sizes),
         formats=tuple(sorted(records.formats)),
         shard=shard,
-        index=File(os.path.basename(index_path), len(index), checksum_text(crc32c(index))),
+        index=file_of(os.path.basename(index_path), index),
         rejected=tuple(records.rejected),
         changes=_count_changes(task, records) if task.options.changes_images else None,
     )

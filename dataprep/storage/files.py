@@ -302,7 +302,7 @@ def remember(folder: str) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def guarded(folder: str, check: Check) -> Iterator[None]:
+def guarded(folder: str, check: Check | None) -> Iterator[None]:
     """In this block, call a function before each change of a file that is directly in a folder.
 
     Nothing locks a folder in an object store, so the function looks whether this run still owns it.
@@ -313,7 +313,7 @@ def guarded(folder: str, check: Check) -> Iterator[None]:
         check: raises an error if the run does not own the folder any more.
 
     """
-    if has_locks(folder):
+    if check is None or has_locks(folder):
         yield
         return
     from dataprep.storage.remote import REMOTE

@@ -11,7 +11,7 @@ from dataclasses import replace
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.formats import ByteView, PendingSample, Record, ScanOptions
+from dataprep.formats import ByteView, PendingSample, Record, ScanOptions, read_bytes
 from dataprep.images.base import FAILED, FAILED_HINT, MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect, parse_header
 from dataprep.labels.kinds import KINDS
@@ -66,7 +66,7 @@ def check_record(
 def _check_image(
     check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int
 ) -> Iterator[Problem]:
-    image = _read(view, record.offset, record.size)
+    image = read_bytes(view, record.offset, record.size)
     if row.crc32c is not None and crc32c(image) != row.crc32c:
         last = record.offset + record.size - 1
         message = f"the image in bytes {record.offset} to {last} does not match its checksum"
@@ -85,11 +85,6 @@ def _check_image(
         yield check.table_problem(message)
     elif check.was_converted:
         yield from _check_envelope(check, view, record, row, number, info.format)
-
-
-def _read(view: ByteView, offset: int, size: int) -> bytes:
-    data, start = view(offset, size)
-    return bytes(data[start : start + size])
 
 
 def _invalid_image(check: ShardCheck, record: Record, number: int, error: Rejected) -> Problem:
@@ -152,7 +147,7 @@ def _check_envelope(  # noqa: PLR0917
         yield check.table_problem("the table states another place of the mask or depth map", number)
         return
     for at, expected in ((start, head), (record.offset + record.size, tail)):
-        actual = _read(view, max(at, 0), len(expected))
+        actual = read_bytes(view, max(at, 0), len(expected))
         if actual != expected:
             message = "a byte around the image differs from what `dataprep convert` writes"
             yield check.shard_problem(message, number, at + _first_difference(actual, expected))
@@ -169,7 +164,7 @@ def _read_mask(view: ByteView, row: Sample) -> bytes:
     offset, size = row.extra["mask_offset"], row.extra["mask_size"]
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
-    mask = _read(view, offset, size)
+    mask = read_bytes(view, offset, size)
     if len(mask) != size or crc32c(mask) != row.extra["mask_crc32c"]:
         raise Rejected(
             "corrupt",
