@@ -192,6 +192,10 @@ class Source:
         """Return the path of a row, to name it in errors; see `dataprep.labels.columns.Locate`."""
         return f"{self.root}/{self.path[row]}", None
 
+    def with_notices(self, *notices: str) -> Source:
+        """Return the source with more messages for the user."""
+        return replace(self, notices=(*self.notices, *notices))
+
     def with_columns(self, **columns: Any) -> Source:
         """Return the source with other columns, named like the properties. `None` removes a column.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.options import SourceOptions
@@ -44,48 +44,39 @@ _VOC = (
 VOC = tuple(_VOC.split(", "))
 
 
-#: Folders of images, of masks, and of depth maps, in plain layouts.
-IMAGE_FOLDERS = frozenset(
-    ["images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg"]
-)
-MASK_FOLDERS = frozenset(
-    [
-        "masks",
+#: What is in a folder, by its name in lower case, in plain layouts.
+_CONTENTS = {
+    **dict.fromkeys(
+        ("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg"), "image"
+    ),
+    **dict.fromkeys(
+        (
+            "masks",
+            "mask",
+            "labels",
+            "annotations",
+            "annotation",
+            "gt",
+            "ground_truth",
+            "groundtruth",
+            "segmentations",
+            "segmentation",
+            "segmentationclass",
+            "trimaps",
+        ),
         "mask",
-        "labels",
-        "annotations",
-        "annotation",
-        "gt",
-        "ground_truth",
-        "groundtruth",
-        "segmentations",
-        "segmentation",
-        "segmentationclass",
-        "trimaps",
-    ]
-)
-DEPTH_FOLDERS = frozenset(["depth", "depths", "disparity"])
+    ),
+    **dict.fromkeys(("depth", "depths", "disparity"), "depth"),
+}
 
+#: The folder of the images and the folder of their masks or depth maps, by split.
+_Folders = Mapping[str, tuple[str, str]]
 
-#: Returns the name of the image, without folder and suffix, that a file is the mask of; `None` if
-#: it is none.
-ImageOf = Callable[[str], str | None]
+#: Types of labels to look for.
+_Wanted = tuple[LabelType, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class PairedFolders:
-    """Folders of a split, relative to the root of the source.
-
-    Attributes:
-        split: name of the split.
-        images: folder of the images.
-        labels: folder of the masks or depth maps.
-
-    """
-
-    split: str
-    images: str
-    labels: str
+#: What may follow the name of an image in the name of its mask.
+_ENDINGS = ("", "_mask", "-mask", "_seg", "_segmentation", "_label", "_gt", "_depth", "-depth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +85,23 @@ class Pairs:
 
     Attributes:
         root: the folder that paths are relative to.
-        folders: the folders of each split.
+        folders: the folder of the images and the folder of the masks or depth maps, by split.
         label_type: ``"mask"`` or ``"depth"``.
         layout: value of `Source.layout`.
         classes: names of the values of masks; empty if they are not known.
-        name_of_image: returns the part of the name of an image that its mask shares.
-        image_of: returns the part of the name of a mask that its image shares; `None` tries common
-            endings.
+        ending: what follows the name in the name of an image.
+        endings: what may follow the name of an image in the name of its mask.
         notices: messages about folders that are skipped.
 
     """
 
     root: str
-    folders: Sequence[PairedFolders]
+    folders: _Folders
     label_type: LabelType
     layout: str
     classes: tuple[str, ...] = ()
-    name_of_image: Callable[[str], str] = str
-    image_of: ImageOf | None = None
+    ending: str = ""
+    endings: Sequence[str] = _ENDINGS
     notices: Sequence[str] = ()
 
 
@@ -121,8 +111,7 @@ def find_segmentation(src: str, folders: Sequence[str], options: SourceOptions) 
     Args:
         src: the folder.
         folders: names of the folders in it.
-        options: `label_type` chooses between masks and depth maps, and `classes` names the values
-            of masks.
+        options: `label_type` chooses between masks and depth maps.
 
     Raises:
         SourceError: folders of masks or depth maps are missing, or do not fit together.
@@ -131,73 +120,64 @@ def find_segmentation(src: str, folders: Sequence[str], options: SourceOptions) 
     if options.label_type == "class":
         return None
     # If there are no labels of the type that is asked for, `read_pairs` names those that there are.
-    for label_type in dict.fromkeys((options.label_type, None)):
-        asked = replace(options, label_type=label_type)
+    wanted: list[_Wanted] = [("mask", "depth")]
+    if options.label_type:
+        wanted.insert(0, (options.label_type,))
+    for label_types in wanted:
         for find in (_find_cityscapes, _find_ade20k, _find_plain):
-            found = find(src, folders, asked)
-            if found is not None:
+            if found := find(src, folders, label_types):
                 return found
     return None
 
 
-def _wants(options: SourceOptions, label_type: LabelType) -> bool:
-    return options.label_type in (None, label_type)
+def _has_image(folders: Iterable[str], ending: str) -> bool:
+    """Return whether an image directly in one of the folders has a name with this ending, in lower case."""
+    for folder in folders:
+        for name in list_images(folder):
+            if name.lower().endswith(ending):
+                return True
+    return False
 
 
 # --- Cityscapes ----------------------------------------------------------------------------------
 
-_CITYSCAPES_SPLITS = ("train", "train_extra", "val")
+#: For each folder of labels: their type, the end of their names, and the classes.
+_CITYSCAPES: dict[str, tuple[LabelType, str, tuple[str, ...]]] = {
+    "gtFine": ("mask", "_gtFine_labelIds", CITYSCAPES_IDS),
+    "gtCoarse": ("mask", "_gtCoarse_labelIds", CITYSCAPES_IDS),
+    "disparity": ("depth", "_disparity", ()),
+}
+_NEEDED: dict[_Wanted, str] = {("mask",): "gtFine/ or gtCoarse/", ("depth",): "disparity/"}
 
 
-def _find_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -> Pairs | None:
+def _find_cityscapes(src: str, folders: Sequence[str], wanted: _Wanted) -> Pairs | None:
     if "leftImg8bit" not in folders:
         return None
-    label_type: LabelType = "mask"
-    for labels in ("gtFine", "gtCoarse"):
-        if labels in folders and _wants(options, "mask"):
-            suffix, classes = f"_{labels}_labelIds", CITYSCAPES_IDS
-            if _has_train_ids(f"{src}/{labels}"):
-                suffix, classes = f"_{labels}_labelTrainIds", CITYSCAPES_TRAIN_IDS
-            classes = options.classes or classes
+    for labels, known in _CITYSCAPES.items():
+        label_type, ending, classes = known
+        if labels in folders and label_type in wanted:
             break
     else:
-        if "disparity" in folders and _wants(options, "depth"):
-            labels, suffix, label_type, classes = "disparity", "_disparity", "depth", ()
-        elif options.label_type in ("mask", "depth"):
-            needed = "gtFine/ or gtCoarse/" if options.label_type == "mask" else "disparity/"
-            raise SourceError(
-                f"Cityscapes has no {needed} for --label-type {options.label_type}",
-                file=src,
-                hint=f"unpack {needed} beside leftImg8bit/, or choose another label type",
-            )
-        else:
+        if wanted not in _NEEDED:
             return None
+        raise SourceError(
+            f"Cityscapes has no {_NEEDED[wanted]} for --label-type {wanted[0]}",
+            file=src,
+            hint=f"unpack {_NEEDED[wanted]} beside leftImg8bit/, or choose another label type",
+        )
     # The masks of test/ are not published: what is there has no classes.
-    pairs = []
-    for split in _CITYSCAPES_SPLITS:
-        pair = PairedFolders(split, f"leftImg8bit/{split}", f"{labels}/{split}")
-        if storage.is_folder(f"{src}/{pair.images}") and storage.is_folder(f"{src}/{pair.labels}"):
-            pairs.append(pair)
+    pairs, cities = {}, []
+    for split in ("train", "train_extra", "val"):
+        images, masks = f"leftImg8bit/{split}", f"{labels}/{split}"
+        if storage.is_folder(f"{src}/{images}") and storage.is_folder(f"{src}/{masks}"):
+            pairs[split] = images, masks
+            cities += [f"{src}/{masks}/{city}" for city in list_folders(f"{src}/{masks}")[:1]]
+    # Masks with the 19 classes of the benchmark are read if there are any.
+    if label_type == "mask" and _has_image(cities, "_labeltrainids.png"):
+        ending, classes = f"_{labels}_labelTrainIds", CITYSCAPES_TRAIN_IDS
     return Pairs(
-        src,
-        pairs,
-        label_type,
-        layout="Cityscapes",
-        classes=classes,
-        name_of_image=lambda stem: stem.removesuffix("_leftImg8bit"),
-        image_of=lambda stem: stem.removesuffix(suffix) if stem.endswith(suffix) else None,
+        src, pairs, label_type, "Cityscapes", classes, ending="_leftImg8bit", endings=(ending,)
     )
-
-
-def _has_train_ids(folder: str) -> bool:
-    """Return whether there are masks with the 19 classes of the benchmark; they are read then."""
-    for split in _CITYSCAPES_SPLITS:
-        inside = f"{folder}/{split}"
-        for city in list_folders(inside)[:1] if storage.is_folder(inside) else ():
-            names = list_images(f"{inside}/{city}")
-            if any(name.endswith("_labelTrainIds.png") for name in names):
-                return True
-    return False
 
 
 # --- ADE20K --------------------------------------------------------------------------------------
@@ -206,21 +186,19 @@ def _has_train_ids(folder: str) -> bool:
 _ADE20K = "ADEChallengeData2016"
 
 
-def _find_ade20k(src: str, folders: Sequence[str], options: SourceOptions) -> Pairs | None:
+def _find_ade20k(src: str, folders: Sequence[str], wanted: _Wanted) -> Pairs | None:
     if _ADE20K in folders:
         src = f"{src}/{_ADE20K}"
         folders = list_folders(src)
-    if not {"images", "annotations"} <= {*folders} or not _wants(options, "mask"):
+    if not {"images", "annotations"} <= {*folders} or "mask" not in wanted:
         return None
-    pairs = []
+    pairs = {}
     for name in ("training", "validation"):
         if storage.is_folder(f"{src}/annotations/{name}"):
-            split = SPLIT_ALIASES[name]
-            pairs.append(PairedFolders(split, f"images/{name}", f"annotations/{name}"))
+            pairs[SPLIT_ALIASES[name]] = f"images/{name}", f"annotations/{name}"
     if not pairs:
         return None
-    classes = options.classes or _ade20k_classes(f"{src}/objectInfo150.txt")
-    return Pairs(src, pairs, "mask", layout="ADE20K", classes=classes)
+    return Pairs(src, pairs, "mask", "ADE20K", _ade20k_classes(f"{src}/objectInfo150.txt"))
 
 
 def _ade20k_classes(file: str) -> tuple[str, ...]:
@@ -228,7 +206,7 @@ def _ade20k_classes(file: str) -> tuple[str, ...]:
     if not storage.is_file(file):
         return ()
     names = ["other"]
-    for line in [*read_lines(file, SOURCE_LIST)][1:]:
+    for line in read_lines(file, SOURCE_LIST):
         row = line.decode("utf-8", "replace").rstrip("\n").split("\t")
         if row[0].strip().isdigit():
             names.append(row[-1].split(",")[0].strip())
@@ -242,104 +220,99 @@ def _ade20k_classes(file: str) -> tuple[str, ...]:
 _WITHOUT_MASKS = "test"
 
 
-def _find_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Pairs | None:
+def _find_plain(src: str, folders: Sequence[str], wanted: _Wanted) -> Pairs | None:
     """Find ``images/`` and ``masks/``. There may be folders of splits in both, or around them."""
     notices: list[str] = []
-    found = _image_and_second(src, folders, options)
+    found = _image_and_second(src, folders, wanted)
     if found is not None:
         images, labels, label_type = found
         pairs = _inner_splits(src, images, labels, notices)
     else:
-        pairs, label_type = _outer_splits(src, folders, options, notices)
+        pairs, label_type = _outer_splits(src, folders, wanted, notices)
     if not pairs:
         return None
-    if label_type == "depth":
-        return Pairs(src, pairs, "depth", layout="images with depth maps", notices=notices)
-    classes = options.classes or ()
-    return Pairs(src, pairs, "mask", "images with masks", classes, notices=notices)
+    layout = "images with masks" if label_type == "mask" else "images with depth maps"
+    return Pairs(src, pairs, label_type, layout, notices=notices)
 
 
-def _inner_splits(src: str, images: str, labels: str, notices: list[str]) -> list[PairedFolders]:
+def _inner_splits(src: str, images: str, labels: str, notices: list[str]) -> _Folders:
     """Return ``images/train/`` and ``masks/train/`` for each split, or ``images/`` and ``masks/`` without splits."""
     folders = list_folders(f"{src}/{images}")
     named = [name for name in folders if name.lower() in SPLIT_ALIASES]
     splits = map_splits(f"{src}/{images}", named, SPLIT_ALIASES)
     if not splits:
-        return [PairedFolders("train", images, labels)]
+        return {"train": (images, labels)}
     for name in folders:
         if name not in named:
             notices.append(f"skipped {images}/{printable(name)}/, which is not the name of a split")
     notices += stray_notices(list_images(src, images), "outside of the splits")
-    pairs = []
+    pairs = {}
     for split in split_order({*splits}):
         name = splits[split]
         if split == _WITHOUT_MASKS and not storage.is_folder(f"{src}/{labels}/{name}"):
             notices.append(f"skipped {split}: there is no {labels}/{name}/")
         else:
-            pairs.append(PairedFolders(split, f"{images}/{name}", f"{labels}/{name}"))
+            pairs[split] = f"{images}/{name}", f"{labels}/{name}"
     return pairs
 
 
 def _outer_splits(
-    src: str, folders: Sequence[str], options: SourceOptions, notices: list[str]
-) -> tuple[list[PairedFolders], LabelType]:
+    src: str, folders: Sequence[str], wanted: _Wanted, notices: list[str]
+) -> tuple[_Folders, LabelType]:
     """Return ``train/images/`` and ``train/masks/`` for each split, if it has masks."""
-    pairs: dict[str, PairedFolders] = {}
-    types: list[LabelType] = []
+    pairs: dict[str, tuple[str, str]] = {}
+    label_types: set[LabelType] = set()
     named = [name for name in folders if name.lower() in SPLIT_ALIASES]
     for name in named:
         split = SPLIT_ALIASES[name.lower()]
         inside = list_folders(f"{src}/{name}")
-        found = _image_and_second(f"{src}/{name}", inside, options)
+        found = _image_and_second(f"{src}/{name}", inside, wanted)
         if found is not None:
             images, labels, label_type = found
-            pairs[split] = PairedFolders(split, f"{name}/{images}", f"{name}/{labels}")
-            types.append(label_type)
-        elif split == _WITHOUT_MASKS and not IMAGE_FOLDERS.isdisjoint(map(str.lower, inside)):
+            pairs[split] = f"{name}/{images}", f"{name}/{labels}"
+            label_types.add(label_type)
+        elif split == _WITHOUT_MASKS and "image" in map(_content, inside):
             notices.append(f"skipped {name}/: its images have no masks or depth maps")
         else:
-            return [], "mask"
+            return {}, "mask"
     if not pairs:
-        return [], "mask"
+        return {}, "mask"
     map_splits(src, named, SPLIT_ALIASES)
-    if len({*types}) > 1:
+    if len(label_types) > 1:
         raise SourceError(
             "some splits have masks, and others depth maps",
             file=src,
             hint="set --label-type to mask or depth",
         )
-    return [pairs[split] for split in split_order({*pairs})], types[0]
+    return {split: pairs[split] for split in split_order({*pairs})}, label_types.pop()
+
+
+def _content(folder: str) -> str:
+    return _CONTENTS.get(folder.lower(), "")
 
 
 def _image_and_second(
-    src: str, folders: Sequence[str], options: SourceOptions
+    src: str, folders: Sequence[str], wanted: _Wanted
 ) -> tuple[str, str, LabelType] | None:
     """Return the folders of images and of masks or depth maps, and which these are."""
-    images, masks, depths = [], [], []
+    found = defaultdict(list)
     for name in folders:
-        if name.lower() in IMAGE_FOLDERS:
-            images.append(name)
-        elif name.lower() in MASK_FOLDERS:
-            # Oxford-IIIT Pet has its masks in a folder of the annotations.
-            inside = f"{name}/trimaps" if "trimaps" in list_folders(f"{src}/{name}") else name
-            if _has_png(f"{src}/{inside}"):
-                masks.append(inside)
-        elif name.lower() in DEPTH_FOLDERS and _has_png(f"{src}/{name}"):
-            depths.append(name)
-    if len(images) == 1:
-        if len(masks) == 1 and _wants(options, "mask"):
-            return images[0], masks[0], "mask"
-        if len(depths) == 1 and _wants(options, "depth"):
-            return images[0], depths[0], "depth"
+        content, inside = _content(name), name
+        # Oxford-IIIT Pet has its masks in a folder of the annotations.
+        if content == "mask" and "trimaps" in list_folders(f"{src}/{name}"):
+            inside = f"{name}/trimaps"
+        if content == "image" or (content and _has_png(f"{src}/{inside}")):
+            found[content].append(inside)
+    for label_type in wanted:
+        if len(found["image"]) == len(found[label_type]) == 1:
+            return found["image"][0], found[label_type][0], label_type
     return None
 
 
 def _has_png(folder: str) -> bool:
     """Return whether a folder, or a folder in it, contains PNGs: other files are no masks."""
-    for part in (folder, *(f"{folder}/{name}" for name in list_folders(folder)[:10])):
-        if any(name.lower().endswith(".png") for name in list_images(part)):
-            return True
-    return False
+    within = [f"{folder}/{name}" for name in list_folders(folder)[:10]]
+    return _has_image([folder, *within], ".png")
 
 
 # --- pairs of an image and its label image --------------------------------------------------------
@@ -347,9 +320,6 @@ def _has_png(folder: str) -> bool:
 
 #: Odd, so that numbers that differ still differ when they are multiplied by it, modulo 2**64.
 _FACTOR = 0x2545F4914F6CDD1D
-
-#: What may follow the name of an image in the name of its mask.
-_ENDINGS = ("", "_mask", "-mask", "_seg", "_segmentation", "_label", "_gt", "_depth", "-depth")
 
 
 def read_pairs(src: str, pairs: Pairs, options: SourceOptions) -> Source:
@@ -363,101 +333,112 @@ def read_pairs(src: str, pairs: Pairs, options: SourceOptions) -> Source:
         SourceError: two masks belong to one image, or no image has a mask.
 
     """
-    root, folders, label_type = pairs.root, pairs.folders, pairs.label_type
+    label_type = pairs.label_type
     if options.label_type not in (None, label_type):
         raise CallError(
             f"--label-type {options.label_type}: {src} has labels of the type {label_type}"
             f" ({pairs.layout})",
             hint=f"leave out --label-type, or set --label-type {label_type}",
         )
-    scan, splits = Scan(root), tuple(dict.fromkeys(each.split for each in folders))
-    label_images, stats, kept, numbers, rejected, notices = [], [], [], [], [], []
+    scan = Scan(pairs.root)
+    kept: dict[int, tuple[int, Sequence[int]]] = {}
+    rejected, label_images, notices = {}, [], [*pairs.notices]
     at = 0
-    for each in folders:
-        (count,) = scan.add(each.images)
-        found, found_stats = _find_label_images(root, each.labels, pairs.image_of)
-        unused = {*found.values()}
-        for path in scan.path.slice(at, count).to_pylist():
-            inside, name = os.path.split(os.path.splitext(os.path.relpath(path, each.images))[0])
-            stem = os.path.join(inside, pairs.name_of_image(name))
-            label_image = found.get(stem)
-            kept.append(label_image is not None)
-            if label_image is None:
-                detail = f"it has no {label_type}: {each.labels}/ has no file of the name {stem}"
-                rejected.append({"source": path, "reason": "bad-label", "detail": detail})
-            else:
+    for number, (images, labels) in enumerate(pairs.folders.values()):
+        scan.add(images)
+        found = _find_label_images(pairs, labels)
+        unused = {path for path, _ in found.values()}
+        paths = scan.path.slice(at).to_pylist()
+        for row, path in enumerate(paths, at):
+            stem = stem_of(path, images).removesuffix(pairs.ending)
+            if stem in found:
+                label_image, stats = found[stem]
                 unused.discard(label_image)
                 label_images.append(label_image)
-                stats.append(found_stats[label_image])
-                numbers.append(splits.index(each.split))
-        at += count
+                kept[row] = number, stats
+            else:
+                rejected[path] = f"it has no {label_type}: {labels}/ has no file of the name {stem}"
+        at += len(paths)
         if unused:
             belong = agree(len(unused), "belongs", "belong")
             notices.append(
-                f"skipped {plural(len(unused), 'file')} in {each.labels}/ that {belong} to no"
+                f"skipped {plural(len(unused), 'file')} in {labels}/ that {belong} to no"
                 f" image: {printable(min(unused))}"
             )
-    if not label_images:
+    if not kept:
+        images, labels = next(iter(pairs.folders.values()))
         raise SourceError(
             f"no image has a {label_type} of the same name",
-            file=root,
-            hint=(
-                f"name each {label_type} like its image: {folders[0].images}/1.jpg and"
-                f" {folders[0].labels}/1.png"
-            ),
+            file=pairs.root,
+            hint=f"name each {label_type} like its image: {images}/1.jpg and {labels}/1.png",
         )
-    source = scan.source(pairs.layout, splits)
-    source = replace(source, table=source.table.filter(pa.array(kept)))
-    source = source.with_columns(
-        split=np.array(numbers, np.int8),
-        extra=pa.table({MASK_SOURCE: pa.array(label_images, pa.string())}),
-        stamp=with_label_images(source.stamp, np.array(stats, np.int64)),
-    )
+    source = labelled_source(scan, pairs.layout, [*pairs.folders], kept, rejected)
     return replace(
-        source,
-        classes=pairs.classes,
-        notices=(*source.notices, *notices, *pairs.notices),
-        rejected=(*source.rejected, *rejected),
+        source.with_columns(extra=mask_column(label_images)).with_notices(*notices),
+        classes=(options.classes or pairs.classes) if label_type == "mask" else (),
         label_type=label_type,
-        label_origin=" and ".join(dict.fromkeys(f"{each.labels}/" for each in folders)),
+        label_origin=" and ".join(dict.fromkeys(f"{each}/" for _, each in pairs.folders.values())),
     )
 
 
-def with_label_images(
-    stamp: NDArray[np.int64] | None, label_images: NDArray[np.int64]
-) -> NDArray[np.int64] | None:
-    """Return stamps that change with either file of a sample; see `Source.stamp`.
+def labelled_source(
+    scan: Scan,
+    layout: str,
+    splits: Sequence[str],
+    kept: Mapping[int, tuple[int, Sequence[int]]],
+    rejected: Mapping[str, str],
+) -> Source:
+    """Return the images of a scan that have a file of labels each.
 
     Args:
-        stamp: the stamps of the images, int64 [n, 2].
-        label_images: size, modification time and inode of the masks or depth maps, int64 [n, 3].
+        scan: the images.
+        layout: as in `Source`.
+        splits: as in `Source`.
+        kept: for the row of each image with labels, the number of its split, and size, modification
+            time and inode of the file.
+        rejected: why an image is left out, by its path.
 
     """
-    if stamp is None:
-        return None
-    return stamp + _FACTOR * (label_images[:, 1:] + _FACTOR * label_images[:, :1])
+    source = scan.source(layout, splits)
+    rows = [
+        {"source": path, "reason": "bad-label", "detail": detail}
+        for path, detail in rejected.items()
+    ]
+    table = source.table.take(pa.array(kept))
+    source = replace(source, table=table, rejected=(*source.rejected, *rows))
+    split = np.array([number for number, _ in kept.values()], np.int8)
+    # A stamp changes with either file of a sample.
+    stats = np.array([stats for _, stats in kept.values()], np.int64)
+    stamp = np.asarray(source.stamp) + _FACTOR * (stats[:, 1:] + _FACTOR * stats[:, :1])
+    return source.with_columns(split=split, stamp=stamp)
 
 
-def _find_label_images(
-    root: str, folder: str, image_of: ImageOf | None
-) -> tuple[dict[str, str], dict[str, NDArray[np.int64]]]:
-    """Return the file of each image, by the path of the image without suffix, and size, time and inode of each file."""
-    scan = Scan(root)
+def mask_column(paths: Sequence[str]) -> pa.Table:
+    """Return the extra columns of a source with label images."""
+    return pa.table({MASK_SOURCE: pa.array(paths, pa.string())})
+
+
+def stem_of(path: str, folder: str) -> str:
+    """Return the path of an image in a folder, relative to it and without suffix."""
+    return os.path.splitext(path.removeprefix(f"{folder}/"))[0]
+
+
+def _find_label_images(pairs: Pairs, folder: str) -> dict[str, tuple[str, Sequence[int]]]:
+    """Return the file of each image with its size, time and inode, by the path of the image without suffix."""
+    scan = Scan(pairs.root)
     scan.add(folder)
-    paths = scan.path.to_pylist()
-    found: dict[str, str] = {}
-    for path in paths:
-        inside, name = os.path.split(os.path.splitext(os.path.relpath(path, folder))[0])
-        if image_of:
-            stems = [image_of(name)]
-        else:
-            stems = [name.removesuffix(end) for end in _ENDINGS if name.endswith(end)]
-        for stem in filter(None, stems):
-            other = found.setdefault(os.path.join(inside, stem), path)
+    found: dict[str, tuple[str, Sequence[int]]] = {}
+    for path, stats in zip(scan.path.to_pylist(), scan.stats, strict=True):
+        name = stem_of(path, folder)
+        for ending in pairs.endings:
+            stem = name.removesuffix(ending)
+            if not name.endswith(ending) or not os.path.basename(stem):
+                continue
+            other, _ = found.setdefault(stem, (path, stats))
             if other != path:
                 raise SourceError(
                     f"{printable(other)} and {printable(path)} belong to the same image",
-                    file=root,
+                    file=pairs.root,
                     hint="keep one of them",
                 )
-    return found, dict(zip(paths, scan.stats, strict=True))
+    return found

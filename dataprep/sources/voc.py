@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
-import pyarrow as pa
 
 from dataprep import storage
 from dataprep.labels.boxes import BoxList
@@ -18,13 +18,15 @@ from dataprep.sources.base import Source, positions, take_rows
 from dataprep.sources.coco import add_boxes
 from dataprep.sources.scan import Scan, entry_stats, list_folders
 from dataprep.sources.segmentation import VOC as VOC_CLASSES
-from dataprep.sources.segmentation import with_label_images
+from dataprep.sources.segmentation import labelled_source, mask_column, stem_of
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_VOC, read_file, read_lines
 from manifests.json_members import shorten
-from manifests.labels import MASK_SOURCE
 from manifests.process.text import plural, printable
 from manifests.schema import SPLIT_ALIASES, split_order
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element, TreeBuilder
 
 _IMAGES, _BOXES, _MASKS, _SETS = "JPEGImages", "Annotations", "SegmentationClass", "ImageSets"
 
@@ -116,7 +118,7 @@ def _read_images(root: str, purpose: str, labels: str, suffix: str) -> tuple[Sou
     scan = Scan(root)
     scan.add(_IMAGES)
     paths = scan.path.to_pylist()
-    stems = [os.path.splitext(os.path.relpath(path, _IMAGES))[0] for path in paths]
+    stems = [stem_of(path, _IMAGES) for path in paths]
     missing = sorted({*sets} - {*stems})
     if missing:
         raise SourceError(
@@ -127,36 +129,23 @@ def _read_images(root: str, purpose: str, labels: str, suffix: str) -> tuple[Sou
         )
     names = split_order({*sets.values()} or {"train"})
     stats = _stats_in(f"{root}/{labels}", suffix)
-    kept, split, kept_stats, rejected = [], [], [], []
-    listed = 0
+    kept, rejected = {}, {}
     for row, stem in enumerate(stems):
         if sets and stem not in sets:
             continue
-        listed += 1
         if stem in stats:
-            kept.append(row)
-            split.append(names.index(sets.get(stem, names[0])))
-            kept_stats.append(stats[stem])
+            kept[row] = names.index(sets.get(stem, names[0])), stats[stem]
         else:
-            detail = f"{labels}/{stem}{suffix} does not exist"
-            rejected.append({"source": paths[row], "reason": "bad-label", "detail": detail})
+            rejected[paths[row]] = f"{labels}/{stem}{suffix} does not exist"
     if not kept:
         raise SourceError(
             f"no image has a label in {labels}/", file=root, hint=f"unpack {labels}/ again"
         )
-    source = scan.source("Pascal VOC", names)
-    notices = [*source.notices]
-    if listed < len(stems):
-        notices.append(f"skipped {plural(len(stems) - listed, 'image')} that no list names")
-    source = replace(
-        source,
-        table=source.table.take(pa.array(kept)),
-        notices=tuple(notices),
-        rejected=(*source.rejected, *rejected),
-        label_origin=f"{labels}/",
-    )
-    stamp = with_label_images(source.stamp, np.array(kept_stats, np.int64))
-    source = source.with_columns(split=np.array(split, np.int8), stamp=stamp)
+    source = labelled_source(scan, "Pascal VOC", names, kept, rejected)
+    source = replace(source, label_origin=f"{labels}/")
+    unlisted = len(stems) - len(kept) - len(rejected)
+    if unlisted:
+        source = source.with_notices(f"skipped {plural(unlisted, 'image')} that no list names")
     # Splits whose images have no labels are removed.
     return take_rows(source, np.arange(len(source))), [stems[row] for row in kept]
 
@@ -173,8 +162,7 @@ def _stats_in(folder: str, suffix: str) -> dict[str, tuple[int, int, int]]:
 
 def _read_masks(root: str, options: SourceOptions) -> Source:
     source, stems = _read_images(root, "Segmentation", _MASKS, ".png")
-    paths = pa.array([f"{_MASKS}/{stem}.png" for stem in stems], pa.string())
-    source = source.with_columns(extra=pa.table({MASK_SOURCE: paths}))
+    source = source.with_columns(extra=mask_column([f"{_MASKS}/{stem}.png" for stem in stems]))
     return replace(source, classes=options.classes or VOC_CLASSES, label_type="mask")
 
 
@@ -200,7 +188,7 @@ def _read_boxes(root: str, options: SourceOptions, *, both: bool) -> Source:
                 )
             left, top, right, bottom = each.edges
             boxes.add(image, number[each.name], (left - start, top - start, right, bottom), place)
-    sizes = np.array([(file.width, file.height) for file in files], np.int64).reshape(-1, 2)
+    sizes = np.array([file.size for file in files], np.int64).reshape(-1, 2)
     source = add_boxes(
         source,
         boxes,
@@ -224,27 +212,15 @@ def _read_boxes(root: str, options: SourceOptions, *, both: bool) -> Source:
 # --- XML ------------------------------------------------------------------------------------------
 
 
-#: Paths of the elements whose text is read. A part of an object, such as a head, has a box too,
-#: which is not read.
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
-_OBJECT = "annotation/object"
-_TEXTS = {
-    *(f"annotation/{name}" for name in ("size/width", "size/height", "filename")),
-    *(
-        f"{_OBJECT}/{name}"
-        for name in ("name", "difficult", *(f"bndbox/{side}" for side in _SIDES))
-    ),
-}
 
 _MAX_DEPTH = 16
-_MAX_TEXT = 4096
 _MAX_OBJECTS = 100_000
 
 _HINT = "export the annotations again, or correct the file"
 
 
-@dataclass(frozen=True, slots=True)
-class VocObject:
+class VocObject(NamedTuple):
     """An object.
 
     Attributes:
@@ -255,24 +231,21 @@ class VocObject:
     """
 
     name: str
-    edges: tuple[float, float, float, float]
-    difficult: bool = False
+    edges: tuple[float, ...]
+    difficult: bool
 
 
-@dataclass(slots=True)
-class VocFile:
+class VocFile(NamedTuple):
     """The content of a file.
 
     Attributes:
-        width: width of the image, 0 if it is not stated.
-        height: height of the image, 0 if it is not stated.
+        size: width and height of the image, 0 if they are not stated.
         objects: the objects in the order of the file.
 
     """
 
-    width: int = 0
-    height: int = 0
-    objects: list[VocObject] = field(default_factory=list)
+    size: tuple[int, ...]
+    objects: list[VocObject]
 
 
 def read_voc_xml(file: str) -> VocFile:
@@ -283,95 +256,92 @@ def read_voc_xml(file: str) -> VocFile:
             wrong.
 
     """
-    content = read_file(file, SOURCE_VOC)
-    from xml.parsers import expat  # takes time, and most sources do not need it
-
-    handler = _Handler(file)
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler = handler.start
-    parser.EndElementHandler = handler.end
-    parser.CharacterDataHandler = handler.text
-    # Entities can make a small file large, and read other files. No annotation needs a document
-    # type.
-    parser.StartDoctypeDeclHandler = handler.doctype
-    try:
-        parser.Parse(content, True)
-    except expat.ExpatError as error:
-        message = f"the file is not valid XML ({expat.ErrorString(error.code)})"
-        raise SourceError(message, file=file, line=error.lineno, hint=_HINT) from None
-    except (LookupError, ValueError) as error:  # an unknown encoding
-        raise SourceError(
-            f"the file is not valid XML ({error})"[:300], file=file, hint=_HINT
-        ) from None
-    if not handler.complete:
-        raise SourceError("the file has no element <annotation>", file=file, hint=_HINT)
-    return handler.out
-
-
-class _Handler:
-    """Collects the content of a file while it is parsed."""
-
-    def __init__(self, file: str) -> None:
-        self.out = VocFile()
-        self.complete = False
-        self._file = file
-        self._path: list[str] = []
-        self._parts: list[str] = []
-        self._object: dict[str, str] = {}
-
-    def doctype(self, *_: Any) -> None:
-        message = "the file defines a document type, which is not read"
-        raise SourceError(message, file=self._file, hint="remove <!DOCTYPE>")
-
-    def start(self, name: str, _: dict[str, str]) -> None:
-        self._path.append(name)
-        self._parts.clear()
-        if len(self._path) > _MAX_DEPTH:
-            self._fail("the file is nested too deeply")
-        if "/".join(self._path) == _OBJECT:
-            self._object = {}
-
-    def text(self, text: str) -> None:
-        if sum(map(len, self._parts)) < _MAX_TEXT:
-            self._parts.append(text)
-
-    def end(self, _: str) -> None:
-        path = "/".join(self._path)
-        self._path.pop()
-        text = "".join(self._parts).strip()
-        self._parts.clear()
-        self.complete |= path == "annotation"
-        name = path.rpartition("/")[2]
-        if path in ("annotation/size/width", "annotation/size/height"):
-            if not text.isdecimal() or len(text) > 9:
-                self._fail(f"<{name}> of <size> is {shorten(text)}, not an integer")
-            setattr(self.out, name, int(text))
-        elif path == _OBJECT:
-            self._end_object()
-        elif path in _TEXTS:
-            self._object[name] = text
-
-    def _fail(self, message: str) -> NoReturn:
-        raise SourceError(message, file=self._file, hint=_HINT)
-
-    def _end_object(self) -> None:
-        number = len(self.out.objects)
+    root = _parse(file)
+    if root.tag != "annotation":
+        _fail(file, "the file has no element <annotation>")
+    sides = _texts(root.findall("size"))
+    size = []
+    for side in ("width", "height"):
+        text = sides.get(side, "0")
+        if not text.isdecimal() or len(text) > 9:
+            _fail(file, f"<{side}> of <size> is {shorten(text)}, not an integer")
+        size.append(int(text))
+    objects = []
+    for number, element in enumerate(root.findall("object")):
         if number >= _MAX_OBJECTS:
-            self._fail(f"the file has more than {_MAX_OBJECTS:,} objects")
-        name = self._object.get("name", "")
-        if not name:
-            self._fail(f"object {number} has no <name>")
-        left, top, right, bottom = (self._edge(number, side) for side in _SIDES)
-        difficult = self._object.get("difficult", "0") not in ("", "0")
-        self.out.objects.append(VocObject(name, (left, top, right, bottom), difficult))
+            _fail(file, f"the file has more than {_MAX_OBJECTS:,} objects")
+        texts = _texts([element])
+        if not texts.get("name"):
+            _fail(file, f"object {number} has no <name>")
+        # A part of an object, such as a head, has a box too, which is not read.
+        box = _texts(element.findall("bndbox"))
+        edges = tuple(_edge(file, number, side, box.get(side, "")) for side in _SIDES)
+        is_difficult = texts.get("difficult", "") not in ("", "0")
+        objects.append(VocObject(texts["name"], edges, is_difficult))
+    return VocFile(tuple(size), objects)
 
-    def _edge(self, number: int, side: str) -> float:
-        text = self._object.get(side, "")
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not abs(value) < 1e9:
-            self._fail(f"<{side}> of object {number} is {shorten(text)}, not a number")
-        return value
+
+def _texts(elements: Iterable[Element]) -> dict[str, str]:
+    """Return the texts of the elements in some elements, by their names."""
+    texts = {}
+    for element in elements:
+        for inner in element:
+            texts[inner.tag] = (inner.text or "").strip()
+    return texts
+
+
+def _edge(file: str, number: int, side: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not abs(value) < 1e9:
+        _fail(file, f"<{side}> of object {number} is {shorten(text)}, not a number")
+    return value
+
+
+def _parse(file: str) -> Element:
+    """Return the root element of a file."""
+    from xml.etree import ElementTree  # takes time, and most sources do not need it
+
+    parser = ElementTree.XMLParser(target=_builder()())  # noqa: S314  (without document types)
+    try:
+        return ElementTree.XML(read_file(file, SOURCE_VOC), parser)
+    except ElementTree.ParseError as error:
+        reason, _, _ = str(error).rpartition(": line ")
+        _fail(file, f"the file is not valid XML ({reason})", error.position[0])
+    except (LookupError, ValueError) as error:  # an unknown encoding
+        _fail(file, f"the file is not valid XML ({error})"[:300])
+    except SourceError as error:
+        error.file = file
+        raise
+
+
+@cache
+def _builder() -> type[TreeBuilder]:
+    from xml.etree import ElementTree
+
+    class Builder(ElementTree.TreeBuilder):
+        """Refuses what no annotation needs: entities can make a small file large, and read other files."""
+
+        depth = 0
+
+        def doctype(self, *_: str | None) -> None:
+            message = "the file defines a document type, which is not read"
+            raise SourceError(message, hint="remove <!DOCTYPE>")
+
+        def start(self, *element: Any) -> Any:
+            self.depth += 1
+            if self.depth > _MAX_DEPTH:
+                raise SourceError("the file is nested too deeply", hint=_HINT)
+            return super().start(*element)
+
+        def end(self, tag: str) -> Any:
+            self.depth -= 1
+            return super().end(tag)
+
+    return Builder
+
+
+def _fail(file: str, message: str, line: int | None = None) -> NoReturn:
+    raise SourceError(message, file=file, line=line, hint=_HINT) from None
