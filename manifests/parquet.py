@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from manifests.errors import is_machine_fault
+from manifests.errors import raise_machine_fault
 from manifests.json_members import shorten
 from manifests.process.text import plural, printable
 
@@ -119,10 +119,10 @@ def read_pages(read_at: ReadAt, start: int, end: int, values: int) -> Iterator[P
         if not 0 <= at < end:
             raise ValueError("a column ends before its last page")
         fields, length = _read_header(read_at, at, end)
-        stored, page = fields.get(_STORED), _page(fields)
-        if not isinstance(stored, int) or stored < 0 or at + length + stored > end:
+        page = _page(fields)
+        at += length + _number(fields, _STORED)
+        if at > end:
             raise ValueError("a page is longer than its column")
-        at += length + stored
         if page.type in (DATA_PAGE, DATA_PAGE_V2):
             values -= page.values
         yield page
@@ -131,21 +131,19 @@ def read_pages(read_at: ReadAt, start: int, end: int, values: int) -> Iterator[P
 
 
 def _page(fields: dict[int, Any]) -> Page:
-    page_type, unpacked = fields.get(_TYPE), fields.get(_UNPACKED)
-    if not isinstance(page_type, int) or not isinstance(unpacked, int) or unpacked < 0:
-        raise ValueError("the header of a page is damaged")
+    page_type, unpacked = _number(fields, _TYPE), _number(fields, _UNPACKED)
     if page_type not in _DETAILS:
         return Page(page_type, unpacked, 0, -1)
-    details, encoding_field = _DETAILS[page_type]
+    details, encoding = _DETAILS[page_type]
     struct = fields.get(details)
-    values, encoding = (
-        (struct.get(_VALUES), struct.get(encoding_field))
-        if isinstance(struct, dict)
-        else (None, None)
-    )
-    if not isinstance(values, int) or not isinstance(encoding, int) or values < 0:
+    return Page(page_type, unpacked, _number(struct, _VALUES), _number(struct, encoding))
+
+
+def _number(fields: Any, number: int) -> int:
+    value = fields.get(number) if isinstance(fields, dict) else None
+    if not isinstance(value, int) or value < 0:
         raise ValueError("the header of a page is damaged")
-    return Page(page_type, unpacked, values, encoding)
+    return value
 
 
 def _read_header(read_at: ReadAt, at: int, end: int) -> tuple[dict[int, Any], int]:
@@ -160,7 +158,10 @@ def _read_header(read_at: ReadAt, at: int, end: int) -> tuple[dict[int, Any], in
 
 # --- Thrift's compact protocol ------------------------------------------------------------------
 
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 12
+_INTEGERS, _BINARY, _STRUCT = (4, 5, 6), 8, 12
+
+#: Lengths of values that are skipped, by their type: true, false, byte and double.
+_SKIPPED = {1: 0, 2: 0, 3: 1, 7: 8}
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
@@ -179,19 +180,17 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
 
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return a value and the offset after it. Values of binary and double are skipped."""
-    if kind in (_I16, _I32, _I64):
+    """Return a value and the offset after it. Only integers and structs have a value."""
+    if kind in _INTEGERS:
         return _integer(data, at)
+    if kind == _STRUCT:
+        return _struct(data, at, depth + 1)
     if kind == _BINARY:
         length, at = read_varint(data, at)
         return None, at + length
-    if kind == _STRUCT:
-        return _struct(data, at, depth + 1)
-    if kind in (_TRUE, _FALSE):
-        return kind == _TRUE, at
-    if kind in (_BYTE, _DOUBLE):
-        return None, at + (1 if kind == _BYTE else 8)
-    raise ValueError("the header of a page has a field of an unknown type")
+    if kind not in _SKIPPED:
+        raise ValueError("the header of a page has a field of an unknown type")
+    return None, at + _SKIPPED[kind]
 
 
 def _integer(data: bytes, at: int) -> tuple[int, int]:
@@ -209,28 +208,20 @@ class ParquetError(ValueError):
     """
 
 
-class translated_errors:  # noqa: N801  (a context manager, named like a function)
+@contextmanager
+def translated_errors(place: str = "") -> Iterator[None]:
     """Raise what Arrow raises for a damaged file as a `ParquetError`."""
+    import pyarrow as pa
 
-    def __init__(self, place: str = "") -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, error_type: Any, error: BaseException | None, traceback: Any) -> None:
-        import pyarrow as pa
-
-        if error is not None and is_machine_fault(
-            error
-        ):  # pa.ArrowMemoryError is a MemoryError too
-            return
-        if isinstance(error, (pa.ArrowException, OSError, ValueError, OverflowError)):
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ParquetError(f"{self._place}{printable(reason[:200])}") from None
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise_machine_fault(error)  # pa.ArrowMemoryError is a MemoryError too
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ParquetError(f"{place}{printable(reason[:200])}") from None
 
 
-# --- the footer -------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
 class GroupSize(NamedTuple):
@@ -248,99 +239,12 @@ class GroupSize(NamedTuple):
     nulls: int | None
 
 
-def count_rows(footer: Any, length: int, limit: int) -> int:
-    """Return the number of rows of a file of `length` bytes.
-
-    Raises:
-        ParquetError: they are more than `limit`, or contradict the row groups.
-
-    """
-    with translated_errors():
-        groups = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
-        rows: int = footer.num_rows
-    if min(groups, default=0) < 0 or rows != sum(groups):
-        raise ParquetError("the number of rows contradicts the row groups")
-    if rows > limit:
-        raise ParquetError(f"{plural(rows, 'row')} in {plural(length, 'byte')} are not plausible")
-    return rows
-
-
-def binary_leaves(footer: Any, leaves: Mapping[str, int]) -> dict[str, list[GroupSize]]:
-    """Return the columns of bytes, nested in structs or not, by their path such as ``image.bytes``.
-
-    Each has the rows and bytes of its row groups, as the footer states them.
-    """
-    found = {}
-    with translated_errors():
-        for path, at in leaves.items():
-            column = footer.schema.column(at)
-            if column.physical_type == "BYTE_ARRAY" and column.max_repetition_level == 0:
-                found[path] = [
-                    _group_size(footer, number, at) for number in range(footer.num_row_groups)
-                ]
-    return found
-
-
-def _group_size(footer: Any, number: int, at: int) -> GroupSize:
-    group = footer.row_group(number)
-    chunk = group.column(at)
-    statistics = chunk.statistics
-    nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
-    return GroupSize(group.num_rows, max(0, chunk.total_uncompressed_size), nulls)
-
-
-def group_range(footer: Any, group: int, length: int) -> tuple[int, int]:
-    """Return the first byte of a row group in the file, and the one after its last.
-
-    Raises:
-        ParquetError: the footer is damaged.
-
-    """
-    with translated_errors():
-        row_group = footer.row_group(group)
-        chunks = [row_group.column(number) for number in range(footer.num_columns)]
-        ranges = [column_range(chunk) for chunk in chunks]
-    start, stop = min(start for start, _ in ranges), max(stop for _, stop in ranges)
-    if not 0 <= start <= stop <= length:
-        raise ParquetError("the footer is damaged")
-    return start, stop
-
-
 def column_range(chunk: Any) -> tuple[int, int]:
     """Return the first byte of a column in a row group, and the one after its last."""
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
         start = chunk.dictionary_page_offset
     return start, start + chunk.total_compressed_size
-
-
-# --- columns of lists -------------------------------------------------------------------------------
-
-
-#: Memory that a value of a list takes besides its own bytes: its levels, and the offset of its
-#: list.
-BYTES_PER_VALUE = 16
-
-
-def list_leaves(schema: pa.Schema, footer: Any) -> dict[str, int]:
-    """Return the number of the leaf of each column of lists, by the name of the column.
-
-    Args:
-        schema: Arrow names and types of the columns.
-        footer: the file's metadata.
-
-    """
-    paths = [footer.schema.column(at).path for at in range(footer.num_columns)]
-    leaves = {}
-    for field in schema:
-        found = [
-            at
-            for at, path in enumerate(paths)
-            if path == field.name or path.startswith(f"{field.name}.")
-        ]
-        if is_list(field.type) and len(found) == 1 and paths[found[0]] != field.name:
-            leaves[field.name] = found[0]
-    return leaves
 
 
 def is_list(arrow_type: pa.DataType) -> bool:
@@ -351,41 +255,18 @@ def is_list(arrow_type: pa.DataType) -> bool:
     if not _is_any_list(arrow_type):
         return False
     item = arrow_type.value_type
+    is_text = types.is_string(item) or types.is_large_string(item)
     if _is_any_list(item):
-        return bool(types.is_floating(item.value_type) or types.is_integer(item.value_type))
-    return bool(
-        types.is_integer(item)
-        or types.is_floating(item)
-        or types.is_string(item)
-        or types.is_large_string(item)
-    )
+        item = item.value_type
+    return bool(is_text or types.is_integer(item) or types.is_floating(item))
 
 
 def _is_any_list(arrow_type: pa.DataType) -> bool:
     import pyarrow as pa
 
     types = pa.types
-    return bool(
-        types.is_list(arrow_type)
-        or types.is_large_list(arrow_type)
-        or types.is_fixed_size_list(arrow_type)
-    )
-
-
-def coded_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the dictionary-encoded values of all lists of a column that was read with dictionaries."""
-    import pyarrow as pa
-
-    return pa.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type)
-
-
-def with_values(chunk: pa.ListArray, values: pa.Array) -> pa.ListArray:
-    """Return the lists of a chunk with other values, as many as before: `chunk.values` in another type."""
-    import pyarrow as pa
-
-    return pa.ListArray.from_arrays(
-        chunk.offsets, values, mask=chunk.is_null() if chunk.null_count else None
-    )
+    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    return any(check(arrow_type) for check in checks)
 
 
 # --- values that Arrow has read ---------------------------------------------------------------------
@@ -401,16 +282,21 @@ def shorten_type(arrow_type: pa.DataType) -> str:
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
+def _values(chunk: Any) -> Any:
+    """Return the values of a chunk: of all lists, if they are lists."""
+    import pyarrow as pa
+
+    return chunk.values if pa.types.is_list(chunk.type) else chunk
+
+
 def text_bytes(column: pa.ChunkedArray) -> int:
     """Return the number of bytes of all values of a dictionary-encoded column of text."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     total = 0
-    column = column if pa.types.is_dictionary(column.type) else coded_values(column)
-    for chunk in column.chunks:
-        lengths = pc.binary_length(chunk.dictionary)
-        total += pc.sum(pc.take(lengths, chunk.indices)).as_py() or 0
+    for values in map(_values, column.chunks):
+        lengths = pc.take(pc.binary_length(values.dictionary), values.indices)
+        total += pc.sum(lengths).as_py() or 0
     return total
 
 
@@ -418,14 +304,18 @@ def as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray
     """Convert a column to the type that the schema states, and check all of its values."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(arrow_type):
-        parts = [_decode(chunk) for chunk in column.chunks]
-        column = pa.chunked_array(parts, column.type.value_type)
-    elif pa.types.is_list(column.type) and pa.types.is_dictionary(column.type.value_type):
-        parts = [with_values(chunk, _decode(chunk.values)) for chunk in column.chunks]
-        column = pa.chunked_array(parts, pa.list_(column.type.value_type.value_type))
-    if column.type != arrow_type:
-        column = column.cast(arrow_type)
+    chunks = []
+    for chunk in column.chunks:
+        values = _values(chunk)
+        if pa.types.is_dictionary(values.type) and not pa.types.is_dictionary(arrow_type):
+            decoded = _decode(values)
+            if pa.types.is_list(chunk.type):
+                mask = chunk.is_null() if chunk.null_count else None
+                decoded = pa.ListArray.from_arrays(chunk.offsets, decoded, mask=mask)
+            chunks.append(decoded.cast(arrow_type))
+        else:
+            chunks.append(chunk.cast(arrow_type))
+    column = pa.chunked_array(chunks, arrow_type)
     column.validate(full=True)
     return column
 
@@ -457,6 +347,10 @@ FREE_ROWS = 1 << 16
 #: 100 bytes for each byte of the file.
 FREE_BYTES = 32 << 20
 BYTES_PER_BYTE = 150
+
+#: Memory that a value of a list takes besides its own bytes: its levels, and the offset of its
+#: list.
+BYTES_PER_VALUE = 16
 
 #: An entry of a dictionary can need this many times its stored bytes: 16 bytes of memory for an
 #: empty text of 4 bytes.
@@ -510,29 +404,37 @@ class BoundedParquet:
         self._threads = threads
         self._parquet = parquet = self._open(None, [])
         with translated_errors():
-            self._footer = parquet.metadata
-            if self._footer.num_columns > MAX_COLUMNS:
+            self._footer = footer = parquet.metadata
+            if footer.num_columns > MAX_COLUMNS:
                 raise ParquetError(
-                    f"the file has {self._footer.num_columns:,} columns, but the limit is"
-                    f" {MAX_COLUMNS:,}"
+                    f"the file has {footer.num_columns:,} columns, but the limit is {MAX_COLUMNS:,}"
                 )
             self.schema: pa.Schema = parquet.schema_arrow
             self.names: tuple[str, ...] = tuple(self.schema.names)
-            self.metadata: dict[bytes, bytes] = self._footer.metadata or {}
-        self.groups: int = self._footer.num_row_groups
-        self._check_names()
-        self.rows: int = count_rows(
-            self._footer, self.length, FREE_ROWS + int(rows_per_byte * self.length)
-        )
-        self._leaves = {
-            self._footer.schema.column(at).path: at for at in range(self._footer.num_columns)
-        }
-        with translated_errors():
-            self._lists = list_leaves(self.schema, self._footer)
-        # Arrow reads these with a column of the same name.
-        self._parents = {
-            leaf[: dot.start()] for leaf in self._leaves for dot in re.finditer(r"\.", leaf)
-        }
+            self.metadata: dict[bytes, bytes] = footer.metadata or {}
+            self.groups: int = footer.num_row_groups
+            self.rows: int = footer.num_rows
+            rows = list(map(self.group_rows, range(self.groups)))
+            # The number of the leaf of each column that is not nested: with a column, Arrow reads all
+            # leaves whose paths begin with its name.
+            self._paths = [footer.schema.column(at).path for at in range(footer.num_columns)]
+            self._leaves: dict[str, int] = {}
+            for field in self.schema:
+                found = []
+                for at, path in enumerate(self._paths):
+                    if path == field.name or path.startswith(f"{field.name}."):
+                        found.append(at)
+                if len(found) == 1 and (field.type.num_fields == 0 or is_list(field.type)):
+                    self._leaves[field.name] = found[0]
+        name, count = Counter(self.names).most_common(1)[0] if self.names else ("", 1)
+        if count > 1:
+            raise ParquetError(f"two columns have the name {shorten(name)}")
+        if min(rows, default=0) < 0 or self.rows != sum(rows):
+            raise ParquetError("the number of rows contradicts the row groups")
+        if self.rows > FREE_ROWS + int(rows_per_byte * self.length):
+            raise ParquetError(
+                f"{plural(self.rows, 'row')} in {plural(self.length, 'byte')} are not plausible"
+            )
 
     def _open(self, footer: Any, dictionaries: list[str]) -> pq.ParquetFile:
         import pyarrow as pa
@@ -547,11 +449,6 @@ class BoundedParquet:
                 page_checksum_verification=True,
                 thrift_container_size_limit=100_000,
             )
-
-    def _check_names(self) -> None:
-        if len(set(self.names)) < len(self.names):
-            repeated = next(name for name, count in Counter(self.names).items() if count > 1)
-            raise ParquetError(f"two columns have the name {shorten(repeated)}")
 
     def read(self, names: Sequence[str], group: int | None = None) -> pa.Table:
         """Read columns by name, in this order.
@@ -573,34 +470,23 @@ class BoundedParquet:
         groups = range(self.groups) if group is None else (group,)
         rows, stored = self.rows, self.length
         if group is not None:
-            rows, stored = self.group_rows(group), self._stored_bytes(group)
+            start, stop = self.group_range(group)
+            rows, stored = self.group_rows(group), stop - start
         budget = FREE_BYTES + BYTES_PER_BYTE * stored
         if rows * 8 * len(names) > budget:
             raise ParquetError(
                 f"{plural(len(names), 'column')} of {plural(rows, 'row')} exceed {budget:,} bytes"
             )
-        pages: dict[str, list[Page]] = {}
+        too_long = "it unpacks to more bytes than a file of this length may"
+        coded = []
         for name in names:
-            pages[name] = self._pages_of(name, groups)
-            budget -= sum(
-                page.bytes * (_DICTIONARY_FACTOR if page.type == DICTIONARY_PAGE else 1)
-                for page in pages[name]
-            )
-            if name in self._lists:
-                budget -= BYTES_PER_VALUE * sum(
-                    page.values for page in pages[name] if page.type != DICTIONARY_PAGE
-                )
+            unpacked, is_coded = self._unpacked(name, groups)
+            budget -= unpacked
             if budget < 0:
-                raise ParquetError(
-                    f"column {shorten(name)}: it unpacks to more bytes than a file of this"
-                    " length may"
-                )
-        coded = [
-            name
-            for name in names
-            if self._is_text(name) and any(page.type == DICTIONARY_PAGE for page in pages[name])
-        ]
-        paths = [self._footer.schema.column(self._leaf(name)).path for name in coded]
+                raise ParquetError(f"column {shorten(name)}: {too_long}")
+            if is_coded:
+                coded.append(name)
+        paths = [self._column(name).path for name in coded]
         parquet = self._open(self._footer, paths) if coded else self._parquet
         with translated_errors():
             table = parquet.read_row_groups(
@@ -608,19 +494,16 @@ class BoundedParquet:
             ).select(list(names))
         if names and table.num_rows != rows:
             raise ParquetError(f"the columns have {plural(table.num_rows, 'row')}, not {rows:,}")
+        fields = [self.schema.field(name) for name in names]
         columns = []
-        for name, column in zip(names, table.columns, strict=True):
-            with translated_errors(f"column {shorten(name)}: "):
-                if name in coded:
+        for field, column in zip(fields, table.columns, strict=True):
+            with translated_errors(f"column {shorten(field.name)}: "):
+                if field.name in coded:
                     budget -= text_bytes(column)
                     if budget < 0:
-                        raise ParquetError(
-                            "it unpacks to more bytes than a file of this length may"
-                        )
-                columns.append(as_type(column, self.schema.field(name).type))
-        return pa.table(
-            columns, pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
-        )
+                        raise ParquetError(too_long)
+                columns.append(as_type(column, field.type))
+        return pa.table(columns, pa.schema(fields, self.schema.metadata))
 
     def read_group(self, number: int, path: str) -> pa.Array:
         """Read the bytes of a column in one row group: binary [rows], perhaps dictionary-encoded.
@@ -637,29 +520,24 @@ class BoundedParquet:
 
         with translated_errors(f"column {shorten(path)}, row group {number}: "):
             group = self._footer.row_group(number)
-            chunk = group.column(self._leaves[path])
-            pages = list(self._pages_in_group(chunk, group.num_rows))
-            limit = min(
-                MAX_GROUP_BYTES,
-                FREE_BYTES + GROUP_BYTES_PER_BYTE * max(0, chunk.total_compressed_size),
-            )
-            if (unpacked := sum(page.bytes for page in pages)) > limit:
-                hint = (
-                    "; write the file with row groups of fewer rows"
-                    if limit == MAX_GROUP_BYTES
-                    else ""
-                )
+            chunk = group.column(self._paths.index(path))
+            stored = max(0, chunk.total_compressed_size)
+            limit = min(MAX_GROUP_BYTES, FREE_BYTES + GROUP_BYTES_PER_BYTE * stored)
+            unpacked = dictionary = repeats = 0
+            for page in self._pages_in_group(chunk, group.num_rows):
+                unpacked += page.bytes
+                if page.type == DICTIONARY_PAGE:
+                    dictionary += page.bytes
+                elif page.encoding in _CODED:
+                    repeats += page.values
+            if unpacked > limit:
+                is_large = limit == MAX_GROUP_BYTES
+                hint = "; write the file with row groups of fewer rows" if is_large else ""
                 raise ParquetError(
                     f"it unpacks to {unpacked:,} bytes, but the limit is {limit:,}{hint}"
                 )
             # A page of a few bytes can repeat an image a million times. Then the dictionary stays
             # one.
-            dictionary = sum(page.bytes for page in pages if page.type == DICTIONARY_PAGE)
-            repeats = sum(
-                page.values
-                for page in pages
-                if page.type != DICTIONARY_PAGE and page.encoding in _CODED
-            )
             coded = unpacked + dictionary * repeats > limit
             parquet = self._open(self._footer, [path]) if coded else self._parquet
             table = parquet.read_row_group(number, [path], use_threads=False)
@@ -677,7 +555,24 @@ class BoundedParquet:
 
         Each has the rows and bytes of its row groups, as the footer states them.
         """
-        return binary_leaves(self._footer, self._leaves)
+        found: dict[str, list[GroupSize]] = {}
+        with translated_errors():
+            for at, path in enumerate(self._paths):
+                column = self._footer.schema.column(at)
+                if column.physical_type != "BYTE_ARRAY" or column.max_repetition_level:
+                    continue
+                found[path] = []
+                for number in range(self.groups):
+                    chunk = self._footer.row_group(number).column(at)
+                    statistics = chunk.statistics
+                    has_nulls = statistics is not None and statistics.has_null_count
+                    size = GroupSize(
+                        rows=self.group_rows(number),
+                        bytes=max(0, chunk.total_uncompressed_size),
+                        nulls=statistics.null_count if has_nulls else None,
+                    )
+                    found[path].append(size)
+        return found
 
     def group_rows(self, group: int) -> int:
         """Return the number of rows of a row group."""
@@ -685,8 +580,19 @@ class BoundedParquet:
             return int(self._footer.row_group(group).num_rows)
 
     def group_range(self, group: int) -> tuple[int, int]:
-        """Return the first byte of a row group in the file, and the one after its last."""
-        return group_range(self._footer, group, self.length)
+        """Return the first byte of a row group in the file, and the one after its last.
+
+        Raises:
+            ParquetError: the footer is damaged.
+
+        """
+        with translated_errors():
+            row_group = self._footer.row_group(group)
+            chunks = map(row_group.column, range(self._footer.num_columns))
+            starts, stops = zip(*map(column_range, chunks), strict=True)
+        if not 0 <= min(starts) <= max(stops) <= self.length:
+            raise ParquetError("the footer is damaged")
+        return min(starts), max(stops)
 
     def group_checksum(self, group: int) -> str:
         """Return the CRC-32C of the bytes of a row group, 8 hex digits."""
@@ -702,41 +608,48 @@ class BoundedParquet:
             crc, start = crc32c(data, crc), start + len(data)
         return f"{crc:08x}"
 
-    def _stored_bytes(self, group: int) -> int:
-        start, stop = self.group_range(group)
-        return stop - start
+    def _unpacked(self, name: str, groups: Sequence[int]) -> tuple[int, bool]:
+        """Return the bytes that a column takes after it is unpacked, and whether it is text in a dictionary.
 
-    def _is_text(self, name: str) -> bool:
-        return bool(self._footer.schema.column(self._leaf(name)).physical_type == "BYTE_ARRAY")
+        The bytes are without the text that a dictionary repeats.
+        """
+        unpacked, is_coded = 0, False
+        per_value = BYTES_PER_VALUE if self._is_list(name) else 0
+        for page in self._pages_of(name, groups):
+            if page.type == DICTIONARY_PAGE:
+                unpacked += page.bytes * _DICTIONARY_FACTOR
+                is_coded = self._column(name).physical_type == "BYTE_ARRAY"
+            else:
+                unpacked += page.bytes + per_value * page.values
+        return unpacked, is_coded
 
-    def _leaf(self, name: str) -> int:
-        """Return the number of the only leaf of a column."""
-        return self._lists[name] if name in self._lists else self._leaves[name]
+    def _is_list(self, name: str) -> bool:
+        return name in self.names and self.schema.field(name).type.num_fields > 0
 
-    def _pages_of(self, name: str, groups: Sequence[int]) -> list[Page]:
-        """Return the pages of a column in some row groups.
+    def _column(self, name: str) -> Any:
+        """Return what the footer says about the only leaf of a column."""
+        return self._footer.schema.column(self._leaves[name])
+
+    def _pages_of(self, name: str, groups: Sequence[int]) -> Iterator[Page]:
+        """Iterate over the pages of a column in some row groups.
 
         Raises:
             ParquetError: the column does not exist, is nested, or its pages contradict the footer.
 
         """
-        if name not in self._lists and (name not in self._leaves or name in self._parents):
+        if name not in self._leaves:
+            is_nested = name in self.names
             raise ParquetError(
-                f"column {shorten(name)} is nested"
-                if name in self.names
-                else f"no column {shorten(name)}"
+                f"column {shorten(name)} is nested" if is_nested else f"no column {shorten(name)}"
             )
-        pages: list[Page] = []
         with translated_errors(f"column {shorten(name)}: "):
             for number in groups:
-                group = self._footer.row_group(number)
-                chunk = group.column(self._leaf(name))
-                # A list has several values in a row, or one for an empty list.
-                values = (
-                    max(group.num_rows, chunk.num_values) if name in self._lists else group.num_rows
-                )
-                pages += self._pages_in_group(chunk, values)
-        return pages
+                chunk = self._footer.row_group(number).column(self._leaves[name])
+                values = self.group_rows(number)
+                if self._is_list(name):
+                    # A list has several values in a row, or one for an empty list.
+                    values = max(values, chunk.num_values)
+                yield from self._pages_in_group(chunk, values)
 
     def _pages_in_group(self, chunk: Any, values: int) -> Iterator[Page]:
         start, stop = column_range(chunk)
