@@ -19,8 +19,6 @@ The tree, with the exit status of each branch::
         |-- IndexFileError
         |-- TableError
         `-- PlanError                 a file of `dataprep plan` is damaged or was changed
-
-`exit_status` returns the status of an error.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ import os
 import re
 import traceback
 from enum import IntEnum
-from typing import Any
 
 from manifests.process.text import one_line
 
@@ -64,14 +61,17 @@ class DatasetError(Exception):
         line: number of the line in the file, from 1.
         byte: offset in the file, from 0.
         hint: how to fix it.
+        status: exit status of a command that ends with this error.
 
     """
+
+    status = ExitStatus.WRONG_USAGE
 
     def __init__(
         self,
         message: str,
         *,
-        file: str | None = None,
+        file: str | os.PathLike[str] | None = None,
         record: int | None = None,
         line: int | None = None,
         byte: int | None = None,
@@ -81,7 +81,7 @@ class DatasetError(Exception):
         message = one_line(message, MAX_MESSAGE)
         super().__init__(message)
         self.message = message
-        self.file = file
+        self.file = None if file is None else os.fspath(file)
         self.record = record
         self.line = line
         self.byte = byte
@@ -97,19 +97,12 @@ class DatasetError(Exception):
     @property
     def place(self) -> str:
         """The known parts of the location, joined: ``a.tar, record 3, byte 512``."""
-        numbers = (("line", self.line), ("record", self.record), ("byte", self.byte))
         parts = [one_line(self.file, MAX_MESSAGE)] if self.file else []
-        parts += [f"{name} {value}" for name, value in numbers if value is not None]
+        for name in ("line", "record", "byte"):
+            value = getattr(self, name)
+            if value is not None:
+                parts.append(f"{name} {value}")
         return ", ".join(parts)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickling keeps all attributes, so an error from a worker process is complete.
-        names = ("message", "file", "record", "line", "byte", "hint")
-        return _rebuild, (type(self), {name: getattr(self, name) for name in names})
-
-
-def _rebuild(error_type: type[DatasetError], attributes: dict[str, Any]) -> DatasetError:
-    return error_type(**attributes)
 
 
 class CallError(DatasetError, ValueError):
@@ -125,6 +118,8 @@ class StoppedError(DatasetError):
 
     Committed shards are kept, and the same command resumes.
     """
+
+    status = ExitStatus.STOPPED
 
 
 class SourceVanishedError(StoppedError):
@@ -158,6 +153,8 @@ class WorkerDiedError(StoppedError):
 class DamagedError(DatasetError):
     """A file of a prepared dataset is missing or wrong."""
 
+    status = ExitStatus.DATA_PROBLEM
+
 
 class ManifestError(DamagedError):
     """``manifest.json`` is missing, damaged, or of an unknown schema version."""
@@ -177,13 +174,6 @@ class TableError(DamagedError):
 
 class PlanError(DamagedError):
     """A file of ``dataprep plan`` is missing, damaged, or was changed after it was written."""
-
-
-def exit_status(error: DatasetError) -> ExitStatus:
-    """Return the exit status of a command that ends with this error."""
-    if isinstance(error, StoppedError):
-        return ExitStatus.STOPPED
-    return ExitStatus.DATA_PROBLEM if isinstance(error, DamagedError) else ExitStatus.WRONG_USAGE
 
 
 # --- unexpected exceptions: a fault of the machine, or a bug of the program -----------------------
@@ -218,9 +208,7 @@ MACHINE_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 def is_machine_fault(error: BaseException) -> bool:
     """Return whether an error says nothing about the file that was being read: no memory, no free file descriptor."""
-    if isinstance(error, OSError):
-        return error.errno in MACHINE_ERRNOS or isinstance(error, MemoryError)
-    return isinstance(error, MemoryError)
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) in MACHINE_ERRNOS
 
 
 def raise_machine_fault(error: BaseException) -> None:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from manifests.remote.store import ObjectInfo
 
 
+#: A path or a URL.
+StrPath = str | os.PathLike[str]
+
+
 @dataclass(frozen=True, slots=True)
 class FileKind:
     """What a file is for, and how long it may be.
@@ -149,7 +153,7 @@ def kind_of(name: str) -> FileKind:
     )
 
 
-def open_handle(path: str | os.PathLike[str], kind: FileKind) -> int:
+def open_handle(path: StrPath, kind: FileKind) -> int:
     """Open a file for reading; return its file descriptor.
 
     The content of an object in an object store is read first, and kept in memory or in a temporary
@@ -182,7 +186,7 @@ def open_handle(path: str | os.PathLike[str], kind: FileKind) -> int:
     return handle
 
 
-def open_file(path: str | os.PathLike[str], kind: FileKind) -> BinaryIO:
+def open_file(path: StrPath, kind: FileKind) -> BinaryIO:
     """Open a file for reading, as the built-in `open` does in the mode ``"rb"``.
 
     See `open_handle`.
@@ -190,13 +194,13 @@ def open_file(path: str | os.PathLike[str], kind: FileKind) -> BinaryIO:
     return os.fdopen(open_handle(path, kind), "rb")
 
 
-def read_file(path: str | os.PathLike[str], kind: FileKind) -> bytes:
+def read_file(path: StrPath, kind: FileKind) -> bytes:
     """Read a whole file; see `open_handle`."""
     with open_file(path, kind) as file:
         return file.read(os.fstat(file.fileno()).st_size)  # not to its end, which may move away
 
 
-def read_lines(path: str | os.PathLike[str], kind: FileKind) -> Iterator[bytes]:
+def read_lines(path: StrPath, kind: FileKind) -> Iterator[bytes]:
     """Iterate over the lines of a file with their line feeds; see `open_handle`.
 
     Raises:
@@ -210,14 +214,14 @@ def read_lines(path: str | os.PathLike[str], kind: FileKind) -> Iterator[bytes]:
             if len(line) > MAX_LINE_BYTES:
                 raise kind.error(
                     f"the line is longer than {plural(MAX_LINE_BYTES, 'byte')}",
-                    file=os.fspath(path),
+                    file=path,
                     line=number,
                     hint=f"check that this is a {kind.name}",
                 )
             yield line
 
 
-def file_length(path: str | os.PathLike[str], kind: FileKind) -> int:
+def file_length(path: StrPath, kind: FileKind) -> int:
     """Return the length of a file in bytes without opening it.
 
     Raises:
@@ -234,15 +238,15 @@ def file_length(path: str | os.PathLike[str], kind: FileKind) -> int:
     return status.st_size
 
 
-def _check(status: os.stat_result, path: str | os.PathLike[str], kind: FileKind) -> None:
+def _check(status: os.stat_result, path: StrPath, kind: FileKind) -> None:
     if not stat.S_ISREG(status.st_mode):
         actual = _TYPES.get(stat.S_IFMT(status.st_mode), "not a file")
         message = f"the {kind.name} cannot be read: it is {actual}, not a regular file"
-        raise kind.error(message, file=os.fspath(path), hint=kind.hint)
+        raise kind.error(message, file=path, hint=kind.hint)
     check_length(status.st_size, path, kind)
 
 
-def check_length(length: int, path: str | os.PathLike[str], kind: FileKind) -> None:
+def check_length(length: int, path: StrPath, kind: FileKind) -> None:
     """Refuse a file that is too long for its kind.
 
     Raises:
@@ -251,7 +255,7 @@ def check_length(length: int, path: str | os.PathLike[str], kind: FileKind) -> N
     """
     if length > kind.max_bytes:
         message = f"the {kind.name} has {length:,} bytes, but the limit is {kind.max_bytes:,}"
-        raise kind.error(message, file=os.fspath(path), hint=f"check that this is a {kind.name}")
+        raise kind.error(message, file=path, hint=f"check that this is a {kind.name}")
 
 
 # --- files in object stores -----------------------------------------------------------------------

@@ -13,7 +13,15 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from manifests.errors import CallError, ManifestError, raise_machine_fault
-from manifests.files import IMAGE_SUFFIXES, MANIFEST, SHARD_LIST, open_file, read_file, some_files
+from manifests.files import (
+    IMAGE_SUFFIXES,
+    MANIFEST,
+    SHARD_LIST,
+    StrPath,
+    open_file,
+    read_file,
+    some_files,
+)
 from manifests.json_members import Member, MemberError
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
 from manifests.serialization import (
@@ -135,7 +143,7 @@ def check_manifest_size(size: int) -> None:
         )
 
 
-def parse_manifest(data: bytes, file: str | os.PathLike[str] = MANIFEST_NAME) -> Manifest:
+def parse_manifest(data: bytes, file: StrPath = MANIFEST_NAME) -> Manifest:
     """Parse a manifest strictly: every byte must be as `manifest_bytes` writes it.
 
     Args:
@@ -210,7 +218,7 @@ def _check_density(data: bytes) -> None:
         raise MemberError("it contains too many objects and arrays")
 
 
-def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
+def read_manifest(folder: StrPath) -> Manifest:
     """Read ``folder/manifest.json``.
 
     Raises:
@@ -227,7 +235,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     return manifest
 
 
-def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
+def read_manifest_bytes(folder: StrPath) -> bytes:
     """Read ``folder/manifest.json`` without parsing it.
 
     Raises:
@@ -273,7 +281,7 @@ def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
         ) from None
 
 
-def may_replace_manifest(folder: str | os.PathLike[str]) -> bool:
+def may_replace_manifest(folder: StrPath) -> bool:
     """Return whether ``folder/manifest.json`` may be replaced: it is missing, empty, or written by this project.
 
     A damaged manifest of this project counts, a file of another tool does not.
@@ -308,7 +316,7 @@ def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
 # --- older revisions, which ``dataprep convert --append`` keeps -----------------------------------
 
 
-def read_revision(folder: str | os.PathLike[str], revision: int | None) -> Manifest:
+def read_revision(folder: StrPath, revision: int | None) -> Manifest:
     """Read the manifest of a revision; `None` means the newest one.
 
     Raises:
@@ -322,9 +330,7 @@ def read_revision(folder: str | os.PathLike[str], revision: int | None) -> Manif
     )
 
 
-def read_older(
-    folder: str | os.PathLike[str], newest: Manifest, revision: int
-) -> tuple[Manifest, bytes]:
+def read_older(folder: StrPath, newest: Manifest, revision: int) -> tuple[Manifest, bytes]:
     """Read the manifest of a revision that is not the newest one, parsed and as it is stored.
 
     Raises:
@@ -343,7 +349,7 @@ def read_older(
     return parse_manifest(data, os.path.join(folder, old_manifest_name(revision))), data
 
 
-def read_old_manifest(folder: str | os.PathLike[str], newest: Manifest, revision: int) -> bytes:
+def read_old_manifest(folder: StrPath, newest: Manifest, revision: int) -> bytes:
     """Read the manifest of an older revision without parsing it, and compare it with its digest in the newest one.
 
     Raises:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from awscrt.checksums import crc32c
+
 from manifests.errors import CallError, TableError, raise_machine_fault
-from manifests.files import TABLE, open_file, read_file
+from manifests.files import TABLE, StrPath, open_file, read_file
 from manifests.json_members import MAX_INTEGER, parse_json
 from manifests.labels import LABELS, MAX_LABEL, LabelType, arrow_type, find_wrong_value
 from manifests.parquet import BoundedParquet, ParquetError, is_list, parquet_bytes, shorten_type
-from manifests.process.text import printable, suggest
+from manifests.process.text import plural, printable, suggest
 from manifests.schema import TABLE_COLUMNS, File, Sample, Shard, Split, TableMetadata
 from manifests.serialization import (
     check_file_name,
@@ -34,17 +34,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
-
-__all__ = [
-    "DAMAGED_HINT",
-    "TableFile",
-    "build_table",
-    "has_canonical_bytes",
-    "read_table",
-    "read_table_metadata",
-    "samples",
-    "write_table",
-]
 
 #: Key of the table metadata in the Parquet schema.
 _METADATA_KEY = b"dataprep"
@@ -60,6 +49,9 @@ _COLUMN_TYPES = {
     "source": "string",
     "crc32c": "uint32",
 }
+
+#: Columns that place an image in its shard: its first byte, and its length.
+_PLACES = (("offset", "size"), ("mask_offset", "mask_size"))
 
 #: A table needs more than three bytes for each row: keys, offsets and checksums differ.
 ROWS_PER_BYTE = 0.5
@@ -80,24 +72,19 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
     """
     import pyarrow as pa
 
-    defined = {
-        name: alias for name, alias in _COLUMN_TYPES.items() if name in columns or name != "label"
-    }
-    arrays = [
-        pa.array(columns[name], type=pa.type_for_alias(alias)) for name, alias in defined.items()
-    ]
-    extras = [name for name in columns if name not in TABLE_COLUMNS]
-    for name in extras:
-        column = columns[name]
-        arrays.append(
-            column.combine_chunks() if isinstance(column, pa.ChunkedArray) else pa.array(column)
-        )
-    table = pa.table(arrays, names=[*defined, *extras])
+    arrays = {}
+    for name, alias in _COLUMN_TYPES.items():
+        if name in columns or name != "label":
+            arrays[name] = pa.array(columns[name], alias)
+    for name, column in columns.items():
+        if name not in _COLUMN_TYPES:
+            is_chunked = isinstance(column, pa.ChunkedArray)
+            arrays[name] = column.combine_chunks() if is_chunked else pa.array(column)
+    table = pa.table(arrays)
     if metadata is None:
         return table
-    return table.replace_schema_metadata(
-        {_METADATA_KEY: json.dumps(metadata_to_json(metadata), sort_keys=True)}
-    )
+    text = json.dumps(metadata_to_json(metadata), sort_keys=True)
+    return table.replace_schema_metadata({_METADATA_KEY: text})
 
 
 def write_table(table: pa.Table, path: str) -> None:
@@ -107,11 +94,9 @@ def write_table(table: pa.Table, path: str) -> None:
 
 
 def read_table(
-    path: str | os.PathLike[str],
-    columns: Sequence[str] | None = None,
-    label_type: LabelType = "class",
+    path: StrPath, columns: Sequence[str] | None = None, label_type: LabelType = "class"
 ) -> pa.Table:
-    """Read a sample table strictly; see `TableFile.read`.
+    """Read a sample table strictly; see `SampleTable.read`.
 
     Args:
         path: the Parquet file.
@@ -122,85 +107,136 @@ def read_table(
         TableError: the file is missing or damaged, or a column is missing or has another type.
 
     """
-    return TableFile(path).read(columns, label_type)
+    return SampleTable(path, label_type=label_type).read(columns)
 
 
-class TableFile:
+class SampleTable:
     """A sample table that is read into memory once, so that its columns can be read in several steps.
 
+    Every value is checked: numbers are in range, text is valid, and only ``crc32c`` and extra
+    columns have rows without a value. With its shard, every row also places its image inside the
+    shard, and its classes have names.
+
     Attributes:
+        path: the file.
         column_names: names of all columns.
-        rows: number of rows.
+        content: the bytes of the file.
 
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        path: StrPath,
+        shard: Shard | None = None,
+        *,
+        label_type: LabelType = "class",
+        classes: int = 0,
+        checksum: bool = False,
+    ) -> None:
         """Read the file.
 
+        Args:
+            path: the sample table.
+            shard: what the manifest states about the shard.
+            label_type: label type of the dataset, which decides about the columns that hold labels.
+            classes: number of classes of the dataset; 0 if they have no names.
+            checksum: compare the checksum of the file with the manifest.
+
         Raises:
-            TableError: the file is missing or damaged.
+            TableError: the file is missing or damaged, or does not belong to the shard.
 
         """
-        self._path = path
+        self.path = path
+        self._shard = shard
+        self._labels = LABELS[label_type]
+        self._classes = classes or MAX_LABEL + 1
         try:
             self.content = read_file(path, TABLE)
             self._parquet = BoundedParquet(self.content, rows_per_byte=ROWS_PER_BYTE)
         except (OSError, ParquetError) as error:
             raise _unreadable_table(path, error) from None
         self.column_names: tuple[str, ...] = self._parquet.names
-        self.rows: int = self._parquet.rows
+        if shard is None:
+            return
+        if checksum and shard.table.checksum not in (None, checksum_text(crc32c(self.content))):
+            raise self._error("the sample table does not have the checksum in the manifest")
+        if self._parquet.rows != shard.samples:
+            raise self._error(
+                f"the table has {plural(self._parquet.rows, 'row')}, but its shard has"
+                f" {plural(shard.samples, 'sample')}"
+            )
 
-    def read(
-        self, columns: Sequence[str] | None = None, label_type: LabelType = "class"
-    ) -> pa.Table:
-        """Read columns by name.
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read columns of all rows.
 
-        `None` reads all of them; the columns that the format defines must be there.
+        Args:
+            columns: names of the columns. `None` reads all of them; the columns that the format
+                defines must be there.
 
-        Every value is checked: numbers are in range, text is valid, and only ``crc32c`` and extra
-        columns have rows without a value.
+        Raises:
+            TableError: the file is damaged, a column is missing or has another type, or a value is
+                out of its range.
+
+        """
+        return self._read(self._choose(columns), None, 0)
+
+    def batches(
+        self, columns: Sequence[str] | None = None, optional: Sequence[str] = ()
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Read columns by row group: yield the number of the first row and the columns; see `read`.
 
         Args:
             columns: names of the columns.
-            label_type: label type of the dataset, which decides about the columns that hold labels.
-
-        Raises:
-            TableError: the file is damaged, or a column is missing or has another type.
+            optional: names of columns to read only if the table has them.
 
         """
-        return self._read(self._check_columns(columns, label_type), label_type, None)
+        if columns is not None:
+            columns = [*columns, *(name for name in optional if name in self.column_names)]
+        names, first = self._choose(columns), 0
+        for group in range(max(1, self._parquet.groups)):
+            table = self._read(names, group if self._parquet.groups > 1 else None, first)
+            yield first, table
+            first += len(table)
 
-    def groups(
-        self, columns: Sequence[str] | None = None, label_type: LabelType = "class"
-    ) -> Iterator[pa.Table]:
-        """Read columns by name as `read` does, one row group after the other."""
-        names = self._check_columns(columns, label_type)
-        if self._parquet.groups <= 1:
-            yield self._read(names, label_type, None)
-        else:
-            for group in range(self._parquet.groups):
-                yield self._read(names, label_type, group)
-
-    def _check_columns(
-        self, columns: Sequence[str] | None, label_type: LabelType
-    ) -> tuple[str, ...]:
+    def _choose(self, columns: Sequence[str] | None) -> Sequence[str]:
         """Return the names of the columns to read, each of which exists and has its type."""
-        kinds = LABELS[label_type].columns
-        for name in columns or (*(name for name in TABLE_COLUMNS if name != "label"), *kinds):
+        defined = [name for name in TABLE_COLUMNS if name != "label"]
+        for name in columns or (*defined, *self._labels.columns):
             if name not in self.column_names:
                 raise self._error(f"the sample table has no column {name!r}")
         names = self.column_names if columns is None else tuple(dict.fromkeys(columns))
         for name in names:
-            self._check_type(name, kinds.get(name))
+            self._check_type(name)
         return names
 
-    def _read(self, names: Sequence[str], label_type: LabelType, group: int | None) -> pa.Table:
-        kinds = LABELS[label_type].columns
-        first = sum(map(self._parquet.group_rows, range(group or 0)))
+    def _check_type(self, name: str) -> None:
+        import pyarrow as pa
+
+        types = pa.types
+        actual = required = self._parquet.schema.field(name).type
+        if name in _COLUMN_TYPES:
+            required = pa.type_for_alias(_COLUMN_TYPES[name])
+        elif name in self._labels.columns:
+            required = arrow_type(self._labels.columns[name])
+        if actual != required:
+            raise self._error(
+                f"column {name!r} has the type {shorten_type(actual)}, but"
+                f" {shorten_type(required)} is required"
+            )
+        numbers = (types.is_integer, types.is_floating, types.is_boolean)
+        known = (*numbers, types.is_string, types.is_large_string, types.is_null, is_list)
+        if not any(is_kind(actual) for is_kind in known):
+            raise self._error(
+                f"column {name!r} has the type {shorten_type(actual)}, which is not text, a number,"
+                " a boolean or a list"
+            )
+
+    def _read(self, names: Sequence[str], group: int | None, first: int) -> pa.Table:
         try:
             table = self._parquet.read(names, group)
         except (OSError, ParquetError) as error:
-            raise _unreadable_table(self._path, error) from None
+            raise _unreadable_table(self.path, error) from None
+        kinds = self._labels.columns
         for name in names:
             if name in _COLUMN_TYPES:
                 self._check_values(name, table[name], first)
@@ -208,30 +244,10 @@ class TableFile:
                 wrong = find_wrong_value(table[name], kinds[name])
                 if wrong:
                     raise self._error(f"column {name!r} {wrong.message}", first + wrong.row)
+        if self._shard is not None and len(table):
+            self._check_places(table, first, self._shard.file.bytes)
+            self._check_classes(table, first)
         return table
-
-    def _check_type(self, name: str, kind: str | None) -> None:
-        import pyarrow as pa
-
-        actual = self._parquet.schema.field(name).type
-        required = _COLUMN_TYPES.get(name)
-        if required is None and kind is not None and actual != arrow_type(kind):
-            required = shorten_type(arrow_type(kind))
-        if required and str(actual) != required:
-            raise self._error(
-                f"column {name!r} has the type {shorten_type(actual)}, but {required} is required"
-            )
-        types = pa.types
-        is_number = (
-            types.is_integer(actual) or types.is_floating(actual) or types.is_boolean(actual)
-        )
-        is_text = types.is_string(actual) or types.is_large_string(actual)
-        if not (is_number or is_text or types.is_null(actual) or is_list(actual)):
-            message = (
-                f"column {name!r} has the type {shorten_type(actual)}, which is not text, a number,"
-                " a boolean or a list"
-            )
-            raise self._error(message)
 
     def _check_values(self, name: str, column: pa.ChunkedArray, first: int) -> None:
         """Check a column that the format defines; `first` is the number of its first row in the table."""
@@ -253,11 +269,47 @@ class TableFile:
                 f"column {name!r} contains {wrong}, which is out of the range 0 to {limit}", record
             )
 
+    def _check_places(self, table: pa.Table, first: int, length: int) -> None:
+        """Check that images are inside the shard, of `length` bytes."""
+        import numpy as np
+
+        for columns in _PLACES:
+            found = [name for name in columns if name in table.column_names]
+            # The sum of two numbers below 2**63 may be above.
+            parts = [np.asarray(table[name]).astype(np.uint64) for name in found]
+            outside = np.flatnonzero(sum(parts) > np.uint64(length))
+            if len(outside):
+                raise outside_error(self.path, first + int(outside[0]))
+
+    def _check_classes(self, table: pa.Table, first: int) -> None:
+        import pyarrow.compute as pc
+
+        column = self._labels.class_column
+        if column not in table.column_names:
+            return
+        is_list = column == self._labels.class_lists
+        labels = pc.list_flatten(table[column]) if is_list else table[column]
+        largest = pc.max(labels).as_py()
+        if largest is not None and largest >= self._classes:
+            record = pc.index(labels, largest).as_py()
+            if is_list:
+                record = pc.list_parent_indices(table[column])[record].as_py()
+            raise self._error(
+                f"the table has the label {largest}, but labels go from 0 to {self._classes - 1}",
+                first + record,
+            )
+
     def _error(self, message: str, record: int | None = None) -> TableError:
-        return TableError(message, file=os.fspath(self._path), record=record, hint=DAMAGED_HINT)
+        return TableError(message, file=self.path, record=record, hint=DAMAGED_HINT)
 
 
-def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
+def outside_error(path: StrPath, record: int) -> TableError:
+    """Return the error for an image whose bytes are not in its shard."""
+    message = "the table places an image outside its shard"
+    return TableError(message, file=path, record=record, hint=DAMAGED_HINT)
+
+
+def read_table_metadata(path: StrPath) -> TableMetadata | None:
     """Read the metadata of a sample table. `None` if another tool wrote the Parquet file.
 
     Raises:
@@ -274,14 +326,14 @@ def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
         return None if metadata is None else metadata_from_json(parse_json(metadata))
     except ValueError as error:
         message = f"a member of the table's metadata is missing or wrong ({error})"
-        raise TableError(message, file=os.fspath(path), hint=DAMAGED_HINT) from None
+        raise TableError(message, file=path, hint=DAMAGED_HINT) from None
 
 
-def has_canonical_bytes(path: str | os.PathLike[str]) -> bool:
+def has_canonical_bytes(path: StrPath) -> bool:
     """Return whether a table's bytes are exactly those that this release writes for its content."""
     try:
-        file = TableFile(path)
-        return file.content == parquet_bytes(file.read(file.column_names))
+        table = SampleTable(path)
+        return table.content == parquet_bytes(table.read(table.column_names))
     except TableError:
         return False
 
@@ -295,14 +347,13 @@ def samples(table: pa.Table) -> Iterator[Sample]:
             yield Sample(**{"label": None, **row}, extra=extra)
 
 
-def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableError:
-    if isinstance(error, FileNotFoundError):
-        return TableError("the sample table is missing", file=os.fspath(path), hint=DAMAGED_HINT)
+def _unreadable_table(path: StrPath, error: Exception) -> TableError:
     raise_machine_fault(error)
     reason = error.strerror if isinstance(error, OSError) else error
-    return TableError(
-        f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=DAMAGED_HINT
-    )
+    message = f"the sample table cannot be read ({reason})"
+    if isinstance(error, FileNotFoundError):
+        message = "the sample table is missing"
+    return TableError(message, file=path, hint=DAMAGED_HINT)
 
 
 # --- the list of shards, for datasets with too many shards for manifest.json ----------------------
@@ -335,19 +386,24 @@ _COLUMNS = {
 _ROWS_PER_BYTE = 0.5
 
 
+#: Prefixes of the columns of the files of a shard, in the order of `Shard.files`.
+_PREFIXES = ("", "index_", "table_")
+
+
 def shard_list_bytes(splits: Sequence[Split]) -> bytes:
     """Serialize the shards of all splits. The same shards give the same bytes."""
     import pyarrow as pa
 
-    shards = [shard for split in splits for shard in split.shards]
-    columns: dict[str, list[Any]] = {
-        "split": [split.name for split in splits for _ in split.shards],
-        "samples": [shard.samples for shard in shards],
-    }
-    for prefix, files in _files(shards).items():
-        columns[f"{prefix}name"] = [file.name for file in files]
-        columns[f"{prefix}bytes"] = [file.bytes for file in files]
-        columns[f"{prefix}crc32c"] = [_checksum_number(file.checksum) for file in files]
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for split in splits:
+        for shard in split.shards:
+            columns["split"].append(split.name)
+            columns["samples"].append(shard.samples)
+            for prefix, file in zip(_PREFIXES, shard.files, strict=True):
+                crc = None if file.checksum is None else int(file.checksum[-8:], 16)
+                columns[f"{prefix}name"].append(file.name)
+                columns[f"{prefix}bytes"].append(file.bytes)
+                columns[f"{prefix}crc32c"].append(crc)
     table = pa.table({name: pa.array(columns[name], kind) for name, kind in _COLUMNS.items()})
     return parquet_bytes(table)
 
@@ -363,31 +419,22 @@ def parse_shard_list(data: bytes, counts: Mapping[str, int]) -> tuple[Split, ...
         ValueError: the list is damaged, or its splits are not those of the manifest.
 
     """
-    table = _read(data)
+    table = _read_shard_list(data)
     if table["split"].to_pylist() != [name for name, count in counts.items() for _ in range(count)]:
         raise ValueError("its splits, or their numbers of shards, are not those of the manifest")
-    with _no_garbage_collection():
-        files = [
-            map(
-                _file,
-                *(table[f"{prefix}{name}"].to_pylist() for name in ("name", "bytes", "crc32c")),
-            )
-            for prefix in ("", "index_", "table_")
-        ]
+    # The search for cycles in a million new objects without any takes as long as the work itself.
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        files = []
+        for prefix in _PREFIXES:
+            columns = [table[prefix + name].to_pylist() for name in ("name", "bytes", "crc32c")]
+            files.append(map(_file, *columns))
         shards = map(Shard, files[0], table["samples"].to_pylist(), files[1], files[2])
         return tuple(Split(name, tuple(islice(shards, count))) for name, count in counts.items())
-
-
-def _files(shards: Sequence[Shard]) -> dict[str, list[File]]:
-    return {
-        "": [shard.file for shard in shards],
-        "index_": [shard.index for shard in shards],
-        "table_": [shard.table for shard in shards],
-    }
-
-
-def _checksum_number(checksum: str | None) -> int | None:
-    return None if checksum is None else int(checksum.removeprefix("crc32c:"), 16)
+    finally:
+        if is_collecting:
+            gc.enable()
 
 
 def _file(name: str, length: int, checksum: int | None) -> File:
@@ -395,37 +442,23 @@ def _file(name: str, length: int, checksum: int | None) -> File:
     return File(name, length, None if checksum is None else checksum_text(checksum))
 
 
-def _read(data: bytes) -> pa.Table:
+def _read_shard_list(data: bytes) -> pa.Table:
     import pyarrow.compute as pc
 
     parquet = BoundedParquet(data, rows_per_byte=_ROWS_PER_BYTE)
     if parquet.names != tuple(_COLUMNS):
         raise ValueError(f"its columns must be {', '.join(_COLUMNS)}")
     for name, kind in _COLUMNS.items():
-        actual = parquet.schema.field(name).type
-        if str(actual) != kind:
-            raise ValueError(
-                f"column {name!r} has the type {shorten_type(actual)}, but {kind} is required"
-            )
-    table = parquet.read(tuple(_COLUMNS))
+        actual = shorten_type(parquet.schema.field(name).type)
+        if actual != kind:
+            raise ValueError(f"column {name!r} has the type {actual}, but {kind} is required")
+    table = parquet.read(parquet.names)
     for name, kind in _COLUMNS.items():
         if kind != "uint32" and table[name].null_count:
             raise ValueError(f"column {name!r} has rows without a value")
         if kind == "int64" and len(table) and pc.min(table[name]).as_py() < 0:
             raise ValueError(f"column {name!r} contains a negative number")
     return table
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Pause the search for cycles: a million new objects without any make it take as long as the work itself."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 # --- filters: the condition of a SQL WHERE clause, which DuckDB evaluates -------------------------
@@ -482,16 +515,21 @@ def filter_columns(where: str) -> tuple[str, ...]:
     if not isinstance(where, str) or not where.strip() or len(where) > MAX_FILTER:
         raise CallError(f"where must be a text of 1 to {MAX_FILTER:,} characters", hint=EXAMPLE)
     query = f"SELECT 1 FROM samples WHERE ({where}\n)"  # noqa: S608
-    answer = json.loads(
-        _connect().execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0][0]
-    )
+    nodes: list[dict[str, Any]] = []
+
+    def collect(node: dict[str, Any]) -> dict[str, Any]:
+        nodes.append(node)
+        return node
+
+    [(text,)] = _connect().execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
+    answer = json.loads(text, object_hook=collect)
     if answer["error"] or len(answer["statements"]) != 1:
         raise _wrong(where, answer.get("error_message") or "more than one statement")
-    nodes = list(_nodes(answer["statements"]))
-    for node in nodes:
+    # An expression comes after its parts, and is checked first.
+    for node in reversed(nodes):
         _check_part(where, node)
-    names = (node["column_names"][-1] for node in nodes if node.get("class") == "COLUMN_REF")
-    return tuple(dict.fromkeys(names))
+    columns = [node["column_names"] for node in nodes if node.get("class") == "COLUMN_REF"]
+    return tuple(dict.fromkeys(names[-1] for names in columns))
 
 
 def _check_part(where: str, node: Mapping[str, Any]) -> None:
@@ -506,16 +544,10 @@ def _check_part(where: str, node: Mapping[str, Any]) -> None:
         hint = (
             "hash(COLUMN) % 10 = 0 takes a tenth of the values of a column, the same in every run"
         )
-        raise CallError(
-            f"the filter {printable(where)!r} cannot be used (it is another one in each run)",
-            hint=hint,
-        )
+        raise _wrong(where, "it is another one in each run", hint)
     if name not in _FUNCTIONS:
-        raise CallError(
-            f"the filter {printable(where)!r} cannot be used (it contains the function"
-            f" {printable(name)})",
-            hint=suggest(name, sorted(filter(str.isidentifier, _FUNCTIONS))),
-        )
+        hint = suggest(name, sorted(filter(str.isidentifier, _FUNCTIONS)))
+        raise _wrong(where, f"it contains the function {printable(name)}", hint)
 
 
 def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
@@ -534,11 +566,9 @@ def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
     import duckdb
     import numpy as np
 
-    alike = Counter(name.lower() for name in columns.column_names).most_common(1)[0]
-    if alike[1] > 1:
-        raise _wrong(
-            where, f"it uses {alike[1]} columns whose names differ only in case: {alike[0]}"
-        )
+    [(name, count)] = Counter(map(str.lower, columns.column_names)).most_common(1)
+    if count > 1:
+        raise _wrong(where, f"it uses {count} columns whose names differ only in case: {name}")
     connection = _connect(_MEMORY + _BYTES_PER_ROW * len(columns))
     connection.register("samples", columns)
     try:
@@ -547,15 +577,6 @@ def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
         return np.concatenate([np.zeros(0, bool), *answer.fetchnumpy().values()]).astype(bool)
     except duckdb.Error as error:
         raise _wrong(where, str(error).splitlines()[0]) from None
-
-
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(tree, dict):
-        yield tree
-    for child in (
-        tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
-    ):
-        yield from _nodes(child)
 
 
 #: Memory of DuckDB in bytes, and in addition for each row.
@@ -581,5 +602,5 @@ def _connect(memory: int = _MEMORY) -> Any:
     return connection
 
 
-def _wrong(where: str, reason: str) -> CallError:
-    return CallError(f"the filter {printable(where)!r} cannot be used ({reason})", hint=EXAMPLE)
+def _wrong(where: str, reason: str, hint: str = EXAMPLE) -> CallError:
+    return CallError(f"the filter {printable(where)!r} cannot be used ({reason})", hint=hint)

@@ -11,7 +11,7 @@ import numpy as np
 from loaders.dataset.split import OpenSplit
 from manifests.errors import DamagedError
 from manifests.process.text import plural, printable
-from manifests.rows import ShardTable
+from manifests.tables import SampleTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def describe_bad_samples(split: OpenSplit, reasons: Mapping[int, str]) -> tuple[
         number = int(np.searchsorted(ends, row, side="right"))
         shard = split.shards[number]
         if number not in keys:
-            table = ShardTable(split.path(shard.table), shard)
+            table = SampleTable(split.path(shard.table), shard)
             keys[number] = table.read(("key",))["key"].to_pylist()
         record = row - int(ends[number]) + shard.samples
         key = keys[number][record]

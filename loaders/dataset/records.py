@@ -20,7 +20,7 @@ from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables
 from manifests.errors import ShardError, raise_machine_fault
-from manifests.rows import outside_error
+from manifests.tables import outside_error
 
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
 
@@ -289,7 +289,7 @@ class Records:
         # Without an image there is nothing to decode, which is an error of its own.
         least = 0 if self._tolerant else 1
         offsets, sizes = self._offsets[rows], self._sizes[rows]
-        # `ShardTable` has checked that each is from 0 to the length. No sums: they could overflow.
+        # `SampleTable` has checked that each is from 0 to the length. No sums: they could overflow.
         wrong = (sizes < least) | (offsets > length - sizes)
         if wrong.any():
             path = self._split.path(self._split.shards[shard].table)

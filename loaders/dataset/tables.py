@@ -22,8 +22,8 @@ from manifests.errors import CallError, TableError
 from manifests.labels import LIST_KINDS, LabelSchema, LabelType
 from manifests.parquet import is_list
 from manifests.process.text import suggest
-from manifests.rows import ShardTable
 from manifests.schema import COLUMN_PREFIX
+from manifests.tables import SampleTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ class SampleTables:
         self._is_eager = len(split.shards) <= MAX_EAGER_SHARDS
         # The content of many tables would take too much memory.
         self._keeps_files = self._is_eager
-        self._files: dict[int, ShardTable] = {}
+        self._files: dict[int, SampleTable] = {}
         self._lazy = LazyColumns([shard.samples for shard in split.shards], self._read_defined)
 
     @cached_property
@@ -261,11 +261,11 @@ class SampleTables:
             return np.dtype(_NARROW_POSITION)
         return np.dtype({**TABLE_DTYPES, **MASK_DTYPES}[name])
 
-    def _file(self, number: int) -> ShardTable:
+    def _file(self, number: int) -> SampleTable:
         file = self._files.get(number)
         if file is None:
             shard = self._split.shards[number]
-            file = ShardTable(
+            file = SampleTable(
                 self._split.path(shard.table),
                 shard,
                 label_type=self.label_type,

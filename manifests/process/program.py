@@ -20,7 +20,6 @@ from manifests.errors import (
     ExitStatus,
     StorageError,
     describe_bug,
-    exit_status,
     machine_fault,
 )
 from manifests.process.interrupts import (
@@ -166,7 +165,7 @@ def _describe(program: str, error: BaseException) -> tuple[str, int]:
     known = error if isinstance(error, DatasetError) else machine_fault(error)
     if known is None:
         return describe_bug(program, error), ExitStatus.STOPPED
-    return str(known), exit_status(known)
+    return str(known), known.status
 
 
 def _run(program: str, module: str) -> int:

@@ -33,7 +33,7 @@ import loaders
 from loaders.cache.fetcher import CONNECTIONS
 from manifests.remote.store import open_store
 from manifests.store import read_manifest
-from manifests.tables import TableFile
+from manifests.tables import SampleTable
 
 URL = f"s3://{BUCKET}/set"
 SAMPLES_PER_CLASS = 4
@@ -88,7 +88,7 @@ def read_images(local: Path) -> None:
     parts = []
     for split in read_manifest(local).splits:
         for shard in split.shards:
-            table = TableFile(str(local / shard.table.name)).read(("offset", "size"))
+            table = SampleTable(str(local / shard.table.name)).read(("offset", "size"))
             offsets, sizes = (table[name].to_numpy() for name in ("offset", "size"))
             parts += [
                 (shard.name, int(offset), int(offset + size))

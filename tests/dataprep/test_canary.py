@@ -13,7 +13,7 @@ import simplejpeg
 
 from dataprep import canary as canary_module
 from dataprep.canary import canary, check_canary
-from manifests.errors import ExitStatus, StoppedError, exit_status
+from manifests.errors import ExitStatus, StoppedError
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def refusal(expected) -> str:
     canary.cache_clear()
     with pytest.raises(StoppedError) as caught:
         check_canary(expected)
-    assert exit_status(caught.value) == ExitStatus.STOPPED
+    assert caught.value.status == ExitStatus.STOPPED
     assert caught.value.hint
     return str(caught.value)
 

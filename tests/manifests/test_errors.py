@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from manifests import errors
-from manifests.errors import ExitStatus, exit_status
+from manifests.errors import ExitStatus
 
 TREE = {
     "CallError": "DatasetError",
@@ -90,9 +90,7 @@ def test_message_forms(place, text):
 
 
 def test_exit_status_of_each_error():
-    statuses = {
-        error_type.__name__: exit_status(error_type("is wrong")) for error_type in ERROR_TYPES
-    }
+    statuses = {error_type.__name__: error_type("is wrong").status for error_type in ERROR_TYPES}
     assert {name for name, status in statuses.items() if status is ExitStatus.WRONG_USAGE} == {
         "CallError",
         "DatasetError",

@@ -37,12 +37,12 @@ def opened(monkeypatch):
     """Return the names of the tables that were read, in order."""
     names = []
 
-    class Counted(tables.ShardTable):
+    class Counted(tables.SampleTable):
         def __init__(self, path, *arguments, **options):
             names.append(str(path).rpartition("/")[2])
             super().__init__(path, *arguments, **options)
 
-    monkeypatch.setattr(tables, "ShardTable", Counted)
+    monkeypatch.setattr(tables, "SampleTable", Counted)
     return names
 
 
