@@ -181,8 +181,10 @@ def build(
             transforms without normalization.
         layout: order of the axes of an image batch.
         last_batch: what to do with samples that do not fill the last batch. ``"drop"`` omits them.
-            ``"partial"`` returns a shorter batch, on some ranks possibly an empty one. ``"pad"``
-            repeats the last sample until the batch is full. `None` means ``"drop"`` for the split
+            ``"partial"`` returns a shorter batch, which the ranks share evenly. If fewer samples
+            than ranks are left, training leaves them out; in evaluation some ranks get an empty
+            batch, or, if `fields` has ``"valid"``, one sample that is not valid. ``"pad"`` repeats
+            the last sample until the batch is full. `None` means ``"drop"`` for the split
             ``"train"`` and ``"partial"`` for others.
         fields: contents of a batch, in this order.
         framework: library of the returned tensors.
@@ -214,9 +216,9 @@ def build(
         on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a
             `DamagedError` that names shard, record and key. ``"skip"`` leaves the image out: the
             later samples of this rank move up, so every other sample is read as often as without
-            it, and only the end of the epoch changes: the last batch is shorter, or with
-            ``last_batch="drop"`` filled up with samples that the epoch leaves out, else with
-            repeated ones. ``"replace"`` takes another sample of the same class in its place; with
+            it, and only the end of the epoch changes: the last batch is shorter (in training it has
+            one repeated sample if nothing is left for it), or with ``last_batch="drop"`` filled up
+            with samples that the epoch leaves out, else with repeated ones. ``"replace"`` takes another sample of the same class in its place; with
             `PKSampler`, of the same identity. Neither changes the number of batches or their size;
             `Loader.errors` lists the images, and a warning is logged. Both read through a sampler.
         other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means

@@ -60,7 +60,7 @@ class Plan(Protocol):
 
         The last batch may be shorter.
 
-        Rank r reads ``[r * batch_size : (r + 1) * batch_size]``.
+        Of n rows, rank r reads ``[r * n // world_size : (r + 1) * n // world_size]``.
 
         Args:
             epoch: from 0.

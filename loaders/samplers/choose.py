@@ -6,7 +6,7 @@ Never imports DALI.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.samplers.sequential import SequentialSampler
 from loaders.samplers.shuffled import ShuffledSampler
+from loaders.samplers.subset import SubsetSampler
 from loaders.samplers.tolerant import tolerant_order
 from loaders.samplers.weighted import WeightedSampler
 from loaders.transforms.argument import ParsedTransforms
@@ -41,6 +42,8 @@ class Batching:
         last_batch: treatment of the samples that do not fill the last batch.
         ranks: rank and world size.
         seed: seed of the order.
+        training: whether the batches are for training.
+        filled: whether a batch can have samples that are not valid, because a field says which.
 
     """
 
@@ -48,6 +51,8 @@ class Batching:
     last_batch: LastBatch
     ranks: Ranks
     seed: int
+    training: bool = False
+    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +89,18 @@ def choose_order(
     given, notes = _given_sampler(request, parsed, batching.batch_size)
     shuffle = _shuffle(request, parsed, split)
     sampler = _chosen_sampler(split, request, given, shuffle)
+    if shuffle or (sampler is not None and _draws(sampler)):
+        batching = replace(batching, training=True)
     if sampler is None:
         check_indexes(split)  # only DALI's readers, which read the stored order, use them
-        return ChosenOrder(
-            stored_order(split, batching, shuffle=bool(shuffle)), batching, shuffle, (), notes
-        )
+        stored = stored_order(split, batching, shuffle=bool(shuffle))
+        warnings = empty_batch_warnings(stored, stored.samples, split.name)
+        return ChosenOrder(stored, batching, shuffle, warnings, notes)
     order = planned_order(split, tables, batching, sampler)
-    warnings = sampler_warnings(split, tables, sampler, order)
+    warnings = (
+        *sampler_warnings(split, tables, sampler, order),
+        *empty_batch_warnings(order, order.plan.samples, split.name),
+    )
     if request.on_error != "raise":
         order = tolerant_order(order, tables, sampler, mode=request.on_error, seed=request.seed)
     return ChosenOrder(order, batching, shuffle, warnings, notes)
@@ -175,6 +185,8 @@ def _batching(request: BuildRequest, parsed: ParsedTransforms) -> Batching:
         last_batch=first_given(request.last_batch, default),
         ranks=find_ranks(request.rank, request.world_size),
         seed=request.seed,
+        training=_is_training(request),
+        filled="valid" in (request.fields or ()),
     )
 
 
@@ -199,7 +211,15 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
         # DALI decodes full batches, and a batch never contains more than a rank's part of the
         # split.
         size = min(size, ranks.largest_share(samples))
-    order = StoredOrder(samples, ranks, size, batching.last_batch, shuffle)
+    order = StoredOrder(
+        samples=samples,
+        ranks=ranks,
+        batch_size=size,
+        last_batch=batching.last_batch,
+        shuffle=shuffle,
+        training=batching.training,
+        filled=batching.filled,
+    )
     if order.batches == 0:
         raise _no_full_batch(batching, samples, f"of split {split.name!r}")
     return order
@@ -237,13 +257,15 @@ def planned_order(
     text = getattr(sampler, "text", None) or sampler_text(sampler, short_repr)
     spread = getattr(sampler, "spread", False) is True
     order = PlannedOrder(
-        plan,
-        split.samples,
-        ranks,
-        size,
-        batching.last_batch,
-        text,
-        spread,
+        plan=plan,
+        rows=split.samples,
+        ranks=ranks,
+        batch_size=size,
+        last_batch=batching.last_batch,
+        text=text,
+        training=batching.training,
+        filled=batching.filled,
+        spread=spread,
         by=grouping_column(sampler),
     )
     if order.batches == 0:
@@ -273,6 +295,47 @@ def sampler_warnings(
     have, them = agree(absent, "has", "have"), agree(absent, "it", "them")
     of = f"{absent:,} of {plural(classes, 'class')}"
     return (*notes, f"{of} {have} no sample in split {split.name!r}, so no batch contains {them}")
+
+
+def empty_batch_warnings(
+    order: StoredOrder | PlannedOrder, samples: int, split: str
+) -> tuple[str, ...]:
+    """Return a warning if fewer samples than ranks are left at the end of an epoch.
+
+    Args:
+        order: the order.
+        samples: samples in an epoch over all ranks.
+        split: name of the split.
+
+    """
+    world_size = order.ranks.world_size
+    if isinstance(order, StoredOrder):
+        left = samples % world_size if samples // world_size % order.batch_size == 0 else 0
+    else:
+        left = samples % (order.batch_size * world_size)
+    # Training on the split "train" is free to leave samples out; other epochs are often counted.
+    if order.last_batch != "partial" or not 0 < left < world_size or order.filled:
+        return ()
+    ranks = f"there are {world_size} ranks"
+    if not order.training:
+        return (
+            f"{ranks}, but the last batch has {plural(left, 'sample')}, so some ranks get an empty"
+            ' batch. Hint: with fields=("image", "label", "valid"), they get a sample that is not'
+            " valid",
+        )
+    if split == "train":
+        return ()
+    return (
+        f"{ranks}, so {plural(left, 'sample')} at the end of each epoch of split {split!r}"
+        f" {agree(left, 'is', 'are')} left out. Hint: to read all, set shuffle=False",
+    )
+
+
+def _draws(sampler: Sampler) -> bool:
+    """Return whether a sampler draws an order of its own, as for training."""
+    while isinstance(sampler, SubsetSampler):
+        sampler = sampler.sampler
+    return not isinstance(sampler, SequentialSampler)
 
 
 def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:

@@ -132,12 +132,20 @@ class _Batches:
 
     batch_size: int
     last_batch: str
+    training: bool
+    filled: bool
 
     def size(self, position: Position) -> int:
         """Return the number of samples in the batch that comes next."""
         if self.last_batch != "partial":
             return self.batch_size
-        return self._own(position)
+        return self._at_least_one(self._own(position))
+
+    def _at_least_one(self, own: int) -> int:
+        """Return the size of a batch with `own` samples: the mean over an empty batch is NaN."""
+        if self.training or self.filled:
+            return max(own, 1)
+        return own
 
     def valid(self, position: Position) -> NDArray[np.bool_]:
         """Return which samples of the next batch are real, not padding: bool [batch_size]."""
@@ -158,6 +166,9 @@ class StoredOrder(_Batches):
         last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
         shuffle: whether each epoch has the shards in another order, and DALI shuffles within its
             buffer.
+        training: whether samples that are fewer than the ranks are left out, so that no rank has an
+            empty batch.
+        filled: whether a batch that would be empty has one sample, which is not valid.
         text: how `explain()` and checkpoints name the sampler; ``None``, because there is no
             sampler.
         version: version of the sampler's orders; ``None``, because there is no sampler.
@@ -169,21 +180,24 @@ class StoredOrder(_Batches):
     batch_size: int
     last_batch: str
     shuffle: bool
+    training: bool = False
+    filled: bool = False
     text: None = None
     version: None = None
 
     @property
     def batches(self) -> int:
         """Batches in an epoch, equal on every rank."""
-        return (
-            self.ranks.smallest_share(self.samples) // self.batch_size
-            if self.last_batch == "drop"
-            else self.runs
-        )
+        smallest = self.ranks.smallest_share(self.samples)
+        if self.last_batch == "drop":
+            return smallest // self.batch_size
+        if self.last_batch == "partial" and self.training:
+            return -(-smallest // self.batch_size)
+        return self.runs
 
     @property
     def runs(self) -> int:
-        """Batches that DALI's reader produces in an epoch, including those that ``last_batch="drop"`` discards."""
+        """Batches that DALI's reader produces in an epoch, including the last one if it is left out."""
         return -(-self.ranks.largest_share(self.samples) // self.batch_size)
 
     @property
@@ -198,7 +212,9 @@ class StoredOrder(_Batches):
 
 @dataclass(frozen=True, slots=True)
 class PlannedOrder(_Batches):
-    """The order of a sampler: each rank takes its slice of every global batch.
+    """The order of a sampler: each rank takes its part of every global batch.
+
+    The samples of a short last batch are divided evenly: the parts differ by one sample at most.
 
     Attributes:
         plan: the sampler, fitted to the split.
@@ -207,6 +223,8 @@ class PlannedOrder(_Batches):
         batch_size: samples in a batch of one rank.
         last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
         text: how `explain()` and checkpoints name the sampler.
+        training: see `StoredOrder`.
+        filled: see `StoredOrder`.
         spread: whether the sampler spreads large images over the batches.
         restarts: false, because a plan gives any batch of any epoch.
         by: column by which the sampler groups samples. ``None`` if it does not.
@@ -220,6 +238,8 @@ class PlannedOrder(_Batches):
     batch_size: int
     last_batch: str
     text: str
+    training: bool = False
+    filled: bool = False
     spread: bool = False
     restarts: bool = False
     by: str | None = None
@@ -238,16 +258,30 @@ class PlannedOrder(_Batches):
     def batches(self) -> int:
         """Batches in an epoch, equal on every rank."""
         full, rest = divmod(self.plan.samples, self.batch_size * self.ranks.world_size)
-        return full + bool(rest and self.last_batch != "drop")
+        if self.last_batch == "drop" or rest == 0:
+            return full
+        if self.last_batch == "partial" and self.training and rest < self.ranks.world_size:
+            return full
+        return full + 1
 
     @property
     def runs(self) -> int:
-        """Equal to `batches`: a batch that ``last_batch="drop"`` discards is never read."""
+        """Equal to `batches`: a batch that is left out is never read."""
         return self.batches
 
     def _own(self, position: Position) -> int:
-        rest = self.plan.samples - position.batch * self.batch_size * self.ranks.world_size
-        return max(0, min(self.batch_size, rest - self.ranks.rank * self.batch_size))
+        first, stop = self._bounds(position.batch)
+        return stop - first
+
+    def rank_part(self, number: int) -> slice:
+        """Return the part of a global batch that this rank reads."""
+        return slice(*self._bounds(number))
+
+    def _bounds(self, number: int) -> tuple[int, int]:
+        most = self.batch_size * self.ranks.world_size
+        samples = min(most, self.plan.samples - number * most)
+        rank, world_size = self.ranks.rank, self.ranks.world_size
+        return rank * samples // world_size, (rank + 1) * samples // world_size
 
     def rank_rows(self, step: int, started: int) -> NDArray[np.int64]:
         """Return the rows of this rank's batch, int64 [batch_size].
@@ -263,8 +297,7 @@ class PlannedOrder(_Batches):
 
         """
         global_batch = self.global_rows(step, started)
-        first = self.ranks.rank * self.batch_size
-        rows = global_batch[first : first + self.batch_size]
+        rows = global_batch[self.rank_part(step % self.batches)]
         if len(rows) == self.batch_size:
             return rows
         return np.concatenate([rows, np.repeat(global_batch[-1:], self.batch_size - len(rows))])

@@ -149,7 +149,7 @@ class TolerantOrder(PlannedOrder):
         """Return the number of samples in the batch that comes next."""
         if not self.bad or self.mode == "replace" or self.last_batch != "partial":
             return PlannedOrder.size(self, position)
-        return int(self.valid(position).sum())
+        return self._at_least_one(int(self.valid(position).sum()))
 
     def valid(self, position: Position) -> NDArray[np.bool_]:
         """Return which samples of the batch that comes next neither fill it up nor replace a bad one."""
@@ -194,9 +194,8 @@ class TolerantOrder(PlannedOrder):
         return _Stream(np.concatenate([rows, spare, repeated]), len(rows) + len(spare))
 
     def _parts(self, epoch: int) -> Iterator[NDArray[np.int64]]:
-        first = self.ranks.rank * self.batch_size
         for number in range(self.batches):
-            yield self._checked(epoch, number)[first : first + self.batch_size]
+            yield self._checked(epoch, number)[self.rank_part(number)]
 
     def _left_over(self, epoch: int) -> NDArray[np.int64]:
         if self.batches * self.batch_size * self.ranks.world_size >= self.plan.samples:

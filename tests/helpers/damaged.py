@@ -13,7 +13,7 @@ BAD = (5, 16, 17, 38)
 SAMPLES, SHARDS, PER_SHARD = 39, 3, 13
 
 
-def make(folder, fmt, rows=SAMPLES, classes=3, shards=SHARDS, kind="png"):
+def make(folder, fmt, rows=SAMPLES, classes=3, shards=SHARDS, kind="png", split="train"):
     """Make a dataset in which the mean color of each image is 5 times its row."""
     stored = [
         number * (rows // shards) + record
@@ -24,7 +24,7 @@ def make(folder, fmt, rows=SAMPLES, classes=3, shards=SHARDS, kind="png"):
         (kind, encode(np.full((32, 32, 3), 5 * row, np.uint8), kind), row % classes)
         for row in stored
     ]
-    return handmade.make_dataset(folder, fmt, samples, shards=shards)
+    return handmade.make_dataset(folder, fmt, samples, shards=shards, split=split)
 
 
 def damage(folder, rows=BAD):

@@ -57,9 +57,11 @@ def test_every_good_sample_is_read(folder, shuffle, on_error):
             counts = Counter(rows_of(loader))
             assert not set(counts) & set(BAD)
             assert set(counts) == set(range(SAMPLES)) - set(BAD)
-            assert sum(counts.values()) == (SAMPLES - len(BAD) if on_error == "skip" else SAMPLES)
+            # The last batch, of which nothing is left, repeats one sample in training.
+            expected = SAMPLES - len(BAD) + 1 if on_error == "skip" else SAMPLES
+            assert counts.total() == expected
             if on_error == "skip":
-                assert set(counts.values()) == {1}
+                assert max(counts.values()) == 2
         assert len(loader) == 10
         assert {error.row for error in loader.errors} == set(BAD)
 
@@ -94,7 +96,8 @@ def test_ranks_stay_in_step(folder, on_error, last_batch):
             counts.update(rows_of(batches))
     assert not set(counts) & set(BAD)
     if last_batch == "partial" and on_error == "skip":
-        assert counts == Counter(set(range(SAMPLES)) - set(BAD))
+        assert set(counts) == set(range(SAMPLES)) - set(BAD)
+        assert counts.total() == len(counts) + 1  # one rank has nothing left for its last batch
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
@@ -156,7 +159,7 @@ def test_a_replacement_is_one_that_the_sampler_draws(folder):
 
 def test_a_batch_of_bad_images_alone(tmp_path):
     made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=range(4, 8))
-    for on_error, expected in (("skip", 8), ("replace", 12)):
+    for on_error, expected in (("skip", 9), ("replace", 12)):
         with build(made, shuffle=False, on_error=on_error) as loader:
             assert len(rows_of(loader)) == expected
 
@@ -227,7 +230,8 @@ def test_a_changed_shard_is_told_from_a_damaged_image(make_photos, dataprep, tmp
             build(made, on_error="skip")
         return
     with build(made, on_error="skip", fields=("image", "index")) as loader:
-        assert sum(len(index) for _, index in loader) == 6 - bad
+        rows = [row for _, index in loader for row in index.tolist()]
+    assert len(set(rows)) == 6 - bad
 
 
 def test_wrong_arguments(folder):

@@ -323,7 +323,7 @@ def test_a_state_resumes_at_another_world_size(make_dataset, mixed, last_batch, 
     def ranks(world_size, batch_size, states=None):
         loaders_of_ranks = [
             build(folder, rank=rank, world_size=world_size, batch_size=batch_size, last_batch=last_batch,
-                  fields=("index",))
+                  fields=("index", "valid"))
             for rank in range(world_size)
         ]  # fmt: skip
         for loader, state in zip(loaders_of_ranks, states or [], strict=bool(states)):
@@ -331,7 +331,7 @@ def test_a_state_resumes_at_another_world_size(make_dataset, mixed, last_batch, 
         return loaders_of_ranks
 
     def global_batches(parts):
-        epochs = [rows_of(part) for part in parts]
+        epochs = [[rows[valid].tolist() for rows, valid in part] for part in parts]
         return [[row for part in batch for row in part] for batch in zip(*epochs, strict=True)]
 
     def after(parts, count):

@@ -1,5 +1,6 @@
 """The field "valid" marks the samples that only fill up a batch."""
 
+import re
 from collections import Counter
 from types import SimpleNamespace
 
@@ -58,16 +59,43 @@ def test_without_padding_all_are_valid(folder, order, last_batch):
     assert sum(lengths) == (36 if last_batch == "drop" else SAMPLES)
 
 
-def test_empty_batches_have_an_empty_mask(folder):
-    """Of the only global batch of 39 samples, rank 2 of 3 gets those after the first 2 x `batch_size`."""
-    for batch_size, own in ((19, 1), (30, 0)):
-        with build(
-            folder, last_batch="partial", shuffle=True, batch_size=batch_size, rank=2, world_size=3
-        ) as loader:
-            ((index, valid),) = loader
-            assert valid.shape == index.shape == (own,)
+@pytest.mark.parametrize(("split", "own"), [("val", 1), ("train", 13)])
+def test_no_batch_is_empty(tmp_path, split, own):
+    """40 samples on 3 ranks in batches of 13 leave one, which training leaves out."""
+    folder = make(tmp_path / "data set", "tfrecord", rows=40, shards=2, split=split)
+    options = {"split": split, "last_batch": "partial", "batch_size": 13, "world_size": 3}
+    for order in ({"shuffle": False}, {"sampler": loaders.SequentialSampler()}):
+        sizes, counts = [], Counter()
+        for rank in range(3):
+            with build(folder, rank=rank, **options, **order) as loader:
+                batches = list(loader)
+            for index, valid in batches:
+                assert valid.shape == index.shape
+                counts.update(index[valid].tolist())
+            sizes.append(len(batches[-1][0]))
+        assert sizes == [own] * 3
+        assert counts.total() == len(counts) == (40 if split == "val" else 39)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shuffle": False}, 'get an empty batch. Hint: with fields=("image", "label", "valid")'),
+        ({"shuffle": True}, "1 sample at the end of each epoch of split 'val' is left out"),
+        ({"shuffle": "buffer"}, "1 sample at the end of each epoch of split 'val' is left out"),
+    ],
+)
+def test_samples_that_are_fewer_than_the_ranks_are_announced(tmp_path, options, message):
+    folder = make(tmp_path / "data set", "tfrecord", rows=40, shards=2, split="val")
+    options = {"split": "val", "fields": ("index",), "batch_size": 13, **options}
+    with pytest.warns(UserWarning, match=re.escape(message)):
+        build(folder, rank=1, world_size=3, last_batch="partial", **options).close()
+
+
+def test_a_batch_without_samples_is_padded(folder):
+    """The only global batch of 39 samples, divided among 50 ranks."""
     with build(
-        folder, last_batch="pad", shuffle=True, batch_size=30, rank=2, world_size=3
+        folder, last_batch="pad", shuffle=True, batch_size=30, rank=0, world_size=50
     ) as loader:
         ((_, valid),) = loader
         assert valid.shape == (30,)

@@ -1,0 +1,84 @@
+"""How the ranks divide an epoch: evenly, each sample once, and without empty batches."""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders.progress import Position
+from loaders.ranks import Ranks
+from loaders.samplers.order import PlannedOrder, StoredOrder
+from loaders.samplers.sequential import SequentialSampler
+from loaders.samplers.tolerant import TolerantOrder
+
+
+def planned(kind, samples, ranks, batch_size, **options):
+    plan = SequentialSampler().plan(
+        {}, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=0
+    )
+    return kind(plan, samples, ranks, batch_size, "partial", "", **options)
+
+
+def stored(samples, ranks, batch_size, **options):
+    return StoredOrder(samples, ranks, batch_size, "partial", shuffle=False, **options)
+
+
+def sizes(make, samples, world_size, batch_size, **options):
+    """Return the sizes of the batches, of each rank."""
+    result = []
+    for rank in range(world_size):
+        order = make(samples, Ranks(rank, world_size), batch_size, **options)
+        result.append([order.size(Position(batch=number)) for number in range(order.batches)])
+    return result
+
+
+SHAPES = (st.integers(1, 90), st.integers(1, 9), st.integers(1, 9))
+
+
+@given(*SHAPES)
+def test_training_leaves_out_fewer_samples_than_ranks(samples, world_size, batch_size):
+    for make in (stored, lambda *args, **options: planned(PlannedOrder, *args, **options)):
+        found = np.array(sizes(make, samples, world_size, batch_size, training=True))
+        assert found.size == 0 or found.min() >= 1
+        assert samples - world_size < found.sum() <= samples
+        assert (np.ptp(found, axis=0) <= 1).all() if found.size else samples < world_size
+
+
+@given(*SHAPES)
+def test_evaluation_reads_each_sample_once(samples, world_size, batch_size):
+    rows, valid = Counter(), 0
+    for rank in range(world_size):
+        order = planned(PlannedOrder, samples, Ranks(rank, world_size), batch_size, filled=True)
+        for number in range(order.batches):
+            size = order.size(Position(batch=number))
+            own = order.valid(Position(batch=number))[:size]
+            assert 1 <= size <= batch_size
+            rows.update(order.rank_rows(number, 0)[:size][own].tolist())
+            valid += int(own.sum())
+    assert rows == Counter(range(samples))
+    assert valid == samples
+
+
+@given(*SHAPES)
+def test_an_empty_batch_has_no_samples_unless_it_is_filled(samples, world_size, batch_size):
+    for make in (stored, lambda *args, **options: planned(PlannedOrder, *args, **options)):
+        found = sizes(make, samples, world_size, batch_size)
+        assert sum(map(sum, found)) == samples
+
+
+@given(*SHAPES, st.data())
+def test_skipped_images_leave_no_empty_batch_in_training(samples, world_size, batch_size, data):
+    bad = data.draw(st.sets(st.integers(0, samples - 1), max_size=samples - 1))
+    for rank in range(world_size):
+        order = planned(TolerantOrder, samples, Ranks(rank, world_size), batch_size, training=True)
+        own: set[int] = set()
+        for number in range(order.batches):
+            own.update(order.global_rows(number, 0)[order.rank_part(number)].tolist())
+        if own <= bad:
+            continue  # every image of the rank is damaged, which is an error
+        order = order.without(frozenset(bad))
+        for number in range(order.batches):
+            size = order.size(Position(batch=number))
+            assert size >= 1
+            assert bad.isdisjoint(order.rank_rows(number, 0)[:size].tolist())
