@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +15,7 @@ from manifests.errors import ExitStatus
 from manifests.process.text import MAX_SHOWN, one_line, plural
 
 if TYPE_CHECKING:
-    from dataprep.info.diff import ComparedSample, DatasetDiff, Difference, Kind
+    from dataprep.info.diff import DatasetDiff, Difference, Kind
 
 
 @click.command(cls=Command)
@@ -42,41 +42,30 @@ def diff(a: str, b: str, *, options: DiffOptions) -> ExitStatus:
 
 
 def _as_json(result: DatasetDiff, limit: int) -> dict[str, Any]:
-    return {
-        "equal": result.is_equal,
-        "samples": {"a": result.samples[0], "b": result.samples[1], "same": result.same},
-        **{
-            kind: {
-                "count": count,
-                "first": [_sides(difference) for difference in result.first[kind]],
-            }
-            for kind, count in result.counts.items()
-        },
-        "classes": {
-            name: {"count": len(names), "first": list(names[:limit])}
-            for name, names in _class_kinds(result).items()
-        },
-    }
+    samples: dict[str, Any] = {}
+    for kind, count in result.counts.items():
+        samples[kind] = {"count": count, "first": list(map(_sides, result.first[kind]))}
+    classes = {}
+    for change, names in result.classes._asdict().items():
+        classes[change] = {"count": len(names), "first": names[:limit]}
+    a, b = result.samples
+    totals = {"a": a, "b": b, "same": result.same}
+    return {"equal": result.is_equal, "samples": totals, **samples, "classes": classes}
 
 
 def _sides(difference: Difference) -> dict[str, Any]:
-    return {
-        side: {"source": place.source, "class": place.class_name, "split": place.split}
-        for side, place in difference._asdict().items()
-        if place is not None
-    }
-
-
-def _class_kinds(result: DatasetDiff) -> Mapping[str, tuple[str, ...]]:
-    classes = result.classes
-    return {"added": classes.added, "removed": classes.removed, "renumbered": classes.renumbered}
+    sides = {}
+    for side, place in difference._asdict().items():
+        if place is not None:
+            sides[side] = dict(zip(("source", "class", "split"), place, strict=True))
+    return sides
 
 
 def _print(a: str, b: str, result: DatasetDiff, limit: int) -> None:
     from dataprep.info.diff import MEANING
 
-    print_line(f"A: {a}, {plural(result.samples[0], 'sample')}")
-    print_line(f"B: {b}, {plural(result.samples[1], 'sample')}")
+    for name, path, samples in zip("AB", (a, b), result.samples, strict=True):
+        print_line(f"{name}: {path}, {plural(samples, 'sample')}")
     if result.is_equal:
         print_line("the datasets have the same samples and classes")
         return
@@ -85,33 +74,34 @@ def _print(a: str, b: str, result: DatasetDiff, limit: int) -> None:
     for kind, count in result.counts.items():
         if count:
             print_line(f"  {kind:12}{count:>14,}  {MEANING[kind]}")
-    for change, names in _class_kinds(result).items():
+    for change, names in result.classes._asdict().items():
         if names:
-            listed = ", ".join(one_line(name, MAX_SHOWN) for name in names[:limit])
-            more = f"{', ' if listed else ''}..." if len(names) > limit else ""
-            print_line(f"  {plural(len(names), 'class')} {change}: {listed}{more}")
-    for kind, count in result.counts.items():
-        if result.first[kind]:
-            print_line()
-            print_line(f"{kind}:")
-        for difference in result.first[kind]:
-            print_line(f"  {_describe(kind, difference)}")
-        if result.first[kind] and count > len(result.first[kind]):
-            print_line(f"  and {count - len(result.first[kind]):,} more")
+            listed = [one_line(name, MAX_SHOWN) for name in names[:limit]]
+            if len(names) > limit:
+                listed.append("...")
+            print_line(f"  {plural(len(names), 'class')} {change}: {', '.join(listed)}")
+    for kind, differences in result.first.items():
+        if differences:
+            _print_samples(kind, differences, result.counts[kind])
+
+
+def _print_samples(kind: Kind, differences: Sequence[Difference], count: int) -> None:
+    print_line()
+    print_line(f"{kind}:")
+    for difference in differences:
+        print_line(f"  {_describe(kind, difference)}")
+    if count > len(differences):
+        print_line(f"  and {count - len(differences):,} more")
 
 
 def _describe(kind: Kind, difference: Difference) -> str:
     a, b = difference
     if a is None or b is None:
-        return _place(a or b)
+        return ", ".join(one_line(text, MAX_SHOWN) for text in a or b or () if text)
     source = _arrow(a.source, b.source)
-    labels = (a.class_name or "no label", b.class_name or "no label")
-    values = {"relabelled": labels, "moved": (a.split, b.split)}.get(kind)
-    return f"{source}: {_arrow(*values)}" if values else source
-
-
-def _place(place: ComparedSample | None) -> str:
-    return ", ".join(one_line(text, MAX_SHOWN) for text in place or () if text)
+    if kind == "relabelled":
+        return f"{source}: {_arrow(a.class_name or 'no label', b.class_name or 'no label')}"
+    return f"{source}: {_arrow(a.split, b.split)}" if kind == "moved" else source
 
 
 def _arrow(before: str, after: str) -> str:

@@ -6,8 +6,9 @@ that was moved to the folder of another class is relabelled, not removed and add
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -44,8 +45,7 @@ class Difference(NamedTuple):
     b: ComparedSample | None
 
 
-@dataclass(frozen=True)
-class ClassChanges:
+class ClassChanges(NamedTuple):
     """How the classes differ, by name in label order.
 
     Attributes:
@@ -58,9 +58,6 @@ class ClassChanges:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     renumbered: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.renumbered)
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class DatasetDiff:
     @property
     def is_equal(self) -> bool:
         """Whether both datasets have the same samples and classes."""
-        return not (any(self.counts.values()) or self.classes)
+        return not (any(self.counts.values()) or any(self.classes))
 
 
 def diff_datasets(a: str, b: str, *, limit: int = 10) -> DatasetDiff:
@@ -111,73 +108,68 @@ def diff_datasets(a: str, b: str, *, limit: int = 10) -> DatasetDiff:
 
 def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
     """Compare the samples of two datasets; see `diff_datasets`. No I/O."""
-    source, digest = (a.source_hash, b.source_hash), (a.digest, b.digest)
-    label = _unified(a.labels, b.labels, a.label, b.label)
-    split = _unified(_split_names(a), _split_names(b), a.split, b.split)
-    rows_a, rows_b = _match(_Columns(source, digest, label, split), len(a), len(b))
-    other_label, other_split, other_image, other_source = (
-        first[rows_a] != second[rows_b] for first, second in (label, split, digest, source)
-    )
-    is_same = ~(other_label | other_split | other_image)
     pairs = {
-        "relabelled": other_label,
-        "changed": other_image,
-        "moved": other_split,
-        "renamed": (
-            is_same & other_source
-        ),  # an image that is moved to the folder of a class is only relabelled
+        "source": (a.source_hash, b.source_hash),
+        "digest": (a.digest, b.digest),
+        "label": _unified(a.labels, b.labels, a.label, b.label),
+        "split": _unified(_split_names(a), _split_names(b), a.split, b.split),
     }
-    only_a = np.setdiff1d(np.arange(len(a)), rows_a, assume_unique=True)
-    only_b = np.setdiff1d(np.arange(len(b)), rows_b, assume_unique=True)
-    found: dict[Kind, tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]] = {
-        "added": (None, only_b),
-        "removed": (only_a, None),
+    rows_a, rows_b = _match(pairs, len(a), len(b))
+    differs = {name: first[rows_a] != second[rows_b] for name, (first, second) in pairs.items()}
+    is_same = ~(differs["label"] | differs["split"] | differs["digest"])
+    # An image that is moved to the folder of a class is only relabelled, not renamed.
+    changes = {
+        "relabelled": differs["label"],
+        "changed": differs["digest"],
+        "moved": differs["split"],
+        "renamed": is_same & differs["source"],
     }
-    for kind in KINDS[2:]:
-        found[kind] = rows_a[pairs[kind]], rows_b[pairs[kind]]
+    found = {
+        "added": (rows_a[:0], np.delete(np.arange(len(b)), rows_b)),
+        "removed": (np.delete(np.arange(len(a)), rows_a), rows_b[:0]),
+    }
+    for name, rows in changes.items():
+        found[name] = rows_a[rows], rows_b[rows]
+    counts, first = {}, {}
+    for kind in KINDS:
+        only_a, only_b = found[kind]
+        counts[kind] = max(len(only_a), len(only_b))
+        sides = zip_longest(_samples(a, only_a[:limit]), _samples(b, only_b[:limit]))
+        first[kind] = tuple(map(Difference._make, sides))
     return DatasetDiff(
         samples=(len(a), len(b)),
-        same=int(np.count_nonzero(is_same & ~other_source)),
-        counts={
-            kind: max(0 if side is None else len(side) for side in found[kind]) for kind in KINDS
-        },
-        first={kind: _first(a, b, *found[kind], limit) for kind in KINDS},
+        same=int(np.count_nonzero(is_same & ~differs["source"])),
+        counts=counts,
+        first=first,
         classes=_class_changes(a.manifest.classes, b.manifest.classes),
     )
 
 
 # --- matching -----------------------------------------------------------------------------------
 
+#: A column of both datasets, as numbers that are equal where the values are.
 _Pair = tuple[NDArray[Any], NDArray[Any]]
+_Rows = NDArray[np.int64]
+
+#: The columns that must be equal, step by step.
+_STEPS = (
+    ("source", "digest", "label", "split"),
+    ("source", "digest"),
+    ("digest", "label", "split"),
+    ("digest", "label"),
+    ("digest",),
+    ("source",),
+)
 
 
-class _Columns(NamedTuple):
-    """Columns of both datasets, as numbers that are equal where the values are."""
-
-    source: _Pair
-    digest: _Pair
-    label: _Pair
-    split: _Pair
-
-
-def _match(
-    columns: _Columns, rows_a: int, rows_b: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _match(columns: Mapping[str, _Pair], rows_a: int, rows_b: int) -> tuple[_Rows, _Rows]:
     """Return the rows of A and of B that are the same sample, in the order of A."""
-    source, digest, label, split = columns
     left_a, left_b = np.arange(rows_a), np.arange(rows_b)
     found_a, found_b = [left_a[:0]], [left_b[:0]]
-    for step in (
-        (source, digest, label, split),
-        (source, digest),
-        (digest, label, split),
-        (digest, label),
-        (digest,),
-        (source,),
-    ):
-        if not (len(left_a) and len(left_b)):
-            break
-        at_a, at_b = _pair([(first[left_a], second[left_b]) for first, second in step])
+    for names in _STEPS:
+        keys_a = [columns[name][0][left_a] for name in names]
+        keys_b = [columns[name][1][left_b] for name in names]
+        at_a, at_b = _pair(keys_a, keys_b)
         found_a.append(left_a[at_a])
         found_b.append(left_b[at_b])
         left_a, left_b = np.delete(left_a, at_a), np.delete(left_b, at_b)
@@ -186,28 +178,21 @@ def _match(
     return matched_a[order], matched_b[order]
 
 
-def _pair(keys: Sequence[_Pair]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _pair(a: Sequence[NDArray[Any]], b: Sequence[NDArray[Any]]) -> tuple[_Rows, _Rows]:
     """Return the positions of rows with equal keys: of several such rows, the first with the first, and so on."""
-    order_a, value_a, first_a, count_a = _groups(_hash([first for first, _ in keys]))
-    order_b, value_b, first_b, count_b = _groups(_hash([second for _, second in keys]))
-    at = np.searchsorted(value_b, value_a).clip(max=len(value_b) - 1)
-    in_a = np.flatnonzero(value_b[at] == value_a)
-    in_b = at[in_a]
-    count = np.minimum(count_a[in_a], count_b[in_b])
-    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    at_a = order_a[np.repeat(first_a[in_a], count) + within]
-    at_b = order_b[np.repeat(first_b[in_b], count) + within]
+    hash_a, hash_b = _hash(a), _hash(b)
+    order_a, order_b = np.argsort(hash_a, kind="stable"), np.argsort(hash_b, kind="stable")
+    hash_a, hash_b = hash_a[order_a], hash_b[order_b]
+    # The place of a row among the rows with its hash, then of its counterpart in B.
+    place = np.arange(len(hash_a)) - np.searchsorted(hash_a, hash_a)
+    at = np.searchsorted(hash_b, hash_a) + place
+    inside = np.flatnonzero(at < len(hash_b))
+    found = inside[hash_b[at[inside]] == hash_a[inside]]
+    at_a, at_b = order_a[found], order_b[at[found]]
     # Rows with different keys can have the same hash.
-    equal = np.logical_and.reduce([first[at_a] == second[at_b] for first, second in keys])
-    return at_a[equal], at_b[equal]
-
-
-def _groups(
-    values: NDArray[np.uint64],
-) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order that sorts the values, each value, its first position in this order, and its count."""
-    order = np.argsort(values, kind="stable")
-    return (order, *np.unique(values[order], return_index=True, return_counts=True))
+    equal = [first[at_a] == second[at_b] for first, second in zip(a, b, strict=True)]
+    is_equal = np.logical_and.reduce(equal)
+    return at_a[is_equal], at_b[is_equal]
 
 
 def _hash(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
@@ -226,9 +211,8 @@ def _unified(
 ) -> _Pair:
     """Replace positions in two lists of names by numbers that are equal where the names are."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys((*names_a, *names_b)))}
-    new_a, new_b = (
-        np.array([numbers[name] for name in names], np.int32) for names in (names_a, names_b)
-    )
+    new_a = np.array([numbers[name] for name in names_a], np.int32)
+    new_b = np.array([numbers[name] for name in names_b], np.int32)
     return new_a[a], new_b[b]
 
 
@@ -242,38 +226,16 @@ def _split_names(rows: SampleRows) -> list[str]:
 def _class_changes(a: Sequence[str], b: Sequence[str]) -> ClassChanges:
     labels_a = {name: label for label, name in enumerate(a)}
     labels_b = {name: label for label, name in enumerate(b)}
+    both = [name for name in a if name in labels_b]
     return ClassChanges(
         added=tuple(name for name in b if name not in labels_a),
         removed=tuple(name for name in a if name not in labels_b),
-        renumbered=tuple(
-            name for name in a if labels_b.get(name, labels_a[name]) != labels_a[name]
-        ),
+        renumbered=tuple(name for name in both if labels_b[name] != labels_a[name]),
     )
 
 
-def _first(
-    a: SampleRows,
-    b: SampleRows,
-    rows_a: NDArray[np.int64] | None,
-    rows_b: NDArray[np.int64] | None,
-    limit: int,
-) -> tuple[Difference, ...]:
-    sides = [
-        None if rows is None else _places(dataset, rows[:limit])
-        for dataset, rows in ((a, rows_a), (b, rows_b))
-    ]
-    count = len(next(side for side in sides if side is not None))
-    return tuple(
-        Difference(*(side[at] if side is not None else None for side in sides))
-        for at in range(count)
-    )
-
-
-def _places(rows: SampleRows, numbers: NDArray[np.int64]) -> list[ComparedSample]:
+def _samples(rows: SampleRows, numbers: _Rows) -> Iterator[ComparedSample]:
     splits = _split_names(rows)
-    return [
-        ComparedSample(
-            rows.source[number].as_py(), rows.labels[rows.label[number]], splits[rows.split[number]]
-        )
-        for number in numbers.tolist()
-    ]
+    for number in numbers.tolist():
+        class_name, split = rows.labels[rows.label[number]], splits[rows.split[number]]
+        yield ComparedSample(rows.source[number].as_py(), class_name, split)
