@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dataprep.duplicates.collection import Collection, digest, read, reduced
 from dataprep.duplicates.near import SMALL, doubt, keep_closest, search_hashes, search_small
 from dataprep.duplicates.pixels import SYMMETRIES, show_the_same, transform_pixels
-from dataprep.duplicates.search import Pairs, join_pairs
+from dataprep.duplicates.search import Pairs, join_pairs, starts_run
 from dataprep.engines import LocalEngine
 from dataprep.images.perceptual_hash import SIDE
 from dataprep.options import DEFAULT_DISTANCE
@@ -63,17 +63,13 @@ def number_rows(*columns: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArr
     """
     # Stable, so the first row of equal ones is the first in its run.
     order = np.lexsort(columns[::-1])
-    new = np.zeros(len(order), np.bool_)
-    new[:1] = True
-    for column in columns:
-        in_order = column[order]
-        new[1:] |= in_order[1:] != in_order[:-1]
-    firsts = order[new]
+    starts = starts_run(*[column[order] for column in columns])
+    firsts = order[starts]
     by_first = np.argsort(firsts)
     number = np.empty(len(firsts), np.int64)
     number[by_first] = np.arange(len(firsts))
     result = np.empty(len(order), np.int64)
-    result[order] = number[np.cumsum(new) - 1]
+    result[order] = number[np.cumsum(starts) - 1]
     return result, firsts[by_first]
 
 
@@ -258,7 +254,7 @@ def find_duplicates(
     return Duplicates(
         item=item,
         first_image=first_image,
-        pairs=near.among(hashed, hashed),
+        pairs=near.among(hashed),
         distance=distance,
         notes=notes,
     )
@@ -306,11 +302,11 @@ def _near(
         pairs, note = search_small(
             images.hashes[rows[small]], distance, sides, workers=workers, progress=in_small
         )
-        found.append(pairs.among(small, small))
+        found.append(pairs.among(small))
     pairs = keep_closest(join_pairs(found))
     keep = np.ones(len(pairs.first), np.bool_)
     check = np.flatnonzero(is_small[pairs.first] | is_small[pairs.second])
-    checked = pairs.take(check).among(rows, rows)
+    checked = pairs.take(check).among(rows)
     keep[check] = pixels_agree(images, checked, workers=workers, progress=in_pixels)
     near = pairs.take(keep)
     return near, tuple(each for each in (note, doubt(near, is_small)) if each)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
-from itertools import combinations_with_replacement
-from typing import Literal, NamedTuple
+from itertools import combinations_with_replacement, product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.duplicates import search
-from dataprep.duplicates.pixels import SYMMETRIES, Symmetry, transform_hashes
+from dataprep.duplicates.pixels import SYMMETRIES, transform_hashes
 from dataprep.duplicates.search import (
     Pairs,
     TooManyPairsError,
@@ -25,11 +25,11 @@ from dataprep.duplicates.search import (
     join_pairs,
     low_frequencies,
     make_pairs,
+    starts_run,
 )
 from dataprep.engines import LocalEngine
-from dataprep.engines.base import Result
 from dataprep.options import DEFAULT_DISTANCE
-from dataprep.progress import Progress
+from dataprep.progress import Progress, divide
 from dataprep.storage.local import save_array, temporary_folder
 from manifests.errors import CallError
 
@@ -37,7 +37,7 @@ from manifests.errors import CallError
 _FEW_COMPARISONS = 1e9
 
 #: Among the same images, this rotation finds the pairs of the inverse rotation, in the other order.
-_INVERSE: Symmetry = "rotated 270"
+_INVERSE = SYMMETRIES.index("rotated 270")
 
 
 def search_hashes(
@@ -74,149 +74,123 @@ def search_hashes(
 
     """
     parts: list[Pairs] = []
-    total = 0
-    search = Search(hashes, side, distance, bits, skip=skip, limit=most)
-    with closing(search.run(search_part, workers, progress)) as results:
-        for task, found in results:
-            parts.append(found.among(search.sides[task.first], search.sides[task.second]))
-            total += len(found.first)
+    total, most = 0, search.MAX_PAIRS if most is None else most
+    found = _run(
+        search_part,
+        hashes,
+        side,
+        skip,
+        bits=bits,
+        bands=count_bands(bits(hashes[:1])),
+        distance=distance,
+        limit=most,
+        workers=workers,
+        progress=progress,
+    )
+    with closing(found):
+        for pairs in found:
+            parts.append(pairs)
+            total += len(pairs.first)
             check_count(total, distance, most)
     return keep_closest(join_pairs(parts))
 
 
-class Search:
-    """A search that is divided into tasks: one for each band and symmetry of two sides.
-
-    Here, a side is two sides if some of its hashes are compared with each other, and others are not.
-
-    Args:
-        hashes: uint64 [N, 4].
-        side: [N]. If given, only hashes with different values are compared.
-        distance: number of different bits, at most.
-        bits: returns the bits to compare, in the order of their bands.
-        skip: bool [N]. If given, such hashes are compared with the others, and not with each other.
-        limit: what the tasks get as `SearchTask.limit`.
-        with_hashes: whether the tasks need the hashes too.
-
-    """
-
-    def __init__(
-        self,
-        hashes: NDArray[np.uint64],
-        side: NDArray[np.integer] | None,
-        distance: int,
-        bits: Callable[[NDArray[np.uint64]], NDArray[np.uint64]],
-        *,
-        skip: NDArray[np.bool_] | None = None,
-        limit: int | None,
-        with_hashes: bool = False,
-    ) -> None:
-        self._hashes, self._distance, self._bits = hashes, distance, bits
-        self._limit, self._with_hashes, self._within = limit, with_hashes, side is None
-        value, skipped = np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.bool_)
-        if side is not None:
-            value = np.unique(side, return_inverse=True)[1]
-        if skip is not None:
-            skipped = skip
-        keys = np.unique(np.stack([value, skipped], axis=1), axis=0).tolist()
-        #: The value of each side, and whether its hashes are not compared with each other.
-        self._keys = [(each, bool(is_skipped)) for each, is_skipped in keys]
-        #: The rows of each side, int64.
-        self.sides = [
-            np.flatnonzero((value == each) & (skipped == is_skipped))
-            for each, is_skipped in self._keys
-        ]
-
-    def run(
-        self,
-        function: Callable[[SearchTask], Result],
-        workers: int | None,
-        progress: Progress | None,
-    ) -> Generator[Result, None, None]:
-        """Apply a function to each task in several processes, and yield the results as they finish."""
-        count, done = len(self._hashes), 0
-        with temporary_folder() as folder, closing(LocalEngine(workers)) as engine:
-            tasks = list(self._tasks(folder))
-            if progress:
-                progress.start(count, len(tasks))
-            most = 1 if count**2 < _FEW_COMPARISONS else len(tasks)
-            for number, result in enumerate(engine.run(function, tasks, most), 1):
-                yield result
-                if progress:
-                    progress.advance(str(number), count * number // len(tasks) - done)
-                    done = count * number // len(tasks)
-
-    def _tasks(self, folder: str) -> Iterator[SearchTask]:
-        """Write the hashes that the tasks share into files, and yield the tasks."""
-        for number, side in enumerate(self.sides):
-            for symmetry, name in enumerate(SYMMETRIES):
-                transformed = transform_hashes(self._hashes[side], name)
-                if self._with_hashes:
-                    save_array(_path(folder, "hashes", number, symmetry), transformed)
-                save_array(_path(folder, "bits", number, symmetry), self._bits(transformed))
-        bands = range(count_bands(self._bits(self._hashes[:1])))
-        for first, second in self._compared():
-            for symmetry, name in enumerate(SYMMETRIES):
-                if first != second or name != _INVERSE:
-                    for band in bands:
-                        yield SearchTask(
-                            folder, first, second, self._distance, band, symmetry, self._limit
-                        )
-
-    def _compared(self) -> Iterator[tuple[int, int]]:
-        """Yield the numbers of two sides that are compared; twice the same number for one side."""
-        for first, second in combinations_with_replacement(range(len(self.sides)), 2):
-            (value, is_skipped), (other, is_other_skipped) = self._keys[first], self._keys[second]
-            if (self._within or value != other) and not (is_skipped and is_other_skipped):
-                yield first, second
-
-
 class SearchTask(NamedTuple):
-    """A part of a search: one band, one symmetry.
+    """A part of a search: one band, one symmetry, and two sides or one.
 
     Attributes:
-        folder: has the hashes of each side in each symmetry, and their bits in the order of the
-            bands.
-        first: number of a side.
-        second: number of the other side, or of the same.
-        distance: number of different bits, at most.
+        folder: has the rows of each side, and the bits of their hashes in each symmetry.
+        first: a side.
+        second: the other side, or the same.
         band: the band.
         symmetry: position in `SYMMETRIES`: how the second side is transformed.
-        limit: how many pairs the task may find.
+        distance: number of different bits, at most.
+        limit: how many pairs the task may find, or keeps for each hash.
 
     """
 
     folder: str
     first: int
     second: int
-    distance: int
     band: int
     symmetry: int
-    limit: int | None
+    distance: int
+    limit: int
 
     @property
     def is_same(self) -> bool:
-        """Whether images are compared with themselves, as they are."""
+        """Whether hashes are compared with themselves, as they are."""
         return self.first == self.second and self.symmetry == 0
 
-    def load(
-        self, kind: Literal["hashes", "bits"]
-    ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Map the hashes of the first side, and the transformed ones of the second, or the bits to compare."""
-        a = np.load(_path(self.folder, kind, self.first, 0), mmap_mode="r")
-        b = np.load(_path(self.folder, kind, self.second, self.symmetry), mmap_mode="r")
-        return a, b
+    def load(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64], int]:
+        """Map the bits of the first side, and the transformed ones of the second.
+
+        Return also the rows of both sides, one after the other, and where those of the second begin.
+        """
+        a = np.load(_bits_path(self.folder, self.first, 0), mmap_mode="r")
+        b = np.load(_bits_path(self.folder, self.second, self.symmetry), mmap_mode="r")
+        rows = [np.load(_rows_path(self.folder, side)) for side in (self.first, self.second)]
+        return a, b, np.concatenate(rows), 0 if self.first == self.second else len(a)
 
 
-def _path(folder: str, kind: str, side: int, symmetry: int) -> str:
-    return os.path.join(folder, f"{kind}-{side}-{symmetry}.npy")
+def _bits_path(folder: str, side: int, symmetry: int) -> str:
+    return os.path.join(folder, f"bits-{side}-{symmetry}.npy")
 
 
-def search_part(task: SearchTask) -> tuple[SearchTask, Pairs]:
-    """Find the pairs of a task, as rows of its sides."""
-    a, b = task.load("bits")
+def _rows_path(folder: str, side: int) -> str:
+    return os.path.join(folder, f"rows-{side}.npy")
+
+
+def _run(
+    function: Callable[[SearchTask], Pairs],
+    hashes: NDArray[np.uint64],
+    side: NDArray[np.integer] | None,
+    skip: NDArray[np.bool_] | None,
+    *,
+    bits: Callable[[NDArray[np.uint64]], NDArray[np.uint64]],
+    bands: int,
+    distance: int,
+    limit: int,
+    workers: int | None,
+    progress: Progress | None,
+) -> Generator[Pairs, None, None]:
+    """Divide a search into tasks, and yield the pairs that a function finds in each, as rows of `hashes`."""
+    number = np.zeros(len(hashes), np.int64)
+    if side is not None:
+        number += 2 * np.unique(side, return_inverse=True)[1]
+    if skip is not None:
+        number += skip  # they are a side of their own, which is odd
+    sides, tasks = np.unique(number).tolist(), []
+    with (
+        temporary_folder() as folder,
+        closing(LocalEngine(workers)) as engine,
+        divide(progress, [len(hashes)]) as (share,),
+    ):
+        for each in sides:
+            rows = np.flatnonzero(number == each)
+            save_array(_rows_path(folder, each), rows)
+            for symmetry, name in enumerate(SYMMETRIES):
+                transformed = bits(transform_hashes(hashes[rows], name))
+                save_array(_bits_path(folder, each, symmetry), transformed)
+        for first, second in combinations_with_replacement(sides, 2):
+            has_one_value = side is not None and first // 2 == second // 2
+            if has_one_value or (first % 2 and second % 2):
+                continue
+            for symmetry, band in product(range(len(SYMMETRIES)), range(bands)):
+                if first != second or symmetry != _INVERSE:
+                    tasks.append(SearchTask(folder, first, second, band, symmetry, distance, limit))
+        share.start(len(tasks), len(tasks))
+        most = 1 if len(hashes) ** 2 < _FEW_COMPARISONS else len(tasks)
+        for pairs in engine.run(function, tasks, most):
+            yield pairs
+            share.advance("task", 1)
+
+
+def search_part(task: SearchTask) -> Pairs:
+    """Find the pairs of a task."""
+    a, b, rows, start = task.load()
     pairs = find_pairs(a, b, task.distance, task.band, is_same=task.is_same, most=task.limit)
-    return task, make_pairs(pairs.first, pairs.second, pairs.distance, task.symmetry)
+    return make_pairs(rows[pairs.first], rows[pairs.second + start], pairs.distance, task.symmetry)
 
 
 def keep_closest(pairs: Pairs) -> Pairs:
@@ -225,34 +199,21 @@ def keep_closest(pairs: Pairs) -> Pairs:
     `first` becomes the smaller.
     """
     is_reversed = pairs.first > pairs.second
-    symmetry = np.where(is_reversed, INVERSES[pairs.symmetry], pairs.symmetry)
-    low, high = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)
-    order = np.lexsort((symmetry, pairs.distance, high, low))
-    order = order[low[order] != high[order]]  # a symmetric image is close to its own reflection
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (low[order[1:]] != low[order[:-1]]) | (high[order[1:]] != high[order[:-1]])
-    return Pairs(low, high, pairs.distance, symmetry).take(order[new])
+    # A symmetric image is close to its own reflection: such a pair is in neither part.
+    ordered = pairs.take(pairs.first < pairs.second), pairs.take(is_reversed).swapped()
+    pairs = join_pairs([*ordered])
+    pairs = pairs.take(np.lexsort((pairs.symmetry, pairs.distance, pairs.second, pairs.first)))
+    return pairs.take(starts_run(pairs.first, pairs.second))
 
 
-def with_all_bits(
-    hashes: NDArray[np.uint64],
-    first: NDArray[np.integer],
-    second: NDArray[np.integer],
-    symmetry: NDArray[np.uint8],
-) -> Pairs:
+def with_all_bits(hashes: NDArray[np.uint64], pairs: Pairs) -> Pairs:
     """Return pairs of rows with the number of all different bits, after the symmetry of the second one."""
-    bits = np.zeros(len(symmetry), np.uint8)
+    bits = np.zeros(len(pairs.first), np.uint8)
     for number, name in enumerate(SYMMETRIES):
-        some = symmetry == number
-        turned = transform_hashes(hashes[second[some]], name)
-        bits[some] = distances(hashes[first[some]], turned).clip(max=255)
-    return make_pairs(first, second, bits, symmetry)
-
-
-#: The symmetry that undoes each one: positions in `SYMMETRIES`. Only a quarter turn is not its own.
-INVERSES = np.arange(len(SYMMETRIES), dtype=np.uint8)
-_QUARTERS = [SYMMETRIES.index("rotated 90"), SYMMETRIES.index("rotated 270")]
-INVERSES[_QUARTERS] = _QUARTERS[::-1]
+        some = pairs.symmetry == number
+        turned = transform_hashes(hashes[pairs.second[some]], name)
+        bits[some] = distances(hashes[pairs.first[some]], turned).clip(max=255)
+    return pairs._replace(distance=bits)
 
 
 # --- the nearest hashes of each image, where too many are near --------------------------------------
@@ -260,15 +221,17 @@ INVERSES[_QUARTERS] = _QUARTERS[::-1]
 
 #: A candidate is one number: row, score, partner and symmetry, so sorted ones are in the order of
 #: the score.
-_ROW_BITS, _SCORE_BITS, _SYMMETRY_BITS = 26, 8, 3
+_ROW_BITS = 26
+_PARTNER_AT, _SCORE_AT, _ROW_AT = 3, 3 + _ROW_BITS, 3 + _ROW_BITS + 8
 
 #: Images that can be compared: their rows have `_ROW_BITS`.
 MAX_ROWS = 1 << _ROW_BITS
 
-#: Candidates that are sorted at a time, about: sorting takes several times their memory.
-_PART = 1 << 21
+#: The bits of a candidate that have its row and its partner.
+_PAIR = np.uint64(((MAX_ROWS - 1) << _ROW_AT) | ((MAX_ROWS - 1) << _PARTNER_AT))
 
-_NEVER = np.uint64(2**64 - 1)
+#: Candidates that are compared at a time, about: comparing takes several times their memory.
+_PART = 1 << 21
 
 
 def search_nearest(
@@ -299,32 +262,43 @@ def search_nearest(
 
     """
     nearest = Nearest(len(hashes), keep)
-    search = Search(hashes, side, distance, low_frequencies, limit=keep, with_hashes=True)
-    with closing(search.run(nearest_part, workers, progress)) as results:
-        for task, firsts, seconds in results:
-            rows, partners = search.sides[task.first], search.sides[task.second]
-            nearest.add(*_unpack(firsts, rows, partners))
-            nearest.add(*_unpack(seconds, partners, rows))
-    row, _, partner, symmetry = _unpack(nearest.keys())
-    return keep_closest(with_all_bits(hashes, row, partner, symmetry))
+    found = _run(
+        nearest_part,
+        hashes,
+        side,
+        None,
+        bits=_with_low_frequencies,
+        bands=count_bands(low_frequencies(hashes[:1])),
+        distance=distance,
+        limit=keep,
+        workers=workers,
+        progress=progress,
+    )
+    with closing(found):
+        for pairs in found:
+            nearest.add(pairs)
+    return keep_closest(with_all_bits(hashes, nearest.pairs()))
 
 
-def nearest_part(task: SearchTask) -> tuple[SearchTask, NDArray[np.uint64], NDArray[np.uint64]]:
-    """Find the nearest images of each side of a task: keys of `Nearest`, with rows of the sides."""
-    bits, hashes = task.load("bits"), task.load("hashes")
-    keep = task.limit or 0
-    firsts = Nearest(len(hashes[0]), keep)
-    seconds = firsts if task.first == task.second else Nearest(len(hashes[1]), keep)
-    symmetry = np.uint8(task.symmetry)
-    for pairs in iterate_pairs(*bits, task.distance, task.band, is_same=task.is_same):
-        first, second, low = pairs.first, pairs.second, pairs.distance
-        if task.first == task.second:  # a symmetric image is close to its own reflection
-            is_other = first != second
-            first, second, low = first[is_other], second[is_other], low[is_other]
-        score = low + distances(hashes[0][first], hashes[1][second])
-        firsts.add(first, score, second, symmetry)
-        seconds.add(second, score, first, INVERSES[symmetry])
-    return task, firsts.keys(), np.zeros(0, np.uint64) if seconds is firsts else seconds.keys()
+def _with_low_frequencies(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return hashes after their low frequencies, uint64 [N, 5]."""
+    return np.hstack([low_frequencies(hashes), hashes])
+
+
+def nearest_part(task: SearchTask) -> Pairs:
+    """Find the nearest images of each image of a task; the distance is the score."""
+    a, b, rows, start = task.load()
+    nearest = Nearest(len(rows), task.limit)
+    # Only the low frequencies are searched.
+    low_a, low_b = np.ascontiguousarray(a[:, :1]), np.ascontiguousarray(b[:, :1])
+    for found in iterate_pairs(low_a, low_b, task.distance, task.band, is_same=task.is_same):
+        score = distances(a[found.first], b[found.second])
+        pairs = make_pairs(found.first, found.second + start, score, task.symmetry)
+        # A symmetric image is close to its own reflection.
+        pairs = pairs.take(pairs.first != pairs.second)
+        nearest.add(pairs)
+        nearest.add(pairs.swapped())
+    return nearest.pairs().among(rows)
 
 
 class Nearest:
@@ -338,107 +312,57 @@ class Nearest:
 
     def __init__(self, rows: int, keep: int) -> None:
         self._keep = keep
-        self._kept = np.zeros(0, np.uint64)
-        self._added: list[NDArray[np.uint64]] = []
-        self._count = 0
+        self._parts: list[NDArray[Any]] = [np.zeros(0, np.uint64)]
+        self._added = 0
         self._most = max(1 << 20, rows * keep)
         #: The last key that is kept of each row that has all that it can have.
-        self._last = np.full(rows, _NEVER, np.uint64)
+        self._last = np.full(rows, 2**64 - 1, np.uint64)
 
-    def add(
-        self,
-        row: NDArray[np.integer],
-        score: NDArray[np.integer],
-        partner: NDArray[np.integer],
-        symmetry: NDArray[np.uint8] | np.uint8,
-    ) -> None:
-        """Add candidates; score and symmetry describe the partner."""
-        keys = row.astype(np.uint64) << np.uint64(_SCORE_BITS + _ROW_BITS + _SYMMETRY_BITS)
-        keys |= score.astype(np.uint64) << np.uint64(_ROW_BITS + _SYMMETRY_BITS)
-        keys |= partner.astype(np.uint64) << np.uint64(_SYMMETRY_BITS)
-        keys |= np.asarray(symmetry).astype(np.uint64)
-        keys = keys[keys < self._last[row]]
-        self._added.append(keys)
-        self._count += len(keys)
-        if self._count > self._most:
+    def add(self, pairs: Pairs) -> None:
+        """Add the second image of each pair as a candidate for the first one; the distance is the score."""
+        keys = pairs.first.astype(np.uint64) << _ROW_AT
+        keys |= pairs.distance.astype(np.uint64) << _SCORE_AT
+        keys |= pairs.second.astype(np.uint64) << _PARTNER_AT
+        keys |= pairs.symmetry
+        keys = keys[keys < self._last[pairs.first]]
+        self._parts.append(keys)
+        self._added += len(keys)
+        if self._added > self._most:
             self._prune()
 
-    def keys(self) -> NDArray[np.uint64]:
-        """Return the candidates that are kept, in ascending order, uint64 [N]."""
-        self._prune()
-        return self._kept
-
-    def _prune(self) -> None:
-        added = np.concatenate([np.zeros(0, np.uint64), *self._added])
-        self._added, self._count = [], 0
-        added.sort()
-        rows = np.arange(0, len(self._last), max(1, _PART // max(1, self._keep))).astype(np.uint64)
-        starts = rows << np.uint64(_SCORE_BITS + _ROW_BITS + _SYMMETRY_BITS)
-        parts = zip(
-            *(np.split(keys, np.searchsorted(keys, starts)) for keys in (self._kept, added)),
-            strict=True,
-        )
-        self._kept = np.concatenate(
-            [np.zeros(0, np.uint64), *(self._nearest(np.concatenate(part)) for part in parts)]
+    def pairs(self) -> Pairs:
+        """Return the candidates that are kept, in the order of row, score, partner and symmetry."""
+        keys = self._prune()
+        return make_pairs(
+            keys >> _ROW_AT,
+            keys >> _PARTNER_AT & (MAX_ROWS - 1),
+            (keys >> _SCORE_AT & 0xFF).astype(np.uint8),
+            (keys & 7).astype(np.uint8),
         )
 
-    def _nearest(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the candidates to keep for these rows, in ascending order."""
-        # Each partner counts once, in the symmetry in which it is nearest.
-        keys = _exchange(keys, _SCORE_BITS, _ROW_BITS)
+    def _prune(self) -> NDArray[np.uint64]:
+        """Keep the nearest candidates of each row, and return them in ascending order."""
+        keys = np.concatenate(self._parts)
+        self._parts, self._added = [], 0
         keys.sort()
-        pair = keys >> np.uint64(_SCORE_BITS + _SYMMETRY_BITS)
-        keys = _exchange(
-            keys[np.append(True, pair[1:] != pair[:-1])] if len(keys) else keys,
-            _ROW_BITS,
-            _SCORE_BITS,
-        )
-        keys.sort()
-        row = _unpack(keys)[0]
-        starts = (
-            np.flatnonzero(np.append(True, row[1:] != row[:-1]))
-            if len(row)
-            else np.zeros(0, np.int64)
-        )
-        counts = np.diff(np.append(starts, len(row)))
-        rank = np.arange(len(row)) - np.repeat(starts, counts)
-        last = rank == self._keep - 1
-        self._last[row[last]] = keys[last]
-        kept: NDArray[np.uint64] = keys[rank < self._keep]
+        step = max(1, _PART // max(1, self._keep))
+        starts = np.arange(step, len(self._last), step).astype(np.uint64) << _ROW_AT
+        parts = np.split(keys, np.searchsorted(keys, starts))
+        kept = np.concatenate([self._nearest(part) for part in parts])
+        self._parts = [kept]
         return kept
 
-
-def _exchange(keys: NDArray[np.uint64], high: int, low: int) -> NDArray[np.uint64]:
-    """Exchange the two fields between row and symmetry, which have so many bits."""
-    above, below = np.uint64(high + low + _SYMMETRY_BITS), np.uint64(_SYMMETRY_BITS)
-    outer = keys >> above << above | keys & np.uint64((1 << _SYMMETRY_BITS) - 1)
-    upper = keys >> np.uint64(low + _SYMMETRY_BITS) & np.uint64((1 << high) - 1)
-    lower = keys >> below & np.uint64((1 << low) - 1)
-    result: NDArray[np.uint64] = outer | lower << (below + np.uint64(high)) | upper << below
-    return result
-
-
-def _unpack(
-    keys: NDArray[np.uint64],
-    rows: NDArray[np.int64] | None = None,
-    partners: NDArray[np.int64] | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """Return row, score, partner and symmetry of candidates.
-
-    Rows and partners can be positions in other arrays.
-    """
-    row = (keys >> np.uint64(_SCORE_BITS + _ROW_BITS + _SYMMETRY_BITS)).astype(np.int64)
-    score = (keys >> np.uint64(_ROW_BITS + _SYMMETRY_BITS)).astype(np.int64) & (
-        (1 << _SCORE_BITS) - 1
-    )
-    partner = (keys >> np.uint64(_SYMMETRY_BITS)).astype(np.int64) & (MAX_ROWS - 1)
-    symmetry = (keys & np.uint64((1 << _SYMMETRY_BITS) - 1)).astype(np.uint8)
-    return (
-        row if rows is None else rows[row],
-        score,
-        partner if partners is None else partners[partner],
-        symmetry,
-    )
+    def _nearest(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the candidates to keep for these rows, from all of them in ascending order."""
+        # Each partner counts once, in the symmetry in which it is nearest.
+        firsts = np.unique(keys & _PAIR, return_index=True)[1]
+        firsts.sort()
+        keys = keys[firsts]
+        row = keys >> _ROW_AT
+        rank = np.arange(len(row)) - np.searchsorted(row, row)
+        last = rank == self._keep - 1
+        self._last[row[last]] = keys[last]
+        return keys[rank < self._keep]
 
 
 # --- small images -----------------------------------------------------------------------------------
@@ -515,7 +439,7 @@ def search_small(
             " copies may be missing. A smaller --distance has fewer candidates"
         )
         return pairs, note
-    return with_all_bits(hashes, pairs.first, pairs.second, pairs.symmetry), ""
+    return with_all_bits(hashes, pairs), ""
 
 
 def doubt(near: Pairs, is_small: NDArray[np.bool_]) -> str:

@@ -31,6 +31,9 @@ Symmetry = Literal[
 ]
 SYMMETRIES: tuple[Symmetry, ...] = get_args(Symmetry)
 
+#: The symmetry that undoes each one: positions in `SYMMETRIES`. Only a quarter turn is not its own.
+INVERSES = np.array([0, 1, 2, 3, 4, 6, 5, 7], np.uint8)
+
 #: Words of 64 bits in a hash.
 WORDS = 4
 

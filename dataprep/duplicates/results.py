@@ -354,7 +354,7 @@ def _exact_links(images: Collection, found: Duplicates) -> Pairs:
 
 def _near_links(found: Duplicates) -> Pairs:
     """Link the first images of near items."""
-    return found.pairs.among(found.first_image, found.first_image)
+    return found.pairs.among(found.first_image)
 
 
 def _conflicts(images: Collection, links: Pairs) -> NDArray[np.bool_]:

@@ -10,15 +10,14 @@ divided in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
 from math import comb
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep.duplicates.pixels import INVERSES
 from manifests.errors import CallError
 
 #: Bits of a band.
@@ -37,13 +36,12 @@ _MAX_BLOCK = 1 << 20
 _BATCH = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(NamedTuple):
     """Pairs of hashes that differ in few bits.
 
     Attributes:
-        first: rows of the first collection, int32 [N].
-        second: rows of the second collection, int32 [N].
+        first: rows of the first hashes, int32 [N].
+        second: rows of the second hashes, int32 [N].
         distance: number of different bits, uint8 [N]; int16 if -1 stands for the same bytes.
         symmetry: what turns the second image into the first: positions in `SYMMETRIES`, uint8 [N].
 
@@ -51,34 +49,46 @@ class Pairs:
 
     first: NDArray[np.int32]
     second: NDArray[np.int32]
-    distance: NDArray[np.uint8] | NDArray[np.int16]
+    distance: NDArray[Any]
     symmetry: NDArray[np.uint8]
 
     def take(self, which: NDArray[Any] | slice) -> Pairs:
         """Return some of the pairs."""
-        return Pairs(
-            self.first[which], self.second[which], self.distance[which], self.symmetry[which]
-        )
+        return Pairs._make(column[which] for column in self)
 
-    def among(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> Pairs:
-        """Return the pairs as rows of larger collections, from the rows there of both collections."""
-        return make_pairs(first[self.first], second[self.second], self.distance, self.symmetry)
+    def among(self, rows: NDArray[np.integer]) -> Pairs:
+        """Return the pairs as rows of a larger collection, from the rows there."""
+        return make_pairs(rows[self.first], rows[self.second], self.distance, self.symmetry)
+
+    def swapped(self) -> Pairs:
+        """Return the pairs with the first and the second image exchanged."""
+        return Pairs(self.second, self.first, self.distance, INVERSES[self.symmetry])
 
 
 def make_pairs(
     first: NDArray[np.integer],
     second: NDArray[np.integer],
-    distance: NDArray[np.uint8] | NDArray[np.int16],
+    distance: NDArray[Any],
     symmetry: NDArray[np.uint8] | int = 0,
 ) -> Pairs:
     """Return pairs; a symmetry that is a number is the symmetry of all of them."""
-    if isinstance(symmetry, int):
-        symmetry = np.full(len(first), symmetry, np.uint8)
-    return Pairs(first.astype(np.int32), second.astype(np.int32), distance, symmetry)
+    symmetries = np.full(len(first), symmetry, np.uint8)
+    return Pairs(first.astype(np.int32), second.astype(np.int32), distance, symmetries)
 
 
-#: No pairs.
-_NONE = make_pairs(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint8))
+def join_pairs(parts: list[Pairs]) -> Pairs:
+    """Join pairs, in the given order."""
+    empty = make_pairs(*[np.empty(0, np.uint8)] * 3)
+    return Pairs._make(map(np.concatenate, zip(empty, *parts, strict=True)))
+
+
+def starts_run(*columns: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which rows of some columns differ from the row before, bool [N]."""
+    starts = np.ones(len(columns[0]), np.bool_)
+    starts[1:] = False
+    for column in columns:
+        starts[1:] |= column[1:] != column[:-1]
+    return starts
 
 
 def count_bands(hashes: NDArray[np.uint64]) -> int:
@@ -90,30 +100,18 @@ class TooManyPairsError(CallError):
     """More pairs are near than can be used."""
 
 
-def check_count(pairs: int, distance: int, most: int | None = None) -> None:
-    """Refuse more pairs than `most`, or than fit into memory.
+def check_count(pairs: int, distance: int, most: int) -> None:
+    """Refuse too many pairs.
 
     Raises:
-        TooManyPairsError: there are more than `most`; if that is `None`, more than `MAX_PAIRS`.
+        TooManyPairsError: there are more than `most`.
 
     """
-    most = MAX_PAIRS if most is None else most
     if pairs > most:
-        message = f"more than {most:,} pairs of images differ in at most {distance} bits"
         raise TooManyPairsError(
-            message, hint="set a smaller --distance; -1 finds only images with the same bytes"
+            f"more than {most:,} pairs of images differ in at most {distance} bits",
+            hint="set a smaller --distance; -1 finds only images with the same bytes",
         )
-
-
-def join_pairs(parts: list[Pairs]) -> Pairs:
-    """Join pairs, in the given order."""
-    parts = [_NONE, *parts]
-    return Pairs(
-        np.concatenate([part.first for part in parts]),
-        np.concatenate([part.second for part in parts]),
-        np.concatenate([part.distance for part in parts]),
-        np.concatenate([part.symmetry for part in parts]),
-    )
 
 
 def band_order(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -149,11 +147,9 @@ def find_pairs(
     band: int,
     *,
     is_same: bool = False,
-    most: int | None = None,
+    most: int = MAX_PAIRS,
 ) -> Pairs:
-    """Find the pairs of a band.
-
-    The arguments are those of `iterate_pairs`, and `most` is that of `check_count`.
+    """Find the pairs of a band, at most `most`; see `iterate_pairs`.
 
     Raises:
         TooManyPairsError: there are too many pairs.
@@ -184,11 +180,14 @@ def iterate_pairs(
     """
     radius = distance // count_bands(a)
     bits = _prefix_bits(len(a), len(b), radius)
-    left, right = _Buckets.of(a, band, bits), _Buckets.of(b, band, bits)
+    left, right = _sort_by_band(a, band, bits), _sort_by_band(b, band, bits)
 
-    def finish(pairs: Pairs) -> Pairs:
+    def finish(parts: list[Pairs]) -> Pairs:
+        pairs = join_pairs(parts)
         first, second = left.order[pairs.first], right.order[pairs.second]
-        keep = _first_near_band(a[first], b[second], radius) == band
+        # Another band finds the pairs in which an earlier band has few different bits.
+        is_near = popcount((a[first] ^ b[second]).view(np.uint16)) <= radius
+        keep = is_near.argmax(axis=1) == band
         if is_same:
             # As sorted: the same bucket is compared in both directions.
             keep &= pairs.first > pairs.second
@@ -197,17 +196,18 @@ def iterate_pairs(
 
     found, count = [], 0
     for rows_a, rows_b in _blocks(left, right, bits, radius, is_same=is_same):
-        if (part := _compare(left, right, rows_a, rows_b, distance)) is not None:
-            found.append(part)
-            count += len(part.first)
-            if count >= _BATCH:
-                yield finish(join_pairs(found))
-                found, count = [], 0
-    yield finish(join_pairs(found))
+        part = _compare(left, right, rows_a, rows_b, distance)
+        if part is None:
+            continue
+        found.append(part)
+        count += len(part.first)
+        if count >= _BATCH:
+            yield finish(found)
+            found, count = [], 0
+    yield finish(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Buckets:
+class _Buckets(NamedTuple):
     """Hashes sorted by the first bits of a band.
 
     Attributes:
@@ -221,37 +221,30 @@ class _Buckets:
     words: NDArray[np.uint64]
     starts: NDArray[np.int64]
 
-    @classmethod
-    def of(cls, hashes: NDArray[np.uint64], band: int, bits: int) -> _Buckets:
-        value = np.ascontiguousarray(hashes).view(np.uint16)[:, band] >> np.uint16(BAND_BITS - bits)
-        order = np.argsort(value, kind="stable").astype(np.int32)
-        counts = np.bincount(value, minlength=1 << bits)
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        return cls(order, np.ascontiguousarray(hashes[order].T), starts)
+
+def _sort_by_band(hashes: NDArray[np.uint64], band: int, bits: int) -> _Buckets:
+    """Sort hashes by the first bits of a band."""
+    value = np.ascontiguousarray(hashes).view(np.uint16)[:, band] >> np.uint16(BAND_BITS - bits)
+    order = np.argsort(value, kind="stable").astype(np.int32)
+    ends = np.cumsum(np.bincount(value, minlength=1 << bits))
+    return _Buckets(order, np.ascontiguousarray(hashes[order].T), np.append(0, ends))
 
 
 def _prefix_bits(rows_a: int, rows_b: int, radius: int) -> int:
     """Return the number of bits that makes the search fastest."""
 
     def cost(bits: int) -> float:
-        masks = sum(comb(bits, count) for count in range(radius + 1))  # as `_masks` yields
-        return (1 << bits) * _BUCKET_COST + masks / (1 << bits) * rows_a * rows_b
+        near = sum(comb(bits, count) for count in range(radius + 1))  # buckets to compare with each
+        return (1 << bits) * _BUCKET_COST + near / (1 << bits) * rows_a * rows_b
 
     return min(range(BAND_BITS + 1), key=cost)
-
-
-def _masks(bits: int, radius: int) -> Iterator[int]:
-    """Yield all differences of two values in at most `radius` of some bits."""
-    for count in range(radius + 1):
-        for places in combinations(range(bits), min(count, bits + 1)):
-            yield sum(1 << place for place in places)
 
 
 def _blocks(
     left: _Buckets, right: _Buckets, bits: int, radius: int, *, is_same: bool
 ) -> Iterator[tuple[NDArray[np.int64], slice]]:
     """Yield sorted rows of the left and of the right, all pairs of which are to be compared."""
-    masks = np.array([*_masks(bits, radius)], np.int64)
+    masks = np.flatnonzero(popcount(np.arange(1 << bits, dtype=np.uint64)) <= radius)
     for bucket in np.flatnonzero(np.diff(right.starts)).tolist():
         near = bucket ^ masks
         if is_same:
@@ -276,7 +269,7 @@ def _compare(
 ) -> Pairs | None:
     """Return the pairs of sorted rows that differ in at most `distance` bits."""
     # Half of the words excludes almost all pairs.
-    half, words = max(1, len(left.words) // 2), len(left.words)
+    half = max(1, len(left.words) // 2)
     differing = popcount(left.words[0, rows_a, None] ^ right.words[0, rows_b])
     for word in range(1, half):
         differing += popcount(left.words[word, rows_a, None] ^ right.words[word, rows_b])
@@ -285,40 +278,27 @@ def _compare(
         return None
     at_a, at_b = np.divmod(near, rows_b.stop - rows_b.start)
     first, second = rows_a[at_a], at_b + rows_b.start
-    total = differing.ravel()[near].astype(np.uint16)
-    for word in range(half, words):
-        total += popcount(left.words[word, first] ^ right.words[word, second])
+    rest = popcount(left.words[half:, first] ^ right.words[half:, second])
+    total = differing.ravel()[near] + rest.sum(axis=0, dtype=np.uint16)
     keep = total <= distance
     return make_pairs(first[keep], second[keep], total[keep].astype(np.uint8))
 
 
-def _first_near_band(
-    a: NDArray[np.uint64], b: NDArray[np.uint64], radius: int
-) -> NDArray[np.int64]:
-    """Return the first band of each pair that differs in at most `radius` bits. There is one."""
-    near = popcount(np.ascontiguousarray(a ^ b).view(np.uint16)) <= radius
-    band: NDArray[np.int64] = np.argmax(near, axis=1)
-    return band
-
-
 def distances(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint16]:
-    """Return the numbers of different bits of pairs of hashes, uint64 [..., 4] each."""
-    result: NDArray[np.uint16] = popcount(a ^ b).sum(axis=-1, dtype=np.uint16)
-    return result
+    """Return the numbers of different bits of pairs of hashes, uint64 [..., W] each."""
+    return popcount(a ^ b).sum(axis=-1, dtype=np.uint16)
 
 
 def popcount(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
     """Return the number of ones in each value, uint8."""
     if hasattr(np, "bitwise_count"):
-        counts: NDArray[np.uint8] = np.bitwise_count(values)
-        return counts
+        return np.bitwise_count(values)
     return _popcount_of_numpy_1(values)
 
 
 def _popcount_of_numpy_1(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
     parts = np.ascontiguousarray(values)[..., None].view(np.uint16)
-    counts: NDArray[np.uint8] = _ones()[parts].sum(axis=-1, dtype=np.uint8)
-    return counts
+    return _ones()[parts].sum(axis=-1, dtype=np.uint8)
 
 
 @cache

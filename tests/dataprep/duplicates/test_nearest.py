@@ -9,7 +9,7 @@ from dataprep.duplicates import near
 from dataprep.duplicates import near as nearest
 from dataprep.duplicates.near import Nearest, search_nearest
 from dataprep.duplicates.pixels import SYMMETRIES, transform_hashes
-from dataprep.duplicates.search import distances, low_frequencies
+from dataprep.duplicates.search import distances, low_frequencies, make_pairs
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
@@ -80,7 +80,7 @@ def test_pruning_early_and_late_is_the_same(monkeypatch, most, part):
     some._most = most
     for start in range(0, 3000, 100):
         at = slice(start, start + 100)
-        some.add(row[at], score[at], partner[at], symmetry[at])
+        some.add(make_pairs(row[at], partner[at], score[at], symmetry[at]))
     best = {}
     for key in zip(row.tolist(), partner.tolist(), score.tolist(), symmetry.tolist(), strict=True):
         best[key[:2]] = min(best.get(key[:2], (999, 0)), key[2:])
@@ -90,10 +90,9 @@ def test_pruning_early_and_late_is_the_same(monkeypatch, most, part):
             (score, partner, way) for (at, partner), (score, way) in best.items() if at == number
         )
         expected += [(number, *each) for each in own[:7]]
-    assert (
-        list(zip(*(part.tolist() for part in nearest._unpack(some.keys())), strict=True))
-        == expected
-    )
+    kept = some.pairs()
+    columns = kept.first, kept.distance, kept.second, kept.symmetry
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
 
 
 def test_no_hashes():
