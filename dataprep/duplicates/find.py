@@ -8,7 +8,7 @@ any of the eight rotations and reflections, are near copies. Small images have f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.duplicates.collection import Collection, digest, read, reduced
+from dataprep.duplicates.collection import Collection, digest, read_some, reduced
 from dataprep.duplicates.near import SMALL, doubt, keep_closest, search_hashes, search_small
 from dataprep.duplicates.pixels import SYMMETRIES, show_the_same, transform_pixels
-from dataprep.duplicates.search import Pairs, join_pairs, starts_run
+from dataprep.duplicates.search import Pairs, join_pairs, make_pairs, starts_run
 from dataprep.engines import LocalEngine
 from dataprep.images.perceptual_hash import SIDE
 from dataprep.options import DEFAULT_DISTANCE
@@ -86,21 +86,17 @@ class CheckTask(NamedTuple):
     Attributes:
         start: number of the first pair.
         path: the file of reduced pixels, uint8 [images, 32, 32].
-        first: image of each pair in the file, int64 [N].
-        second: the other one.
-        symmetry: what turns the second into the first: positions in `SYMMETRIES`, uint8 [N].
+        pairs: the pairs, as images of the file.
 
     """
 
     start: int
     path: str
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    symmetry: NDArray[np.uint8]
+    pairs: Pairs
 
 
 def pixels_agree(
-    images: Collection, pairs: Pairs, *, workers: int | None, progress: Progress | None = None
+    images: Collection, pairs: Pairs, *, workers: int | None, progress: Progress
 ) -> NDArray[np.bool_]:
     """Return which pairs of images show the same, bool [N].
 
@@ -115,68 +111,50 @@ def pixels_agree(
     result = np.zeros(len(pairs.first), np.bool_)
     if not len(result):
         return result
-    needed = np.unique(np.concatenate([pairs.first, pairs.second]).astype(np.int64))
+    needed = np.unique(np.concatenate([pairs.first, pairs.second])).astype(np.int64)
     order = np.lexsort((pairs.second, pairs.first))
     ordered = pairs.take(order)
     first, second = np.searchsorted(needed, ordered.first), np.searchsorted(needed, ordered.second)
-    count = -(-len(order) // _TASK_PAIRS)
+    ordered = make_pairs(first, second, ordered.distance, ordered.symmetry)
     with (
         temporary_folder() as folder,
         divide(progress, [len(needed)] * 2) as (reading, comparing),
         closing(LocalEngine(workers)) as engine,
     ):
         path = os.path.join(folder, "pixels")
-        _write_reduced(path, images, needed, engine, reading)
-
-        def tasks() -> Iterator[CheckTask]:
-            for start in range(0, len(order), _TASK_PAIRS):
-                part = slice(start, start + _TASK_PAIRS)
-                yield CheckTask(start, path, first[part], second[part], ordered.symmetry[part])
-
-        comparing.start(len(order), count)
-        for start, agree in engine.run(check_pairs, tasks(), count):
+        with open(path, "wb") as file:
+            # Zeros for an image that cannot be read any more.
+            file.truncate(SIDE * SIDE * len(needed))
+            for image, value in read_some(images, needed, reduced, workers, reading):
+                if not isinstance(value, str):
+                    file.seek(SIDE * SIDE * int(np.searchsorted(needed, image)))
+                    file.write(value.tobytes())
+        starts = range(0, len(order), _TASK_PAIRS)
+        tasks = (
+            CheckTask(start, path, ordered.take(slice(start, start + _TASK_PAIRS)))
+            for start in starts
+        )
+        comparing.start(len(order), len(starts))
+        for start, agree in engine.run(check_pairs, tasks, len(starts)):
             result[order[start : start + _TASK_PAIRS]] = agree
             comparing.advance("pairs", len(agree))
     return result
 
 
-def _write_reduced(
-    path: str,
-    images: Collection,
-    needed: NDArray[np.int64],
-    engine: LocalEngine,
-    progress: Progress,
-) -> None:
-    """Write the reduced pixels of some images in ascending order.
-
-    Zeros for one that cannot be read any more.
-    """
-    size, firsts = SIDE * SIDE, np.searchsorted(needed, images.starts).tolist()
-    with open(path, "wb") as file, divide(progress, np.diff(firsts).tolist()) as shares:
-        file.truncate(size * len(needed))
-        for number, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
-            first = firsts[number]
-            inside = needed[first : firsts[number + 1]] - int(images.starts[number])
-            for row, value in read(source, inside, reduced, engine, share):
-                if isinstance(value, np.ndarray):
-                    file.seek(size * (first + int(np.searchsorted(inside, row))))
-                    file.write(value.tobytes())
-
-
 def check_pairs(task: CheckTask) -> tuple[int, NDArray[np.bool_]]:
     """Return the number of the first pair of a task, and which pairs show the same."""
-    ours, at_first = np.unique(task.first, return_inverse=True)
-    others, at_second = np.unique(
-        task.second * len(SYMMETRIES) + task.symmetry, return_inverse=True
-    )
-    image, symmetry = np.divmod(others, len(SYMMETRIES))
-    turned = _read_reduced(task.path, image)
+    first, second, _, symmetry = task.pairs
+    ours, at_first = np.unique(first, return_inverse=True)
+    code = second.astype(np.int64) * len(SYMMETRIES) + symmetry
+    others, at_second = np.unique(code, return_inverse=True)
+    turned = _read_reduced(task.path, others // len(SYMMETRIES))
     for number, name in enumerate(SYMMETRIES):
-        turned[symmetry == number] = transform_pixels(turned[symmetry == number], name)
+        some = others % len(SYMMETRIES) == number
+        turned[some] = transform_pixels(turned[some], name)
     return task.start, show_the_same(_read_reduced(task.path, ours), turned, at_first, at_second)
 
 
-def _read_reduced(path: str, images: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _read_reduced(path: str, images: NDArray[np.integer]) -> NDArray[np.uint8]:
     """Return some images of the file, uint8 [N, 32, 32].
 
     A mapped file would count as memory of each process.
@@ -335,19 +313,9 @@ def _items(
     Equal checksums are not proof enough.
     """
     digests = np.zeros((2, len(images)), np.uint64)
-    bounds = np.searchsorted(repeated, images.starts).tolist()
-    with (
-        divide(progress, np.diff(bounds).tolist()) as shares,
-        closing(LocalEngine(workers)) as engine,
-    ):
-        for number, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
-            inside = repeated[bounds[number] : bounds[number + 1]]
-            start = int(images.starts[number])
-            if not len(inside):
-                continue
-            for row, value in read(source, inside - start, digest, engine, share):
-                if isinstance(value, bytes):
-                    digests[:, start + row] = np.frombuffer(value, np.uint64)
-                else:  # it was readable before; it is not a copy of anything now
-                    digests[:, start + row] = row + 1, number
-    return number_rows(candidate, digests[0], digests[1])
+    for image, value in read_some(images, repeated, digest, workers, progress):
+        if isinstance(value, bytes):
+            digests[:, image] = np.frombuffer(value, np.uint64)
+        else:  # it was readable before; it is not a copy of anything now
+            digests[0, image] = image + 1
+    return number_rows(candidate, *digests)

@@ -10,8 +10,7 @@ of the other at all small shifts, also with one of them enlarged a little.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +70,7 @@ def transform_hashes(hashes: NDArray[np.uint64], symmetry: Symmetry) -> NDArray[
         odd[:, 1::2] ^= True
     if flipped:
         odd[1::2] ^= True
-    result: NDArray[np.uint64] = hashes ^ np.packbits(odd).view(np.uint64)
-    return result
+    return hashes ^ np.packbits(odd).view(np.uint64)
 
 
 #: Hashes that are transposed at a time: their bits take a byte each.
@@ -90,15 +88,14 @@ def _transpose(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return out
 
 
-def parse_hashes(digits: bytes) -> NDArray[np.uint64]:
+def parse_hashes(digits: str) -> NDArray[np.uint64]:
     """Return hashes that are written one after the other, 64 hex digits each, as uint64 [N, 4].
 
     Raises:
         ValueError: a digit is wrong, or some are missing.
 
     """
-    data = bytes.fromhex(digits.decode("ascii"))
-    return np.frombuffer(data, np.uint64).reshape(-1, WORDS).copy()
+    return np.frombuffer(bytes.fromhex(digits), np.uint64).reshape(-1, WORDS)
 
 
 # --- the pixels of small images ---------------------------------------------------------------------
@@ -159,28 +156,29 @@ def _show_the_same(
     second: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     unmoved = correlation(a[first], b[second])
-    result: NDArray[np.bool_] = unmoved >= MIN_ALIGNED
+    result = unmoved >= MIN_ALIGNED
     left = np.flatnonzero((unmoved >= MIN_CORRELATION) & ~result)
-    spectra: dict[tuple[bool, bool], tuple[Spectra, NDArray[np.int64]]] = {}
-
-    def of(is_first: bool, is_enlarged: bool) -> Spectra:
-        if (is_first, is_enlarged) not in spectra:
-            pixels, at = (a, first) if is_first else (b, second)
-            needed = np.unique(at[left])
-            some = pixels[needed]
-            spectra[is_first, is_enlarged] = (
-                transform(enlarge(some) if is_enlarged else some),
-                needed,
-            )
-        found, needed = spectra[is_first, is_enlarged]
-        return found.take(np.searchsorted(needed, (first if is_first else second)[left]))
-
-    for zoom_first, zoom_second in ((False, False), (True, False), (False, True)):
-        if len(left):
-            agree = aligned_correlation(of(True, zoom_first), of(False, zoom_second)) >= MIN_ALIGNED
-            result[left[agree]] = True
-            left = left[~agree]
+    sides = (a, first), (b, second)
+    plain = [_spectra(pixels, at[left]) for pixels, at in sides]
+    # Compare the images as they are, then with the first or the second one enlarged.
+    for enlarged in (None, 0, 1):
+        if not len(left):
+            break
+        compared = plain.copy()
+        if enlarged is not None:
+            pixels, at = sides[enlarged]
+            compared[enlarged] = _spectra(pixels, at[left], zoom=True)
+        agree = aligned_correlation(*compared) >= MIN_ALIGNED
+        result[left[agree]] = True
+        left = left[~agree]
+        plain = [each.take(~agree) for each in plain]
     return result
+
+
+def _spectra(pixels: NDArray[np.float32], at: NDArray[np.int64], *, zoom: bool = False) -> Spectra:
+    needed, inverse = np.unique(at, return_inverse=True)
+    some = pixels[needed]
+    return transform(enlarge(some) if zoom else some).take(inverse)
 
 
 def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -194,8 +192,7 @@ def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.fl
     (ax, ay), (bx, by) = _gradients(a), _gradients(b)
     product = _sums(ax, bx) + _sums(ay, by)
     energy = (_sums(ax, ax) + _sums(ay, ay)) * (_sums(bx, bx) + _sums(by, by))
-    result: NDArray[np.float32] = product / np.sqrt(energy.clip(min=1))
-    return result
+    return product / np.sqrt(energy.clip(min=1))
 
 
 class Spectra(NamedTuple):
@@ -213,9 +210,9 @@ class Spectra(NamedTuple):
     y: NDArray[np.complex64]
     inside: NDArray[np.float32]
 
-    def take(self, rows: NDArray[np.int64]) -> Spectra:
+    def take(self, which: NDArray[Any]) -> Spectra:
         """Return the gradients of some images."""
-        return Spectra(self.x[rows], self.y[rows], self.inside[rows])
+        return Spectra._make(part[which] for part in self)
 
 
 def transform(pixels: NDArray[np.float32]) -> Spectra:
@@ -224,10 +221,9 @@ def transform(pixels: NDArray[np.float32]) -> Spectra:
     place = np.arange(_GRADIENTS)
     is_inside = (place >= _SHIFTS[:, None]) & (place < _GRADIENTS + _SHIFTS[:, None])
     weights = is_inside.astype(np.float32)
-    fourier = _fourier()
     return Spectra(
-        x=fourier.rows @ (x @ fourier.columns).view(np.complex64),
-        y=fourier.rows @ (y @ fourier.columns).view(np.complex64),
+        x=_ROWS @ (x @ _COLUMNS).view(np.complex64),
+        y=_ROWS @ (y @ _COLUMNS).view(np.complex64),
         inside=weights @ (x * x + y * y) @ weights.T,
     )
 
@@ -235,53 +231,34 @@ def transform(pixels: NDArray[np.float32]) -> Spectra:
 def aligned_correlation(a: Spectra, b: Spectra) -> NDArray[np.float32]:
     """Return the largest `correlation` of what images have in common when one of them is shifted, float32 [N]."""
     product = a.x * b.x.conj() + a.y * b.y.conj()
-    common = (_fourier().inverse_rows @ product).view(np.float32) @ _fourier().inverse_columns
+    common = (_INVERSE_ROWS @ product).view(np.float32) @ _INVERSE_COLUMNS
     of_a, of_b = a.inside, b.inside[:, ::-1, ::-1]
     middle = slice(_MAX_SHIFT, _MAX_SHIFT + 1)  # without a shift, all is inside
     is_enough = of_a >= _MIN_ENERGY * a.inside[:, middle, middle]
     is_enough &= of_b >= _MIN_ENERGY * b.inside[:, middle, middle]
     likeness = np.where(is_enough, common / np.sqrt((of_a * of_b).clip(min=1)), 0)
-    result: NDArray[np.float32] = likeness.max((1, 2), initial=0).astype(np.float32)
-    return result
-
-
-class _Fourier(NamedTuple):
-    """Matrices of Fourier transforms, which are faster than FFTs of this size, and compute what is needed only.
-
-    Attributes:
-        columns: transforms the columns of real gradients; the results are real and imaginary
-            numbers in turn.
-        rows: transforms the rows of what `columns` gives.
-        inverse_rows: transforms back, to the shifts that are looked at.
-        inverse_columns: transforms real and imaginary numbers in turn back, to these shifts.
-
-    """
-
-    columns: NDArray[np.float32]
-    rows: NDArray[np.complex64]
-    inverse_rows: NDArray[np.complex64]
-    inverse_columns: NDArray[np.float32]
-
-
-@cache
-def _fourier() -> _Fourier:
-    place, half = np.arange(_GRADIENTS), np.arange(_SIZE // 2 + 1)
-    columns = _waves(-place, half)
-    back = _waves(half, _SHIFTS) / _SIZE
-    back[1:-1] *= 2  # the other half of the frequencies is the same, conjugated
-    return _Fourier(
-        columns=columns.astype(np.complex64).view(np.float32),
-        rows=_waves(np.arange(_SIZE), -place).astype(np.complex64),
-        inverse_rows=(_waves(_SHIFTS, np.arange(_SIZE)) / _SIZE).astype(np.complex64),
-        inverse_columns=np.stack([back.real, -back.imag], 1)
-        .reshape(-1, len(_SHIFTS))
-        .astype(np.float32),
-    )
+    return likeness.max((1, 2), initial=0).astype(np.float32)
 
 
 def _waves(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.complex128]:
-    result: NDArray[np.complex128] = np.exp(2j * np.pi * np.outer(a, b) / _SIZE)
-    return result
+    return np.exp(2j * np.pi * np.outer(a, b) / _SIZE)
+
+
+# Matrices of Fourier transforms are faster than FFTs of this size, and compute what is needed only.
+_PLACE, _HALF = np.arange(_GRADIENTS), np.arange(_SIZE // 2 + 1)
+#: Transforms the columns of real gradients, float32; the results are real and imaginary numbers in
+#: turn.
+_COLUMNS = _waves(-_PLACE, _HALF).astype(np.complex64).view(np.float32)
+#: Transforms the rows of what `_COLUMNS` gives, complex64.
+_ROWS = _waves(np.arange(_SIZE), -_PLACE).astype(np.complex64)
+#: Transforms the rows back, to the shifts that are looked at, complex64.
+_INVERSE_ROWS = (_waves(_SHIFTS, np.arange(_SIZE)) / _SIZE).astype(np.complex64)
+#: Transforms real and imaginary numbers in turn back, to these shifts, float32.
+_BACK = _waves(_HALF, _SHIFTS) / _SIZE
+_BACK[1:-1] *= 2  # the other half of the frequencies is the same, conjugated
+_INVERSE_COLUMNS = (
+    np.stack([_BACK.real, -_BACK.imag], 1).reshape(-1, len(_SHIFTS)).astype(np.float32)
+)
 
 
 def _gradients(pixels: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -289,8 +266,7 @@ def _gradients(pixels: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArra
 
 
 def _sums(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    result: NDArray[np.float32] = np.einsum("nij,nij->n", a, b)
-    return result
+    return np.einsum("nij,nij->n", a, b)
 
 
 def enlarge(pixels: NDArray[np.float32]) -> NDArray[np.float32]:

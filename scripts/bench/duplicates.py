@@ -104,7 +104,7 @@ CHANGES: dict[str, tuple[Callable[[Image.Image], bytes], str]] = {
 def hashes_of(files: list[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """Return the hashes of images, and whether each has one."""
     texts = [hash_image(data, inspect(data, "none")) for data in files]
-    hashes = parse_hashes("".join(text or "0" * 64 for text in texts).encode())
+    hashes = parse_hashes("".join(text or "0" * 64 for text in texts))
     return hashes, np.array([text is not None for text in texts])
 
 

@@ -63,7 +63,7 @@ def test_stored_hashes_are_used(convert, invoke, monkeypatch, source):
     """With hashes in the tables, only images with equal checksums are read."""
     expected = invoke("duplicates", convert(source, "a"), "--json", status=1).stdout
     hashed = convert(source, "b", "--hash")
-    monkeypatch.setattr(collection, "read", None)
+    monkeypatch.setattr(collection, "read_some", None)
     assert json.loads(invoke("duplicates", hashed, "--json", status=1).stdout)["pairs"]
     found, wanted = (
         json.loads(text)["pairs"]

@@ -41,7 +41,7 @@ def test_computed_hashes_are_stored_beside_the_dataset(
     after = snapshot(out)
     assert {**before, HASHES_NAME: after[HASHES_NAME]} == after
     invoke("verify", out)
-    monkeypatch.setattr(collection, "read", None)
+    monkeypatch.setattr(collection, "read_some", None)
     again = invoke("duplicates", out, "--json", status=1)
     assert (again.stdout, again.stderr) == (
         first.stdout,
@@ -88,13 +88,13 @@ def sources_of(dataset):
 
 def count_read(monkeypatch):
     """Return a list that receives the number of images of each reading."""
-    counts, read = [], collection.read
+    counts, read = [], collection.read_some
     monkeypatch.setattr(
         collection,
-        "read",
-        lambda source, rows, *args, **kw: [
+        "read_some",
+        lambda images, rows, *args, **kw: [
             counts.append(len(rows)),
-            read(source, rows, *args, **kw),
+            read(images, rows, *args, **kw),
         ][1],
     )
     return counts
