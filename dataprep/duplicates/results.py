@@ -201,8 +201,7 @@ def _originals_of_items(
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.uint8]]:
     """Visit the items by rank: each that is still there is kept, and its near copies are left out."""
     pairs = found.pairs
-    reverse = make_pairs(pairs.second, pairs.first, pairs.distance, pairs.symmetry)
-    both = join_pairs([pairs, reverse])
+    both = join_pairs([pairs, pairs.swapped()])
     both = both.take(np.lexsort((rank[both.second], rank[both.first])))
     one = both.first
     kept_for = np.full(len(rank), -1, np.int64)
