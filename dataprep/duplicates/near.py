@@ -25,6 +25,7 @@ from dataprep.duplicates.search import (
     join_pairs,
     low_frequencies,
     make_pairs,
+    order_pairs,
     starts_run,
 )
 from dataprep.engines import LocalEngine
@@ -198,10 +199,8 @@ def keep_closest(pairs: Pairs) -> Pairs:
 
     `first` becomes the smaller.
     """
-    is_reversed = pairs.first > pairs.second
-    # A symmetric image is close to its own reflection: such a pair is in neither part.
-    ordered = pairs.take(pairs.first < pairs.second), pairs.take(is_reversed).swapped()
-    pairs = join_pairs([*ordered])
+    # A symmetric image is close to its own reflection.
+    pairs = order_pairs(pairs, pairs.first, pairs.second)
     pairs = pairs.take(np.lexsort((pairs.symmetry, pairs.distance, pairs.second, pairs.first)))
     return pairs.take(starts_run(pairs.first, pairs.second))
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep.duplicates.collection import Collection, Part, collect
 from dataprep.duplicates.find import Duplicates, find_duplicates
 from dataprep.duplicates.pixels import SYMMETRIES, Symmetry
-from dataprep.duplicates.search import Pairs, join_pairs, make_pairs
+from dataprep.duplicates.search import Pairs, join_pairs, make_pairs, order_pairs, starts_run
 from dataprep.images.base import DUPLICATE
 from dataprep.options import BY_DUPLICATES, Options
 from dataprep.progress import Progress
@@ -126,9 +127,7 @@ def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bo
     If groups of copies are split, their remaining images stay together: others may link them.
     """
     is_train = np.array([split == "train" for split in source.splits])[source.split]
-    order = np.lexsort((np.arange(len(source)), source.split, is_train))
-    rank = np.empty(len(source), np.int64)
-    rank[order] = np.arange(len(source))
+    rank = np.argsort(np.lexsort((source.split, is_train)))
     original, distance, symmetry = choose_originals(found, rank)
     dropped, kept = np.flatnonzero(original >= 0), np.flatnonzero(original < 0)
     copies = None
@@ -137,18 +136,20 @@ def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bo
         copies = first[group]
     if not len(dropped):
         return source.with_columns(copies=copies)
-    rejected = [
-        {
-            "source": source.path[row].as_py(),
-            "reason": DUPLICATE,
-            "detail": _detail(
-                source.path[int(original[row])].as_py(), int(distance[row]), int(symmetry[row])
-            ),
-        }
-        for row in dropped.tolist()
-    ]
+    originals = original[dropped]
+    rejected = []
+    for path, kept_path, bits, turned in zip(
+        source.path.take(pa.array(dropped)).to_pylist(),
+        source.path.take(pa.array(originals)).to_pylist(),
+        distance[dropped].tolist(),
+        symmetry[dropped].tolist(),
+        strict=True,
+    ):
+        detail = _detail(kept_path, bits, turned)
+        rejected.append({"source": path, "reason": DUPLICATE, "detail": detail})
     notices = [f"--duplicates drop: {plural(len(dropped), 'copy')} left out"]
-    if conflicts := int((images.label[dropped] != images.label[original[dropped]]).sum()):
+    conflicts = int(np.count_nonzero(images.label[dropped] != images.label[originals]))
+    if conflicts:
         has = agree(conflicts, "has", "have")
         notices.append(
             f"--duplicates drop: {conflicts:,} of them {has} another label than the image that is"
@@ -185,74 +186,53 @@ def choose_originals(
         of their hashes, -1 for the same bytes; and the symmetry.
 
     """
-    items, images = len(found.first_image), len(rank)
-    order = np.argsort(rank)
-    best = np.empty(items, np.int64)  # the image of each item with the lowest rank
-    best[found.item[order[::-1]]] = order[::-1]
-    kept_for, distance, symmetry = _originals_of_items(found, rank[best])
-    original = best[np.where(kept_for >= 0, kept_for, np.arange(items))][found.item]
-    bits = np.where(kept_for >= 0, distance, -1)[found.item]
-    original[original == np.arange(images)] = -1
-    return original, bits.astype(np.int16), symmetry[found.item]
-
-
-def _originals_of_items(
-    found: Duplicates, rank: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.uint8]]:
-    """Visit the items by rank: each that is still there is kept, and its near copies are left out."""
+    # The image of each item with the lowest rank.
+    order = np.argsort(-rank)
+    best = np.empty(len(found.first_image), np.int64)
+    best[found.item[order]] = order
+    item_rank = rank[best]
+    # Each item is kept for itself, until a near copy with a lower rank is.
+    kept_for = np.arange(len(best))
+    distance, symmetry = np.full(len(best), -1, np.int16), np.zeros(len(best), np.uint8)
     pairs = found.pairs
-    both = join_pairs([pairs, pairs.swapped()])
-    both = both.take(np.lexsort((rank[both.second], rank[both.first])))
-    one = both.first
-    kept_for = np.full(len(rank), -1, np.int64)
-    distance, symmetry = np.zeros(len(rank), np.int16), np.zeros(len(rank), np.uint8)
-    ends = np.append(np.flatnonzero(one[1:] != one[:-1]) + 1, len(one)).tolist()
-    for start, end in pairwise([0, *ends]):
-        if start == end or kept_for[one[start]] >= 0:
-            continue
-        near = both.take(slice(start, end))
-        item = one[start]
-        fresh = near.take((kept_for[near.second] < 0) & (rank[near.second] > rank[item]))
-        kept_for[fresh.second] = item
-        distance[fresh.second] = fresh.distance
-        symmetry[fresh.second] = fresh.symmetry
-    return kept_for, distance, symmetry
+    pairs = order_pairs(pairs, item_rank[pairs.first], item_rank[pairs.second])
+    pairs = pairs.take(np.argsort(item_rank[pairs.first]))
+    starts = np.flatnonzero(starts_run(pairs.first)).tolist()
+    for start, end in pairwise([*starts, len(pairs.first)]):
+        item = pairs.first[start]
+        if kept_for[item] == item:
+            near = pairs.take(slice(start, end))
+            near = near.take(kept_for[near.second] == near.second)
+            kept_for[near.second] = item
+            distance[near.second] = near.distance
+            symmetry[near.second] = near.symmetry
+    original = best[kept_for][found.item]
+    original[original == np.arange(len(rank))] = -1
+    return original, distance[found.item], symmetry[found.item]
 
 
 # --- same split -------------------------------------------------------------------------------------
 
 
 def _join(source: Source) -> Source:
-    """Move each group of copies into one of its splits."""
-    if source.copies is None or len(source.splits) < 2:
+    """Move each group of copies into one of its splits: train, or else the first."""
+    if source.copies is None:
         return source
-    train = source.splits.index("train") if "train" in source.splits else 0
-    preference = np.array(
-        [0 if number == train else number + 1 for number in range(len(source.splits))], np.int8
-    )
-    best = np.full(len(source), len(source.splits) + 1, np.int8)
-    np.minimum.at(best, source.copies, preference[source.split])
-    number_of = np.zeros(len(source.splits) + 1, np.int8)
-    number_of[preference] = np.arange(len(source.splits))
-    split = number_of[best[source.copies]]
-    moved = {
-        (old, new): int(np.count_nonzero((source.split == old) & (split == new)))
-        for old in range(len(source.splits))
-        for new in range(len(source.splits))
-        if old != new
-    }
-    notices = _moved(source, moved)
-    return replace(source.with_columns(split=split), notices=(*source.notices, *notices))
-
-
-def _moved(source: Source, moved: dict[tuple[int, int], int]) -> Iterator[str]:
-    for (old, new), count in moved.items():
+    order = sorted(range(len(source.splits)), key=lambda number: source.splits[number] != "train")
+    rank = np.argsort(order)
+    best = np.full(len(source), len(order) - 1)
+    np.minimum.at(best, source.copies, rank[source.split])
+    split = np.array(order, np.int8)[best[source.copies]]
+    notices = [*source.notices]
+    for old, new in permutations(range(len(order)), 2):
+        count = int(np.count_nonzero((source.split == old) & (split == new)))
         if count:
             names = f"from {source.splits[old]} to {source.splits[new]}"
-            yield (
+            notices.append(
                 f"--duplicates same-split: {plural(count, 'image')} moved {names}, where copies of"
                 " them are"
             )
+    return replace(source.with_columns(split=split), notices=tuple(notices))
 
 
 # --- leaks and conflicting labels -------------------------------------------------------------------

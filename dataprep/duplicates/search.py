@@ -76,6 +76,18 @@ def make_pairs(
     return Pairs(first.astype(np.int32), second.astype(np.int32), distance, symmetries)
 
 
+def order_pairs(pairs: Pairs, first: NDArray[np.integer], second: NDArray[np.integer]) -> Pairs:
+    """Return pairs with the image of the lower rank first, without pairs of equal ranks.
+
+    Args:
+        pairs: the pairs.
+        first: rank of the first image of each pair, [N].
+        second: rank of the second image.
+
+    """
+    return join_pairs([pairs.take(first < second), pairs.take(first > second).swapped()])
+
+
 def join_pairs(parts: list[Pairs]) -> Pairs:
     """Join pairs, in the given order."""
     empty = make_pairs(*[np.empty(0, np.uint8)] * 3)
