@@ -33,15 +33,15 @@ from manifests.files import TABLE, open_file
 from manifests.json_members import parse_json
 from manifests.parquet import BoundedParquet, ParquetError, parquet_bytes
 
-# --- functions for `read_some` ----------------------------------------------------------------------
+# --- functions for `read_some` --------------------------------------------------------------------
 
 
 def describe(image: LoadedImage) -> tuple[int, int, int, str | None, str]:
     """Return what an image contains.
 
     Returns:
-        Its bytes, their checksum, the shorter side in pixels, the perceptual hash, and why the image
-        cannot be decoded. There is no hash of an image that is too flat or cannot be decoded.
+        The number of its bytes, their checksum, the shorter side in pixels, the perceptual hash, and
+        why the image cannot be decoded. An image that is too flat or cannot be decoded has no hash.
 
     """
     info, code, problem = image.info, None, ""
@@ -62,7 +62,7 @@ def reduced(image: LoadedImage) -> NDArray[np.uint8]:
     return reduce_image(image.data, image.info)
 
 
-# --- hashes in a file of a prepared dataset ---------------------------------------------------------
+# --- hashes in a file of a prepared dataset -------------------------------------------------------
 
 
 _log = logging.getLogger(__name__)
@@ -85,9 +85,9 @@ def _read_stored(source: Source, rows: NDArray[np.int64]) -> pa.Table | None:
     """Return what the file states about some samples, if these have not changed.
 
     Returns:
-        The columns ``row``, ``hash`` and ``problem``: the row of the source, the hash, which an image
-        that is flat or does not decode does not have, and why it does not decode. `None` if there is
-        no file, or none that can be used.
+        The columns ``row``, ``hash`` and ``problem``: the row of the source, the hash, which is null
+        if the image is flat or does not decode, and why it does not decode. `None` if there is no
+        file, or the file cannot be used.
 
     """
     path = os.path.join(source.root, HASHES_NAME)
@@ -114,7 +114,7 @@ def _read_stored(source: Source, rows: NDArray[np.int64]) -> pa.Table | None:
 
 
 def _keys(source: Source, rows: NDArray[np.int64]) -> pa.Table:
-    """Return the columns ``shard``, ``offset`` and ``crc32c`` of some samples of a prepared dataset."""
+    """Return ``shard``, ``offset`` and ``crc32c`` of some samples of a prepared dataset."""
     location = source.location
     if location is None:
         raise TypeError("only a prepared dataset has shards")
@@ -126,7 +126,7 @@ def _keys(source: Source, rows: NDArray[np.int64]) -> pa.Table:
     })  # fmt: skip
 
 
-# --- the images of all sources ----------------------------------------------------------------------
+# --- the images of all sources --------------------------------------------------------------------
 
 
 #: Splits of all sources together.
@@ -287,7 +287,7 @@ def collect(
 
 
 def _labels(source: Source) -> tuple[Sequence[str], NDArray[np.int32]]:
-    """Return the different labels as text, and the position among them of the label of each image."""
+    """Return the different labels as text, and which of them each image has."""
     if source.labels.is_class:
         return source.classes, source.label
     if not source.labels.copies_agree:
@@ -317,7 +317,7 @@ _Arrays = dict[str, NDArray[Any]]
 
 
 def _known(source: Source) -> tuple[_Arrays, dict[int, str]]:
-    """Return the columns as far as they are known before any image is read, and why images do not decode, by row."""
+    """Return what tables and stored hashes state, and why images do not decode, by row."""
     count = len(source)
     arrays: _Arrays = {name: np.zeros(count, kind) for name, kind in _TYPES.items()}
     arrays["hashes"] = np.zeros((count, WORDS), np.uint64)
@@ -367,12 +367,12 @@ def _read_unknown(images: Collection, workers: int | None, progress: Progress | 
 
 
 def has_all_hashes(source: Source) -> bool:
-    """Return whether the hashes of all images of a prepared dataset are stored, in its tables or beside them."""
+    """Return whether the hashes of all images of a prepared dataset are stored."""
     return not _known(source)[0]["unread"].any()
 
 
 def store_hashes(images: Collection) -> dict[str, str]:
-    """Store hashes that had to be computed beside the prepared datasets, so that nobody computes them again.
+    """Store hashes that had to be computed beside the prepared datasets.
 
     Returns:
         Why it was not possible, by the folder of each dataset that cannot be written to.
@@ -396,7 +396,7 @@ def store_hashes(images: Collection) -> dict[str, str]:
 
 
 def _write_stored(images: Collection, source: Source, start: int, rows: NDArray[np.int64]) -> None:
-    """Write the file of a prepared dataset, with some of its samples, and replace the one that is there.
+    """Write the file of a prepared dataset, with some of its samples; replace an older file.
 
     Raises:
         StorageError: the dataset cannot be written to, or the disk is full.

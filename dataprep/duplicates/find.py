@@ -2,7 +2,7 @@
 
 Images with the same bytes count as one item. Items whose perceptual hashes differ in few bits, in
 any of the eight rotations and reflections, are near copies. Small images have few details: see
-`find_small` in `near`.
+`search_small` in `near`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def number_rows(*columns: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArr
     return result, firsts[by_first]
 
 
-# --- candidates, checked by their pixels in several processes ---------------------------------------
+# --- candidates, checked by their pixels in several processes -------------------------------------
 
 
 #: Pairs of one task.
@@ -167,7 +167,7 @@ def _read_reduced(path: str, images: NDArray[np.integer]) -> NDArray[np.uint8]:
     return pixels
 
 
-# --- the whole search -------------------------------------------------------------------------------
+# --- the whole search -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Duplicates:
 
     @property
     def group(self) -> NDArray[np.int64]:
-        """The first image of each image's group: copies link its images, directly or through others."""
+        """The first image of each image's group, whose images are linked by copies."""
         root = connected(len(self.first_image), self.pairs.first, self.pairs.second)
         first: NDArray[np.int64] = self.first_image[root[self.item]]
         return first
@@ -241,8 +241,8 @@ def find_duplicates(
 def _shares(images: Collection, repeated: int, distance: int) -> tuple[int, int, int, int]:
     """Divide the images by the work of each part of the search, about.
 
-    The parts are the comparison of bytes, the search among hashes, the search among small images, and
-    the check of pixels.
+    The parts are the comparison of bytes, the search among hashes, the search among small images,
+    and the check of pixels.
     """
     count = len(images)
     same = count if distance < 0 else repeated // 2
@@ -259,10 +259,10 @@ def _near(
     workers: int | None,
     parts: Sequence[Progress],
 ) -> tuple[Pairs, tuple[str, ...]]:
-    """Find the near copies among some images, as positions in `rows`; return also notes for the user.
+    """Find the near copies among some images, as positions in `rows`, and notes for the user.
 
-    `parts` receive the progress of the search among hashes, of the search among small images, and of
-    the check of pixels.
+    `parts` receive the progress of the search among hashes, of the search among small images, and
+    of the check of pixels.
     """
     in_hashes, in_small, in_pixels = parts
     is_small = images.shorter[rows] < SMALL
@@ -290,11 +290,11 @@ def _near(
     return near, tuple(each for each in (note, doubt(near, is_small)) if each)
 
 
-# --- the same bytes ---------------------------------------------------------------------------------
+# --- the same bytes -------------------------------------------------------------------------------
 
 
 def _same_checksums(images: Collection) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a number for each checksum and length, equal for equal ones, and the images that share theirs."""
+    """Return a number for each different checksum and length, and the images that share theirs."""
     # An image that cannot be read is an item of its own.
     alone = np.where(images.readable, -1, np.arange(len(images)))
     candidate, first = number_rows(images.crc32c, images.size, alone)

@@ -126,7 +126,7 @@ class SearchTask(NamedTuple):
     def load(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64], int]:
         """Map the bits of the first side, and the transformed ones of the second.
 
-        Return also the rows of both sides, one after the other, and where those of the second begin.
+        Return also the rows of both sides, one side after the other, and where the second begins.
         """
         a = np.load(_bits_path(self.folder, self.first, 0), mmap_mode="r")
         b = np.load(_bits_path(self.folder, self.second, self.symmetry), mmap_mode="r")
@@ -155,7 +155,7 @@ def _run(
     workers: int | None,
     progress: Progress | None,
 ) -> Generator[Pairs, None, None]:
-    """Divide a search into tasks, and yield the pairs that a function finds in each, as rows of `hashes`."""
+    """Divide a search into tasks, and yield the pairs that a function finds in each task."""
     number = np.zeros(len(hashes), np.int64)
     if side is not None:
         number += 2 * np.unique(side, return_inverse=True)[1]
@@ -206,7 +206,7 @@ def keep_closest(pairs: Pairs) -> Pairs:
 
 
 def with_all_bits(hashes: NDArray[np.uint64], pairs: Pairs) -> Pairs:
-    """Return pairs of rows with the number of all different bits, after the symmetry of the second one."""
+    """Return pairs with the number of all different bits as their distance."""
     bits = np.zeros(len(pairs.first), np.uint8)
     for number, name in enumerate(SYMMETRIES):
         some = pairs.symmetry == number
@@ -215,7 +215,7 @@ def with_all_bits(hashes: NDArray[np.uint64], pairs: Pairs) -> Pairs:
     return pairs._replace(distance=bits)
 
 
-# --- the nearest hashes of each image, where too many are near --------------------------------------
+# --- the nearest hashes of each image, where too many are near ------------------------------------
 
 
 #: A candidate is one number: row, score, partner and symmetry, so sorted ones are in the order of
@@ -242,7 +242,7 @@ def search_nearest(
     workers: int | None,
     progress: Progress | None,
 ) -> Pairs:
-    """Find pairs of images with similar low frequencies, of which one is among the nearest of the other.
+    """Find pairs with similar low frequencies, where one image is among the nearest of the other.
 
     The nearest images have the fewest different bits, where the 64 low frequencies count twice; of
     equally near images, the first ones. So the result is the same with any number of processes.
@@ -318,7 +318,7 @@ class Nearest:
         self._last = np.full(rows, 2**64 - 1, np.uint64)
 
     def add(self, pairs: Pairs) -> None:
-        """Add the second image of each pair as a candidate for the first one; the distance is the score."""
+        """Add the second image of each pair for the first one; the distance is the score."""
         keys = pairs.first.astype(np.uint64) << _ROW_AT
         keys |= pairs.distance.astype(np.uint64) << _SCORE_AT
         keys |= pairs.second.astype(np.uint64) << _PARTNER_AT
@@ -364,7 +364,7 @@ class Nearest:
         return keys[rank < self._keep]
 
 
-# --- small images -----------------------------------------------------------------------------------
+# --- small images ---------------------------------------------------------------------------------
 
 
 #: Images whose shorter side has fewer pixels are small.
@@ -442,7 +442,9 @@ def search_small(
 
 
 def doubt(near: Pairs, is_small: NDArray[np.bool_]) -> str:
-    """Return a note for the user if so many small images are near copies that many may only look alike; else "".
+    """Return a note for the user if many small images are near copies; else "".
+
+    Most of them may only look alike.
 
     Args:
         near: near copies.

@@ -1,11 +1,11 @@
-"""Compare images by their reduced pixels, in the eight rotations and reflections. Pure functions over arrays.
+"""Compare images by their reduced pixels, in the eight rotations and reflections.
 
 A hash is a matrix of 16 vertical by 16 horizontal frequencies. To mirror an image negates the odd
 horizontal frequencies, which flips their signs; to flip it negates the odd vertical ones; to
 transpose it transposes the matrix.
 
-Small images are reduced to 32x32 pixels. The gradients of one image are correlated with the gradients
-of the other at all small shifts, also with one of them enlarged a little.
+Small images are reduced to 32x32 pixels. The gradients of one image are correlated with the
+gradients of the other at all small shifts, also with one of them enlarged a little.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def parse_hashes(digits: str) -> NDArray[np.uint64]:
     return np.frombuffer(bytes.fromhex(digits), np.uint64).reshape(-1, WORDS)
 
 
-# --- the pixels of small images ---------------------------------------------------------------------
+# --- the pixels of small images -------------------------------------------------------------------
 
 
 #: Least correlation of the gradients of two small images, as they are, and when they are aligned.
@@ -182,7 +182,9 @@ def _spectra(pixels: NDArray[np.float32], at: NDArray[np.int64], *, zoom: bool =
 
 
 def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return how similar the gradients of images are, float32 [N]: 1 for equal images, about 0 for unrelated ones.
+    """Return how similar the gradients of images are, float32 [N]: 1 for equal images.
+
+    Unrelated images have about 0.
 
     Args:
         a: float32 [N, H, W].
@@ -229,7 +231,7 @@ def transform(pixels: NDArray[np.float32]) -> Spectra:
 
 
 def aligned_correlation(a: Spectra, b: Spectra) -> NDArray[np.float32]:
-    """Return the largest `correlation` of what images have in common when one of them is shifted, float32 [N]."""
+    """Return the largest `correlation` of the common part of images at any shift, float32 [N]."""
     product = a.x * b.x.conj() + a.y * b.y.conj()
     common = (_INVERSE_ROWS @ product).view(np.float32) @ _INVERSE_COLUMNS
     of_a, of_b = a.inside, b.inside[:, ::-1, ::-1]
@@ -276,7 +278,7 @@ def enlarge(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _zoom_weights() -> NDArray[np.float32]:
-    """Return how much each pixel contributes to each pixel of the enlarged middle, float32 [32, 32]."""
+    """Return the weight of each pixel in each pixel of the enlarged middle, float32 [32, 32]."""
     place = (np.arange(SIDE) + 0.5 - SIDE / 2) * _ZOOM + SIDE / 2 - 0.5
     low = np.floor(place).astype(np.int64)
     weights = np.zeros((SIDE, SIDE), np.float32)

@@ -1,4 +1,4 @@
-"""What follows from images that occur more than once: what a conversion drops, leaks between splits, and conflicts."""
+"""What follows from copies: what a conversion drops, leaks between splits, and conflicts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _keys(folder: str, rows: Sequence[int]) -> dict[int, str | None]:
     return dict(zip(wanted.tolist(), keys, strict=True))
 
 
-# --- what a conversion does -------------------------------------------------------------------------
+# --- what a conversion does -----------------------------------------------------------------------
 
 
 def resolve_duplicates(
@@ -86,10 +86,10 @@ def resolve_duplicates(
     progress: Progress | None = None,
     search_progress: Progress | None = None,
 ) -> Source:
-    """Apply `Options.duplicates` to a source, and number the groups of copies if the options need them.
+    """Apply `Options.duplicates` to a source, and number the groups of copies if options need them.
 
-    ``"drop"`` keeps one image of each group of copies: the image in the split that is not train, else
-    the first. ``"same-split"`` moves groups of copies that are in several splits to
+    ``"drop"`` keeps one image of each group of copies: the image in the split that is not train,
+    else the first. ``"same-split"`` moves groups of copies that are in several splits to
     train, or else to the first of these splits.
 
     Args:
@@ -118,7 +118,7 @@ def resolve_duplicates(
     return _join(resolved) if options.duplicates == "same-split" else resolved
 
 
-# --- drop -------------------------------------------------------------------------------------------
+# --- drop -----------------------------------------------------------------------------------------
 
 
 def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bool) -> Source:
@@ -211,7 +211,7 @@ def choose_originals(
     return original, distance[found.item], symmetry[found.item]
 
 
-# --- same split -------------------------------------------------------------------------------------
+# --- same split -----------------------------------------------------------------------------------
 
 
 def _join(source: Source) -> Source:
@@ -235,7 +235,7 @@ def _join(source: Source) -> Source:
     return replace(source.with_columns(split=split), notices=tuple(notices))
 
 
-# --- leaks and conflicting labels -------------------------------------------------------------------
+# --- leaks and conflicting labels -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,10 +344,7 @@ def _conflicts(images: Collection, links: Pairs) -> NDArray[np.bool_]:
     types = [images.sources[part.source].label_type for part in images.parts]
     kind = np.array([types.index(each) for each in types])[images.part]
     is_same_type = kind[links.first] == kind[links.second]
-    different: NDArray[np.bool_] = is_same_type & (
-        images.label[links.first] != images.label[links.second]
-    )
-    return different
+    return is_same_type & (images.label[links.first] != images.label[links.second])
 
 
 def _first_matches(images: Collection, links: Pairs, limit: int) -> tuple[Match, ...]:
@@ -367,7 +364,7 @@ def _first_matches(images: Collection, links: Pairs, limit: int) -> tuple[Match,
 
 
 def leaked_rows(images: Collection, found: Duplicates) -> dict[tuple[int, int], NDArray[np.int64]]:
-    """Return the images that have a copy in an earlier split, by the numbers of the earlier and the later split."""
+    """Return the images that have a copy in an earlier split, by the numbers of both splits."""
     parts = len(images.parts)
     is_in = np.zeros((parts, len(found.first_image)), np.bool_)
     is_in[images.part, found.item] = True

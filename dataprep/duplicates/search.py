@@ -2,7 +2,7 @@
 
 A hash of 256 bits is divided into 16 bands of 16 bits. If two hashes differ in at most 31 bits,
 then at least one band differs in at most one (the pigeonhole principle). So for each band, the
-hashes are sorted into buckets by the first bits of the band, and each bucket is compared with those
+hashes are sorted into buckets by the first bits of the band, and each bucket is compared with all
 that differ from it in at most one bit: a few thousandths of all pairs. Hashes of other lengths are
 divided in the same way.
 """
@@ -137,7 +137,7 @@ def band_order(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def low_frequencies(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the signs of the 8x8 lowest frequencies of hashes, uint64 [N, 4], in 4 bands: uint64 [N, 1]."""
+    """Return the 8x8 lowest frequencies of hashes, uint64 [N, 4], in 4 bands: uint64 [N, 1]."""
     band, bit = np.divmod(np.arange(64), BAND_BITS)
     row = bit % 8
     return _select_bits(hashes, row * 16 + (row + 2 * band + bit // 8) % 8)
