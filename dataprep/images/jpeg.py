@@ -226,7 +226,7 @@ def decode_jpeg(data: bytes, width: int, height: int) -> DecodedJpeg:
     def decode(*, strict: bool) -> NDArray[np.uint8]:
         # libjpeg-turbo also has scales between 1/2 and 1. They take longer than decoding at full
         # size.
-        return simplejpeg.decode_jpeg(  # type: ignore[no-any-return]
+        return simplejpeg.decode_jpeg(
             data,
             _COLORSPACES[mode],
             min_width=width,
