@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dataprep.containers import ReaderName
 from dataprep.containers.files import ContainerFile, open_container_file, open_listed_file
@@ -75,45 +75,11 @@ class Member(NamedTuple):
     link: str | None = None
 
 
-@dataclass
-class Listing:
-    """The images in an archive, sorted by name.
+#: Files beside an image that make it a sample of a WebDataset shard.
+_SHARD_SUFFIXES = (".cls", ".json", ".txt")
 
-    Attributes:
-        path: the archive.
-        reader: how its members are read.
-        images: the images.
-        others: names of some other files.
-        rejected: rows for ``rejected.jsonl``: names that cannot be stored, and members that cannot
-            be read.
-        notices: messages about files that were skipped.
-        stamp: modification time and inode of the archive.
-
-    """
-
-    path: str
-    reader: ReaderName
-    images: list[Member] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-    rejected: list[dict[str, str]] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    stamp: tuple[int, ...] = (-1, -1)
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the images."""
-        return [image.name for image in self.images]
-
-    def reject(self, member: str, reason: str, detail: str) -> None:
-        """Add a row for ``rejected.jsonl``."""
-        name = f"{os.path.basename(self.path)}/{member}".encode("utf-8", "surrogateescape")
-        self.rejected.append(
-            {"source": name.decode("utf-8", "backslashreplace"), "reason": reason, "detail": detail}
-        )
-
-
-#: Names of other files to keep, to recognize what the archive is.
-_MAX_OTHERS = 1000
+#: Images and other files whose names are compared, to recognize such a shard.
+_MAX_COMPARED = 1000
 
 
 def is_archive(path: str) -> bool:
@@ -134,23 +100,51 @@ def _is_zip(start: bytes) -> bool:
     return start.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def list_archive(path: str) -> Listing:
-    """List the images in an archive. Of each file, only the header is read.
+def list_archive(path: str) -> Source:
+    """List the images in an archive, sorted by name. Of each file, only the header is read.
 
     Raises:
         SourceError: the archive is damaged, encrypted, or compressed in a way that cannot be read
-            in place.
+            in place, is a shard of a WebDataset, or no image of it can be read.
 
     """
     file = open_listed_file(path)
     start = bytes(file(0, 512)[0][:512])
-    if _is_zip(start) or suffix_of(os.path.basename(path)) == ".zip":
-        listing, members = Listing(path, "zip"), _zip_members(file)
-    else:
-        listing, members = Listing(path, "range"), _tar_members(file)
+    root, archive = os.path.split(path)
+    reader: ReaderName = "range"
+    members = _tar_members(file)
+    if _is_zip(start) or suffix_of(archive) == ".zip":
+        reader, members = "zip", _zip_members(file)
+    images, rejected, notices = _find_images(path, members)
+    if rejected and not images:
+        first = rejected[0]
+        raise SourceError(
+            f"no image of the archive can be read; the first is {printable(first['source'])}:"
+            f" {first['detail']}",
+            file=path,
+            hint="copy the archive again, or make it again",
+        )
+    images.sort()
+    table = image_table(
+        [image.name for image in images],
+        [(image.position, image.length, image.size) for image in images],
+        key=pa.array([image.crc for image in images], pa.binary()),
+    )
+    container = Container(archive, "train", stats_of(file.status)[1:], table)
+    source = stored_source(root or ".", "archive of images", reader, [container])
+    return replace(source, notices=tuple(notices), rejected=tuple(rejected))
+
+
+def _find_images(
+    path: str, members: Iterator[Member]
+) -> tuple[list[Member], list[dict[str, str]], list[str]]:
+    """Return the images of an archive, the rows for ``rejected.jsonl``, and notices about other files."""
     skipped: Counter[str] = Counter()
+    images: dict[str, Member] = {}
+    links: list[Member] = []
+    others: list[str] = []
+    rejected = []
     seen: set[str] = set()
-    links = []
     for member in members:
         name = member.name
         if name in seen:
@@ -160,54 +154,73 @@ def list_archive(path: str) -> Listing:
                 hint="make the archive again, from unpacked files",
             )
         seen.add(name)
-        problem = _problem(name)
+        reason, detail = _problem(name) or (member.reason, member.detail)
         suffix = suffix_of(os.path.basename(name))
-        if problem == "hidden":
+        if reason == "hidden":
             skipped["hidden files"] += 1
         elif suffix not in IMAGE_SUFFIXES:
             skipped[suffix or "no extension"] += 1
-            if len(listing.others) < _MAX_OTHERS:
-                listing.others.append(name)
-        elif problem or member.reason:
-            reason = "bad-name" if problem else member.reason
-            listing.reject(name, reason, problem or member.detail)
+            others.append(name)
+        elif reason:
+            rejected.append(_rejected(path, name, reason, detail))
         elif member.link is not None:
             links.append(member)
         else:
-            listing.images.append(member)
-    if links:
-        _add_links(listing, links)
-    listing.images.sort()
-    listing.notices += skipped_files(skipped)
-    listing.stamp = stats_of(file.status)[1:]
-    return listing
-
-
-def _add_links(listing: Listing, links: Sequence[Member]) -> None:
-    """Add the images that hard links lead to, under the names of the links; reject other links."""
-    targets = dict(zip(listing.names, listing.images, strict=True))
-    for member in links:
-        target = member.link or ""
-        if target in targets:
-            listing.images.append(targets[target]._replace(name=member.name))
+            images[name] = member
+    _refuse_shard(path, images, others)
+    # A hard link leads to an image, which may come after it. Other links are rejected.
+    found = [*images.values()]
+    for link in links:
+        target = link.link or ""
+        if target in images:
+            found.append(images[target]._replace(name=link.name))
         else:
             detail = f"a link to {shorten(target)}, no image in the archive"
-            listing.reject(member.name, "unreadable", detail)
+            rejected.append(_rejected(path, link.name, "unreadable", detail))
+    return found, rejected, skipped_files(skipped)
 
 
-def _problem(name: str) -> str:
+def _rejected(path: str, member: str, reason: str, detail: str) -> dict[str, str]:
+    name = f"{os.path.basename(path)}/{member}".encode("utf-8", "surrogateescape")
+    source = name.decode("utf-8", "backslashreplace")
+    return {"source": source, "reason": reason, "detail": detail}
+
+
+def _refuse_shard(path: str, images: Iterable[str], others: Sequence[str]) -> None:
+    stems = set()
+    for name in others[:_MAX_COMPARED]:
+        stem, suffix = os.path.splitext(name)
+        if suffix.lower() in _SHARD_SUFFIXES:
+            stems.add(stem)
+    for name in islice(images, _MAX_COMPARED):
+        if os.path.splitext(name)[0] in stems:
+            raise SourceError(
+                "the archive is a shard of a WebDataset: files with labels or captions are beside"
+                " the images",
+                file=path,
+                hint="run `dataprep index` on the folder of the shards, and give that folder",
+            )
+
+
+def member_names(source: Source) -> list[str]:
+    """Return the name of each image in the archive that a source is."""
+    return [path.partition("/")[2] for path in source.path.to_pylist()]
+
+
+def _problem(name: str) -> tuple[str, str] | None:
+    """Return why a file is skipped or rejected because of its name, as a reason and in words."""
     parts = name.split("/")
     for part in parts:
         if part == "__MACOSX" or (part.startswith(".") and part not in {".", ".."}):
-            return "hidden"
+            return "hidden", ""
     if not is_unicode(name):
-        return "the name in the archive is not valid UTF-8; rename the file"
+        return "bad-name", "the name in the archive is not valid UTF-8; rename the file"
     if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
-        return (
+        return "bad-name", (
             "the name in the archive leads out of its folder or contains a backslash; make the"
             " archive again"
         )
-    return ""
+    return None
 
 
 def _normal(name: str) -> str:
@@ -359,10 +372,6 @@ class _BoundedReads:
 # --- class folders --------------------------------------------------------------------------------
 
 
-#: Files beside an image that make it a sample of a WebDataset shard.
-_SHARD_SUFFIXES = (".cls", ".json", ".txt")
-
-
 def read_archive(path: str, _: Any, options: SourceOptions) -> Source:
     """Read an archive of class folders, or of images without labels, in place.
 
@@ -370,34 +379,30 @@ def read_archive(path: str, _: Any, options: SourceOptions) -> Source:
         SourceError: the archive is damaged, or does not contain class folders.
 
     """
-    listing = list_images_of(path)
+    source = list_archive(path)
+    names = member_names(source)
     if options.unlabelled:
-        return _read_unlabelled(listing)
-    names = listing.names
-    top = top_folder(names)
-    parts = [name[len(top) :].split("/") for name in names]
+        return _without_labels(path, source, names)
+    top = len(top_folder(names))
+    parts = [name[top:].split("/") for name in names]
     first = {each[0] for each in parts if len(each) > 1}
     refuse_other_archives(path, sorted(first))
     # Folders with the name of a split are splits if they contain folders, as on a disk.
-    deep = {each[0] for each in parts if len(each) > 2}
-    named = sorted(name for name in deep if name.lower() in SPLIT_ALIASES)
-    splits = map_splits(path, named, SPLIT_ALIASES)
-    order = split_order({*splits}) or ("train",)
-    number_of = {folder: order.index(split) for split, folder in splits.items()}
-    layout, notices = "archive of class folders", list(listing.notices)
-    if splits:
+    order, number_of = _splits(path, {each[0] for each in parts if len(each) > 2})
+    layout, notices = "archive of class folders", [*source.notices]
+    if number_of:
         layout += f" with {' and '.join(order)}"
-        for name in sorted(first - {*named}):
+        for name in sorted(first - number_of.keys()):
             notices.append(f"skipped {printable(name)}/: it is not train, val or test")
-    level = 1 if splits else 0
-    rows, stray, split, label_names = [], [], [], []
+    level = 1 if number_of else 0
+    rows, stray, splits, labels = [], [], [], []
     for row, each in enumerate(parts):
         if len(each) <= level + 1:
             stray.append(names[row])
-        elif not splits or each[0] in number_of:
+        elif not number_of or each[0] in number_of:
             rows.append(row)
-            split.append(number_of.get(each[0], 0))
-            label_names.append(each[level])
+            splits.append(number_of.get(each[0], 0))
+            labels.append(each[level])
     notices += stray_notices(stray, "outside of class folders")
     if not rows:
         raise SourceError(
@@ -409,60 +414,27 @@ def read_archive(path: str, _: Any, options: SourceOptions) -> Source:
             ),
         )
     label, classes = number_labels(
-        text_array(label_names),
-        options.classes or tuple(sorted({*label_names})),
+        text_array(labels),
+        options.classes or tuple(sorted({*labels})),
         lambda row: (f"{path}/{names[rows[row]]}", None),
     )
-    split_numbers = np.array(split, np.int8)
-    in_order = np.lexsort((label, split_numbers))
-    source = archive_source(
-        listing,
-        np.array(rows, np.int64)[in_order],
-        label=label[in_order],
-        split=split_numbers[in_order],
+    source = replace(source, table=source.table.take(rows))
+    source = source.with_columns(label=label, split=np.array(splits, np.int8))
+    return replace(
+        source,
+        layout=layout,
+        table=source.table.take(np.lexsort((label, source.split))),
+        classes=classes,
+        splits=order,
+        notices=tuple(notices),
     )
-    return replace(source, layout=layout, classes=classes, splits=order, notices=tuple(notices))
 
 
-def list_images_of(path: str) -> Listing:
-    """List the images in an archive.
-
-    Raises:
-        SourceError: it is damaged, is a shard of a WebDataset, or no image of it can be read.
-
-    """
-    listing = list_archive(path)
-    _refuse_shard(listing)
-    if listing.rejected and not listing.images:
-        first = listing.rejected[0]
-        raise SourceError(
-            f"no image of the archive can be read; the first is {printable(first['source'])}:"
-            f" {first['detail']}",
-            file=path,
-            hint="copy the archive again, or make it again",
-        )
-    return listing
-
-
-def archive_source(listing: Listing, rows: NDArray[np.int64], **columns: Any) -> Source:
-    """Return a source of some images of an archive.
-
-    Args:
-        listing: the archive.
-        rows: the images, int64 [n].
-        columns: labels and splits, as in `sample_table`.
-
-    """
-    root, name = os.path.split(listing.path)
-    images = [listing.images[row] for row in rows.tolist()]
-    table = image_table(
-        [image.name for image in images],
-        [(image.position, image.length, image.size) for image in images],
-        key=pa.array([image.crc for image in images], pa.binary()),
-    )
-    container = Container(name, "train", listing.stamp, table)
-    source = stored_source(root or ".", "archive of images", listing.reader, [container], **columns)
-    return replace(source, notices=tuple(listing.notices), rejected=tuple(listing.rejected))
+def _splits(path: str, folders: set[str]) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the names of the splits, and the number of the split of each folder that is one."""
+    splits = map_splits(path, sorted(folders), SPLIT_ALIASES)
+    order = split_order({*splits}) or ("train",)
+    return order, {folder: order.index(split) for split, folder in splits.items()}
 
 
 def top_folder(names: Sequence[str]) -> str:
@@ -476,45 +448,30 @@ def top_folder(names: Sequence[str]) -> str:
         top += f"{parts[0][0]}/"
 
 
-def _refuse_shard(listing: Listing) -> None:
-    stems = set()
-    for name in listing.others:
-        stem, suffix = os.path.splitext(name)
-        if suffix.lower() in _SHARD_SUFFIXES:
-            stems.add(stem)
-    for image in listing.images[:1000]:
-        if os.path.splitext(image.name)[0] in stems:
-            raise SourceError(
-                "the archive is a shard of a WebDataset: files with labels or captions are beside"
-                " the images",
-                file=listing.path,
-                hint="run `dataprep index` on the folder of the shards, and give that folder",
-            )
-
-
 # --- images without labels ------------------------------------------------------------------------
 
 
-def _read_unlabelled(listing: Listing) -> Source:
-    """Read all images in an archive, by the rules for a folder."""
-    left_out = _label_folders_of(listing.names)
-    rows, names = [], []
-    for row, name in enumerate(listing.names):
+def _without_labels(path: str, source: Source, names: Sequence[str]) -> Source:
+    """Return all images in an archive, by the rules for a folder."""
+    left_out = _label_folders_of(names)
+    rows, kept = [], []
+    for row, name in enumerate(names):
         if left_out.keys().isdisjoint(folders_above(name)):
             rows.append(row)
-            names.append(name)
-    top = top_folder(names)
-    first = [name[len(top) :].rpartition("/")[0].partition("/")[0] for name in names]
-    splits = {}
-    if names and all(folder.lower() in SPLIT_ALIASES for folder in first):
-        splits = map_splits(listing.path, sorted({*first}), SPLIT_ALIASES)
-    order = split_order({*splits}) or ("train",)
-    number_of = {folder: order.index(split) for split, folder in splits.items()}
+            kept.append(name)
+    top = len(top_folder(kept))
+    first = [name[top:].rpartition("/")[0].partition("/")[0] for name in kept]
+    are_splits = all(folder.lower() in SPLIT_ALIASES for folder in first)
+    order, number_of = _splits(path, {*first} if are_splits else set())
     split = np.array([number_of.get(folder, 0) for folder in first], np.int8)
-    in_order = np.argsort(split, kind="stable")
-    source = archive_source(listing, np.array(rows, np.int64)[in_order], split=split[in_order])
-    notices = (*source.notices, *skipped_notices(left_out))
-    return replace(source, splits=order, notices=notices, label_type="none")
+    source = replace(source, table=source.table.take(rows)).with_columns(split=split)
+    return replace(
+        source,
+        table=source.table.take(np.argsort(split, kind="stable")),
+        splits=order,
+        notices=(*source.notices, *skipped_notices(left_out)),
+        label_type="none",
+    )
 
 
 def _label_folders_of(names: Sequence[str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.archives import Listing, archive_source, list_archive, read_archive
+from dataprep.sources.archives import list_archive, member_names, read_archive
 from dataprep.sources.base import Source, join_sources, positions
 from dataprep.sources.folders import read_class_folders
 from dataprep.sources.scan import Scan, has_folders, hidden_notices, list_folders
@@ -91,12 +91,13 @@ def read_val(path: str, _: Any, options: SourceOptions) -> Source:
             missing.
 
     """
-    listing = list_archive(path)
+    source = list_archive(path)
+    names = member_names(source)
     wnids, truth = _read_devkit(parent_folder(path) or ".")
     classes = options.classes or tuple(sorted(wnids))
     label_of = positions(classes)
     labels = []
-    for name, number in zip(listing.names, _image_numbers(listing, len(truth)), strict=True):
+    for name, number in zip(names, _image_numbers(path, names, len(truth)), strict=True):
         wnid = truth[number - 1]
         if wnid not in label_of:
             raise SourceError(
@@ -105,19 +106,18 @@ def read_val(path: str, _: Any, options: SourceOptions) -> Source:
                 hint="give the archive of train of the same release",
             )
         labels.append(label_of[wnid])
-    label = np.array(labels, np.int32)
-    source = archive_source(listing, np.arange(len(label)), label=label)
+    source = source.with_columns(label=np.array(labels, np.int32))
     return replace(source, layout="ImageNet's validation images", classes=classes, splits=("val",))
 
 
-def _image_numbers(listing: Listing, count: int) -> list[int]:
+def _image_numbers(path: str, names: Sequence[str], count: int) -> list[int]:
     """Return the number of each image, from 1."""
     numbers = []
-    for name in listing.names:
+    for name in names:
         match = _VAL_NAME.fullmatch(name)
         if match is None or not 1 <= int(match[1]) <= count:
             message = f"{name} is not one of the {count:,} images of the ground truth"
-            raise SourceError(message, file=listing.path, hint="download the archive again")
+            raise SourceError(message, file=path, hint="download the archive again")
         numbers.append(int(match[1]))
     missing = sorted({*range(1, count + 1)} - {*numbers})
     if missing:
@@ -125,7 +125,7 @@ def _image_numbers(listing: Listing, count: int) -> list[int]:
             f"{plural(len(missing), 'image')} missing, the first is"
             f" ILSVRC2012_val_{missing[0]:08d}.JPEG"
         )
-        raise SourceError(message, file=listing.path, hint="download the archive again")
+        raise SourceError(message, file=path, hint="download the archive again")
     return numbers
 
 

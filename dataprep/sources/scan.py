@@ -514,8 +514,8 @@ def map_splits(src: str, folders: Sequence[str], split_of: Mapping[str, str]) ->
 
     Args:
         src: the folder that contains `folders`, for the error.
-        folders: folder names; each is a key of `split_of` in lower case.
-        split_of: the split of each known folder name.
+        folders: folder names; other folders than splits are left out.
+        split_of: the split of each known folder name, in lower case.
 
     Raises:
         SourceError: two folders are the same split.
@@ -523,7 +523,8 @@ def map_splits(src: str, folders: Sequence[str], split_of: Mapping[str, str]) ->
     """
     splits: dict[str, str] = {}
     for name in folders:
-        other = splits.setdefault(split_of[name.lower()], name)
+        split = split_of.get(name.lower())
+        other = splits.setdefault(split, name) if split else name
         if other != name:
             raise SourceError(
                 f"{other}/ and {name}/ are two names of the same split",
