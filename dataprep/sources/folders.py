@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from dataprep.sources.scan import (
     skipped_notices,
     stray_notices,
 )
+from dataprep.sources.segmentation import DEPTH_FOLDERS, IMAGE_FOLDERS, MASK_FOLDERS
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import is_unicode
@@ -36,45 +37,8 @@ from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.store import MANIFEST_NAME, read_manifest
 
 #: Folders of images, and folders of what belongs to them: neither is a class.
-_IMAGES = frozenset(
-    [
-        "images",
-        "image",
-        "imgs",
-        "img",
-        "rgb",
-        "jpegimages",
-        "jpg",
-        "jpgs",
-        "jpeg",
-        "png",
-        "pngs",
-        "leftimg8bit",
-    ]
-)
-_TARGETS = frozenset(
-    [
-        "masks",
-        "mask",
-        "labels",
-        "annotations",
-        "annotation",
-        "ann",
-        "gt",
-        "ground_truth",
-        "groundtruth",
-        "segmentations",
-        "segmentation",
-        "segmentationclass",
-        "segmentationobject",
-        "trimaps",
-        "depth",
-        "depths",
-        "disparity",
-        "gtfine",
-        "gtcoarse",
-    ]
-)
+_IMAGES = IMAGE_FOLDERS | {"png", "pngs", "leftimg8bit"}
+_TARGETS = MASK_FOLDERS | DEPTH_FOLDERS | {"ann", "segmentationobject", "gtfine", "gtcoarse"}
 
 _LISTS = (
     "give a list of images with their classes instead (`path label` lines, CSV, JSON Lines or"
@@ -97,8 +61,7 @@ _COCO_HINT = (
 _MAX_LISTED = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """A layout that is recognized and not converted.
 
     Attributes:
@@ -126,16 +89,15 @@ def _refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
     """
     # The splits of such a dataset have its folders, too.
     places = {src: folders}
-    for name in folders:
-        if name.lower() in SPLIT_ALIASES:
-            places[f"{src}/{name}"] = list_folders(f"{src}/{name}")
+    for name in _named(folders, SPLIT_ALIASES):
+        places[f"{src}/{name}"] = list_folders(f"{src}/{name}")
     for place, names in places.items():
-        for find in _FINDERS:
+        for find in (_coco, _voc, _ade20k_and_yolo, _of_tools, _shards, _by_names):
             _refuse(place, find(place, names))
 
 
-def _refuse(place: str, layout: Layout | None) -> None:
-    if layout is not None:
+def _refuse(place: str, layouts: Iterable[Layout]) -> None:
+    for layout in layouts:
         raise SourceError(
             f"this looks like {layout.name} ({layout.evidence}), which is not converted: its"
             " folders are not classes",
@@ -146,7 +108,7 @@ def _refuse(place: str, layout: Layout | None) -> None:
 
 def images_and_labels(folders: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the folders with names of folders of images, and with names of masks or other annotations."""
-    return _named(folders, *_IMAGES), _named(folders, *_TARGETS)
+    return _named(folders, _IMAGES), _named(folders, _TARGETS)
 
 
 def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
@@ -157,14 +119,13 @@ def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
 
     """
     for name in filter(_COCO_IMAGES.fullmatch, folders):
-        _refuse(path, Layout("images of COCO", f"{name}/"))
+        _refuse(path, [Layout("images of COCO", f"{name}/")])
     if "JPEGImages" in folders:
-        _refuse(path, Layout("Pascal VOC", "JPEGImages/"))
-    for find in (_cityscapes, _segmentation, _only_images):
-        _refuse(path, find(path, folders))
+        _refuse(path, [Layout("Pascal VOC", "JPEGImages/")])
+    _refuse(path, _by_names(path, folders))
 
 
-def _named(folders: Sequence[str], *names: str) -> list[str]:
+def _named(folders: Sequence[str], names: Container[str]) -> list[str]:
     return [name for name in folders if name.lower() in names]
 
 
@@ -177,146 +138,106 @@ def _files(*parts: str) -> list[str]:
         return []
 
 
-def _with_suffix(names: Sequence[str], *suffixes: str) -> list[str]:
+def _with_suffix(names: Iterable[str], *suffixes: str) -> list[str]:
     return [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
 
 
-def _coco(src: str, folders: Sequence[str]) -> Layout | None:
-    for folder in _named(folders, "annotations"):
+def _coco(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+    for folder in _named(folders, ["annotations"]):
         files = _with_suffix(_files(src, folder), ".json")
         if files and all(name.startswith("panoptic_") for name in files):
-            return Layout("COCO's panoptic annotations", f"{folder}/{files[0]}", _PANOPTIC)
+            yield Layout("COCO's panoptic annotations", f"{folder}/{files[0]}", _PANOPTIC)
         if files:
-            return Layout("COCO annotations", f"{folder}/{files[0]}")
+            yield Layout("COCO annotations", f"{folder}/{files[0]}")
     if folders and all(map(_COCO_IMAGES.fullmatch, folders)):
-        return Layout("images of COCO", f"{folders[0]}/", _COCO_HINT)
+        yield Layout("images of COCO", f"{folders[0]}/", _COCO_HINT)
     for folder in ["", *folders[:10]]:
         if "_annotations.coco.json" in _files(src, folder):
-            return Layout("COCO annotations", os.path.join(folder, "_annotations.coco.json"))
-    return None
+            yield Layout("COCO annotations", os.path.join(folder, "_annotations.coco.json"))
 
 
-def _voc(src: str, folders: Sequence[str]) -> Layout | None:
+def _voc(src: str, folders: Sequence[str]) -> Iterator[Layout]:
     if "JPEGImages" in folders and {"Annotations", "ImageSets", "SegmentationClass"} & {*folders}:
-        return Layout("Pascal VOC", "JPEGImages/ and Annotations/")
+        yield Layout("Pascal VOC", "JPEGImages/ and Annotations/")
     for folder in folders:
-        if re.fullmatch(r"VOC\d{4}|VOCdevkit", folder) and {"JPEGImages", "VOC2007", "VOC2012"} & {
-            *list_folders(f"{src}/{folder}")
-        }:
-            return Layout("Pascal VOC", f"{folder}/")
-    return None
+        if re.fullmatch(r"VOC\d{4}|VOCdevkit", folder):
+            inside = list_folders(f"{src}/{folder}")
+            if not {"JPEGImages", "VOC2007", "VOC2012"}.isdisjoint(inside):
+                yield Layout("Pascal VOC", f"{folder}/")
 
 
-def _yolo(src: str, folders: Sequence[str]) -> Layout | None:
-    for images in _named(folders, "images"):
-        for labels in _named(folders, "labels"):
+def _ade20k_and_yolo(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+    for folder in folders:
+        if folder.startswith(("ADEChallengeData", "ADE20K")):
+            yield Layout("ADE20K", f"{folder}/")
+    for images in _named(folders, ["images"]):
+        for folder in _named(folders, ["annotations"]):
+            if _named(list_folders(f"{src}/{folder}"), ["training", "validation"]):
+                yield Layout("ADE20K", "images/ and annotations/training/")
+        for labels in _named(folders, ["labels"]):
             names = _files(src, labels)
             for folder in names[:10]:
                 names = names + _files(src, labels, folder)
             if _with_suffix(names, ".txt"):
-                return Layout("YOLO boxes", f"{images}/ and {labels}/*.txt")
-    return None
+                yield Layout("YOLO boxes", f"{images}/ and {labels}/*.txt")
 
 
-def _cityscapes(_: str, folders: Sequence[str]) -> Layout | None:
-    images, targets = ("leftimg8bit", "leftimg8bit_trainvaltest"), ("gtfine", "gtcoarse")
-    found = _named(folders, *images, *targets, "gtfine_trainvaltest")
-    return Layout("Cityscapes", " and ".join(f"{name}/" for name in found)) if found else None
-
-
-def _ade20k(src: str, folders: Sequence[str]) -> Layout | None:
-    for folder in folders:
-        if folder.startswith(("ADEChallengeData", "ADE20K")):
-            return Layout("ADE20K", f"{folder}/")
-    for folder in _named(folders, "annotations")[:1] if _named(folders, "images") else ():
-        if _named(list_folders(f"{src}/{folder}"), "training", "validation"):
-            return Layout("ADE20K", "images/ and annotations/training/")
-    return None
-
-
-def _segmentation(_: str, folders: Sequence[str]) -> Layout | None:
-    images, targets = images_and_labels(folders)
-    if images and targets:
-        evidence = f"{printable(images[0])}/ and {printable(targets[0])}/"
-        hint = f"{_LISTS}. If {images[0]}/ contains class folders, give that folder"
-        return Layout("images with masks, boxes or other annotations", evidence, hint)
-    return None
-
-
-def _tiny_imagenet(src: str, folders: Sequence[str]) -> Layout | None:
-    for name in _files(src) if [*folders] == ["images"] else ():
+def _of_tools(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+    """Find Tiny ImageNet, and the outputs of img2dataset and of Hugging Face's datasets."""
+    files = _files(src)
+    for name in files if [*folders] == ["images"] else ():
         if name.endswith("_annotations.txt"):
             hint = f"write a list file with a line `path label` for each line of {name}"
-            return Layout("the flat val/ of Tiny ImageNet", f"images/ and {name}", hint)
-    return None
-
-
-def _img2dataset(src: str, folders: Sequence[str]) -> Layout | None:
-    """Recognize the outputs of img2dataset: numbered shards, and numbered folders of images with metadata."""
-    files = _files(src)
+            yield Layout("the flat val/ of Tiny ImageNet", f"images/ and {name}", hint)
+    # img2dataset writes numbered shards, or numbered folders of images with metadata.
     statistics = [name for name in files if re.fullmatch(r"\d{5,}_stats\.json", name)]
     if statistics and (not folders or _with_suffix(files, ".tar", ".tfrecord")):
         hint = "make them a dataset in place with `dataprep index`"
-        return Layout("the shards of img2dataset (LAION)", statistics[0], hint)
-    for folder in [name for name in folders if re.fullmatch(r"\d{5,}", name)][:3]:
+        yield Layout("the shards of img2dataset (LAION)", statistics[0], hint)
+    for folder in islice(filter(re.compile(r"\d{5,}").fullmatch, folders), 3):
         names = {*_files(src, folder)}
-        for image in _with_suffix([*names], *IMAGE_SUFFIXES):
+        for image in _with_suffix(names, *IMAGE_SUFFIXES):
             stem = os.path.splitext(image)[0]
             if f"{stem}.json" in names and (f"{stem}.txt" in names or statistics):
                 evidence = f"{folder}/*.json beside the images"
-                return Layout("the files of img2dataset (LAION)", evidence)
-    return None
-
-
-def _shards(src: str, folders: Sequence[str]) -> Layout | None:
-    files = [] if folders else _files(src)
-    shards = _with_suffix(files, ".tar", ".tfrecord", ".tfrecords")
-    if not shards:
-        return None
-    if MANIFEST_NAME in files:
-        # The dataset is damaged if it was not recognized as a prepared one.
-        try:
-            read_manifest(src)
-        except ManifestError as error:
-            raise SourceError(error.message, file=error.file, hint=error.hint) from None
-    hint = "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source"
-    return Layout("shards without a manifest", shards[0], hint)
-
-
-def _only_images(src: str, folders: Sequence[str]) -> Layout | None:
-    if len(folders) == 1 and folders[0].lower() in _IMAGES:
-        hint = f"give {src}/{folders[0]} if it contains class folders. Otherwise, {_LISTS}"
-        return Layout("one folder of images", f"{folders[0]}/", hint)
-    return None
-
-
-def _saved_to_disk(src: str, _: Sequence[str]) -> Layout | None:
-    names = {*_files(src)}
-    if "dataset_dict.json" in names or {"dataset_info.json", "state.json"} <= names:
-        hint = (
-            "export it: `datasets.load_from_disk(...)[split].to_parquet(f'{split}-00000.parquet')`"
-        )
-        return Layout(
+                yield Layout("the files of img2dataset (LAION)", evidence)
+    if "dataset_dict.json" in files or {"dataset_info.json", "state.json"} <= {*files}:
+        yield Layout(
             "a dataset that Hugging Face `save_to_disk` wrote",
             "state.json or dataset_dict.json",
-            hint,
+            "export it: `datasets.load_from_disk(...)[split].to_parquet(f'{split}-00000.parquet')`",
         )
-    return None
 
 
-_FINDERS: tuple[Callable[[str, Sequence[str]], Layout | None], ...] = (
-    _coco,
-    _voc,
-    _cityscapes,
-    _ade20k,
-    _yolo,
-    _segmentation,
-    _tiny_imagenet,
-    _img2dataset,
-    _saved_to_disk,
-    _shards,
-    _only_images,
-)
+def _shards(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+    files = [] if folders else _files(src)
+    for shard in _with_suffix(files, ".tar", ".tfrecord", ".tfrecords"):
+        if MANIFEST_NAME in files:
+            # The dataset is damaged if it was not recognized as a prepared one.
+            try:
+                read_manifest(src)
+            except ManifestError as error:
+                raise SourceError(error.message, file=error.file, hint=error.hint) from None
+        hint = (
+            "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source"
+        )
+        yield Layout("shards without a manifest", shard, hint)
+
+
+def _by_names(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+    """Find the layouts that the names of folders show."""
+    targets = ("gtfine", "gtcoarse", "gtfine_trainvaltest")
+    found = _named(folders, ("leftimg8bit", "leftimg8bit_trainvaltest", *targets))
+    if found:
+        yield Layout("Cityscapes", " and ".join(f"{name}/" for name in found))
+    images, labels = images_and_labels(folders)
+    if images and labels:
+        evidence = f"{printable(images[0])}/ and {printable(labels[0])}/"
+        hint = f"{_LISTS}. If {images[0]}/ contains class folders, give that folder"
+        yield Layout("images with masks, boxes or other annotations", evidence, hint)
+    if images and len(folders) == 1:
+        hint = f"give {src}/{folders[0]} if it contains class folders. Otherwise, {_LISTS}"
+        yield Layout("one folder of images", f"{folders[0]}/", hint)
 
 
 # --- ImageFolders: CLASS/IMAGE, or SPLIT/CLASS/IMAGE ----------------------------------------------
@@ -333,31 +254,25 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     folders = list_folders(src)
     _refuse_other_layouts(src, folders)
     splits = _split_folders(src, folders)
-    if not splits:
-        if not folders:
-            raise SourceError(
-                "the folder has no class folders",
-                file=src,
-                hint=(
-                    "sort the images into CLASS/IMAGE; or give the labels in a list file (`path"
-                    " label`), in a CSV, or in the file names with --pattern; or set --label-type none"
-                ),
-            )
-        class_folders = {"train": dict(zip(folders, folders, strict=True))}
-        source = read_class_folders(src, class_folders, "ImageFolder", options)
-        stray = stray_notices(list_images(src), "outside of class folders")
-        return replace(source, notices=(*stray, *hidden_notices(src), *source.notices))
-    notices = []
-    for name in folders:
+    if not folders:
+        raise SourceError(
+            "the folder has no class folders",
+            file=src,
+            hint=(
+                "sort the images into CLASS/IMAGE; or give the labels in a list file (`path"
+                " label`), in a CSV, or in the file names with --pattern; or set --label-type none"
+            ),
+        )
+    layout, notices = "ImageFolder", []
+    class_folders = {} if splits else {"train": folders}
+    for name in folders if splits else ():
         if name not in splits.values():
             notices.append(f"skipped {name}/: it is not train, val or test")
-    class_folders, stray = {}, list_images(src)
     for split in split_order({*splits}):
         folder = splits[split]
         classes = list_folders(f"{src}/{folder}")
         if classes:
-            class_folders[split] = {f"{folder}/{name}": name for name in classes}
-            stray += list_images(src, folder)
+            class_folders[split] = [f"{folder}/{name}" for name in classes]
         elif split == "test":
             notices.append("skipped test/: it has no class folders, so no labels")
         else:
@@ -369,10 +284,13 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
                     " `path label`"
                 ),
             )
-    layout = f"ImageFolder with {' and '.join(class_folders)}"
+    if splits:
+        layout += f" with {' and '.join(class_folders)}"
     source = read_class_folders(src, class_folders, layout, options)
+    above = ["", *(splits[split] for split in class_folders if splits)]
+    stray = [image for folder in above for image in list_images(src, folder)]
     notices += stray_notices(stray, "outside of class folders")
-    notices += hidden_notices(src, ("", *map(splits.__getitem__, class_folders)))
+    notices += hidden_notices(src, above)
     return replace(source, notices=(*notices, *source.notices))
 
 
@@ -381,20 +299,20 @@ def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
 
     Empty if the folders are classes, as with `train` next to `car` and `bus`.
     """
-    named = [name for name in folders if name.lower() in SPLIT_ALIASES]
+    named = _named(folders, SPLIT_ALIASES)
     if len(named) < len(folders) and not any(has_folders(f"{src}/{name}") for name in named):
         return {}
     return map_splits(src, named, SPLIT_ALIASES)
 
 
 def read_class_folders(
-    root: str, class_folders: Mapping[str, Mapping[str, str]], layout: str, options: SourceOptions
+    root: str, class_folders: Mapping[str, Sequence[str]], layout: str, options: SourceOptions
 ) -> Source:
     """Read the images of class folders.
 
     Args:
         root: the folder that paths are relative to.
-        class_folders: the name of the class of each folder, for each split.
+        class_folders: the class folders of each split.
         layout: value of `Source.layout`.
         options: `classes` applies. By default, the classes are the class folders of all splits in
             sorted order.
@@ -404,18 +322,16 @@ def read_class_folders(
 
     """
     scan = Scan(root)
-    names: list[str] = []
-    images: list[int] = []  # of each class folder
-    of_splits: list[int] = []
+    names, images, of_splits = [], [], []
     for folders in class_folders.values():
-        for folder, name in folders.items():
-            if not is_unicode(name):
+        for folder in folders:
+            if not is_unicode(folder):
                 raise SourceError(
                     "the name of the class folder is not valid UTF-8",
                     file=os.fsencode(folder).decode("utf-8", "backslashreplace"),
                     hint="rename it",
                 )
-            names.append(name)
+            names.append(os.path.basename(folder))
         counts = scan.add(*folders)
         images += counts
         of_splits.append(sum(counts))
@@ -472,7 +388,7 @@ def _find_splits(src: str, folders: Sequence[str]) -> tuple[str, dict[str, str]]
     above = ""
     if labels and len(images) == 1 and len(labels) == len(folders) - 1:
         above, folders = images[0], list_folders(f"{src}/{images[0]}")
-    if not folders or len(_named(folders, *SPLIT_ALIASES)) < len(folders):
+    if not folders or len(_named(folders, SPLIT_ALIASES)) < len(folders):
         return "", {"train": ""}
     if any(list_images(src, place) for place in {"", above}):
         return "", {"train": ""}

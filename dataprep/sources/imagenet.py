@@ -246,7 +246,7 @@ def read_kaggle_imagenet(_: str, root: str, options: SourceOptions) -> Source:
     train = list_folders(f"{root}/train")
     source = read_class_folders(
         root,
-        {"train": {f"train/{name}": name for name in train}},
+        {"train": [f"train/{name}" for name in train]},
         "ImageNet in Kaggle's layout",
         replace(options, classes=options.classes or _read_classes(root, train)),
     )
