@@ -25,6 +25,7 @@ from dataprep.sources.scan import (
     list_folders,
     list_images,
     map_splits,
+    scan_splits,
     skipped_notices,
     stray_notices,
 )
@@ -366,9 +367,7 @@ def read_unlabelled(src: str, _: Any, __: SourceOptions) -> Source:
     """
     folders = list_folders(src)
     above, splits = _find_splits(src, folders)
-    scan, order = Scan(src, skip=label_folders), split_order({*splits})
-    counts = [*map(sum, map(scan.add, map(splits.__getitem__, order)))]
-    source = scan.source("folder of images", order, split=numbered(counts))
+    source = scan_splits(src, splits, "folder of images", label_folders)
     notices = skipped_notices(label_folders(folders)) if above else []
     notices += hidden_notices(src, {"", above})
     return replace(source, notices=(*notices, *source.notices), label_type="none")

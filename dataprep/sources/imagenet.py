@@ -27,7 +27,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.archives import list_archive, member_names, read_archive
 from dataprep.sources.base import Source, join_sources, positions
 from dataprep.sources.folders import read_class_folders
-from dataprep.sources.scan import Scan, has_folders, hidden_notices, list_folders
+from dataprep.sources.scan import has_folders, hidden_notices, list_folders, scan_splits
 from manifests.errors import SourceError
 from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file, read_lines
 from manifests.json_members import shorten
@@ -252,10 +252,9 @@ def read_kaggle_imagenet(_: str, root: str, options: SourceOptions) -> Source:
     )
     notices = hidden_notices(root, ["train"])
     if storage.is_folder(f"{root}/val"):
-        scan = Scan(root)
-        scan.add("val")
-        label = _read_val_labels(root, scan.path, positions(source.classes))
-        source = join_sources([source, scan.source("", ["val"], label=label)])
+        val = scan_splits(root, {"val": "val"}, "")
+        label = _read_val_labels(root, val.path, positions(source.classes))
+        source = join_sources([source, val.with_columns(label=label)])
     if storage.is_folder(f"{root}/test"):
         notices.append("skipped test/: it has no labels")
     return replace(source, notices=(*source.notices, *notices))

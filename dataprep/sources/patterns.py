@@ -26,18 +26,17 @@ from dataprep.sources.base import (
     RESERVED_COLUMNS,
     Source,
     joined_paths,
-    numbered,
     one_array,
     text_array,
 )
 from dataprep.sources.folders import read_image_folders, read_unlabelled
 from dataprep.sources.scan import (
-    Scan,
     has_folders,
     list_folders,
     list_images,
     listed_table,
     map_splits,
+    scan_splits,
     stray_notices,
 )
 from dataprep.sources.tables import parse_lists, with_label_type
@@ -360,15 +359,14 @@ def read_filenames(
 
     """
     label_name = find_label(pattern, options.label_column, _LABEL_PARTS)
-    scan, order = Scan(src), split_order({*splits})
-    counts = [*map(sum, map(scan.add, map(splits.__getitem__, order)))]
-    source = scan.source(layout, order, split=numbered(counts))
+    source = scan_splits(src, splits, layout)
+    count = len(source)
     columns = read_names(source.path, pattern, src)
     if junk is not None:
         keep = pc.not_equal(columns[label_name], junk)
         columns = {name: column.filter(keep) for name, column in columns.items()}
         source = replace(source, table=source.table.filter(keep))
-        skipped = sum(counts) - len(source)
+        skipped = count - len(source)
         if skipped:
             notice = f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"
             source = replace(source, notices=(*source.notices, notice))

@@ -19,13 +19,20 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.columns import Locate, row_error
-from dataprep.sources.base import Source, concat, first_names, sample_table, text_array
+from dataprep.sources.base import (
+    Source,
+    concat,
+    first_names,
+    numbered,
+    sample_table,
+    text_array,
+)
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import is_unicode, shorten
 from manifests.process.text import plural, printable
 from manifests.remote.url import clean_path, is_url, join_path, parse_url
-from manifests.schema import UNREADABLE
+from manifests.schema import UNREADABLE, split_order
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -438,6 +445,15 @@ def _first_notices(notices: list[str], noun: str, others: str) -> list[str]:
     if more <= 0:
         return notices
     return [*notices[:MAX_FOLDER_NOTICES], f"skipped {plural(more, noun)} {others}"]
+
+
+def scan_splits(
+    root: str, splits: Mapping[str, str], layout: str, skip: Skip | None = None
+) -> Source:
+    """Return the images in the folder of each split (split -> folder)."""
+    scan, order = Scan(root, skip), split_order({*splits})
+    counts = [sum(scan.add(splits[split])) for split in order]
+    return scan.source(layout, order, split=numbered(counts))
 
 
 def skipped_files(counts: Counter[str]) -> list[str]:
