@@ -29,7 +29,7 @@ from dataprep.sources.scan import (
     skipped_notices,
     stray_notices,
 )
-from dataprep.sources.segmentation import DEPTH_FOLDERS, IMAGE_FOLDERS, MASK_FOLDERS
+from dataprep.sources.segmentation import CONTENTS
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import is_unicode
@@ -38,8 +38,10 @@ from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.store import MANIFEST_NAME, read_manifest
 
 #: Folders of images, and folders of what belongs to them: neither is a class.
-_IMAGES = IMAGE_FOLDERS | {"png", "pngs", "leftimg8bit"}
-_TARGETS = MASK_FOLDERS | DEPTH_FOLDERS | {"ann", "segmentationobject", "gtfine", "gtcoarse"}
+_IMAGES = {"png", "pngs", "leftimg8bit"}
+_LABELS = {"ann", "segmentationobject", "gtfine", "gtcoarse"}
+for _name, _content in CONTENTS.items():
+    (_IMAGES if _content == "image" else _LABELS).add(_name)
 
 _LISTS = (
     "give a list of images with their classes instead (`path label` lines, CSV, JSON Lines or"
@@ -109,7 +111,7 @@ def _refuse(place: str, layouts: Iterable[Layout]) -> None:
 
 def images_and_labels(folders: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the folders with names of folders of images, and with names of masks or other annotations."""
-    return _named(folders, _IMAGES), _named(folders, _TARGETS)
+    return _named(folders, _IMAGES), _named(folders, _LABELS)
 
 
 def refuse_other_archives(path: str, folders: Sequence[str]) -> None:

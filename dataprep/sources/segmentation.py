@@ -45,7 +45,7 @@ VOC = tuple(_VOC.split(", "))
 
 
 #: What is in a folder, by its name in lower case, in plain layouts.
-_CONTENTS = {
+CONTENTS = {
     **dict.fromkeys(
         ("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg"), "image"
     ),
@@ -288,7 +288,7 @@ def _outer_splits(
 
 
 def _content(folder: str) -> str:
-    return _CONTENTS.get(folder.lower(), "")
+    return CONTENTS.get(folder.lower(), "")
 
 
 def _image_and_second(
