@@ -30,21 +30,19 @@ from dataprep.index.shard import (
     table_metadata,
 )
 from dataprep.labels.kinds import KINDS
+from dataprep.ledger.fence import seen_digest
 from dataprep.ledger.journal import read_journal
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
+from dataprep.run.manifest import replace_dataset
 from manifests.errors import CallError, DamagedError
 from manifests.process.text import printable
 from manifests.remote.url import parent_folder
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
-from manifests.serialization import file_of
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
-    SHARD_LIST_NAME,
-    manifest_files,
     may_replace_manifest,
-    rejected_bytes,
 )
 
 _log = logging.getLogger(__name__)
@@ -113,9 +111,13 @@ def index_shards(
             _refuse_unfinished(shards.folder)
             if not options.overwrite:
                 _refuse_to_replace(shards)
+        seen = "" if storage.has_locks(shards.folder) else seen_digest(shards.folder)
         scan = find_components(shards, options)
         with storage.partials(folders, is_locked=is_locked):
-            return _index(shards, scan, options, workers, progress)
+            indexed, errors = _index(shards, scan, options, workers, progress)
+            if errors:
+                return IndexResult(shards.folder, None, tuple(errors))
+            return _commit(shards, indexed, scan, options, seen)
 
 
 def _index(
@@ -124,8 +126,8 @@ def _index(
     options: IndexOptions,
     workers: int | None,
     progress: Progress | None,
-) -> IndexResult:
-    """Index all shards, then give the files their final names."""
+) -> tuple[list[IndexedShard], list[DamagedError]]:
+    """Index all shards; return them, and the errors of the others."""
     results: dict[str, IndexedShard | DamagedError] = {}
     tasks, workers = _make_tasks(shards, scan, options, workers or _default_workers(shards))
     with closing(engines.run(index_batch, tasks, workers)) as batches:
@@ -146,9 +148,7 @@ def _index(
             errors.append(result)
         else:
             indexed.append(result)
-    if errors:
-        return IndexResult(shards.folder, None, tuple(errors))
-    return _commit(shards, indexed, scan, options)
+    return indexed, errors
 
 
 def _refuse_folders(shards: FoundShards) -> None:
@@ -218,7 +218,11 @@ def _make_tasks(
 
 
 def _commit(
-    shards: FoundShards, indexed: Sequence[IndexedShard], scan: ScanOptions, options: IndexOptions
+    shards: FoundShards,
+    indexed: Sequence[IndexedShard],
+    scan: ScanOptions,
+    options: IndexOptions,
+    seen: str,
 ) -> IndexResult:
     """Give all files their final names: indexes and tables, then ``rejected.jsonl``, the manifest last."""
     folder = shards.folder
@@ -241,24 +245,14 @@ def _commit(
         options=stored,
         label_type=options.label_type,
     )
-    if rejected:
-        data = rejected_bytes(rejected)
-        manifest = replace(manifest, rejected=file_of(REJECTED_NAME, data))
-    files = manifest_files(manifest)  # an error if it is too long, while nothing is changed yet
-    # Remove the old manifest first: it must never describe indexes of another run.
-    for name in (MANIFEST_NAME, SHARD_LIST_NAME, REJECTED_NAME):
-        storage.remove(os.path.join(folder, name))
-    storage.publish_all(pair for each in indexed for pair in each.pending)
-    if rejected:
-        files = {REJECTED_NAME: data, **files}
-    for name, content in files.items():
-        storage.replace_file(os.path.join(folder, name), content)
+    pending = [pair for each in indexed for pair in each.pending]
+    manifest = replace_dataset(folder, manifest, pending, rejected, seen)
     notices = (
         "the images were not read, so there are no checksums for `dataprep verify` to compare with",
     )
     return IndexResult(
         folder,
-        manifest,  # from memory: `dataprep index` on another machine may have removed the file for its own run
+        manifest,
         rejected=len(rejected),
         failed=tuple(row for row in rejected if row["reason"] == FAILED),
         notices=notices if options.validate == "none" else (),

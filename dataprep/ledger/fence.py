@@ -19,7 +19,7 @@ the owner after the other run has ended.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -68,16 +68,21 @@ def check_owner(out: str, plan: str, removed: str = "") -> None:
         raise lost_error(out)
 
 
-def check_manifest(out: str, digest: str, removed: str = "") -> None:
-    """Check that a dataset is still the one that a repair began with, whose manifest has this digest.
+def check_manifest(out: str, digests: Collection[str], removed: str = "") -> None:
+    """Check that a dataset is still the one that a command began with, whose manifest has one of these digests.
 
     Raises:
         LostFolderError: there is another manifest.
 
     """
     del removed
-    if manifest_digest(read_existing(out, MANIFEST_NAME) or b"") != digest:
+    if seen_digest(out) not in digests:
         raise lost_error(out)
+
+
+def seen_digest(out: str) -> str:
+    """Return the digest of the manifest that is in a folder now, or of nothing; see `check_manifest`."""
+    return manifest_digest(read_existing(out, MANIFEST_NAME) or b"")
 
 
 @contextmanager

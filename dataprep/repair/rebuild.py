@@ -22,6 +22,7 @@ from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, IndexOptions
 from dataprep.plan.assign import key_of
 from dataprep.plan.splits import ORDER_STREAM, permutation
+from dataprep.run.manifest import replace_files
 from dataprep.verify.check import manifest_of
 from dataprep.verify.shard import differences
 from manifests.dali_index import format_index
@@ -295,15 +296,16 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
     hint = "restore the file from a copy, or run `dataprep index` again"
     if manifest.creator == "convert":
         hint = _SET_SRC
-    files = []
+    files, remade = [], []
     for name, damage in damages.items():
-        if name in rebuilt and damage:
-            if not task.dry_run:
-                with storage.guarded(folder, task.check):
-                    storage.replace_file(os.path.join(folder, name), rebuilt[name])
+        if damage and name in rebuilt:
+            remade.append((name, rebuilt[name]))
             files.append(DamagedFile(name, damage, repair=f"rebuilt from {shard.name}"))
         elif damage:
             files.append(DamagedFile(name, damage, reason=reasons.get(name, reason), hint=hint))
+    if not task.dry_run:
+        with storage.guarded(folder, task.check):
+            replace_files(folder, remade)
     return shard.name, files
 
 

@@ -26,6 +26,7 @@ from dataprep.progress import Progress
 from dataprep.repair.rebuild import CheckTask, DamagedFile, check_shard, damage_of
 from dataprep.run.append import AppendPlan, plan_append
 from dataprep.run.base import options_of
+from dataprep.run.manifest import replace_files
 from dataprep.run.source import select_samples
 from dataprep.run.tasks import planned_task
 from dataprep.shards.write import ShardTask, write_files
@@ -232,7 +233,7 @@ def repair_dataset(
 
     """
     # Before the manifest is parsed: one that replaces it meanwhile is noticed.
-    check = partial(check_manifest, folder, manifest_digest(read_manifest_bytes(folder)))
+    check = partial(check_manifest, folder, [manifest_digest(read_manifest_bytes(folder))])
     manifest = read_manifest(folder)
     manifest_of.cache_clear()
     shards = manifest.shards
@@ -306,7 +307,7 @@ def _repair_rejected(
     data = rejected_bytes(sorted(unique.values(), key=lambda row: row["source"]))
     if file_of(file.name, data) == file:
         if not dry_run:
-            storage.replace_file(os.path.join(folder, file.name), data)
+            replace_files(folder, [(file.name, data)])
         repair = "rebuilt from the sample tables" + " and the source" * bool(source)
         return DamagedFile(file.name, damage, repair)
     hint = "restore the file from a copy"

@@ -8,6 +8,7 @@
     work                the one loop that writes shards: all, a share of them, or the shards that it claims
     finish              the last of three steps
     commit              what makes a revision complete: rejected images and the manifest
+    manifest            replace the manifest, the indexes or the tables of shards that do not change
     base, known         whether a source fits a dataset, and which of its samples are new
     revert              undo an append
     machines            do other machines see the folders, and write the same bytes?

@@ -26,6 +26,7 @@ from dataprep.plan.files import (
     remove_plan,
 )
 from dataprep.run.base import read_base
+from dataprep.run.manifest import replace_files
 from dataprep.shards.write import ShardResult
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, StorageError
@@ -137,8 +138,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
     """
     path, journal = os.path.join(out, MANIFEST_NAME), os.path.join(out, JOURNAL_NAME)
     *others, (_, data) = manifest_files(manifest).items()
-    for name, content in others:
-        storage.replace_file(os.path.join(out, name), content)
+    replace_files(out, others)
     if not others:
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
     is_written = read_existing(out, MANIFEST_NAME) == data
@@ -462,8 +462,7 @@ def _publish(base: Folder, manifest: Manifest) -> None:
     if not storage.has_locks(base.out):
         added = parts(manifest)[-1].shards
         check_objects(base.out, manifest.plans[-1], added)
-    for name, content in (*others, (old_manifest_name(base.manifest.revision), base.data)):
-        storage.replace_file(os.path.join(base.out, name), content)
+    replace_files(base.out, (*others, (old_manifest_name(base.manifest.revision), base.data)))
     if not storage.replace_unchanged(path, data, base.data):
         raise changed_error(base.out)
 

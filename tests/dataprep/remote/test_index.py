@@ -10,7 +10,7 @@ from dataprep import storage
 from dataprep.index.index import index_shards
 from dataprep.options import IndexOptions
 from dataprep.verify.verify import verify_dataset
-from manifests.errors import CallError
+from manifests.errors import CallError, LostFolderError
 from manifests.remote.store import Store
 from manifests.store import read_manifest
 
@@ -122,3 +122,22 @@ def test_the_command(shards, bucket, dataprep) -> None:
     done = dataprep("index", url)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{url} is complete")
     assert dataprep("index", f"{url}x").returncode == 2
+
+
+def test_a_run_that_lost_the_folder_writes_no_manifest(shards, store, monkeypatch) -> None:
+    """Another machine has made a dataset of other shards in the same place meanwhile."""
+    url = upload(shards, store)
+    publish = storage.publish_all
+
+    def publish_late(pairs) -> None:
+        store.put("manifest.json", b"of another run")
+        publish(pairs)
+
+    monkeypatch.setattr(storage, "publish_all", publish_late)
+    with pytest.raises(LostFolderError, match="another run has taken over the folder"):
+        index_shards([url], workers=1)
+    assert bytes(store.get("manifest.json")) == b"of another run"
+    assert {info.name for info in store.list_objects()} == {
+        "manifest.json",
+        *(path.name for path in shards.glob("*.tar")),
+    }
