@@ -128,7 +128,8 @@ def _import() -> Any:
 
 def _connect_s3(store: Any, bucket: str, options: dict[str, Any]) -> Any:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if not _has_aws_keys() and _has_aws_files():
+    has_keys = os.environ.get("AWS_ACCESS_KEY_ID") or _is_set("AWS_SKIP_SIGNATURE")
+    if not has_keys and _aws_file():
         endpoint = _use_aws_files(options) or endpoint
     if endpoint:
         options["endpoint"] = endpoint.rstrip("/")
@@ -178,15 +179,12 @@ def _use_aws_files(options: dict[str, Any]) -> str | None:
             ),
         ) from None
     session = boto3.session.Session()
-    if (
-        session.get_credentials() is None
-    ):  # files without this profile's credentials: the machine's role, if any
+    if session.get_credentials() is None:
+        # Files without this profile's credentials: the machine's role, if any.
         return None
-    provider = Boto3CredentialProvider(session)
-    options["credential_provider"] = provider
-    region = session.region_name
-    if region:
-        options["region"] = region
+    options["credential_provider"] = Boto3CredentialProvider(session)
+    if session.region_name:
+        options["region"] = session.region_name
     scoped: dict[str, Any] = session._session.get_scoped_config()
     return scoped.get("endpoint_url")
 
@@ -204,83 +202,75 @@ _SETTINGS = {
 }
 
 
+#: Where the credentials of a store come from, by scheme: the first of these variables that is set, a
+#: file that exists, or else the last one.
+_AWS_FILES = "the AWS files"
+_GCLOUD = "~/.config/gcloud/application_default_credentials.json"
+_SOURCES = {
+    "s3": {
+        "AWS_SKIP_SIGNATURE": "no credentials, because {name} is set",
+        "AWS_ACCESS_KEY_ID": "the credentials in {name} and AWS_SECRET_ACCESS_KEY",
+        _AWS_FILES: "profile {profile} in {file}",
+        "AWS_WEB_IDENTITY_TOKEN_FILE": "the web identity in {name}",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "the role of the container",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": "the role of the container",
+        "": "the role of this machine",
+    },
+    "gs": {
+        "GOOGLE_SKIP_SIGNATURE": "no credentials, because {name} is set",
+        "GOOGLE_BEARER_TOKEN": "the token in {name}",
+        "GOOGLE_APPLICATION_CREDENTIALS": "the file in {name}",
+        "GOOGLE_SERVICE_ACCOUNT": "the file in {name}",
+        "GOOGLE_SERVICE_ACCOUNT_PATH": "the file in {name}",
+        "GOOGLE_SERVICE_ACCOUNT_KEY": "the credentials in {name}",
+        _GCLOUD: "the login of gcloud",
+        "": "the service account of this machine",
+    },
+    "az": {
+        _EMULATOR: "the fixed credentials of the Azure emulator",
+        "AZURE_STORAGE_ACCOUNT_KEY": "the credentials in {name}",
+        "AZURE_STORAGE_ACCESS_KEY": "the credentials in {name}",
+        "AZURE_STORAGE_SAS_KEY": "the credentials in {name}",
+        "AZURE_CLIENT_SECRET": "the credentials in {name}",
+        "AZURE_FEDERATED_TOKEN_FILE": "the workload identity in {name}",
+        "": "the managed identity of this machine",
+    },
+}
+
+#: Variables that are switches.
+_SWITCHES = ("AWS_SKIP_SIGNATURE", "GOOGLE_SKIP_SIGNATURE", _EMULATOR)
+
+
 def credential_source(url: Url) -> str:
     """Return where the credentials of a store come from, for a message: never the credentials themselves."""
-    return {"s3": _aws_source, "gs": _google_source, "az": _azure_source}.get(
-        url.scheme, lambda: "no credentials"
-    )()
+    file, profile = _aws_file(), os.environ.get("AWS_PROFILE") or "default"
+    for name, text in _SOURCES.get(url.scheme, {}).items():
+        is_given: Any = not name or os.environ.get(name)
+        if name in _SWITCHES:
+            is_given = _is_set(name)
+        elif name == _AWS_FILES:
+            is_given = file
+        elif name == _GCLOUD:
+            is_given = os.path.isfile(os.path.expanduser(name))
+        if is_given:
+            return text.format(name=name, file=file, profile=profile)
+    return "no credentials"
 
 
 def _is_set(name: str) -> bool:
     return os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
 
 
-def _has_aws_keys() -> bool:
-    return bool(os.environ.get("AWS_ACCESS_KEY_ID")) or _is_set("AWS_SKIP_SIGNATURE")
-
-
-def _aws_files() -> list[str]:
-    names = {
-        "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
-        "AWS_CONFIG_FILE": "~/.aws/config",
-    }
-    paths = [os.path.expanduser(os.environ.get(name) or default) for name, default in names.items()]
-    return [path for path in paths if os.path.isfile(path)]
-
-
-def _has_aws_files() -> bool:
-    return bool(_aws_files())
-
-
-def _aws_source() -> str:
-    if _is_set("AWS_SKIP_SIGNATURE"):
-        return "no credentials, because AWS_SKIP_SIGNATURE is set"
-    if os.environ.get("AWS_ACCESS_KEY_ID"):
-        return "the credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    if files := _aws_files():
-        return f"profile {os.environ.get('AWS_PROFILE') or 'default'} in {files[0]}"
-    if os.environ.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
-        return "the web identity in AWS_WEB_IDENTITY_TOKEN_FILE"
-    if os.environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") or os.environ.get(
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+def _aws_file() -> str | None:
+    """Return the first of the AWS files that exists."""
+    for name, default in (
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        ("AWS_CONFIG_FILE", "~/.aws/config"),
     ):
-        return "the role of the container"
-    return "the role of this machine"
-
-
-def _google_source() -> str:
-    if _is_set("GOOGLE_SKIP_SIGNATURE"):
-        return "no credentials, because GOOGLE_SKIP_SIGNATURE is set"
-    if os.environ.get("GOOGLE_BEARER_TOKEN"):
-        return "the token in GOOGLE_BEARER_TOKEN"
-    for name in (
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "GOOGLE_SERVICE_ACCOUNT",
-        "GOOGLE_SERVICE_ACCOUNT_PATH",
-    ):
-        if os.environ.get(name):
-            return f"the file in {name}"
-    if os.environ.get("GOOGLE_SERVICE_ACCOUNT_KEY"):
-        return "the credentials in GOOGLE_SERVICE_ACCOUNT_KEY"
-    if os.path.isfile(os.path.expanduser("~/.config/gcloud/application_default_credentials.json")):
-        return "the login of gcloud"
-    return "the service account of this machine"
-
-
-def _azure_source() -> str:
-    if _is_set(_EMULATOR):
-        return "the fixed credentials of the Azure emulator"
-    for name in (
-        "AZURE_STORAGE_ACCOUNT_KEY",
-        "AZURE_STORAGE_ACCESS_KEY",
-        "AZURE_STORAGE_SAS_KEY",
-        "AZURE_CLIENT_SECRET",
-    ):
-        if os.environ.get(name):
-            return f"the credentials in {name}"
-    if os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
-        return "the workload identity in AZURE_FEDERATED_TOKEN_FILE"
-    return "the managed identity of this machine"
+        path = os.path.expanduser(os.environ.get(name) or default)
+        if os.path.isfile(path):
+            return path
+    return None
 
 
 # --- errors of object stores ----------------------------------------------------------------------
@@ -349,12 +339,8 @@ def translate(error: Exception, url: Url, verb: str) -> Exception:
             file=place,
             hint="check these credentials and the permissions that docs/object-storage.md lists",
         )
-    return _unreachable(place, verb, _reason(text, status, code))
-
-
-def _unreachable(place: str, verb: str, reason: str) -> UnreachableError:
     return UnreachableError(
-        f"the object cannot be {_PARTICIPLES.get(verb, verb)}: {reason}",
+        f"the object cannot be {_PARTICIPLES.get(verb, verb)}: {_reason(text, status, code)}",
         file=place,
         hint=(
             "check the network and the endpoint, then run the same command again; finished shards"
@@ -366,11 +352,8 @@ def _unreachable(place: str, verb: str, reason: str) -> UnreachableError:
 def is_broken_answer(error: Exception) -> bool:
     """Return whether an answer broke off after it began, which the store's client does not repeat by itself."""
     text = str(error)
-    return (
-        type(error).__name__ == "GenericError"
-        and "max_retries" not in text.partition("Debug source")[0]
-        and not (_STATUS.search(text))
-    )
+    is_repeated = "max_retries" in text.partition("Debug source")[0] or _STATUS.search(text)
+    return type(error).__name__ == "GenericError" and not is_repeated
 
 
 _PARTICIPLES = {"write": "written", "list": "listed", "delete": "deleted"}
@@ -381,17 +364,24 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
     return match[1] if match else ""
 
 
+#: What a part of an error's text says, in lower case. The first one counts.
+_REASONS = {
+    "connect": "the server cannot be reached",
+    "dns": "the server cannot be reached",
+    "timed out": "the server did not answer in time",
+    "timeout": "the server did not answer in time",
+    "builder error": "the endpoint is not a valid https:// URL",
+    "url scheme is not allowed": "the endpoint is not a valid https:// URL",
+}
+
+
 def _reason(text: str, status: str, code: str) -> str:
     if status:
         return (
             f"the server answered {status}{f' {code}' if code else ''}, after retries of up to"
             f" {RETRY_SECONDS:g} s"
         )
-    lowered = text.lower()
-    if "connect" in lowered or "dns" in lowered:
-        return "the server cannot be reached"
-    if "timed out" in lowered or "timeout" in lowered:
-        return "the server did not answer in time"
-    if "builder error" in lowered or "url scheme is not allowed" in lowered:
-        return "the endpoint is not a valid https:// URL"
+    for part, reason in _REASONS.items():
+        if part in text.lower():
+            return reason
     return "the connection broke, or the server's answer was not valid"

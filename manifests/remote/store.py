@@ -11,7 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from operator import attrgetter, itemgetter, sub
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.remote.connect import connect, is_broken_answer, translated
@@ -41,72 +42,16 @@ class ObjectInfo:
     version: str | None = None
 
 
-def object_info(meta: Any, name: str) -> ObjectInfo:
-    """Return what obstore's metadata of an object say, under the name that the object has in its folder."""
-    modified = meta["last_modified"]
-    nanoseconds = int(modified.timestamp()) * 1_000_000_000 + modified.microsecond * 1000
-    return ObjectInfo(name, meta["size"], meta["e_tag"], nanoseconds, meta["version"])
+# --- requests in threads, and retries of interrupted responses ------------------------------------
 
+Result = TypeVar("Result")
 
-# --- byte ranges of one object, combined into fewer requests. No I/O ------------------------------
-
-#: Ranges that are at most this many bytes apart are read in one request. A request costs about as
-#: much time as this many bytes do: 20 to 100 ms at 10 to 100 MB/s.
+#: Ranges of one object that are at most this many bytes apart are read in one request. A request
+#: costs about as much time as this many bytes do: 20 to 100 ms at 10 to 100 MB/s.
 COALESCE_BYTES = 1 << 20
 
 #: A longer request is divided, so that several connections work on it, and a retry repeats little.
 MAX_REQUEST_BYTES = 16 << 20
-
-
-class Request(NamedTuple):
-    """One request, and the ranges that it answers.
-
-    Attributes:
-        start: first byte.
-        end: byte after the last.
-        members: indices of the ranges in the request, in the order of their first bytes.
-
-    """
-
-    start: int
-    end: int
-    members: tuple[int, ...]
-
-
-def coalesce(
-    ranges: Sequence[tuple[int, int]], gap: int = COALESCE_BYTES, max_bytes: int = MAX_REQUEST_BYTES
-) -> list[Request]:
-    """Combine ranges into requests, sorted by their first bytes.
-
-    A range is never divided, so a request is longer than `max_bytes` only if one range is. Empty
-    ranges are in no request.
-
-    Args:
-        ranges: (start, end) of each range in bytes, in any order; they may overlap.
-        gap: largest number of unneeded bytes to read between two ranges.
-        max_bytes: no range is added to a request that it would make longer than this.
-
-    """
-    requests: list[Request] = []
-    start = end = 0
-    members: list[int] = []
-    for number in sorted((n for n, (a, b) in enumerate(ranges) if b > a), key=lambda n: ranges[n]):
-        first, last = ranges[number]
-        if members and first - end <= gap and max(end, last) - start <= max(max_bytes, end - start):
-            end = max(end, last)
-            members.append(number)
-            continue
-        if members:
-            requests.append(Request(start, end, tuple(members)))
-        start, end, members = first, last, [number]
-    if members:
-        requests.append(Request(start, end, tuple(members)))
-    return requests
-
-
-# --- requests in threads, and retries of interrupted responses ------------------------------------
-
-Result = TypeVar("Result")
 
 #: Connections that one process uses at a time.
 CONNECTIONS = 32
@@ -119,49 +64,6 @@ _FIRST_WAIT = 0.2
 
 class BrokenOffError(Exception):
     """An answer was shorter than the server said."""
-
-
-def range_reader(url: Url, request: Request, etag: str | None) -> Callable[[], Buffer]:
-    """Return a function that reads one range of an object, if it still has this `etag`."""
-
-    def read() -> Buffer:
-        options: Any = {
-            "range": (request.start, request.end),
-            **({"if_match": etag} if etag else {}),
-        }
-        answer = connect(url).get(url.path, options=options)
-        if answer.meta["size"] < request.end:
-            size = answer.meta["size"]
-            raise StorageError(
-                f"the object has {size:,} bytes, but bytes up to {request.end:,} are needed",
-                file=str(url),
-                byte=size,
-                hint="it was shortened or replaced; restore it, or make the dataset again",
-            )
-        data = answer.bytes()
-        if len(data) != request.end - request.start:
-            raise BrokenOffError
-        return data
-
-    return read
-
-
-def parts_reader(url: Url, ranges: Sequence[tuple[int, int]]) -> Callable[[], Sequence[memoryview]]:
-    """Return a function that reads several ranges of an object."""
-    starts, ends = ([each[side] for each in ranges] for side in (0, 1))
-
-    def read() -> Sequence[memoryview]:
-        parts = [
-            memoryview(part)
-            for part in connect(url).get_ranges(url.path, starts=starts, ends=ends, coalesce=0)
-        ]
-        if any(
-            len(part) != end - start for part, start, end in zip(parts, starts, ends, strict=True)
-        ):
-            raise BrokenOffError
-        return parts
-
-    return read
 
 
 def repeat(url: Url, read: Callable[[], Result]) -> Result:
@@ -238,14 +140,9 @@ class Store:
     def __str__(self) -> str:
         return str(self.url)
 
-    def list_objects(self, under: str = "") -> Iterator[ObjectInfo]:
-        """Iterate over all objects below a folder, in no particular order.
-
-        Args:
-            under: path of the folder. A name that only begins with this text is not below it.
-
-        """
-        folder = self._writable(self.url.join(under), "list")
+    def list_objects(self) -> Iterator[ObjectInfo]:
+        """Iterate over all objects below the folder, in no particular order."""
+        folder = self._writable(self.url, "list")
         with translated(folder, "list"):
             chunks = connect(folder).list(folder.path or None, chunk_size=1000)
         while True:
@@ -253,22 +150,18 @@ class Store:
                 chunk = submit(next, chunks, None).result()
             if chunk is None:
                 return
-            yield from (self._info(meta) for meta in chunk)
+            yield from map(self._info, chunk)
 
-    def list_folder(self, under: str = "") -> tuple[list[str], list[ObjectInfo]]:
-        """Return the folders and the objects directly in a folder, by name."""
-        return self.start_listing(under).result()
-
-    def start_listing(self, under: str = "") -> Future[tuple[list[str], list[ObjectInfo]]]:
-        """Begin to list a folder; the future returns what `list_folder` does."""
-        folder = self._writable(self.url.join(under), "list")
+    def start_listing(self) -> Future[tuple[list[str], list[ObjectInfo]]]:
+        """Begin to list the folder; the future returns the folders and the objects directly in it, by name."""
+        folder = self._writable(self.url, "list")
 
         def read() -> tuple[list[str], list[ObjectInfo]]:
             with translated(folder, "list"):
                 result = connect(folder).list_with_delimiter(folder.path or None)
-            objects = [self._info(meta) for meta in result["objects"]]
-            prefixes = [self._relative(path) for path in result["common_prefixes"]]
-            return sorted(prefixes), sorted(objects, key=lambda info: info.name)
+            objects = map(self._info, result["objects"])
+            prefixes = map(self._relative, result["common_prefixes"])
+            return sorted(prefixes), sorted(objects, key=attrgetter("name"))
 
         return submit(read)
 
@@ -317,52 +210,44 @@ class Store:
 
         return submit(repeat, url, read)
 
-    def get_ranges(
-        self,
-        name: str,
-        ranges: Sequence[tuple[int, int]],
-        *,
-        etag: str | None = None,
-        gap: int = COALESCE_BYTES,
-    ) -> Sequence[memoryview]:
-        """Read parts of an object; parts that are close together are read in one request.
-
-        Args:
-            name: the object.
-            ranges: (start, end) of each part in bytes.
-            etag: of the object that is expected.
-            gap: largest number of unneeded bytes to read between two parts.
-
-        Returns:
-            The bytes of each part, in the order of `ranges`.
-
-        Raises:
-            FileNotFoundError: the object does not exist.
-            ReplacedError: it is not the one with this `etag` any more.
-            StorageError: it ends before a range does.
-
-        """
-        parts = [memoryview(b"")] * len(ranges)
-        requests = coalesce(ranges, gap)
-        answers = [
-            self.start_range(name, request.start, request.end, etag=etag) for request in requests
-        ]
-        for request, answer in zip(requests, answers, strict=True):
-            data = memoryview(answer.result())
-            for number in request.members:
-                start, end = ranges[number]
-                parts[number] = data[start - request.start : end - request.start]
-        return parts
-
     def start_range(
         self, name: str, start: int, end: int, *, etag: str | None = None
     ) -> Future[Buffer]:
         """Begin to read bytes `start` to `end` of an object.
 
-        The future raises what `get_ranges` does.
+        Args:
+            name: the object.
+            start: first byte.
+            end: byte after the last.
+            etag: of the object that is expected.
+
+        Raises (the future does):
+            FileNotFoundError: the object does not exist.
+            ReplacedError: it is not the one with this `etag` any more.
+            StorageError: it ends before the range does.
+
         """
         url = self._url(name)
-        return submit(repeat, url, range_reader(url, Request(start, end, ()), etag))
+        options: Any = {"range": (start, end)}
+        if etag:
+            options["if_match"] = etag
+
+        def read() -> Buffer:
+            answer = connect(url).get(url.path, options=options)
+            size = answer.meta["size"]
+            if size < end:
+                raise StorageError(
+                    f"the object has {size:,} bytes, but bytes up to {end:,} are needed",
+                    file=str(url),
+                    byte=size,
+                    hint="it was shortened or replaced; restore it, or make the dataset again",
+                )
+            data = answer.bytes()
+            if len(data) != end - start:
+                raise BrokenOffError
+            return data
+
+        return submit(repeat, url, read)
 
     def read_parts(self, name: str, ranges: Sequence[tuple[int, int]]) -> Sequence[memoryview]:
         """Read parts of an object in the calling thread; the client requests about ten at a time.
@@ -378,7 +263,16 @@ class Store:
 
         """
         url = self._url(name)
-        return repeat(url, parts_reader(url, ranges))
+        starts, ends = ([each[side] for each in ranges] for side in (0, 1))
+
+        def read() -> Sequence[memoryview]:
+            parts = connect(url).get_ranges(url.path, starts=starts, ends=ends, coalesce=0)
+            views = [memoryview(part) for part in parts]
+            if list(map(len, views)) != list(map(sub, ends, starts)):
+                raise BrokenOffError
+            return views
+
+        return repeat(url, read)
 
     def chunks(
         self, name: str, size: int, *, start: int = 0, etag: str | None = None
@@ -394,7 +288,7 @@ class Store:
             etag: of the object that is expected.
 
         Raises:
-            FileNotFoundError, ReplacedError, StorageError: as `get_ranges` does.
+            FileNotFoundError, ReplacedError, StorageError: as `start_range` does.
 
         """
         starts = iter(range(start, size, MAX_REQUEST_BYTES))
@@ -412,11 +306,9 @@ class Store:
         """Write an object, or replace it. Readers see the old content or all of the new."""
         view = memoryview(data)
         url = self._writable(self._url(name), "write")
-        multipart = view.nbytes > SINGLE_PUT_BYTES
-        options: Mapping[str, Any] = {
-            "use_multipart": multipart,
-            **({"chunk_size": PART_BYTES} if multipart else {}),
-        }
+        options: dict[str, Any] = {"use_multipart": False}
+        if may_have_parts(view.nbytes):
+            options = {"use_multipart": True, "chunk_size": PART_BYTES}
         started = time.monotonic()
         with translated(url, "write"):
             submit(lambda: connect(url, writes=True).put(url.path, view, **options)).result()
@@ -441,9 +333,11 @@ class Store:
             Whether it was written. `False` is as uncertain as that of `create`.
 
         """
-        mode = {
-            key: value for key, value in (("e_tag", old.etag), ("version", old.version)) if value
-        }
+        mode = {}
+        if old.etag:
+            mode["e_tag"] = old.etag
+        if old.version:
+            mode["version"] = old.version
         try:
             return self._put_if(name, data, mode, "PreconditionError")
         except (
@@ -524,7 +418,15 @@ class Store:
         return url
 
     def _info(self, meta: Any) -> ObjectInfo:
-        return object_info(meta, self._relative(meta["path"]))
+        """Return what obstore's metadata of an object say."""
+        modified = meta["last_modified"]
+        return ObjectInfo(
+            name=self._relative(meta["path"]),
+            bytes=meta["size"],
+            etag=meta["e_tag"],
+            modified_ns=int(modified.timestamp()) * 1_000_000_000 + modified.microsecond * 1000,
+            version=meta["version"],
+        )
 
     def _relative(self, key: str) -> str:
         return key[len(self.url.path) + 1 :] if self.url.path else key
@@ -581,8 +483,7 @@ def abort_own_upload(url: Url) -> int:
         client = _client()
         new = [upload for upload in _unfinished(client, url) if upload["UploadId"] not in before]
         if new:
-            own = min(new, key=lambda upload: upload["Initiated"])
-            client.abort_multipart_upload(Bucket=url.bucket, Key=url.path, UploadId=own["UploadId"])
+            _abort(client, url, min(new, key=itemgetter("Initiated")))
             return 1
     return 0
 
@@ -597,16 +498,17 @@ def abort_uploads(url: Url) -> int:
     if url.scheme != "s3":
         return 0
     aborted = 0
-    with suppress(
-        Exception
-    ):  # boto3 is not installed, has no credentials, or the server refuses to list uploads
+    # boto3 is not installed, has no credentials, or the server refuses to list uploads.
+    with suppress(Exception):
         client = _client()
         for upload in _unfinished(client, url):
-            client.abort_multipart_upload(
-                Bucket=url.bucket, Key=url.path, UploadId=upload["UploadId"]
-            )
+            _abort(client, url, upload)
             aborted += 1
     return aborted
+
+
+def _abort(client: Any, url: Url, upload: Mapping[str, Any]) -> None:
+    client.abort_multipart_upload(Bucket=url.bucket, Key=url.path, UploadId=upload["UploadId"])
 
 
 def _unfinished(client: Any, url: Url) -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ def read_shards(local: Path) -> None:
         for start in range(0, path.stat().st_size, REQUEST_BYTES)
     ]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        list(pool.map(lambda part: len(store.get_ranges(part[0], [part[1:]])[0]), parts))
+        list(pool.map(lambda part: len(store.start_range(*part).result()), parts))
 
 
 def read_images(local: Path) -> None:
@@ -98,7 +98,7 @@ def read_images(local: Path) -> None:
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         list(
             pool.map(
-                lambda number: len(store.get_ranges(parts[number][0], [parts[number][1:]])[0]),
+                lambda number: len(store.start_range(*parts[number]).result()),
                 order,
             )
         )

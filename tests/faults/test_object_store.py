@@ -204,7 +204,7 @@ def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
             [sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True
         )
     at.wait(run)
-    assert any(info.name.endswith(".parquet") for info in bucket.list_folder()[1])
+    assert any(info.name.endswith(".parquet") for info in bucket.start_listing().result()[1])
     proxy.stop()
     at.open()
     stderr = run.communicate(timeout=300)[1]

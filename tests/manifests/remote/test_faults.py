@@ -93,9 +93,9 @@ def test_no_credential_in_any_error(serve, status: int) -> None:
     operations: list[Callable[[], object]] = [
         lambda: store.get("a"),
         lambda: store.stat("a"),
-        lambda: store.get_ranges("a", [(0, 5)], etag='"x"'),
+        lambda: store.start_range("a", 0, 5, etag='"x"').result(),
         lambda: list(store.list_objects()),
-        store.list_folder,
+        lambda: store.start_listing().result(),
         lambda: store.put("a", b"1"),
         lambda: store.create("a", b"1"),
         lambda: store.delete("a"),
@@ -154,7 +154,7 @@ def test_ranges_that_break_off_are_read_again(serve) -> None:
         send(handler, 206, b"on" if number < 1 else b"onten", length=5, Content_Range="bytes 1-5/7")
         handler.close_connection = True
 
-    assert [bytes(part) for part in serve(answer).get_ranges("a", [(1, 6)])] == [b"onten"]
+    assert bytes(serve(answer).start_range("a", 1, 6).result()) == b"onten"
 
 
 def test_a_server_that_does_not_exist(serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_https_is_read_only(serve, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(CallError, match="can only be read, not written"):
             operation()
     with pytest.raises(CallError, match="can only be read, not listed"):
-        store.list_folder()
+        store.start_listing().result()
 
 
 @pytest.mark.parametrize(

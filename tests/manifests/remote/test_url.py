@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from manifests.errors import CallError
-from manifests.remote.store import coalesce
 from manifests.remote.url import is_url, local_path, parse_url
 
 
@@ -81,28 +78,3 @@ def test_file_urls_are_local_paths() -> None:
     assert local_path("s3://bucket/x") == "s3://bucket/x"
     with pytest.raises(CallError, match="names another machine"):
         local_path("file://server/share")
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 500), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair))),
-        max_size=20,
-    ),
-    st.integers(0, 80),
-    st.integers(1, 200),
-)
-def test_coalesced_requests_contain_every_range_once(
-    ranges: list[tuple[int, int]], gap: int, limit: int
-) -> None:
-    requests = coalesce(ranges, gap, limit)
-    members = [number for request in requests for number in request.members]
-    assert sorted(members) == [number for number, (start, end) in enumerate(ranges) if end > start]
-    for request in requests:
-        inside = [ranges[number] for number in request.members]
-        assert (min(inside)[0], max(end for _, end in inside)) == (request.start, request.end)
-        assert request.end - request.start <= max(limit, *(end - start for start, end in inside))
-        covered = request.start
-        for start, end in sorted(inside):
-            assert start - covered <= gap
-            covered = max(covered, end)
-    assert [request.start for request in requests] == sorted(request.start for request in requests)
