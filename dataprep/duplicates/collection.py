@@ -27,7 +27,6 @@ from dataprep.progress import Progress, divide
 from dataprep.shards.read import Value, read_images
 from dataprep.shards.source_image import LoadedImage
 from dataprep.sources import Source
-from dataprep.storage.partials import remove_leftovers
 from manifests.errors import CallError, DamagedError, StoppedError
 from manifests.files import TABLE, open_file
 from manifests.json_members import parse_json
@@ -385,7 +384,7 @@ def store_hashes(images: Collection) -> dict[str, str]:
             continue
         if not images.unread[start:stop].any():
             # An earlier run may have been killed right after it stored the hashes.
-            remove_leftovers(source.root)
+            storage.remove_partials(source.root, is_locked=False)
             continue
         is_new = images.computed[start:stop] & images.readable[start:stop]
         try:

@@ -98,10 +98,10 @@ def _finish_conversion(job: Job, engine: Engine, progress: Progress | None) -> C
     files = [names_of_shard(job.options.fmt, job.shards[number].name)[0] for number in missing]
     if folder.files.keys().isdisjoint(files) and has_all_of(out, folder.files):
         clean_up(folder, found)
-        storage.remove_partials(out)
+        storage.remove_partials(out, is_locked=True)
         return read_result(job, found)
     if missing:
-        storage.sweep_dead(out)
+        storage.sweep(out, is_locked=False)
         raise missing_error(job, missing)
     try:
         # All shards are there: nobody needs another temporary file.
@@ -192,7 +192,7 @@ def _finish_append(
     found, missing = check_shards(job, {}, engine, progress)
     # Another process may have finished it meanwhile.
     if missing and not is_appended(plan, out):
-        storage.sweep_dead(out)
+        storage.sweep(out, is_locked=False)
         raise missing_error(job, missing)
     base = read_base(out, option="")
     if base.digest != append.parent:
@@ -225,7 +225,7 @@ def _describe_finished(plan: StoredPlan, append: PlannedAppend, out: str) -> App
         end_committed(base)
         mark = None
     if mark is None:  # else the temporary files belong to the append of the journal
-        storage.remove_partials(out)
+        storage.remove_partials(out, is_locked=True)
     if is_rejected:
         rows = [*read_rejected(plan_folder(out), ENDED_NAME)]
         converted = describe_result(plan.job(out), (), replace(manifest, splits=()), rows)

@@ -176,7 +176,9 @@ def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
         with storage.guarded(task.out, task.check):
             storage.publish(paths)  # the table last: it marks the shard as done
     except BaseException:
-        storage.withdraw(paths)
+        # If the shard has its final name, its temporary table tells which run wrote it.
+        if os.path.lexists(storage.partial_path(paths[0])):
+            storage.discard(paths)
         raise
     return ShardResult(task.name, conversion, table)
 

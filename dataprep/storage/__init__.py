@@ -8,10 +8,10 @@
 
 Who removes a temporary file that is never renamed::
 
-    the process that wrote it                   commit.withdraw, after an error
+    the process that wrote it                   commit.discard, after an error
     the run that has locked the folder          partials.partials at its end: also files of dead workers
     the next run, if that run was killed        partials.sweep
-    another process of `dataprep work`          partials.sweep_dead: files of dead processes of its machine
+    another process of `dataprep work`          partials.sweep: files of dead processes of its machine
     `dataprep finish`                           partials.remove_partials: the files of all machines
 """
 
@@ -24,7 +24,6 @@ from dataprep.storage.commit import (
     publish,
     replace_file,
     replace_unchanged,
-    withdraw,
     write_partial,
     write_to,
 )
@@ -70,7 +69,6 @@ from dataprep.storage.partials import (
     shared_partials,
     shared_path,
     sweep,
-    sweep_dead,
 )
 from manifests.files import map_files
 
@@ -125,10 +123,8 @@ __all__ = [
     "shared_path",
     "stat",
     "sweep",
-    "sweep_dead",
     "translate_errors",
     "walk",
-    "withdraw",
     "write_all",
     "write_partial",
     "write_to",

@@ -28,12 +28,6 @@ def discard(paths: Sequence[str]) -> None:
             remove_partial(os.path.dirname(path), partial_path(path))
 
 
-def withdraw(paths: Sequence[str]) -> None:
-    """Discard the temporary files of a shard, unless it has its final name: then its table tells which run wrote it."""
-    if os.path.lexists(partial_path(paths[0])):
-        discard(paths)
-
-
 def write_partial(path: str, data: bytes) -> None:
     """Write a small file under its temporary name."""
     with translate_errors(path, "the file cannot be written"):

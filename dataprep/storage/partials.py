@@ -246,31 +246,19 @@ def partials(
         yield
     finally:
         for folder in folders:
-            with suppress(OSError, StorageError):  # what remains is removed by the next run
-                sweep(folder, is_locked=is_locked, keeps_proofs=keeps_proofs)
-                if not is_locked:
-                    sweep_dead(folder)
-                _remove_folder(folder, is_locked=is_locked)
+            remove_partials(folder, is_locked=is_locked, keeps_proofs=keeps_proofs)
 
 
-def remove_leftovers(folder: str) -> None:
-    """Remove what a killed process left, without the lock of the folder: for a run that writes nothing."""
-    with suppress(OSError, CallError, StorageError):
-        if has_partials(folder) or is_url(
-            folder
-        ):  # else there is no need to lock it, not even for a moment
-            sweep_dead(folder)
-            _remove_folder(folder, is_locked=False)
+def remove_partials(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
+    """Remove the folder for temporary files, with the files that `sweep` removes, if there is one.
 
-
-def remove_partials(folder: str) -> None:
-    """Remove the folder for temporary files, with all of them, if a killed run left it.
-
-    No other process needs them.
+    What cannot be removed now, the next run removes.
     """
-    if has_partials(folder):
-        with partials([folder], is_locked=True):
-            pass
+    with suppress(OSError, CallError, StorageError):
+        # A local folder without one need not be locked, not even for a moment.
+        if has_partials(folder) or is_url(folder):
+            sweep(folder, is_locked=is_locked, keeps_proofs=keeps_proofs)
+            _remove_folder(folder, is_locked=is_locked)
 
 
 @contextmanager
@@ -287,7 +275,6 @@ def shared_partials(folder: str) -> Iterator[None]:
     finally:
         with suppress(OSError):
             sweep(folder, is_locked=False, keeps_proofs=True)
-            sweep_dead(folder)
 
 
 def _make_folder(folder: str) -> None:
@@ -302,39 +289,25 @@ def _make_folder(folder: str) -> None:
 
 
 def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
-    """Remove the temporary files in a folder; without a lock, only the files of this process.
+    """Remove the temporary files in a folder; without a lock, only the files of this process and of dead ones.
 
     Args:
         folder: the folder above that of the temporary files.
-        is_locked: whether this process holds its lock.
+        is_locked: whether this process holds its lock. If not, the proofs of dead processes stay.
         keeps_proofs: keep the sample tables of shards that have their final name while the table
             has not: they tell which run wrote the shard.
 
     """
     inside = _inside(folder)
-    owner = this_owner()
-    for name in (
-        *_temporary_files(inside),
-        *(_temporary_files(inside, _SHARED) if is_locked else ()),
-    ):
-        if (is_locked or name.startswith(f"{owner}-")) and not (
-            keeps_proofs and _is_proof(folder, name)
-        ):
-            remove_partial(folder, os.path.join(inside, name))
-
-
-def sweep_dead(folder: str) -> None:
-    """Remove the temporary files of processes of this machine that have ended, except proofs.
-
-    See `sweep`.
-    """
-    inside = _inside(folder)
-    dead: dict[str, bool] = {}
-    for name in _temporary_files(inside):
+    names = _temporary_files(inside)
+    if is_locked:
+        names += _temporary_files(inside, _SHARED)
+    has_ended = cache(is_dead)
+    for name in names:
         owner = name.partition("-")[0]
-        if owner not in dead:
-            dead[owner] = is_dead(owner)
-        if dead[owner] and not _is_proof(folder, name):
+        is_mine = is_locked or owner == this_owner()
+        keeps = (keeps_proofs or not is_mine) and _is_proof(folder, name)
+        if (is_mine or has_ended(owner)) and not keeps:
             remove_partial(folder, os.path.join(inside, name))
 
 

@@ -155,7 +155,7 @@ class RemoteFiles:
                     if self._put(store, name, path, data):
                         created.append(name)
                 except LostFolderError:
-                    _withdraw(store, created)
+                    _delete_unlisted(store, created)
                     raise
             _unlink(temporary)
 
@@ -217,7 +217,7 @@ class RemoteFiles:
                 try:
                     self._check(store)
                 except LostFolderError:
-                    _withdraw(store, [os.path.basename(each) for _, each in others])
+                    _delete_unlisted(store, [os.path.basename(each) for _, each in others])
                     raise
                 if not store.create(name, table):
                     self._is_written(store, name, path, table)
@@ -388,7 +388,7 @@ def _unlink(temporary: str) -> None:
         os.unlink(temporary)
 
 
-def _withdraw(store: Store, names: Iterable[str]) -> None:
+def _delete_unlisted(store: Store, names: Iterable[str]) -> None:
     """Delete objects that this run has written and that no manifest lists, after it has lost the folder.
 
     While another conversion works, there is no manifest, and they stay. An append that works looks

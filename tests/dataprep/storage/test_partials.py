@@ -11,7 +11,7 @@ import pytest
 from dataprep import storage
 from dataprep.storage import remote
 from dataprep.storage.files import files_of
-from dataprep.storage.partials import PARTIALS_NAME, remove_leftovers, this_owner
+from dataprep.storage.partials import PARTIALS_NAME, this_owner
 from manifests.errors import StorageError
 from manifests.remote import store
 from manifests.remote.url import parse_url
@@ -57,7 +57,7 @@ def test_a_run_that_writes_nothing_removes_what_a_killed_one_left(folder, left, 
             path.unlink()
         if left == "an empty folder":
             (path.parent / RECORD_NAME).unlink()
-    remove_leftovers(folder)
+    storage.remove_partials(folder, is_locked=False)
     assert [*tmp_path.glob(f"set/{PARTIALS_NAME}")] == []
     assert [*tmp_path.glob("tmp/*/*")] == []
 
@@ -66,7 +66,7 @@ def test_files_of_others_stay(folder):
     """Without the record, the folder may be of another program."""
     path = leave_partials(folder, "a.html")
     (path.parent / RECORD_NAME).unlink()
-    remove_leftovers(folder)
+    storage.remove_partials(folder, is_locked=False)
     assert path.exists()
 
 
