@@ -231,7 +231,7 @@ def dataset_files(splits: Iterable[str], out: str) -> list[str]:
     """
     names = "|".join(map(re.escape, {*SPLIT_NAMES, *splits}))
     pattern = re.compile(rf"({names})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{_OTHER_FILES}")
-    return sorted(entry.name for entry in storage.list_folder(out) if pattern.fullmatch(entry.name))
+    return sorted(filter(pattern.fullmatch, storage.names_in(out)))
 
 
 # --- the source images ----------------------------------------------------------------------------

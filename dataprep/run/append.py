@@ -260,7 +260,7 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
                 " wrote"
             ),
         )
-    there = {entry.name for entry in storage.list_folder(out)}
+    there = storage.names_in(out)
     kept = _find_finished(planned, mark.stamps, new.stamps)
     names = [
         name
@@ -276,8 +276,7 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
         if now.journal != mark or now.digest != base.digest:
             raise changed_error(out)
     with owned(out, new.plan):
-        for name in sorted(names, key=lambda name: name.endswith(".parquet")):
-            storage.remove(os.path.join(out, name))
+        storage.remove_all(out, sorted(names, key=lambda name: name.endswith(".parquet")))
     return kept
 
 
@@ -301,7 +300,7 @@ def _refuse_files(base: Folder, mark: Journal) -> None:
 
 
 def _present(out: str, names: Iterable[str]) -> list[str]:
-    there = {entry.name for entry in storage.list_folder(out)}
+    there = storage.names_in(out)
     return [name for name in names if name in there]
 
 

@@ -149,8 +149,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
     if not is_written:
         storage.write_partial(path, data)
         storage.publish_all([(storage.partial_path(path), journal)])
-    for name in obsolete:
-        storage.remove(os.path.join(out, name))
+    storage.remove_all(out, obsolete)
     if is_written:
         remove_journal(out, manifest.plans[0])
         return
@@ -244,8 +243,7 @@ def clean_up(folder: Folder, results: Iterable[ShardResult]) -> None:
         results: the finished shards, with those that have no images.
 
     """
-    for name in (*empty_tables(results), *stale_files(folder)):
-        storage.remove(os.path.join(folder.out, name))
+    storage.remove_all(folder.out, [*empty_tables(results), *stale_files(folder)])
     remove_journal(folder.out, folder.plan)
 
 
@@ -400,8 +398,7 @@ def end_committed(base: Folder) -> None:
 def end_conversion(base: Folder) -> Folder:
     """Remove the journal of a conversion that was killed right after it wrote the manifest, and stale files."""
     with owned(base.out, base.manifest.plans[-1]):
-        for name in stale_files(base):
-            storage.remove(os.path.join(base.out, name))
+        storage.remove_all(base.out, stale_files(base))
     if base.journal is None or base.journal.action != "convert":
         return base
     remove_journal(base.out, base.journal.plan)
@@ -420,8 +417,7 @@ def remove_empty_shards(base: Folder, plan: str, names: Iterable[str]) -> None:
         conversion = read_conversion(plan, os.path.join(base.out, table))
         # If it has samples, the next append has a shard of this name already.
         if conversion and not conversion.samples:
-            for name in names_of_shard(base.manifest.format, shard):
-                storage.remove(os.path.join(base.out, name))
+            storage.remove_all(base.out, names_of_shard(base.manifest.format, shard))
 
 
 def _write_all_rejected(

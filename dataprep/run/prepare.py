@@ -191,8 +191,7 @@ def _replace_outdated(run: Resumable, *, overwrite: bool) -> None:
 
 def remove_outdated(run: Resumable) -> None:
     """Remove the files that this run writes again."""
-    for name in run.outdated:
-        storage.remove(os.path.join(run.job.out, name))
+    storage.remove_all(run.job.out, run.outdated)
 
 
 # --- what earlier runs left -----------------------------------------------------------------------

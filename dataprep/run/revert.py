@@ -100,11 +100,10 @@ def _revert_newest(base: Folder) -> RevertResult:
 
 
 def _remove_files(manifest: Manifest, mark: Journal, out: str, *, removed: int) -> RevertResult:
-    there = {entry.name for entry in storage.list_folder(out)}
+    there = storage.names_in(out)
     names = [name for name in unlisted_files(mark, manifest) if name in there]
     with owned(out, mark.plan):
-        for name in names:
-            storage.remove(os.path.join(out, name))
+        storage.remove_all(out, names)
     if has_append_plan(out):
         remove_plan(out)
     remove_empty_plan_folder(out)

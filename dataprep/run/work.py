@@ -70,7 +70,7 @@ def says_what_is_kept(out: str, shards: Sequence[PlannedShard]) -> Iterator[None
 
 def _describe(out: str, shards: Sequence[PlannedShard]) -> str:
     try:
-        there = {entry.name for entry in storage.list_folder(out)}
+        there = storage.names_in(out)
     except (OSError, DatasetError):
         return "finished shards are kept"
     # A shard is finished when its table has its final name.

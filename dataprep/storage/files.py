@@ -261,6 +261,11 @@ def list_folder(folder: str) -> Sequence[Entry]:
     return files_of(folder).list(folder)
 
 
+def names_in(folder: str) -> set[str]:
+    """Return the names of the files and folders in a folder."""
+    return {entry.name for entry in list_folder(folder)}
+
+
 def is_file(path: str) -> bool:
     """Return whether there is a file of this name."""
     return S_ISREG(_mode(path))
@@ -332,6 +337,12 @@ def publish_all(pairs: Iterable[tuple[str, str]]) -> None:
 def remove(path: str) -> None:
     """Remove a file, if it exists."""
     files_of(path).remove(path)
+
+
+def remove_all(folder: str, names: Iterable[str]) -> None:
+    """Remove files of a folder that exist, in this order."""
+    for name in names:
+        remove(os.path.join(folder, name))
 
 
 def open_view(path: str, span: int = 4096) -> AbstractContextManager[tuple[RandomAccess, int]]:
