@@ -13,8 +13,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from typing import Any
 
 from dataprep.engines.base import Pool, Result, Task, default_workers
@@ -109,15 +108,8 @@ class LocalEngine:
         This process works on tasks too, and begins while the workers are still starting.
         """
         worker_count = max(min(self.workers, max_workers) - 1, 0)
-        finished = False
-        try:
-            while len(self._processes) < worker_count:
-                self._add_process(function.__module__)
-            yield from _run_shared(self._processes[:worker_count], function, _TaskQueue(tasks))
-            finished = True
-        finally:
-            if not finished:  # an error, an interrupt, or a caller that stopped early: don't wait for running tasks
-                self.close()
+        with self._started(worker_count, function.__module__) as processes:
+            yield from _run_shared(processes, function, _TaskQueue(tasks))
 
     def run_with_pool(
         self,
@@ -138,17 +130,20 @@ class LocalEngine:
             return
         from dataprep.engines.pool import SharedPool  # workers do not need it
 
-        finished = False
         pool = SharedPool(function, tasks, workers)
+        with closing(pool), self._started(workers - 1, function.__module__) as processes:
+            yield from pool.run(processes)
+
+    @contextmanager
+    def _started(self, count: int, module: str) -> Iterator[list[WorkerProcess]]:
+        """Start this many workers; after an error, an interrupt, or a caller that stops early, kill them."""
         try:
-            while len(self._processes) < workers - 1:
-                self._add_process(function.__module__)
-            yield from pool.run(self._processes[: workers - 1])
-            finished = True
-        finally:
-            if not finished:  # see `run`
-                self.close()
-            pool.close()
+            while len(self._processes) < count:
+                self._add_process(module)
+            yield self._processes[:count]
+        except BaseException:  # don't wait for running tasks
+            self.close()
+            raise
 
     def _add_process(self, module: str) -> None:
         # Block SIGINT and SIGTERM: an interrupt must not arrive between the start of a process and
@@ -189,16 +184,9 @@ class _TaskQueue(Iterator[Task]):
             return next(self._tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What a worker's thread puts into the queue: the result of a task, or the error that ended the thread."""
-
-    result: Any = None
-    error: BaseException | None = None
-
-
-#: Answers of all threads; each thread ends with `None`.
-_Answers = queue.SimpleQueue[_Answer | None]
+#: What the threads of the workers put into a queue: the result of a task, or the error that ended
+#: the thread; each thread ends with `None`.
+_Answers = queue.SimpleQueue[tuple[Any, BaseException | None] | None]
 
 
 def _run_shared(
@@ -210,28 +198,24 @@ def _run_shared(
     """
     answers: _Answers = queue.SimpleQueue()
     for process in processes:
-        threading.Thread(
-            target=_feed, args=(process, function, tasks, answers), daemon=True
-        ).start()
-    running = len(processes)
-    for task in tasks:
-        yield function(task)
-        while not answers.empty():
-            if (answer := answers.get()) is None:
-                running -= 1
-            else:
-                yield _result_of(answer)
-    while running:
-        if (answer := answers.get()) is None:
-            running -= 1
+        arguments = (process, function, tasks, answers)
+        threading.Thread(target=_feed, args=arguments, daemon=True).start()
+    running, is_last = len(processes), False
+    while running or not is_last:
+        for task in tasks:
+            yield function(task)
+            break
         else:
-            yield _result_of(answer)
-
-
-def _result_of(answer: _Answer) -> Any:
-    if answer.error is not None:
-        raise answer.error
-    return answer.result
+            is_last = True
+        while running and (is_last or not answers.empty()):
+            answer = answers.get()
+            if answer is None:
+                running -= 1
+                continue
+            result, error = answer
+            if error is not None:
+                raise error
+            yield result
 
 
 def _feed(
@@ -243,7 +227,7 @@ def _feed(
     """Send tasks to one worker until no task is left or a task fails."""
     try:
         for task in tasks:
-            answers.put(_Answer(process.apply(function, task)))
+            answers.put((process.apply(function, task), None))
     except BaseException as error:  # raised again in the thread that consumes the results
-        answers.put(_Answer(error=error))
+        answers.put((None, error))
     answers.put(None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -186,9 +186,8 @@ def labeled_content(
 
 def _is_same_mask(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
     """Return whether a mask is one in a dataset: the same bytes, or at least the same pixels."""
-    return (len(mask), crc32c(mask)) == (stored.size, stored.crc32c) or _has_same_pixels(
-        mask, stored, max_pixels
-    )
+    is_same = (len(mask), crc32c(mask)) == (stored.size, stored.crc32c)
+    return is_same or _has_same_pixels(mask, stored, max_pixels)
 
 
 def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
@@ -215,12 +214,10 @@ def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
 
 def own_texts(source: Source, rows: NDArray[np.int64]) -> pa.Array:
     """Return the labels of some samples as text, if they do not refer to places in the image."""
-    columns = {
-        name: source.label[rows] if name == "label" else source.extra[name].take(pa.array(rows))
-        for name in source.labels.columns
-    }
-    table = pa.table(columns) if columns else pa.table({"row": rows})
-    return source.labels.texts(table, source.classes)
+    columns: dict[str, Any] = {"row": rows}
+    for name in source.labels.columns:
+        columns[name] = (source.label if name == "label" else source.extra[name]).take(rows)
+    return source.labels.texts(pa.table(columns), source.classes)
 
 
 def check_labels(
@@ -237,8 +234,8 @@ def check_labels(
         rows: their rows, which can repeat: the dataset can have one image in several classes, int64
             [n].
         stored: the labels in the dataset as text.
-        own: those of the source.
-        is_equal: which labels are equal, bool [n]. One of those of each sample must be.
+        own: the labels in the source as text.
+        is_equal: which labels are equal, bool [n]. One label of each sample must be.
 
     Raises:
         SourceError: a sample has another label.
@@ -247,90 +244,66 @@ def check_labels(
     moved = np.flatnonzero(~is_equal & ~np.isin(rows, rows[is_equal]))
     if not len(moved):
         return
-    first, what = int(rows[moved[0]]), source.labels.noun
-    if source.labels.has_image:
-        path = cut_middle(printable(source.extra[MASK_SOURCE][first].as_py()), 200)
-        text = cut_middle(printable(own[int(moved[0])].as_py()), 200)
-        rejected = (
-            f", which is rejected{text.removeprefix(REJECTED)}" if text.startswith(REJECTED) else ""
-        )
-        where = f"with another {what} than {path}{rejected}"
+    first, kind = int(moved[0]), source.labels
+    row = int(rows[first])
+    if kind.has_image:
+        where = f"with another {kind.noun} than {_shown(source.extra[MASK_SOURCE][row])}"
+        text = _shown(own[first])
+        if text.startswith(REJECTED):
+            where += f", which is rejected{text.removeprefix(REJECTED)}"
     else:
-        before, now = (
-            cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own)
-        )
-        where = (
-            f"in class {before}, but here in class {now}"
-            if source.labels.is_class
-            else f"with the label {before}, but here with {now}"
-        )
-    count = len(np.unique(rows[moved])) - 1
-    others = (
-        f", and {plural(count, 'other image')} also {agree(count, 'has', 'have')} another {what}"
-        if count
-        else ""
-    )
+        before, now = _shown(stored[first], 80), _shown(own[first], 80)
+        where = f"with the label {before}, but here with {now}"
+        if kind.is_class:
+            where = f"in class {before}, but here in class {now}"
+    if count := len(np.unique(rows[moved])) - 1:
+        has = agree(count, "has", "have")
+        where += f", and {plural(count, 'other image')} also {has} another {kind.noun}"
     raise SourceError(
-        f"the image is in the dataset {where}{others}; --append only adds images",
-        file=source.path[first].as_py(),
-        hint=f"make the dataset again to change {what}s",
+        f"the image is in the dataset {where}; --append only adds images",
+        file=source.path[row].as_py(),
+        hint=f"make the dataset again to change {kind.noun}s",
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Splits:
-    """Samples of the source in the split that the source names, and the others with the split that they are in."""
-
-    same: NDArray[np.int64]
-    other: NDArray[np.int64]
-    names: tuple[str, ...]
+def _shown(text: pa.Scalar, length: int = 200) -> str:
+    return cut_middle(printable(text.as_py()), length)
 
 
-def compare_splits(source: Source, options: Options, pairs: pa.Table) -> Splits:
-    """Compare the splits of the same images.
-
-    Those that the options of the dataset moved count as the same.
-    """
-    rows = np.asarray(pairs["row"])
-    stored = np.array(pairs["split"].to_pylist(), object)
-    own = np.array(source.splits, object)[source.split[rows]]
-    made = [
-        name
-        for name, share in (("val", options.val_fraction), ("test", options.test_fraction))
-        if share
-    ]
-    is_same = (own == stored) | ((own == "train") & np.isin(stored.astype(str), made))
-    is_same |= options.duplicates == "same-split"
-    return Splits(rows[is_same], rows[~is_same], tuple(stored[~is_same].tolist()))
+def is_in_split(source: Source, options: Options, pairs: pa.Table) -> NDArray[np.bool_]:
+    """Return which samples are in the split that the source names, or were moved by the options, bool [n]."""
+    stored = np.asarray(pairs["split"].to_pylist(), str)
+    own = np.asarray(source.splits, str)[source.split[np.asarray(pairs["row"])]]
+    shares = {"val": options.val_fraction, "test": options.test_fraction}
+    made = [name for name, share in shares.items() if share]
+    moved = (own == "train") & np.isin(stored, made)
+    same: NDArray[np.bool_] = (own == stored) | moved | (options.duplicates == "same-split")
+    return same
 
 
-def describe_splits(out: str, source: Source, splits: Sequence[Splits]) -> tuple[str, ...]:
+def describe_splits(out: str, source: Source, pairs: pa.Table) -> tuple[str, ...]:
     """Return a message about the samples that are in another split of the dataset `out`, if there are any.
 
     Args:
         out: folder or URL of the dataset.
         source: the samples.
-        splits: what `compare_splits` returned for each revision of the dataset.
+        pairs: the same images, with the columns ``row``, ``split``, and ``same``, whether the split
+            is the same; the newest revision last.
 
     """
-    same = np.concatenate([np.zeros(0, np.int64), *(each.same for each in splits)])
-    stored = {
-        int(row): name for each in splits for row, name in zip(each.other, each.names, strict=True)
-    }
-    moved = sorted({*stored}.difference(same.tolist()))
-    if not moved:
+    rows, same = (np.asarray(pairs[name]) for name in ("row", "same"))
+    others = pairs.filter(pa.array(~np.isin(rows, rows[same])))
+    moved = pc.unique(others["row"]).sort()
+    if not len(moved):
         return ()
-    row = moved[0]
-    own, path = (
-        source.splits[source.split[row]],
-        cut_middle(printable(source.path[row].as_py()), 200),
-    )
+    row = moved[0].as_py()
+    stored = others.filter(pc.equal(others["row"], row))["split"][-1].as_py()
     are, they = agree(len(moved), "is", "are"), agree(len(moved), "it stays", "they stay")
     return (
         (
             f"{plural(len(moved), 'image')} of the source {are} in {printable(out)} in another"
-            f" split, where {they}: {path} is in {printable(stored[row])}, not in"
-            f" {printable(own)}{', ...' if len(moved) > 1 else ''}"
+            f" split, where {they}: {_shown(source.path[row])} is in {printable(stored)}, not in"
+            f" {printable(source.splits[source.split[row]])}{', ...' if len(moved) > 1 else ''}"
         ),
     )
 
@@ -344,12 +317,9 @@ def revision_with(base: Folder, source: Source) -> int | None:
     Reads no image.
     """
     manifest = base.manifest
-    digests = [
-        manifest.options.get("plan"),
-        *(revision.source_digest for revision in manifest.revisions),
-    ]
-    for number, (part, digest) in enumerate(zip(parts(manifest), digests, strict=True)):
-        if fingerprint_of(source, options_members(part.options)) == digest:
+    digests = [manifest.plans[0], *(revision.source_digest for revision in manifest.revisions)]
+    for number, part in enumerate(parts(manifest)):
+        if fingerprint_of(source, options_members(part.options)) == digests[number]:
             return number
     return None
 
@@ -358,22 +328,21 @@ def find_retried(base: Folder, source: Source) -> NDArray[np.bool_]:
     """Return which samples were left out because they could not be read, and can be read now, bool [n]."""
     rejected = base.manifest.rejected
     retried = np.zeros(len(source), np.bool_)
-    if rejected is None:
-        return retried
-    rows = read_rejected(base.out, rejected.name)
-    unreadable = {row["source"] for row in rows if row["reason"] == "unreadable"}
+    unreadable = set()
+    for row in read_rejected(base.out, rejected.name) if rejected else ():
+        if row["reason"] == "unreadable":
+            unreadable.add(row["source"])
     if not unreadable:
         return retried
     places = source.path if source.location is None else source.location["container"]
-    for row in np.flatnonzero(pc.is_in(source.path, pa.array([*unreadable], source.path.type))):
-        place = os.path.join(source.root, str(places[int(row)].as_py()))
+    for at in np.flatnonzero(pc.is_in(source.path, pa.array(unreadable, source.path.type))):
+        place = os.path.join(source.root, str(places[int(at)].as_py()))
         is_permitted = storage.has_latency(place) or os.access(place, os.R_OK)
-        retried[row] = is_permitted and storage.is_file(place)
+        retried[at] = is_permitted and storage.is_file(place)
     return retried
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """The samples of a source that are in the dataset.
 
     Attributes:
@@ -407,8 +376,7 @@ def find_known(
 
     """
     known = np.zeros(len(source), np.bool_)
-    splits: list[Splits] = []
-    own = pa.table({"source": source.path, "own_size": source.size})
+    own = pa.table({"source": source.path, "size": source.size})
     pending: list[tuple[Options, pa.Table]] = []
     manifest = base.manifest
     columns = ["source", *manifest.labels.columns, "size", "crc32c"]
@@ -423,11 +391,15 @@ def find_known(
         pairs = _pairs(own, stored, by_size=is_unchanged and source.location is None)
         if len(pairs):
             pending.append((_comparable(base, part.options, pairs), pairs))
+    found = [pa.table({"row": pa.array([], pa.int64()), "split": pa.array([], pa.string())})]
+    same = [np.zeros(0, np.bool_)]
     with divide(progress, [len(pc.unique(pairs["row"])) for _, pairs in pending]) as shares:
         for (options, pairs), share in zip(pending, shares, strict=True):
-            same = _compare(source, options, pairs, known, engine, share)
-            splits.append(compare_splits(source, options, same))
-    return Known(known, describe_splits(base.out, source, splits))
+            equal = _compare(source, options, pairs, known, engine, share)
+            same.append(is_in_split(source, options, equal))
+            found.append(equal.select(["row", "split"]))
+    every = pa.concat_tables(found).append_column("same", pa.array(np.concatenate(same)))
+    return Known(known, describe_splits(base.out, source, every))
 
 
 #: More pairs than this for each sample of both sides would take too much memory.
@@ -450,50 +422,43 @@ def _pairs(own: pa.Table, stored: pa.Table, *, by_size: bool) -> pa.Table:
         by_size: whether the same image has the same size.
 
     """
-    sizes = [
-        np.asarray(table[name]) if by_size else 0
-        for table, name in ((own, "own_size"), (stored, "size"))
-    ]
-    for shorten in (_tail, lambda paths: paths):
-        # Rows with different keys can have the same hash, but not the same checksum too.
-        first, second = (
-            hash_texts(shorten(table["source"]))
-            ^ (np.uint64(_FACTOR) * np.asarray(size).astype(np.uint64))
-            for table, size in zip((own, stored), sizes, strict=True)
-        )
+    for shortens in (True, False):
+        hashes = []
+        for table in (own, stored):
+            paths = table["source"]
+            if shortens:  # to the file name, with the folder that it is in
+                paths = pc.replace_substring_regex(paths, r"^.*/([^/]*/[^/]*)$", r"\1")
+            # Rows with different keys can have the same hash, but not the same checksum too.
+            hashes.append(hash_texts(paths))
+            if by_size:
+                hashes[-1] ^= np.uint64(_FACTOR) * np.asarray(table["size"]).astype(np.uint64)
+        first, second = hashes
         order = np.argsort(second)
-        start, stop = (np.searchsorted(second[order], first, side) for side in ("left", "right"))
-        counts = stop - start
+        start = np.searchsorted(second, first, "left", order)
+        counts = np.searchsorted(second, first, "right", order) - start
         if counts.sum() <= _MOST_PAIRS * (len(own) + len(stored)):
             break
     rows = np.repeat(np.arange(len(own)), counts)
     within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return stored.take(order[np.repeat(start, counts) + within]).append_column(
-        "row", pa.array(rows)
-    )
-
-
-def _tail(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the file name of each path, with the folder that it is in."""
-    return pc.replace_substring_regex(paths, r"^.*/([^/]*/[^/]*)$", r"\1")
+    found = stored.take(order[np.repeat(start, counts) + within])
+    return found.append_column("row", pa.array(rows))
 
 
 def _comparable(base: Folder, members: Mapping[str, object], pairs: pa.Table) -> Options:
     """Return the options to read images with, so that they have the checksums in the tables."""
     made_by = members.get("made_by")
+    reason = f"they were stored with {made_by}"
     try:
         options = options_of(members)
-    except MemberError as error:
-        reason = str(error)
-    else:
         if not options.changes_images:
             return replace(options, validate="none")
         if made_by == library_versions():
             return options
-        reason = f"they were stored with {made_by}"
-    path = pairs["source"][0].as_py()
+    except MemberError as error:
+        reason = str(error)
+    path = printable(pairs["source"][0].as_py())
     raise CallError(
-        f"--append: {plural(len(pairs), 'image')} of the source, such as {printable(path)}, may"
+        f"--append: {plural(len(pairs), 'image')} of the source, such as {path}, may"
         f" already be in {printable(base.out)}, but cannot be compared with it: {reason}",
         hint="leave them out with --where, or install these versions",
     )
@@ -508,10 +473,11 @@ def _compare(  # noqa: PLR0917
     progress: Progress,
 ) -> pa.Table:
     """Read the images of pairs of which none is known yet, mark those that are the same, and return their pairs."""
-    rows, sizes = np.asarray(pairs["row"]), np.asarray(pairs["size"])
+    rows = np.asarray(pairs["row"])
     candidates = ~known[rows]
     if not options.changes_images and source.location is None:
-        candidates &= (source.size[rows] == sizes) | (source.size[rows] == UNREADABLE)
+        size = source.size[rows]
+        candidates &= (size == np.asarray(pairs["size"])) | (size == UNREADABLE)
     pairs, rows = pairs.filter(pa.array(candidates)), rows[candidates]
     checksums = np.full(len(source), -1, np.int64)
     labels: dict[int, str] = {}
@@ -522,13 +488,14 @@ def _compare(  # noqa: PLR0917
             is_equal[list(found.equal)] = True
     same = checksums[rows] == np.asarray(pairs["crc32c"].cast(pa.int64()).fill_null(-2))
     pairs, rows, is_equal = pairs.filter(pa.array(same)), rows[same], is_equal[same]
+    stored = pairs["label"].combine_chunks()
     if source.labels.is_placed:
         own = pa.array([labels[row] for row in rows.tolist()], pa.large_string())
     else:
         own = own_texts(source, rows)
     if not source.labels.has_image:
-        is_equal = np.asarray(pc.equal(own, pairs["label"].combine_chunks()))
-    check_labels(source, rows, pairs["label"].combine_chunks(), own, is_equal)
+        is_equal = np.asarray(pc.equal(own, stored))
+    check_labels(source, rows, stored, own, is_equal)
     known[rows] = True
     return pairs
 
@@ -538,16 +505,11 @@ def _with_texts(out: str, manifest: Manifest, rows: RowBatch) -> pa.Table:
 
     And where masks are.
     """
-    table = rows.table
-    columns = {
-        "source": table["source"],
-        "label": KINDS[manifest.label_type].texts(table, manifest.classes),
-        "split": pa.repeat(pa.scalar(rows.split), len(table)),
-        "size": table["size"],
-        "crc32c": table["crc32c"],
-    }
+    table, count = rows.table, len(rows.table)
+    columns = {name: table[name] for name in ("source", "size", "crc32c")}
+    columns["label"] = KINDS[manifest.label_type].texts(table, manifest.classes)
+    columns["split"] = pa.repeat(pa.scalar(rows.split), count)
     if manifest.labels.has_image:
-        shard = os.path.join(out, rows.shard.name)
-        columns["shard"] = pa.repeat(pa.scalar(shard), len(table))
+        columns["shard"] = pa.repeat(pa.scalar(os.path.join(out, rows.shard.name)), count)
         columns |= {name: table[name] for name in manifest.labels.columns}
     return pa.table(columns)

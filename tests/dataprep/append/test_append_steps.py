@@ -314,6 +314,7 @@ def test_finish_killed_before_a_change(
     with monkeypatch.context() as patch:
         for each in ("replace_file", "replace_unchanged", "remove"):
             patch.setattr(storage, each, kill_before(getattr(storage, each)))
+        patch.setattr("dataprep.storage.files.remove", storage.remove)
         patch.setattr(storage, "partials", lambda *_, **__: nullcontext())
         with pytest.raises(KeyboardInterrupt):
             finish(str(out), workers=1)
