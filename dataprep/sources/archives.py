@@ -82,13 +82,13 @@ _SHARD_SUFFIXES = (".cls", ".json", ".txt")
 _MAX_COMPARED = 1000
 
 
-def is_archive(path: str) -> bool:
+def is_archive(path: str, *_: Any) -> bool:
     """Return whether a file is a tar or zip archive, by its extension, or by its content if it has none."""
     suffix = suffix_of(os.path.basename(path))
     if suffix:
         return suffix in SUFFIXES
     try:
-        start, _ = open_container_file(path)(0, 512)
+        start = open_container_file(path)(0, 512)[0]
     except StorageError:
         if not path.startswith(("http://", "https://")):
             raise
@@ -418,21 +418,24 @@ def read_archive(path: str, _: Any, options: SourceOptions) -> Source:
         options.classes or tuple(sorted({*labels})),
         lambda row: (f"{path}/{names[rows[row]]}", None),
     )
-    source = replace(source, table=source.table.take(rows))
-    source = source.with_columns(label=label, split=np.array(splits, np.int8))
     return replace(
-        source,
+        _chosen(source, rows, label=label, split=np.array(splits, np.int8)),
         layout=layout,
-        table=source.table.take(np.lexsort((label, source.split))),
         classes=classes,
         splits=order,
         notices=tuple(notices),
     )
 
 
+def _chosen(source: Source, rows: Sequence[int], **columns: Any) -> Source:
+    """Return some images with new columns, by split and label."""
+    source = replace(source, table=source.table.take(rows)).with_columns(**columns)
+    return replace(source, table=source.table.take(np.lexsort((source.label, source.split))))
+
+
 def _splits(path: str, folders: set[str]) -> tuple[tuple[str, ...], dict[str, int]]:
     """Return the names of the splits, and the number of the split of each folder that is one."""
-    splits = map_splits(path, sorted(folders), SPLIT_ALIASES)
+    splits = map_splits(path, sorted(folders))
     order = split_order({*splits}) or ("train",)
     return order, {folder: order.index(split) for split, folder in splits.items()}
 
@@ -464,14 +467,8 @@ def _without_labels(path: str, source: Source, names: Sequence[str]) -> Source:
     are_splits = all(folder.lower() in SPLIT_ALIASES for folder in first)
     order, number_of = _splits(path, {*first} if are_splits else set())
     split = np.array([number_of.get(folder, 0) for folder in first], np.int8)
-    source = replace(source, table=source.table.take(rows)).with_columns(split=split)
-    return replace(
-        source,
-        table=source.table.take(np.argsort(split, kind="stable")),
-        splits=order,
-        notices=(*source.notices, *skipped_notices(left_out)),
-        label_type="none",
-    )
+    source = _chosen(source, rows, split=split).with_notices(*skipped_notices(left_out))
+    return replace(source, splits=order, label_type="none")
 
 
 def _label_folders_of(names: Sequence[str]) -> dict[str, str]:

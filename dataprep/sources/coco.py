@@ -85,7 +85,7 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
         return source
     other = "caption" if label_type == "boxes" else "boxes"
     notice = f"the annotations have captions and boxes; --label-type {other} converts the others"
-    return replace(source, notices=(*source.notices, notice))
+    return source.with_notices(notice)
 
 
 def read_coco_file(file: str, _: Any, options: SourceOptions) -> Source:

@@ -305,7 +305,7 @@ def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
     named = _named(folders, SPLIT_ALIASES)
     if len(named) < len(folders) and not any(has_folders(f"{src}/{name}") for name in named):
         return {}
-    return map_splits(src, named, SPLIT_ALIASES)
+    return map_splits(src, named)
 
 
 def read_class_folders(
@@ -393,5 +393,5 @@ def _find_splits(src: str, folders: Sequence[str]) -> tuple[str, dict[str, str]]
         return "", {"train": ""}
     if any(list_images(src, place) for place in {"", above}):
         return "", {"train": ""}
-    splits = map_splits(os.path.join(src, above), folders, SPLIT_ALIASES)
+    splits = map_splits(os.path.join(src, above), folders)
     return above, {split: os.path.join(above, name) for split, name in splits.items()}

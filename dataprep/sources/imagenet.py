@@ -70,12 +70,12 @@ def read_imagenet_tars(src: str, _: Any, options: SourceOptions) -> Source:
             parts.append(read(path, None, options))
             # The classes of train, if it is there, number the labels of val, too.
             options = replace(options, classes=parts[0].classes)
-    source = join_sources(parts)
-    notices = [*source.notices]
+    notices = []
     for name in sorted(entry.name for entry in storage.list_folder(src)):
         if re.fullmatch(r"ILSVRC2012_img_test.*\.tar", name):
             notices.append(f"skipped {name}: it has no labels")
-    return replace(source, layout="ImageNet in its original archives", notices=tuple(notices))
+    source = join_sources(parts).with_notices(*notices)
+    return replace(source, layout="ImageNet in its original archives")
 
 
 def read_val(path: str, _: Any, options: SourceOptions) -> Source:
@@ -116,16 +116,20 @@ def _image_numbers(path: str, names: Sequence[str], count: int) -> list[int]:
     for name in names:
         match = _VAL_NAME.fullmatch(name)
         if match is None or not 1 <= int(match[1]) <= count:
-            message = f"{name} is not one of the {count:,} images of the ground truth"
-            raise SourceError(message, file=path, hint="download the archive again")
+            raise SourceError(
+                f"{name} is not one of the {count:,} images of the ground truth",
+                file=path,
+                hint="download the archive again",
+            )
         numbers.append(int(match[1]))
     missing = sorted({*range(1, count + 1)} - {*numbers})
     if missing:
-        message = (
+        raise SourceError(
             f"{plural(len(missing), 'image')} missing, the first is"
-            f" ILSVRC2012_val_{missing[0]:08d}.JPEG"
+            f" ILSVRC2012_val_{missing[0]:08d}.JPEG",
+            file=path,
+            hint="download the archive again",
         )
-        raise SourceError(message, file=path, hint="download the archive again")
     return numbers
 
 
@@ -164,8 +168,11 @@ def _read_devkit(folder: str) -> tuple[Sequence[str], list[str]]:
     truth = []
     for number, line in enumerate(found[_TRUTH].splitlines(), 1):
         if not line.strip().isdigit() or len(line) > 9 or int(line) not in wnids:
-            message = f"{_TRUTH} has no known class in line {number}"
-            raise SourceError(message, file=place, hint="download the development kit again")
+            raise SourceError(
+                f"{_TRUTH} has no known class in line {number}",
+                file=place,
+                hint="download the development kit again",
+            )
         truth.append(wnids[int(line)])
     return [*wnids.values()], truth
 
@@ -194,8 +201,9 @@ def _read_members(path: str) -> dict[str, bytes]:
                     content = archive.extractfile(member)
                     found[name] = content.read() if content else b""
     except (tarfile.TarError, zlib.error, EOFError, ValueError) as error:
-        message = f"the development kit cannot be read ({error})"
-        raise SourceError(message, file=path, hint="download it again") from None
+        raise SourceError(
+            f"the development kit cannot be read ({error})", file=path, hint="download it again"
+        ) from None
     return found
 
 
@@ -257,7 +265,7 @@ def read_kaggle_imagenet(_: str, root: str, options: SourceOptions) -> Source:
         source = join_sources([source, val.with_columns(label=label)])
     if storage.is_folder(f"{root}/test"):
         notices.append("skipped test/: it has no labels")
-    return replace(source, notices=(*source.notices, *notices))
+    return source.with_notices(*notices)
 
 
 def _find_upward(root: str, name: str) -> str | None:

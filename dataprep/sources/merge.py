@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dataprep.containers import location_table
 from dataprep.labels.columns import count_numbers
-from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN
+from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, SourceOptions
 from dataprep.sources.base import (
     NamedSource,
     Source,
@@ -69,7 +69,7 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
         layout=f"{len(parts)} sources",
         prepared=any(source.prepared for source in sources),
     )
-    return replace(merged, notices=(*merged.notices, *_notices(parts, merged)))
+    return merged.with_notices(*_notices(parts, merged))
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -382,26 +382,40 @@ def read_renames(file: str) -> dict[str, str]:
 
 
 def rename_classes(
-    sources: Sequence[Source], renames: Mapping[str, str], file: str
-) -> list[Source]:
+    parts: Sequence[NamedSource], renames: Mapping[str, str], options: SourceOptions
+) -> list[NamedSource]:
     """Rename classes of some sources. Classes that get the same name become one class.
 
+    Args:
+        parts: the sources.
+        renames: what `read_renames` returned.
+        options: the classes are numbered by `classes`, if given.
+
     Raises:
-        SourceError: no source has a class of an old name.
+        SourceError: no source has a class of an old name, or `classes` lacks a new name.
 
     """
-    known = {name for source in sources for name in source.classes}
+    known = {name for part in parts for name in part.source.classes}
     for name in renames:
         if name not in known:
             raise SourceError(
                 f"no source has a class {printable(name)}",
-                file=file,
+                file=options.rename_classes,
                 hint=suggest(name, sorted(known)),
             )
     renamed = []
-    for source in sources:
+    for src, source in parts:
         names = tuple(renames.get(name, name) for name in source.classes)
-        renamed.append(relabel(replace(source, classes=names), tuple(dict.fromkeys(names))))
+        own = relabel(replace(source, classes=names), tuple(dict.fromkeys(names)))
+        classes = options.classes or own.classes
+        for name in used_names(own):
+            if name not in classes:
+                raise SourceError(
+                    f"class {printable(name)} is not in --classes",
+                    file=src,
+                    hint="add it to the class names, or rename it",
+                )
+        renamed.append(NamedSource(src, relabel(own, classes)))
     return renamed
 
 
@@ -447,23 +461,21 @@ def _identity_notice(source: Source, has_class: NDArray[np.bool_]) -> str:
         has_class: bool [splits, classes], whether the split has samples of the class.
 
     """
-    of_split = dict(zip(source.splits, has_class, strict=True))
+    splits = source.splits
     counts = []
-    for split, own in of_split.items():
+    for split, own in zip(splits, has_class, strict=True):
         counts.append(f"{split} {int(own.sum()):,}")
     notice = f"classes: {', '.join(counts)}"
-    if "train" not in of_split:
+    if "train" not in splits:
         return notice
-    others = [split for split in ("query", "gallery") if split in of_split]
-    in_others = np.any([of_split[split] for split in others], axis=0)
-    shared = np.flatnonzero(of_split["train"] & in_others)
+    others = [split for split in ("query", "gallery") if split in splits]
+    in_others = has_class[[*map(splits.index, others)]].any(axis=0)
+    shared = np.flatnonzero(has_class[splits.index("train")] & in_others)
+    names = " and ".join(others)
     if not len(shared):
-        return f"{notice}; train shares no classes with {' and '.join(others)}"
+        return f"{notice}; train shares no classes with {names}"
     number = plural(len(shared), "class")
-    return (
-        f"{notice}; train shares {number} with {' and '.join(others)}:"
-        f" {_first_names(source, shared)}"
-    )
+    return f"{notice}; train shares {number} with {names}: {_first_names(source, shared)}"
 
 
 def _first_names(source: Source, labels: NDArray[np.int64]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,7 @@ from manifests.store import MANIFEST_NAME, read_manifest
 _VERIFY = "run `dataprep verify` on it, then `dataprep repair`, or restore a copy"
 
 
-def is_prepared(src: str) -> bool:
+def is_prepared(src: str, *_: Any) -> bool:
     """Return whether a folder contains a dataset of this project, complete or not."""
     if storage.is_file(os.path.join(src, JOURNAL_NAME)):
         return True
@@ -43,7 +44,7 @@ def is_prepared(src: str) -> bool:
         return b'"schema_version"' in file.read(4096)
 
 
-def read_prepared(src: str, options: SourceOptions) -> Source:
+def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
     """Read the sample tables of a dataset. No image is read.
 
     Args:

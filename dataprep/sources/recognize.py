@@ -34,13 +34,7 @@ from dataprep.sources.imagenet import (
     read_kaggle_imagenet,
     read_val,
 )
-from dataprep.sources.merge import (
-    class_notices,
-    read_renames,
-    relabel,
-    rename_classes,
-    used_names,
-)
+from dataprep.sources.merge import class_notices, read_renames, rename_classes
 from dataprep.sources.parquet import find_parquet_files, image_columns, read_hugging_face
 from dataprep.sources.patterns import (
     find_msmt17,
@@ -106,14 +100,12 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
         len(source.splits),
         time.monotonic() - started,
     )
-    notices = [*source.notices]
-    has_separator = options.label_separator is not None
-    if has_separator and not source.labels.is_separable:
-        notices.append(
+    if options.label_separator is not None and not source.labels.is_separable:
+        source = source.with_notices(
             f"--label-separator has no effect: the labels of {printable(src)} are of the type"
             f" {source.label_type}"
         )
-    return replace(source, notices=(*notices, *class_notices(source)))
+    return source.with_notices(*class_notices(source))
 
 
 def read_sources(srcs: Sequence[str], options: SourceOptions) -> list[NamedSource]:
@@ -128,41 +120,24 @@ def read_sources(srcs: Sequence[str], options: SourceOptions) -> list[NamedSourc
         CallError, SourceError: as `read_source`, `read_renames` and `rename_classes`.
 
     """
-    renames = options.rename_classes
-    if renames is None:
-        return list(map(NamedSource, srcs, _read_each(srcs, options)))
-    table = read_renames(renames)
-    sources = _read_each(srcs, replace(options, classes=None))
-    named = []
-    for src, source in zip(srcs, rename_classes(sources, table, renames), strict=True):
-        if options.classes is not None:
-            _check_classes(src, source, options.classes)
-            source = relabel(source, options.classes)  # noqa: PLW2901
-        named.append(NamedSource(src, source))
-    return named
+    if options.rename_classes is None:
+        return _read_each(srcs, options)
+    renames = read_renames(options.rename_classes)
+    parts = _read_each(srcs, replace(options, classes=None))
+    return rename_classes(parts, renames, options)
 
 
-def _read_each(srcs: Sequence[str], options: SourceOptions) -> list[Source]:
+def _read_each(srcs: Sequence[str], options: SourceOptions) -> list[NamedSource]:
     """Read sources. If there are several, an error names the one that it is about."""
-    sources = []
+    parts = []
     for src in srcs:
         try:
-            sources.append(read_source(src, options))
+            parts.append(NamedSource(src, read_source(src, options)))
         except (CallError, SourceError) as error:
             if len(srcs) > 1 and src not in str(error):
                 error.file = error.file or src
             raise
-    return sources
-
-
-def _check_classes(src: str, source: Source, classes: tuple[str, ...]) -> None:
-    for name in used_names(source):
-        if name not in classes:
-            raise SourceError(
-                f"class {printable(name)} is not in --classes",
-                file=src,
-                hint="add it to the class names, or rename it",
-            )
+    return parts
 
 
 # --- kinds ----------------------------------------------------------------------------------------
@@ -232,11 +207,7 @@ FOLDERS = (
         read_file_names,
         ("pattern", "label_column"),
     ),
-    Kind(
-        "a prepared dataset",
-        lambda src, _, __: is_prepared(src),
-        lambda src, _, options: read_prepared(src, options),
-    ),
+    Kind("a prepared dataset", is_prepared, read_prepared),
     Kind("ImageNet in its original archives", find_imagenet_tars, read_imagenet_tars),
     Kind("ImageNet in Kaggle's layout", find_kaggle_imagenet, read_kaggle_imagenet),
     Kind(
@@ -324,7 +295,7 @@ FILES = (
         lambda src, _, __: os.path.basename(src) == IMAGENET_VAL,
         read_val,
     ),
-    Kind("an archive", lambda src, _, __: is_archive(src), read_archive),
+    Kind("an archive", is_archive, read_archive),
     Kind("a list file", _find_list, _read_list, ("image_root",)),
 )
 
@@ -337,52 +308,52 @@ KINDS = (*FOLDERS, *FILES)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
-#: The kind of a file by its suffixes, and what to do with it.
-_ARCHIVE = ("an archive", "unpack it and give the folder, or name a tar .tar and a zip .zip")
-_SHARD = (
-    "a shard",
+#: Files that are no source: what they are, what to do with them, their suffixes, and the bytes that
+#: they start with.
+_OTHER_FILES: tuple[tuple[str, str, Sequence[str], tuple[bytes, ...]], ...] = (
     (
-        "give the folder of the prepared dataset; for shards of other tools, run `dataprep index`"
-        " on it first"
+        "an archive",
+        "unpack it and give the folder, or name a tar .tar and a zip .zip",
+        (".7z", ".rar"),
+        (b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"ustar"),
     ),
-)
-_COMPRESSED = (
-    "an archive that is compressed as a whole, so it cannot be read in place",
     (
+        "an archive that is compressed as a whole, so it cannot be read in place",
         "decompress it (`gunzip`, `xz -d`, `zstd -d`) and give the .tar, or unpack it and give the"
-        " folder"
+        " folder",
+        (".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst"),
+        (b"\x1f\x8b",),
     ),
-)
-_TABLE = ("not one of the tables that can be read", "save it as CSV, JSON Lines or Parquet")
-_SPREADSHEET = (
-    "a spreadsheet",
     (
+        "a shard",
+        "give the folder of the prepared dataset; for shards of other tools, run `dataprep index`"
+        " on it first",
+        (".tfrecord", ".tfrecords"),
+        (),
+    ),
+    (
+        "a spreadsheet",
         "save it as `CSV UTF-8` in the spreadsheet program, or with pandas:"
-        " `pandas.read_excel(file).to_csv(...)`"
+        " `pandas.read_excel(file).to_csv(...)`",
+        (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"),
+        (),
+    ),
+    (
+        "not one of the tables that can be read",
+        "save it as CSV, JSON Lines or Parquet",
+        (
+            *(".json", ".feather", ".arrow", ".orc", ".npz", ".npy", ".h5", ".hdf5", ".mat"),
+            *(".pkl", ".pt", ".mdb", ".lmdb", ".db", ".sqlite"),
+        ),
+        (),
+    ),
+    (
+        "an image",
+        "give the folder that contains the class folders, or a list of images",
+        (*IMAGE_SUFFIXES,),
+        (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"),
     ),
 )
-_IMAGE = ("an image", "give the folder that contains the class folders, or a list of images")
-_BY_SUFFIX = {
-    **dict.fromkeys((".7z", ".rar"), _ARCHIVE),
-    **dict.fromkeys((".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst"), _COMPRESSED),
-    **dict.fromkeys((".tfrecord", ".tfrecords"), _SHARD),
-    **dict.fromkeys((".json", ".feather", ".arrow", ".orc"), _TABLE),
-    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"), _SPREADSHEET),
-    **dict.fromkeys(
-        (".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pt", ".mdb", ".lmdb", ".db", ".sqlite"),
-        _TABLE,
-    ),
-    **dict.fromkeys(IMAGE_SUFFIXES, _IMAGE),
-}
-
-#: First bytes of files that are recognized by any name.
-_BY_CONTENT = {
-    b"PK\x03\x04": _ARCHIVE,
-    b"\x1f\x8b": _COMPRESSED,
-    b"7z\xbc\xaf\x27\x1c": _ARCHIVE,
-    b"\xff\xd8\xff": _IMAGE,
-    b"\x89PNG\r\n\x1a\n": _IMAGE,
-}
 
 
 def missing_source(src: str, path: str) -> CallError:
@@ -414,11 +385,14 @@ def refuse_other_files(src: str) -> None:
         CallError: it is an archive, a shard, an image, or a table that cannot be read.
 
     """
-    found = _BY_SUFFIX.get(os.path.splitext(src)[1].lower())
-    if found is None:
+    suffix = os.path.splitext(src)[1].lower()
+    start = b""
+    if not any(suffix in suffixes for _, _, suffixes, _ in _OTHER_FILES):
         with open_file(src, SOURCE_LIST) as file:
             start = file.read(512)
-        by_content = (kind for magic, kind in _BY_CONTENT.items() if start.startswith(magic))
-        found = next(by_content, _ARCHIVE if start[257:262] == b"ustar" else None)
-    if found is not None:
-        raise CallError(f"--src {printable(src)} is {found[0]}", hint=found[1])
+    # The header of a tar archive has its mark further behind.
+    if start[257:262] == b"ustar":
+        start = b"ustar"
+    for what, hint, suffixes, starts in _OTHER_FILES:
+        if suffix in suffixes or start.startswith(starts):
+            raise CallError(f"--src {printable(src)} is {what}", hint=hint)

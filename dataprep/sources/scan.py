@@ -32,7 +32,7 @@ from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import is_unicode, shorten
 from manifests.process.text import plural, printable
 from manifests.remote.url import clean_path, is_url, join_path, parse_url
-from manifests.schema import UNREADABLE, split_order
+from manifests.schema import SPLIT_ALIASES, UNREADABLE, split_order
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -525,7 +525,9 @@ def list_images(root: str, folder: str = "") -> list[str]:
     return sorted(names)
 
 
-def map_splits(src: str, folders: Sequence[str], split_of: Mapping[str, str]) -> dict[str, str]:
+def map_splits(
+    src: str, folders: Sequence[str], split_of: Mapping[str, str] = SPLIT_ALIASES
+) -> dict[str, str]:
     """Return the folder of each split (split -> folder).
 
     Args:

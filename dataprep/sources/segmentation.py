@@ -239,7 +239,7 @@ def _inner_splits(src: str, images: str, labels: str, notices: list[str]) -> _Fo
     """Return ``images/train/`` and ``masks/train/`` for each split, or ``images/`` and ``masks/`` without splits."""
     folders = list_folders(f"{src}/{images}")
     named = [name for name in folders if name.lower() in SPLIT_ALIASES]
-    splits = map_splits(f"{src}/{images}", named, SPLIT_ALIASES)
+    splits = map_splits(f"{src}/{images}", named)
     if not splits:
         return {"train": (images, labels)}
     for name in folders:
@@ -277,7 +277,7 @@ def _outer_splits(
             return {}, "mask"
     if not pairs:
         return {}, "mask"
-    map_splits(src, named, SPLIT_ALIASES)
+    map_splits(src, named)
     if len(label_types) > 1:
         raise SourceError(
             "some splits have masks, and others depth maps",
