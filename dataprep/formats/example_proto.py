@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -54,13 +54,27 @@ def example_head(features: bytes, size: int) -> bytes:
     return _FIELD_1 + _varint(len(features) + size) + features
 
 
-def bytes_head(name: bytes, size: int) -> bytes:
-    """Encode a bytes feature up to its value, which has `size` bytes."""
-    item = _FIELD_1 + _varint(size)
-    bytes_list = _FIELD_1 + _varint(len(item) + size) + item
-    value = _FIELD_2 + _varint(len(bytes_list) + size) + bytes_list
-    key = _FIELD_1 + _varint(len(name)) + name
-    return _FIELD_1 + _varint(len(key) + len(value) + size) + key + value
+def bytes_head(
+    name: bytes, size: int, tags: tuple[bytes, ...] = (_FIELD_1, _FIELD_1, _FIELD_2)
+) -> bytes:
+    """Encode a feature up to its values, which have `size` bytes.
+
+    `tags` are those of the messages in an item of ``map<string, Feature>`` that contain the values,
+    the innermost first. By default, they are the tags of a bytes feature with one value.
+    """
+    head = b""
+    for tag in tags:
+        head = tag + _varint(len(head) + size) + head
+    head = _key(name) + head
+    return _FIELD_1 + _varint(len(head) + size) + head
+
+
+def _item(data: bytes) -> bytes:
+    return _FIELD_1 + _varint(len(data)) + data
+
+
+#: The same for names of features, which recur.
+_key = lru_cache(1 << 10)(_item)
 
 
 def bytes_feature(name: bytes, data: bytes) -> bytes:
@@ -68,68 +82,38 @@ def bytes_feature(name: bytes, data: bytes) -> bytes:
     return bytes_head(name, len(data)) + data
 
 
-@lru_cache(1 << 14)
-def cached_feature(name: bytes, value: str | int) -> bytes:
-    """Encode a feature with one value that recurs, such as a class, an image format, a width or a height."""
-    return (
-        _int_feature(name, value) if isinstance(value, int) else bytes_feature(name, value.encode())
-    )
-
-
-def int_list_feature(name: bytes, values: Sequence[int]) -> bytes:
-    """Encode an int64 feature with any number of values."""
-    packed = b"".join(_varint(value & (1 << 64) - 1) for value in values)
-    return _feature(name, _field(_FIELD_3, _field(_FIELD_1, packed)))
-
-
-def float_list_feature(name: bytes, values: Sequence[float]) -> bytes:
-    """Encode a float feature with any number of values, each of which fits into a float32."""
-    return _feature(
-        name,
-        _field(_FIELD_2, _field(_FIELD_1, struct.pack(f"<{len(values)}f", *values))),
-    )
-
-
-def bytes_list_feature(name: bytes, values: Sequence[bytes]) -> bytes:
+def bytes_list_feature(name: bytes, values: Iterable[bytes]) -> bytes:
     """Encode a bytes feature with any number of values."""
-    return _feature(
-        name,
-        _field(_FIELD_1, b"".join(_field(_FIELD_1, value) for value in values)),
-    )
+    items = b"".join([_item(value) for value in values])
+    return bytes_head(name, len(items), (_FIELD_1, _FIELD_2)) + items
 
 
-def column_feature(name: str, value: Any) -> bytes:
-    """Encode a value of a table column: an integer or a float as a number, anything else as UTF-8 text."""
+def int_list_feature(name: bytes, values: Iterable[int]) -> bytes:
+    """Encode an int64 feature with any number of values."""
+    packed = b"".join([_varint(value & (1 << 64) - 1) for value in values])
+    return bytes_head(name, len(packed), (_FIELD_1, _FIELD_3, _FIELD_2)) + packed
+
+
+def float_list_feature(name: bytes, values: Iterable[float]) -> bytes:
+    """Encode a float feature with any number of values. One that does not fit into a float32 is infinite."""
+    packed = b""
+    for value in values:
+        fits = not abs(value) > _FLOAT_MAX
+        packed += struct.pack("<f", value if fits else math.copysign(math.inf, value))
+    return bytes_head(name, len(packed), (_FIELD_1, _FIELD_2, _FIELD_2)) + packed
+
+
+def column_feature(name: bytes, value: Any) -> bytes:
+    """Encode one value: an integer or a float as a number, anything else as UTF-8 text."""
     if isinstance(value, int):
-        return _int_feature(name.encode(), value)
+        return int_list_feature(name, [value])
     if isinstance(value, float):
-        return _float_feature(name.encode(), value)
-    return bytes_feature(name.encode(), str(value).encode())
+        return float_list_feature(name, [value])
+    return bytes_feature(name, str(value).encode())
 
 
-def _int_feature(name: bytes, value: int) -> bytes:
-    return _feature(
-        name,
-        _field(_FIELD_3, _field(_FIELD_1, _varint(value & (1 << 64) - 1))),
-    )
-
-
-def _float_feature(name: bytes, value: float) -> bytes:
-    if abs(value) > _FLOAT_MAX:  # does not fit in a float32
-        value = math.copysign(math.inf, value)
-    return _feature(
-        name,
-        _field(_FIELD_2, _field(_FIELD_1, struct.pack("<f", value))),
-    )
-
-
-def _feature(name: bytes, value: bytes) -> bytes:
-    """Encode an item of ``map<string, Feature>``: a message with the fields key (1) and value (2)."""
-    return _field(_FIELD_1, _field(_FIELD_1, name) + _field(_FIELD_2, value))
-
-
-def _field(tag: bytes, data: bytes) -> bytes:
-    return tag + _varint(len(data)) + data
+#: Encodes a value that recurs, such as a class, an image format, a width or a height.
+cached_feature = lru_cache(1 << 14)(column_feature)
 
 
 _SHORT_VARINTS = tuple(bytes((value,)) for value in range(0x80))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from awscrt.checksums import combine_crc32c, crc32c
@@ -39,7 +40,7 @@ from dataprep.formats.example_proto import (
     read_int,
     read_text,
 )
-from dataprep.images.base import Rejected
+from dataprep.images.base import ImageInfo, Rejected
 from dataprep.labels.base import LabelKind, PendingSample
 from manifests.dali_index import tfrecord_line
 from manifests.errors import CallError, ShardError
@@ -85,29 +86,35 @@ def label_image_name(labels: LabelKind) -> str | None:
 
 def envelope(sample: PendingSample) -> Envelope:
     """Return the bytes of a record around its image."""
-    info, labels = sample.info, sample.labels
+    labels, size = sample.labels, sample.size
     features = []
     if sample.extra:
         for column, value in labels.other_columns(sample.extra):
             if value is not None:
-                features.append(column_feature(column, value))
+                features.append(column_feature(column.encode(), value))
     for name, encoding, value in labels.features(sample):
         features.append(_ENCODERS[encoding](name, value))
     features.append(bytes_feature(b"image/filename", sample.source.encode()))
-    features.append(cached_feature(b"image/format", info.format.upper()))
-    features.append(cached_feature(b"image/height", info.height))
-    features.append(cached_feature(b"image/width", info.width))
+    features.append(_info_features(sample.info))
     if labels.feature is not None:
         features.append(bytes_feature(labels.feature.encode(), sample.mask))
-    image_head = bytes_head(b"image/raw" if info.format == "raw" else b"image/encoded", sample.size)
-    features.append(image_head)
-    head = example_head(b"".join(features), sample.size)
-    payload_crc = combine_crc32c(crc32c(head), sample.crc32c, sample.size)
-    length = _LENGTH.pack(len(head) + sample.size)
+    image_head = bytes_head(b"image/raw" if sample.info.format == "raw" else b"image/encoded", size)
+    head = example_head(b"".join(features) + image_head, size)
+    payload_crc = combine_crc32c(crc32c(head), sample.crc32c, size)
+    length = _LENGTH.pack(len(head) + size)
     head = length + _CRC.pack(masked(crc32c(length))) + head
     # The label image is the feature before the image.
     mask_start = len(head) - len(image_head) - len(sample.mask)
     return Envelope(head, _CRC.pack(masked(payload_crc)), mask_start=mask_start)
+
+
+@lru_cache(1 << 14)
+def _info_features(info: ImageInfo) -> bytes:
+    return (
+        column_feature(b"image/format", info.format.upper())
+        + column_feature(b"image/height", info.height)
+        + column_feature(b"image/width", info.width)
+    )
 
 
 def index_line(start: int, sample: PendingSample, envelope: Envelope) -> str:

@@ -46,25 +46,22 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def envelope(sample: PendingSample) -> Envelope:
     """Return the bytes of a sample around the image's data."""
-    key = sample.key
+    key, labels = sample.key, sample.labels
     extension, size = _EXTENSIONS[sample.info.format], sample.size
     head = tar.header(f"{key}.{extension}".encode(), size)
     files = [(extension, tar.BLOCK, size)]
-    padding = -size % tar.BLOCK
-    end = tar.BLOCK + size + padding
-    parts = [tar.ZEROS[padding]]
-    labels = sample.labels
-    after_image = [("json", _sample_json(sample).encode())]
-    if labels.extension is not None:
-        after_image.insert(0, (labels.extension, labels.content(sample)))
-    for extension, data in after_image:
-        size = len(data)
-        padding = -size % tar.BLOCK
-        end += tar.BLOCK
-        files.append((extension, end, size))
-        end += size + padding
-        parts += (tar.header(f"{key}.{extension}".encode(), size), data, tar.ZEROS[padding])
+    parts = [tar.ZEROS[-size % tar.BLOCK]]
+    end = tar.BLOCK + size + len(parts[0])
     # The label image is the file after the image.
+    contents = [("json", _sample_json(sample).encode())]
+    if labels.extension is not None:
+        contents.insert(0, (labels.extension, labels.content(sample)))
+    for extension, data in contents:
+        size = len(data)
+        padding = tar.ZEROS[-size % tar.BLOCK]
+        files.append((extension, end + tar.BLOCK, size))
+        end += tar.BLOCK + size + len(padding)
+        parts += (tar.header(f"{key}.{extension}".encode(), size), data, padding)
     return Envelope(head, b"".join(parts), tuple(files), files[1][1])
 
 
@@ -76,13 +73,10 @@ def label_image_name(labels: LabelKind) -> str | None:
 def index_line(start: int, sample: PendingSample, envelope: Envelope) -> str:
     """Return the sample's line in the DALI index."""
     # The line of `webdataset_line`, without a tuple for each file.
-    key = sample.key
-    return " ".join(
-        [
-            f"{extension} {start + at} {size} {key}.{extension}"
-            for extension, at, size in envelope.files
-        ]
-    )
+    line = ""
+    for extension, at, size in envelope.files:
+        line += f"{extension} {start + at} {size} {sample.key}.{extension} "
+    return line[:-1]
 
 
 def _sample_json(sample: PendingSample) -> str:

@@ -29,7 +29,8 @@ from dataprep.run.base import options_of
 from dataprep.run.manifest import replace_files
 from dataprep.run.source import select_samples
 from dataprep.run.tasks import planned_task
-from dataprep.shards.write import ShardTask, write_files
+from dataprep.shards.segments import ShardTask
+from dataprep.shards.write import write_files
 from dataprep.sources import Source
 from dataprep.verify.check import manifest_of
 from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError

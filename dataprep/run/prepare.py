@@ -64,8 +64,9 @@ from dataprep.run.commit import clean_up, has_ended, remove_ended
 from dataprep.run.source import check_output, refuse_appended, refuse_folders
 from dataprep.run.tasks import planned_task
 from dataprep.run.work import Prepared
+from dataprep.shards.segments import ShardTask
 from dataprep.shards.source_image import load_image, load_label_image
-from dataprep.shards.write import ShardResult, ShardTask
+from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, TableError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from dataprep.labels.kinds import KINDS
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.plan.files import Job, StoredPlan, read_planned_rows
-from dataprep.shards.write import ShardTask, divides
+from dataprep.shards.segments import ShardTask
+from dataprep.shards.write import divides
 from dataprep.sources import Source
 
 
@@ -40,7 +41,8 @@ class ShardTasks(Sequence[ShardTask]):
 
     def task(self, number: int, left: int) -> ShardTask:
         """Return the task of a shard, if `left` shards are to write from this one on."""
-        return replace(self.read(number), divided=divides(self.job.options, left, self.workers))
+        divided = divides(self.job.options, left, self.workers)
+        return self.read(number)._replace(divided=divided)
 
     @abstractmethod
     def read(self, number: int) -> ShardTask:

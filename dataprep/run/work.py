@@ -40,9 +40,9 @@ from dataprep.progress import Progress
 from dataprep.run.commit import is_appended
 from dataprep.run.source import refuse_appended
 from dataprep.run.tasks import SourceTasks, StoredTasks
+from dataprep.shards.segments import ShardTask
 from dataprep.shards.write import (
     ShardResult,
-    ShardTask,
     log_shard,
     useful_workers,
     write_shard,

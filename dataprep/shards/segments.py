@@ -7,17 +7,16 @@ process to another.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import storage
 from dataprep.containers import SourceImages
-from dataprep.formats import FORMATS, Envelope, PendingSample
+from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, Options
@@ -33,9 +32,8 @@ from manifests.labels import LabelType
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    import pyarrow as pa
     from typing_extensions import Buffer
-
-    from dataprep.images.downscale import Placement
 
 #: Limits of a batch. A segment stays in the CPU's cache until it is written and read back, and no
 #: process works long on it while the others wait.
@@ -45,6 +43,117 @@ MAX_BATCH_IMAGES = 64
 #: Images of a batch in an object store are read at the same time, and a request takes as long as
 #: some megabytes do.
 REMOTE_BATCH_BYTES = 8 << 20
+
+
+class ShardTask(NamedTuple):
+    """Everything that a worker needs to write one shard.
+
+    The lists have one element per image, in stored order.
+
+    Attributes:
+        out: the output folder.
+        name: the shard's file name without extension.
+        images: the source images.
+        options: options of the conversion.
+        fingerprint: fingerprint of the plan.
+        keys: keys of the samples.
+        labels: labels, from 0; `None` if they are not classes.
+        class_names: the class name of each label that occurs, by label.
+        extra: additional columns for the sample table, with the labels if they are not classes;
+            `None` if there are none.
+        divided: whether the processes of a pool share the work; see `write.divides`. Shards that
+            are copied are written fastest by one process each, as long as there are enough of them
+            for all processes.
+        label_type: what the labels are.
+        check: looks whether the run still owns the output folder; see `dataprep.storage.guarded`.
+
+    """
+
+    out: str
+    name: str
+    images: SourceImages
+    options: Options
+    fingerprint: str
+    keys: list[str]
+    labels: list[int] | None
+    class_names: Mapping[int, str]
+    extra: pa.Table | None
+    divided: bool = True
+    label_type: LabelType = "class"
+    check: storage.Check | None = None
+
+
+class Batch(NamedTuple):
+    """The images of one segment.
+
+    Attributes:
+        task: the task of the shard, with the lists of these images only, and without `extra`.
+        file: path of the shard, for errors.
+        partial: path of its temporary file, which exists.
+        first: index of the first image in the shard.
+        extra: values of the columns of `ShardTask.extra` for each image.
+
+    """
+
+    task: ShardTask
+    file: str
+    partial: str
+    first: int
+    extra: list[dict[str, Any]]
+
+
+class StoredRecord(NamedTuple):
+    """Columns of the sample table that are known when a record is written.
+
+    Attributes:
+        row: index of its image in the task of the shard.
+        offset: first byte of the image in the shard.
+        size: length of the image in bytes.
+        width: width of the image in pixels.
+        height: height of the image in pixels.
+        crc32c: CRC-32C of the image.
+        values: `Options.added_columns` and `LabelKind.placed_columns`.
+
+    """
+
+    row: int
+    offset: int
+    size: int
+    width: int
+    height: int
+    crc32c: int
+    values: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Segment:
+    """Records that are in the shard, in stored order.
+
+    Attributes:
+        length: bytes of the segment.
+        crc: CRC-32C of these bytes.
+        records: where the images are, and what is known about them.
+        index_lines: lines of the DALI index.
+        formats: formats of the images as stored.
+        rejected: rows for ``rejected.jsonl``.
+
+    """
+
+    length: int = 0
+    crc: int = 0
+    records: list[StoredRecord] = field(default_factory=list)
+    index_lines: list[str] = field(default_factory=list)
+    formats: set[str] = field(default_factory=set)
+    rejected: list[dict[str, str]] = field(default_factory=list)
+
+    def append(self, other: Segment) -> None:
+        """Add the records of the segment that follows in the shard."""
+        self.crc = combine_crc32c(self.crc, other.crc, other.length)
+        self.length += other.length
+        self.records += other.records
+        self.index_lines += other.index_lines
+        self.formats |= other.formats
+        self.rejected += other.rejected
 
 
 def divide(
@@ -70,78 +179,8 @@ def divide(
         yield first, len(sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The images of one segment. The lists have one element per image, in stored order.
-
-    Attributes:
-        file: path of the shard, for errors.
-        partial: path of its temporary file, which exists.
-        images: the source images.
-        options: options of the conversion.
-        first: index of the first image in the shard.
-        keys: keys of the samples.
-        labels: labels, from 0; `None` if they are not classes.
-        class_names: the class name of each label, by label, for the labels of these images.
-        extra: values of the additional columns, and of those with the labels if they are not
-            classes.
-        label_type: what the labels are.
-
-    """
-
-    file: str
-    partial: str
-    images: SourceImages
-    options: Options
-    first: int
-    keys: list[str]
-    labels: list[int] | None
-    class_names: Mapping[int, str]
-    extra: list[dict[str, Any]]
-    label_type: LabelType = "class"
-
-
-#: Columns of the sample table that are known when a record is written, with
-#: `Options.added_columns`.
-COLUMNS = ("offset", "size", "width", "height", "crc32c")
-
-
-@dataclass(slots=True)
-class Segment:
-    """Records that are in the shard, in stored order.
-
-    Attributes:
-        length: bytes of the segment.
-        crc: CRC-32C of these bytes, as they were read back.
-        rows: index in the shard's task of the image of each record.
-        columns: columns of the sample table: `COLUMNS`, `Options.added_columns`, and those of a
-            label image.
-        index_lines: lines of the DALI index.
-        formats: formats of the images as stored.
-        rejected: rows for ``rejected.jsonl``.
-
-    """
-
-    length: int = 0
-    crc: int = 0
-    rows: list[int] = field(default_factory=list)
-    columns: dict[str, list[Any]] = field(default_factory=dict)
-    index_lines: list[str] = field(default_factory=list)
-    formats: set[str] = field(default_factory=set)
-    rejected: list[dict[str, str]] = field(default_factory=list)
-
-    def append(self, other: Segment) -> None:
-        """Add the records of the segment that follows in the shard."""
-        self.crc = combine_crc32c(self.crc, other.crc, other.length)
-        self.length += other.length
-        self.rows += other.rows
-        for name, values in other.columns.items():
-            self.columns.setdefault(name, []).extend(values)
-        self.index_lines += other.index_lines
-        self.formats |= other.formats
-        self.rejected += other.rejected
-
-
+# This function runs for each image, and reads, checks and wraps at 20,000 images a second and CPU:
+# a call that it makes for each image is seen in the speed. tests/dataprep/shards/test_work.py counts.
 def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     """Prepare a segment, yield its length, receive the offset in the shard where it begins, and write it there.
 
@@ -153,167 +192,110 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
             written.
 
     """
-    prepared = _prepare(batch)
-    report_images(os.path.splitext(os.path.basename(batch.file))[0], len(batch.keys))
-    start = yield prepared.length
-    if prepared.samples:
-        storage.write_to(
-            batch.file,
-            batch.partial,
-            prepared.buffers,
-            start,
-            length=prepared.length,
-            crc=prepared.crc,
-        )
-    return _describe(batch, prepared, start)
-
-
-@dataclass(slots=True)
-class _Prepared:
-    """A segment in memory: its length, its CRC-32C, and a list of each part of its records.
-
-    Attributes:
-        rows: index of each record's image in the shard's task.
-        samples: the sample in each record.
-        envelopes: the bytes around each image.
-        starts: first byte of each record in the segment.
-        buffers: the bytes to write.
-        rejected: rows for ``rejected.jsonl``.
-
-    """
-
-    length: int = 0
-    crc: int = 0
-    rows: list[int] = field(default_factory=list)
-    samples: list[PendingSample] = field(default_factory=list)
-    envelopes: list[Envelope] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    buffers: list[bytes] = field(default_factory=list)
-    rejected: list[dict[str, str]] = field(default_factory=list)
-
-
-# This loop runs for each image, and reads, checks and wraps at 20,000 images a second and CPU: a
-# call that it makes for each image is seen in the speed. tests/dataprep/shards/test_work.py counts.
-def _prepare(batch: Batch) -> _Prepared:
-    make_envelope = FORMATS[batch.options.fmt].envelope
-    labels, class_names, kind = batch.labels, batch.class_names, KINDS[batch.label_type]
-    is_placed, class_lists = kind.is_placed, kind.class_lists
-    out = _Prepared()
+    task, segment = batch.task, Segment()
+    record_format = FORMATS[task.options.fmt]
+    pending, buffers = [], list[bytes]()
     length = crc = 0
-    root, paths, sizes, locations = batch.images
-    label_images: Iterator[Future[Buffer] | None] = repeat(None)
-    if kind.has_image:
+    for row, data, sample, values in _samples(batch, segment.rejected):
+        envelope = record_format.envelope(sample)
+        head, tail = envelope.head, envelope.tail
+        pending.append((row, length, sample, envelope, values))
+        buffers += (head, data, tail)
+        length += len(head) + sample.size + len(tail)
+        # Combining the checksums of the three parts avoids a second pass over the image.
+        crc = crc32c(tail, combine_crc32c(crc32c(head, crc), sample.crc32c, sample.size))
+    segment.length, segment.crc = length, crc
+    report_images(task.name, len(task.keys))
+    start = yield length
+    if buffers:
+        storage.write_to(batch.file, batch.partial, buffers, start, length=length, crc=crc)
+    for row, at, sample, envelope, values in pending:
+        info, begin = sample.info, start + at
+        if sample.mask:
+            values["mask_offset"] = begin + envelope.mask_start
+            values["mask_size"], values["mask_crc32c"] = len(sample.mask), crc32c(sample.mask)
+        segment.records.append(
+            StoredRecord(
+                row=batch.first + row,
+                offset=begin + len(envelope.head),
+                size=sample.size,
+                width=info.width,
+                height=info.height,
+                crc32c=sample.crc32c,
+                values=values,
+            )
+        )
+        segment.index_lines.append(record_format.index_line(begin, sample, envelope))
+        segment.formats.add(info.format)
+    return segment
+
+
+def _samples(
+    batch: Batch, rejected: list[dict[str, str]]
+) -> Iterator[tuple[int, bytes, PendingSample, dict[str, Any]]]:
+    """Read the images of a batch; yield the number, the bytes and the sample of each.
+
+    The last element has the columns that the image got when it was prepared. Add those that must
+    not go into the shard to `rejected`.
+    """
+    task = batch.task
+    labels, class_names, options = task.labels, task.class_names, task.options
+    kind = KINDS[task.label_type]
+    is_placed, class_lists = kind.is_placed, kind.class_lists
+    root, paths, sizes, locations = task.images
+    label_images: Iterable[Future[Buffer] | None] = repeat(None, len(paths))
+    if kind.pixels:
         label_images = start_reading_label_images(root, batch.extra, locations)
-    label: int | None = None
-    class_name, mask = "", b""
+    label, class_name, mask = None, "", b""
     several_names: tuple[str, ...] = ()
-    for row, pending in enumerate(start_reading(batch.images)):
-        source, extra = paths[row], batch.extra[row]
-        label_image = next(label_images)
+    columns = (task.keys, paths, sizes, locations, batch.extra)
+    for row, (key, source, size, location, extra, pending, label_image) in enumerate(
+        zip(*columns, start_reading(task.images), label_images, strict=True)
+    ):
         try:
-            loaded = load_image(
+            data, info, values, placement = load_image(
                 root,
                 source,
-                sizes[row],
-                batch.options,
-                locations[row],
+                size,
+                options,
+                location,
                 pending=pending,
                 known_hash=extra.get(HASH_COLUMN),
                 placed=is_placed,
             )
-            data, info, changes, placement = loaded
-            if changes:
-                extra = {**extra, **changes}
             if placement is not None:
-                boxes, mask = _placed_labels(batch, row, placement, label_image)
-                extra = {**extra, **boxes}
+                if kind.pixels:
+                    mask = load_label_image(
+                        root,
+                        extra,
+                        placement,
+                        options,
+                        location,
+                        label_type=kind.name,
+                        pending=label_image,
+                    )
+                else:
+                    values |= kind.place(extra, placement)
         except Rejected as error:
-            out.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
+            rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
+        every = extra | values if values else extra
         if labels is not None:
             label = labels[row]
             class_name = class_names[label]
         elif class_lists is not None:
-            several_names = tuple([class_names[each] for each in extra[class_lists]])
-        image_crc, size = crc32c(data), len(data)
+            several_names = tuple([class_names[each] for each in every[class_lists]])
         sample = PendingSample(
-            key=batch.keys[row],
+            key=key,
             label=label,
             class_name=class_name,
             info=info,
-            size=size,
-            crc32c=image_crc,
+            size=len(data),
+            crc32c=crc32c(data),
             source=source,
-            extra=extra,
+            extra=every,
             labels=kind,
             class_names=several_names,
             mask=mask,
         )
-        envelope = make_envelope(sample)
-        head, tail = envelope.head, envelope.tail
-        out.rows.append(batch.first + row)
-        out.samples.append(sample)
-        out.envelopes.append(envelope)
-        out.starts.append(length)
-        out.buffers += (head, data, tail)
-        length += len(head) + size + len(tail)
-        # Combining the checksums of the three parts avoids a second pass over the image.
-        crc = crc32c(tail, combine_crc32c(crc32c(head, crc), image_crc, size))
-    out.length, out.crc = length, crc
-    return out
-
-
-def _placed_labels(
-    batch: Batch, row: int, placement: Placement, label_image: Future[Buffer] | None
-) -> tuple[dict[str, Any], bytes]:
-    """Return the columns of the boxes of an image, and its mask or depth.
-
-    Both empty if it has other labels.
-    """
-    extra, labels = batch.extra[row], KINDS[batch.label_type]
-    if not labels.has_image:
-        return labels.place(extra, placement), b""
-    mask = load_label_image(
-        batch.images.root,
-        extra,
-        placement,
-        batch.options,
-        batch.images.locations[row],
-        label_type=batch.label_type,
-        pending=label_image,
-    )
-    return {}, mask
-
-
-def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
-    """Return what the sample table and the index contain about the records, now that their place is known."""
-    index_line = FORMATS[batch.options.fmt].index_line
-    samples, envelopes = prepared.samples, prepared.envelopes
-    starts = [start + at for at in prepared.starts]
-    columns: dict[str, list[Any]] = {
-        "offset": [at + len(envelope.head) for at, envelope in zip(starts, envelopes, strict=True)],
-        "size": [sample.size for sample in samples],
-        "width": [sample.info.width for sample in samples],
-        "height": [sample.info.height for sample in samples],
-        "crc32c": [sample.crc32c for sample in samples],
-    }
-    added, labels = batch.options.added_columns, KINDS[batch.label_type]
-    if not labels.has_image:
-        added += tuple(labels.placed_columns)
-    for name in added:
-        columns[name] = [sample.extra[name] for sample in samples]
-    if labels.has_image:
-        columns["mask_offset"] = [
-            at + envelope.mask_start for at, envelope in zip(starts, envelopes, strict=True)
-        ]
-        columns["mask_size"] = [len(sample.mask) for sample in samples]
-        columns["mask_crc32c"] = [crc32c(sample.mask) for sample in samples]
-    return Segment(
-        length=prepared.length,
-        crc=prepared.crc,
-        rows=prepared.rows,
-        columns=columns,
-        index_lines=list(map(index_line, starts, samples, envelopes)),
-        formats={sample.info.format for sample in samples},
-        rejected=prepared.rejected,
-    )
+        yield row, data, sample, values

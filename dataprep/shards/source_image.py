@@ -17,7 +17,7 @@ from dataprep.containers import start_reading as start_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.labels.kinds import KINDS
-from dataprep.options import HASH_COLUMN, Options, Raw
+from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, Raw
 from manifests.errors import DatasetError, SourceError, SourceVanishedError, raise_machine_fault
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.remote.url import join_path, parse_url
@@ -49,14 +49,12 @@ class LoadedImage(NamedTuple):
 
     data: bytes
     info: ImageInfo
-    changes: Mapping[str, str | int | None]
+    changes: dict[str, Any]
     placement: Placement | None = None
 
 
 #: A path without it is no URL. Looking for it is all that reading from a file costs here.
 _URL_MARK = "://"
-
-_NO_CHANGES: Mapping[str, str | int | None] = {}
 
 
 def start_reading(images: SourceImages) -> Sequence[Future[Buffer] | None]:
@@ -103,52 +101,49 @@ def load_image(
         SourceVanishedError: the file is gone, or its size changed after the scan.
 
     """
-    data = _read(root, source, size, location, pending)
-    if location is not None and location.reader == "pixels" and options.raw:
-        image = _carry_pixels(data, options.raw)
-    elif options.downscale or options.raw:
-        # Imports imaging libraries that most runs do not need.
-        from dataprep.images.downscale import prepare
+    data = stored = _read(root, source, size, location, pending)
+    changes: dict[str, Any] = {}
+    placement = None
+    if options.downscale or options.raw:
+        # Pixels of a prepared dataset stay as they are. Its columns say how they were made.
+        if location is not None and location.reader == "pixels" and options.raw:
+            info = _info_of_pixels(data, options.raw)
+        else:
+            # Imports imaging libraries that most runs do not need.
+            from dataprep.images.downscale import prepare
 
-        image = LoadedImage(*prepare(data, options))
+            stored, info, changes = prepare(data, options)
     else:
-        image = LoadedImage(data, inspect(data, options.validate, options.max_pixels), _NO_CHANGES)
+        info = inspect(data, options.validate, options.max_pixels)
     if placed:
-        image = image._replace(placement=_placement(data, image, options))
+        placement = _placement(data, LoadedImage(stored, info, changes), options)
     if options.hash:
-        known = known_hash if image.data is data else None
-        image = image._replace(changes={**image.changes, HASH_COLUMN: _hash(image, known)})
-    return image
+        from dataprep.images.perceptual_hash import hash_or_none  # imports imaging libraries
 
-
-def _hash(image: LoadedImage, known: str | None) -> str | None:
-    from dataprep.images.perceptual_hash import hash_or_none  # imports imaging libraries
-
-    return known or hash_or_none(image.data, image.info)
+        known = known_hash if stored is data else None
+        changes[HASH_COLUMN] = known or hash_or_none(stored, info)
+    return LoadedImage(stored, info, changes, placement)
 
 
 def _placement(data: bytes, image: LoadedImage, options: Options) -> Placement:
     from dataprep.images.downscale import Placement, find_placement  # imports imaging libraries
 
-    info, changes = image.info, image.changes
-    if info.format == "raw" and image.data is data:
+    info, changed = image.info, image.data is not data
+    if info.format == "raw" and not changed:
         return Placement((info.width, info.height), (info.width, info.height))
-    if image.data is not data:
-        width, height, name = (
-            changes[name] for name in ("original_width", "original_height", "original_format")
-        )
-        info = ImageInfo(str(name), int(width or 0), int(height or 0))
-    return find_placement(data, info, image.info, options.raw, changed=image.data is not data)
+    if changed:
+        width, height, name, _ = (image.changes[name] for name in CHANGE_COLUMNS)
+        info = ImageInfo(name, width, height)
+    return find_placement(data, info, image.info, options.raw, changed=changed)
 
 
-def _carry_pixels(data: bytes, raw: Raw) -> LoadedImage:
-    """Return pixels as they are. The columns of the source say how they were made."""
+def _info_of_pixels(data: bytes, raw: Raw) -> ImageInfo:
     height, width, channels = raw.pixels
     if len(data) != height * width * channels:
         raise Rejected(
             "corrupt", f"{len(data)} bytes are not the pixels of a {width}x{height} image"
         )
-    return LoadedImage(data, ImageInfo("raw", width, height), _NO_CHANGES)
+    return ImageInfo("raw", width, height)
 
 
 #: Errors that concern the source as a whole, its disk or its network: they stop the run. Any other

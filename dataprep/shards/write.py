@@ -9,77 +9,36 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.containers import SourceImages
 from dataprep.engines.base import Pool
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
 from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.shards.segments import (
-    COLUMNS,
     MAX_BATCH_BYTES,
     REMOTE_BATCH_BYTES,
     Batch,
     Segment,
+    ShardTask,
+    StoredRecord,
     divide,
     write_segment,
 )
 from manifests.dali_index import format_index
-from manifests.labels import LabelType, arrow_type
+from manifests.labels import arrow_type
 from manifests.schema import Conversion, File, Shard
 from manifests.serialization import checksum_text, file_of
 from manifests.tables import build_table, write_table
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardTask:
-    """Everything that a worker needs to write one shard.
-
-    The lists have one element per image, in stored order.
-
-    Attributes:
-        out: the output folder.
-        name: the shard's file name without extension.
-        images: the source images.
-        options: options of the conversion.
-        fingerprint: fingerprint of the plan.
-        keys: keys of the samples.
-        labels: labels, from 0; `None` if they are not classes.
-        class_names: the class name of each label that occurs, by label.
-        extra: additional columns for the sample table, with the labels if they are not classes;
-            `None` if there are none.
-        divided: whether the processes of a pool share the work; see `divides`. Shards that are
-            copied are written fastest by one process each, as long as there are enough of them for
-            all processes.
-        label_type: what the labels are.
-        check: looks whether the run still owns the output folder; see `dataprep.storage.guarded`.
-
-    """
-
-    out: str
-    name: str
-    images: SourceImages
-    options: Options
-    fingerprint: str
-    keys: list[str]
-    labels: list[int] | None
-    class_names: Mapping[int, str]
-    extra: pa.Table | None
-    divided: bool = True
-    label_type: LabelType = "class"
-    check: storage.Check | None = None
 
 
 def divides(options: Options, shards_left: int, workers: int) -> bool:
@@ -187,21 +146,21 @@ def write_files(
     task: ShardTask, pool: Pool, shard_path: str, index_path: str, table_path: str
 ) -> tuple[Conversion, File]:
     """Write the three files under their temporary names, and return what the caller is to publish."""
-    records = _write_records(task, pool, shard_path)
-    shard = File(os.path.basename(shard_path), records.length, checksum_text(records.crc))
-    if records.rows:
-        _check_first_record(task, records, storage.partial_path(shard_path))
-    index = format_index(task.options.fmt, records.index_lines)
+    written = _write_records(task, pool, shard_path)
+    shard = File(os.path.basename(shard_path), written.length, checksum_text(written.crc))
+    if written.records:
+        _check_first_record(task, written, storage.partial_path(shard_path))
+    index = format_index(task.options.fmt, written.index_lines)
     conversion = Conversion(
         plan=task.fingerprint,
-        samples=len(records.rows),
+        samples=len(written.records),
         images=len(task.keys),
-        bytes=sum(max(size, 0) for size in task.images.sizes),
-        formats=tuple(sorted(records.formats)),
+        bytes=sum([size for size in task.images.sizes if size > 0]),
+        formats=tuple(sorted(written.formats)),
         shard=shard,
         index=file_of(os.path.basename(index_path), index),
-        rejected=tuple(records.rejected),
-        changes=_count_changes(task, records) if task.options.changes_images else None,
+        rejected=tuple(written.rejected),
+        changes=_count_changes(task, written) if task.options.changes_images else None,
     )
     with (
         storage.translate_errors(index_path, "the file cannot be written"),
@@ -209,7 +168,7 @@ def write_files(
     ):
         out.write(index)
     with storage.translate_errors(table_path, "the file cannot be written"):
-        table = build_table(_table_columns(task, records), conversion)
+        table = build_table(_table_columns(task, written.records), conversion)
         write_table(table, storage.partial_path(table_path))
     described = storage.describe(*os.path.split(storage.partial_path(table_path)))
     return conversion, replace(described, name=os.path.basename(table_path))
@@ -229,81 +188,79 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
             part.reply(start)
             start += part.value
             parts.append(part)
-        records = Segment()
+        written = Segment()
         for part in parts:
-            records.append(part.result())
+            written.append(part.result())
         end_crc = crc32c(end)
         file.write([end], start, len(end), end_crc)
     finally:
         storage.close_file(file.partial)
         file.close()
-    records.append(Segment(len(end), end_crc))
-    return records
+    written.append(Segment(len(end), end_crc))
+    return written
 
 
 def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     stored = math.prod(task.options.raw.pixels) if task.options.raw else None
     max_bytes = REMOTE_BATCH_BYTES if storage.has_latency(task.images.root) else MAX_BATCH_BYTES
+    column = KINDS[task.label_type].class_lists
     for first, stop in divide(task.images.sizes, stored, max_bytes):
-        part = slice(first, stop)
-        labels = None if task.labels is None else task.labels[part]
-        extra = [{}] * (stop - first) if task.extra is None else task.extra[part].to_pylist()
-        column = KINDS[task.label_type].class_lists
-        used = {label for row in extra for label in row[column]} if column else {*(labels or ())}
-        yield Batch(
-            file=path,
-            partial=partial,
-            images=task.images.part(part),
-            options=task.options,
-            first=first,
-            keys=task.keys[part],
+        chosen = slice(first, stop)
+        labels = task.labels and task.labels[chosen]
+        extra = [{}] * (stop - first) if task.extra is None else task.extra[chosen].to_pylist()
+        used = chain.from_iterable(row[column] for row in extra) if column else labels or ()
+        part = task._replace(
+            keys=task.keys[chosen],
+            images=task.images.part(chosen),
             labels=labels,
             class_names={label: task.class_names[label] for label in used},
-            extra=extra,
-            label_type=task.label_type,
+            extra=None,
         )
+        yield Batch(part, path, partial, first, extra)
 
 
-def _check_first_record(task: ShardTask, records: Segment, path: str) -> None:
+def _check_first_record(task: ShardTask, written: Segment, path: str) -> None:
     """Read the first record with the format's own reader and compare it with what was written."""
     options = ScanOptions(components(task.options.fmt, task.options.store, task.label_type))
     with storage.open_view(path) as (view, size):
-        record = next(FORMATS[task.options.fmt].scan(view, size, path, options))
-    row, columns = records.rows[0], records.columns
-    key, label = task.keys[row], task.labels[row] if task.labels is not None else None
-    actual = (record.offset, record.size, record.index_line, record.label, record.key or key)
-    if actual != (columns["offset"][0], columns["size"][0], records.index_lines[0], label, key):
+        found = next(FORMATS[task.options.fmt].scan(view, size, path, options))
+    first = written.records[0]
+    key, label = task.keys[first.row], task.labels[first.row] if task.labels else None
+    actual = (found.offset, found.size, found.index_line, found.label, found.key or key)
+    if actual != (first.offset, first.size, written.index_lines[0], label, key):
         raise storage.not_as_written(path)
 
 
-def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
+def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str, Any]:
     """Return the columns of the sample table, each in stored order."""
     import pyarrow as pa
 
-    columns: dict[str, Any] = {
-        "key": [task.keys[row] for row in records.rows],
-        **({} if task.labels is None else {"label": [task.labels[row] for row in records.rows]}),
-        "source": [task.images.paths[row] for row in records.rows],
-        **{name: records.columns.get(name, []) for name in COLUMNS},
-    }
+    # A tuple for each field of the records.
+    members = [*zip(*records, strict=True)] or [()] * len(StoredRecord._fields)
+    rows, *known, values = members
+    columns: dict[str, Any] = {"key": [task.keys[row] for row in rows]}
+    if task.labels is not None:
+        columns["label"] = [task.labels[row] for row in rows]
+    columns["source"] = [task.images.paths[row] for row in rows]
+    columns |= zip(StoredRecord._fields[1:-1], known, strict=True)
     if task.extra is not None:
-        extra = task.extra.take(pa.array(records.rows, pa.int64()))
-        columns |= {name: extra[name] for name in extra.column_names}
-    columns |= {name: records.columns.get(name, []) for name in task.options.added_columns}
-    if task.options.hash:
-        # The type is given, because the column may have no value at all.
-        columns[HASH_COLUMN] = pa.array(columns[HASH_COLUMN], pa.string())
+        extra = task.extra.take(pa.array(rows, pa.int64()))
+        columns |= zip(extra.column_names, extra.columns, strict=True)
+    types: dict[str, pa.DataType | None] = dict.fromkeys(task.options.added_columns)
     for name, kind in KINDS[task.label_type].placed_columns.items():
-        columns[name] = pa.array(records.columns.get(name, []), arrow_type(kind))
+        types[name] = arrow_type(kind)
+    if task.options.hash:
+        types[HASH_COLUMN] = pa.string()  # the column may have no value at all
+    for name, arrow in types.items():
+        columns[name] = pa.array([each[name] for each in values], arrow)
     return columns
 
 
-def _count_changes(task: ShardTask, records: Segment) -> Mapping[str, tuple[int, int, int]]:
+def _count_changes(task: ShardTask, written: Segment) -> Mapping[str, tuple[int, int, int]]:
     """Return, for each value of ``change``, the number of samples and their total bytes in the source and as stored."""
     totals: dict[str, tuple[int, int, int]] = {}
-    for row, change, size in zip(
-        records.rows, records.columns["change"], records.columns["size"], strict=True
-    ):
+    for record in written.records:
+        change = record.values["change"]
         samples, before, after = totals.get(change, (0, 0, 0))
-        totals[change] = (samples + 1, before + task.images.sizes[row], after + size)
+        totals[change] = (samples + 1, before + task.images.sizes[record.row], after + record.size)
     return totals

@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -243,7 +242,7 @@ def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(
     with pytest.raises(
         StorageError, match="was written by another run, with another source or other options"
     ):
-        write_shard(replace(tasks[0], check=None))
+        write_shard(tasks[0]._replace(check=None))
     assert download(store) == before
 
 

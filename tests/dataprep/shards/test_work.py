@@ -16,18 +16,18 @@ from helpers.pictures import encode, photo
 from dataprep import storage
 from dataprep.containers import SourceImages
 from dataprep.options import Options
-from dataprep.shards.segments import MAX_BATCH_BYTES
-from dataprep.shards.write import ShardTask, write_shard
+from dataprep.shards.segments import MAX_BATCH_BYTES, ShardTask
+from dataprep.shards.write import write_shard
 
 IMAGES = 320
 
 #: Calls for each image: of Python functions, comprehensions included, and of functions in C. Python
 #: 3.12 makes fewer, because comprehensions are no functions there.
-MOST_CALLS = {"webdataset": (35, 58), "tfrecord": (50, 75)}
+MOST_CALLS = {"webdataset": (33, 58), "tfrecord": (47, 64)}
 
 #: System calls for each image: open, read and close of the image, and its part of what each batch
 #: takes.
-MOST_SYSTEM_CALLS = 3.6
+MOST_SYSTEM_CALLS = 3.4
 
 
 @pytest.fixture
