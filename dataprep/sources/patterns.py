@@ -28,6 +28,7 @@ from dataprep.sources.base import (
     joined_paths,
     one_array,
     text_array,
+    with_classes,
 )
 from dataprep.sources.folders import read_image_folders, read_unlabelled
 from dataprep.sources.scan import (
@@ -43,7 +44,7 @@ from dataprep.sources.tables import parse_lists, with_label_type
 from manifests.errors import CallError, SourceError
 from manifests.json_members import is_unicode
 from manifests.process.text import agree, plural, printable, suggest
-from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.schema import SPLIT_ALIASES
 
 #: What a ``{name}`` matches, as a regular expression: any text, or an integer.
 ANY_TEXT = ".+?"
@@ -187,8 +188,8 @@ def match_names(path: pa.Array, pattern: Pattern) -> pa.StructArray:
     return pc.extract_regex(stem, pattern.regex)
 
 
-def read_names(path: pa.Array, pattern: Pattern, root: str) -> dict[str, pa.Array]:
-    """Return a column of text, large_string [n], for each part of the pattern.
+def read_names(path: pa.Array, pattern: Pattern, root: str) -> pa.Table:
+    """Return a column of text for each part of the pattern.
 
     Args:
         path: large_string [n], with extensions.
@@ -214,7 +215,7 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> dict[str, pa.Arra
                 " extension), or move these images away"
             ),
         )
-    return {name: parts.field(name) for name in pattern.names}
+    return pa.Table.from_arrays(parts.flatten(), names=pattern.names)
 
 
 def to_integers(column: pa.Array) -> pa.Array:
@@ -230,9 +231,9 @@ def to_integers(column: pa.Array) -> pa.Array:
     return number
 
 
-def _extra_table(columns: Mapping[str, pa.Array]) -> pa.Table:
+def _extra_table(columns: pa.Table) -> pa.Table:
     """Return columns of text as extra columns: numbers if all values are."""
-    return pa.table(dict(zip(columns, map(to_integers, columns.values()), strict=True)))
+    return pa.table([*map(to_integers, columns.columns)], names=columns.column_names)
 
 
 def sorted_values(column: pa.Array) -> tuple[str, ...]:
@@ -291,16 +292,14 @@ def _read_labels(
     Folders with the name of a split are splits if there are at least two of them, or no other
     folders. Otherwise, all images are in ``train``.
     """
-    layout = f"file names like {printable(pattern.text)}"
     named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
-    splits = {}
-    if len(named) > 1 or len(named) == len(folders):
+    splits, notices = {"train": ""}, []
+    if len(named) > 1 or (named and len(named) == len(folders)):
         splits = map_splits(src, named, SPLIT_FOLDERS)
-    if not splits:
-        return read_filenames(src, {"train": ""}, pattern, options, layout=layout)
+        notices = skipped_folders(folders, splits)
+        notices += stray_notices(list_images(src), "outside of the splits")
+    layout = f"file names like {printable(pattern.text)}"
     source = read_filenames(src, splits, pattern, options, layout=layout)
-    notices = skipped_folders(folders, splits)
-    notices += stray_notices(list_images(src), "outside of the splits")
     return replace(source, notices=(*notices, *source.notices))
 
 
@@ -360,26 +359,25 @@ def read_filenames(
     """
     label_name = find_label(pattern, options.label_column, _LABEL_PARTS)
     source = scan_splits(src, splits, layout)
-    count = len(source)
     columns = read_names(source.path, pattern, src)
     if junk is not None:
         keep = pc.not_equal(columns[label_name], junk)
-        columns = {name: column.filter(keep) for name, column in columns.items()}
+        skipped = len(columns)
+        columns = columns.filter(keep)
         source = replace(source, table=source.table.filter(keep))
-        skipped = count - len(source)
+        skipped -= len(columns)
         if skipped:
-            notice = f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"
-            source = replace(source, notices=(*source.notices, notice))
-    text, path = columns[label_name], source.path
-    label, classes = number_labels(
-        text, options.classes or sorted_values(text), lambda row: (f"{src}/{path[row]}", None)
-    )
+            source = source.with_notices(
+                f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"
+            )
+    text = one_array(columns[label_name])
+    classes = options.classes or sorted_values(text)
+    source = with_classes(source, text, replace(options, classes=classes))
     # As in tables, a label column with a specific name, such as `identity`, is also kept as an
     # extra column.
     if label_name in LABEL_COLUMN_NAMES:
-        del columns[label_name]
-    source = source.with_columns(label=label, extra=_extra_table(columns))
-    source = replace(source, classes=classes)
+        columns = columns.drop_columns(label_name)
+    source = source.with_columns(extra=_extra_table(columns))
     if options.label_type is None and label_name.lower() in REGRESSION.column_names:
         return with_label_type(source, replace(options, label_type="regression"))
     return source
@@ -427,16 +425,16 @@ DISTRACTORS = "0000"
 
 def find_reid_layout(src: str, folders: Sequence[str], _: SourceOptions) -> ReidLayout | None:
     """Recognize a layout by at least two of its folders, and among layouts with the same folders by an image's name."""
-    candidates = []
+    candidate = None
     for layout in LAYOUTS:
         known = [folder for folder in layout.splits.values() if folder in folders]
         if len(known) < 2:
             continue
-        candidates.append(layout)
+        candidate = candidate or layout
         first = next(filter(None, (list_images(src, folder) for folder in known)), [""])[:1]
         if match_names(text_array(first), layout.pattern).null_count == 0:
             return layout
-    return candidates[0] if candidates else None
+    return candidate
 
 
 def read_reid_folders(src: str, layout: ReidLayout, options: SourceOptions) -> Source:
@@ -454,20 +452,16 @@ def read_reid_folders(src: str, layout: ReidLayout, options: SourceOptions) -> S
         else:
             notices.append(f"no split {split}: the folder {folder}/ does not exist")
     source = read_filenames(src, splits, layout.pattern, options, layout=layout.name, junk=JUNK)
-    notices += skipped_folders(folders, splits)
-    notices += [*source.notices, *_distractor_notice(source)]
+    notices += [*skipped_folders(folders, splits), *source.notices]
+    if DISTRACTORS in source.classes:
+        distractors = source.split[source.label == source.classes.index(DISTRACTORS)]
+        if {source.splits[number] for number in np.unique(distractors)} == {"gallery"}:
+            shown = plural(len(distractors), "distractor image")
+            notices.append(f"kept {shown} (identity {DISTRACTORS}) in gallery")
     # c1 and c01 are the same camera, so these columns are always numbers.
-    columns = {name: source.extra[name].cast(pa.int64()) for name in layout.pattern.names}
-    return replace(source.with_columns(extra=pa.table(columns)), notices=tuple(notices))
-
-
-def _distractor_notice(source: Source) -> list[str]:
-    if DISTRACTORS not in source.classes or "gallery" not in source.splits:
-        return []
-    splits = source.split[source.label == source.classes.index(DISTRACTORS)]
-    if (splits != source.splits.index("gallery")).any():
-        return []
-    return [f"kept {plural(len(splits), 'distractor image')} (identity {DISTRACTORS}) in gallery"]
+    schema = pa.schema(dict.fromkeys(source.extra.column_names, pa.int64()))
+    source = source.with_columns(extra=source.extra.cast(schema))
+    return replace(source, notices=tuple(notices))
 
 
 # --- MSMT17 ---------------------------------------------------------------------------------------
@@ -475,7 +469,7 @@ def _distractor_notice(source: Source) -> list[str]:
 
 #: The folder of the images of each split, as an index into a pair of `FOLDERS`: 0 is training, 1 is
 #: test.
-SPLITS = {"train": 0, "val": 0, "query": 1, "gallery": 1}
+SPLITS = {"train": 0, "val": 0, "gallery": 1, "query": 1}
 #: Names of the training and test folders: the first release, and the one with blurred faces.
 FOLDERS = (("train", "test"), ("mask_train_v2", "mask_test_v2"))
 #: ``0000_000_01_0303morning_0008_0``: identity, image number, camera, day and time of day.
@@ -502,8 +496,7 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
             listed twice.
 
     """
-    order = split_order({*SPLITS})
-    table, locate = parse_lists([os.path.join(src, f"list_{split}.txt") for split in order])
+    table, locate = parse_lists([os.path.join(src, f"list_{split}.txt") for split in SPLITS])
     text, split = one_array(table["label"]), one_array(table["split"])
     wrong = pc.index(pc.match_substring_regex(text, r"^[0-9]{1,9}$"), False).as_py()
     if wrong >= 0:
@@ -513,14 +506,14 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
             f"identity {text[wrong].as_py()!r} is not a number of 1 to 9 digits",
             "write each line as `path identity`",
         )
-    folders = text_array(train_and_test[SPLITS[name]] for name in order)
+    folders = text_array(train_and_test[number] for number in SPLITS.values())
     path = joined_paths(folders.take(split), table["path"])
     # The test lists number their people from 0 again; here they follow those of training.
     identity = np.array(text.cast(pa.int64()))
-    in_test = np.array([SPLITS[name] for name in order], bool)[split]
+    in_test = np.array([*SPLITS.values()], bool)[split]
     first = int(identity[~in_test].max(initial=-1)) + 1
     identity[in_test] += first
-    names = text_array(f"{number:04d}" for number in identity.tolist())
+    names = pc.utf8_lpad(pa.array(identity).cast(pa.large_string()), 4, "0")
     label, classes = number_labels(names, options.classes or sorted_values(names), locate)
     camera = read_names(path, FILE_NAMES, src)["camera"].cast(pa.int64())
     extra = pa.table({"identity": pa.array(identity), "camera": camera})
@@ -530,6 +523,6 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
         layout="MSMT17",
         table=listed_table(src, path, locate, label=label, split=split, extra=extra),
         classes=classes,
-        splits=order,
+        splits=tuple(SPLITS),
         notices=(f"identities in {test}/ are renumbered from {first}, after {train}/",),
     )
