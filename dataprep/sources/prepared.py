@@ -20,7 +20,7 @@ from dataprep.containers import location_table
 from dataprep.labels.columns import number_labels
 from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
-from dataprep.sources.base import Source, concat, sample_table
+from dataprep.sources.base import Source, joined_paths, one_array, sample_table, text_array
 from dataprep.sources.scan import stats_of
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import DamagedError, SourceError
@@ -56,8 +56,11 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
 
     """
     if not storage.is_file(os.path.join(src, MANIFEST_NAME)):
-        message = "the dataset is incomplete: its conversion was interrupted"
-        raise SourceError(message, file=src, hint="run the command that made it again to finish it")
+        raise SourceError(
+            "the dataset is incomplete: its conversion was interrupted",
+            file=src,
+            hint="run the command that made it again to finish it",
+        )
     try:
         manifest = read_manifest(src)
         batches = list(read_dataset(src, manifest=manifest, checksums=True))
@@ -65,14 +68,17 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         raise SourceError(
             error.message, file=error.file, record=error.record, hint=error.hint
         ) from None
-    shards = [(number, s) for number, split in enumerate(manifest.splits) for s in split.shards]
-    stats = [_stat_shard(src, shard) for _, shard in shards]
     table = _concat(src, batches)
-    rows = [len(batch.table) for batch in batches]
-    number = np.repeat(np.array([batch.number for batch in batches], np.int32), rows)
     label, labels, classes = _labels(src, table, manifest, options)
-    names = pa.array([shard.name for _, shard in shards], pa.large_string())
-    container = pa.DictionaryArray.from_arrays(pa.array(number), names)
+    split = np.repeat(
+        np.arange(len(manifest.splits)), [len(each.shards) for each in manifest.splits]
+    )
+    stamps = [_stamp_of(src, shard) for shard in manifest.shards]
+    samples = [shard.samples for shard in manifest.shards]
+    number = np.repeat(np.arange(len(samples), dtype=np.int32), samples)
+    container = pa.DictionaryArray.from_arrays(
+        number, text_array(shard.name for shard in manifest.shards)
+    )
     location = location_table(
         container,
         "pixels" if manifest.store == "raw" else "range",
@@ -81,22 +87,23 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         crc32c=table["crc32c"],
     )
     own = [name for name in TABLE_COLUMNS if name in labels.column_names]
-    samples = sample_table(
+    rows = sample_table(
         _paths(table, container),
         label=label,
-        split=np.array([split for split, _ in shards], np.int8)[number],
+        split=split.astype(np.int8)[number],
         size=table["size"].cast(pa.int64()),
-        stamp=np.array(stats, np.int64).reshape(-1, 2)[number],
+        stamp=np.array(stamps, np.int64).reshape(-1, 2)[number],
         location=location,
         measured=table.select(["width", "height"]),
         extra=without_foreign_hashes(labels.drop_columns(own), manifest),
     )
+    made = "dataset" if manifest.creator == "convert" else "indexed dataset"
     return Source(
         root=src,
-        layout=_layout(manifest),
-        table=samples,
+        layout=f"prepared {made} ({manifest.format}, {manifest.store})",
+        table=rows,
         classes=classes,
-        splits=tuple(split.name for split in manifest.splits),
+        splits=tuple(each.name for each in manifest.splits),
         folders=frozenset({storage.identify(src)}),
         label_type=manifest.label_type,
         pixels=manifest.pixels,
@@ -104,21 +111,20 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
     )
 
 
-def _layout(manifest: Manifest) -> str:
-    made = "dataset" if manifest.creator == "convert" else "indexed dataset"
-    return f"prepared {made} ({manifest.format}, {manifest.store})"
-
-
-def _stat_shard(src: str, shard: Shard) -> tuple[int, int]:
+def _stamp_of(src: str, shard: Shard) -> list[int]:
+    """Return modification time and inode of a shard of the right length."""
     path = os.path.join(src, shard.name)
     try:
         size, *stamp = stats_of(storage.stat(path))
     except FileNotFoundError:
         raise SourceError("the shard is missing", file=path, hint=_VERIFY) from None
     if size != shard.file.bytes:
-        message = f"the shard has {size:,} bytes, but the manifest says {shard.file.bytes:,}"
-        raise SourceError(message, file=path, hint=_VERIFY)
-    return stamp[0], stamp[1]
+        raise SourceError(
+            f"the shard has {size:,} bytes, but the manifest says {shard.file.bytes:,}",
+            file=path,
+            hint=_VERIFY,
+        )
+    return stamp
 
 
 def _concat(src: str, batches: Sequence[RowBatch]) -> pa.Table:
@@ -145,21 +151,18 @@ def _labels(
 ) -> tuple[NDArray[np.int32], pa.Table, tuple[str, ...]]:
     """Return the labels as classes, int32 [n], the table with the other labels, and the class names."""
     kind = KINDS[manifest.label_type]
-    if kind.is_class:
-        label, classes = _numbered(
-            src, np.asarray(table["label"]).astype(np.int64), manifest, options
-        )
-        return label, table, classes
-    zeros = np.zeros(len(table), np.int32)
-    column = kind.class_lists
+    label = np.zeros(len(table), np.int32)
+    column = kind.class_column
     if column is None:
         # Only masks name classes that no column contains.
         named = _named_masks(src, manifest, options) if kind.names_classes else manifest.classes
-        return zeros, table, named
+        return label, table, named
     _, labels = kind.pairs(table[column])
     mapping, classes = _mapping(src, labels, manifest, options)
+    if kind.is_class:
+        return mapping[labels], table, classes
     lists = kind.renumber(table[column], mapping)
-    return zeros, table.set_column(table.column_names.index(column), column, lists), classes
+    return label, table.set_column(table.column_names.index(column), column, lists), classes
 
 
 def _named_masks(src: str, manifest: Manifest, options: SourceOptions) -> tuple[str, ...]:
@@ -183,29 +186,23 @@ def _named_masks(src: str, manifest: Manifest, options: SourceOptions) -> tuple[
     return options.classes
 
 
-def _numbered(
-    src: str, label: NDArray[np.int64], manifest: Manifest, options: SourceOptions
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return labels as positions in the class names, int32 [n], and these names."""
-    mapping, classes = _mapping(src, label, manifest, options)
-    return mapping[label], classes
-
-
 def _mapping(
     src: str, label: NDArray[np.int64], manifest: Manifest, options: SourceOptions
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Return the position of each class of the dataset in the class names, int32 [classes], and these names."""
-    if (largest := int(label.max(initial=-1))) >= len(manifest.classes):
-        message = (
-            f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,}"
-            " classes"
+    largest = int(label.max(initial=-1))
+    if largest >= len(manifest.classes):
+        raise SourceError(
+            f"a sample has the label {largest}, but the manifest names"
+            f" {len(manifest.classes):,} classes",
+            file=src,
+            hint=_VERIFY,
         )
-        raise SourceError(message, file=src, hint=_VERIFY)
     if options.classes is None or options.classes == manifest.classes:
         return np.arange(len(manifest.classes), dtype=np.int32), manifest.classes
     # The class names decide, also if all of them are numbers.
     used = np.unique(label)
-    names = pa.array([manifest.classes[number] for number in used.tolist()], pa.large_string())
+    names = text_array(manifest.classes).take(pa.array(used))
     new, classes = number_labels(names, options.classes, lambda _: (src, None))
     mapping = np.zeros(len(manifest.classes), np.int32)
     mapping[used] = new
@@ -214,15 +211,10 @@ def _mapping(
 
 def _paths(table: pa.Table, container: pa.Array) -> pa.Array:
     """Return where the images came from: their sources, if each has one of its own, else ``SHARD/KEY``."""
-    source = table["source"].combine_chunks().cast(pa.large_string())
-    if not pc.any(pc.equal(source, "")).as_py() and pc.count_distinct(source).as_py() == len(
-        source
-    ):
+    source = one_array(table["source"]).cast(pa.large_string())
+    if pc.index(source, "").as_py() < 0 and pc.count_distinct(source).as_py() == len(source):
         return source
-    key = table["key"].combine_chunks().cast(pa.large_string())
-    slash = pa.scalar("/", pa.large_string())
-    path = pc.binary_join_element_wise(container.cast(pa.large_string()), key, slash)
-    return path if isinstance(path, pa.Array) else concat(path.chunks)
+    return joined_paths(container, table["key"])
 
 
 # --- perceptual hashes ----------------------------------------------------------------------------
