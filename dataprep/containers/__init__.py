@@ -36,7 +36,6 @@ __all__ = [
     "Location",
     "ReaderName",
     "SourceImages",
-    "finish_reading",
     "forget_readers",
     "location_table",
     "locations_of",
@@ -51,29 +50,36 @@ _open: OrderedDict[tuple[str, ReaderName], ContainerReader] = OrderedDict()
 _lock = threading.Lock()
 
 
-def read_location(root: str, location: Location, size: int) -> bytes:
+def read_location(root: str, location: Location, size: int, data: Buffer | None = None) -> bytes:
     """Return the bytes of an image in a container.
 
     Args:
         root: folder that relative paths of containers start from.
         location: where the image is.
         size: its size in bytes when the source was scanned; may be an estimate.
+        data: the result of what `start_reading` returned. `None` reads the container now.
 
     Raises:
         OSError: the container cannot be read.
-        Rejected: the image cannot be used.
+        Rejected: the image cannot be used, or does not have the checksum that the source states.
         SourceVanishedError: the container has changed since the source was scanned.
 
     """
-    return _checked(
-        _reader(join_path(root, location.container), location.reader).read(location, size), location
-    )
+    reader = _reader(join_path(root, location.container), location.reader)
+    image = reader.read(location, size, data)
+    if location.crc32c is not None and crc32c(image) != location.crc32c:
+        raise Rejected(
+            "corrupt",
+            f"the image at byte {location.position} of {location.container} does not have the"
+            " checksum that the sample table states",
+        )
+    return image
 
 
 def start_reading(root: str, location: Location) -> Future[Buffer] | None:
     """Begin to read an image in an object store; `None` for any other.
 
-    `finish_reading` takes the result.
+    `read_location` takes the result.
 
     Raises:
         OSError: the container cannot be read.
@@ -86,45 +92,10 @@ def start_reading(root: str, location: Location) -> Future[Buffer] | None:
     return reader.start(location) if isinstance(reader, FileReader) else None
 
 
-def finish_reading(root: str, location: Location, size: int, data: Buffer) -> bytes:
-    """Return the bytes of an image, as `read_location` does.
-
-    Args:
-        root: folder that relative paths of containers start from.
-        location: where the image is.
-        size: as for `read_location`.
-        data: the result of what `start_reading` returned.
-
-    Raises:
-        OSError, Rejected, SourceVanishedError: as for `read_location`.
-
-    """
-    reader = _reader(join_path(root, location.container), location.reader)
-    if not isinstance(reader, FileReader):
-        raise TypeError(f"{location.reader} is not read in advance")
-    return _checked(reader.finish(data, location, size), location)
-
-
 def forget_readers() -> None:
     """Open each container again for its next image: another one may have its name by now."""
     with _lock:
         _open.clear()
-
-
-def _checked(data: bytes, location: Location) -> bytes:
-    """Return the bytes of an image, after comparing their checksum, if the source states one.
-
-    Raises:
-        Rejected: the checksum differs.
-
-    """
-    if location.crc32c is not None and crc32c(data) != location.crc32c:
-        place = f"byte {location.position} of {location.container}"
-        raise Rejected(
-            "corrupt",
-            f"the image at {place} does not have the checksum that the sample table states",
-        )
-    return data
 
 
 def _reader(path: str, name: ReaderName) -> ContainerReader:
@@ -134,16 +105,14 @@ def _reader(path: str, name: ReaderName) -> ContainerReader:
     """
     key = (path, name)
     with _lock:
-        reader = _open.get(key)
-        if reader is None:
+        if key not in _open:
             if name == "parquet":
-                from dataprep.containers.parquet import open_parquet  # imports NumPy
+                from dataprep.containers.parquet import ParquetReader  # imports NumPy
 
-                reader = open_parquet(path)
+                _open[key] = ParquetReader(path)
             else:
-                reader = open_members(path, name)
-            _open[key] = reader
+                _open[key] = open_members(path, name)
             if len(_open) > MAX_OPEN:
                 _open.popitem(last=False)
         _open.move_to_end(key)
-    return reader
+        return _open[key]

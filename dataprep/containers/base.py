@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from sys import intern
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Buffer
 
 #: How a container is read. ``"range"``: bytes of the file. ``"pixels"``: the same, and they are
 #: pixels that are not encoded. ``"zip"``: a member of a zip archive. ``"recordio"``: a record of an
@@ -65,13 +66,14 @@ class ContainerReader(Protocol):
     Readers are cached, and may be used by several threads at once.
     """
 
-    def read(self, location: Location, size: int) -> bytes:
+    def read(self, location: Location, size: int, data: Buffer | None = None) -> bytes:
         """Return the bytes of an image.
 
         Args:
             location: where it is in this container.
             size: its size in bytes when the source was scanned; `UNREADABLE` or an estimate if that
                 is not known.
+            data: bytes that were read in advance, if any.
 
         Raises:
             OSError: the container cannot be read.
@@ -89,13 +91,8 @@ def location_schema() -> pa.Schema:
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.large_string())
-    types = {
-        "position": pa.int64(),
-        "length": pa.int64(),
-        "key": pa.binary(),
-        "crc32c": pa.uint32(),
-    }
-    return pa.schema({"container": text, "reader": text, **types})
+    types = (text, text, pa.int64(), pa.int64(), pa.binary(), pa.uint32())
+    return pa.schema(zip(Location._fields, types, strict=True))
 
 
 def location_table(container: pa.Array, reader: ReaderName | pa.Array, **columns: Any) -> pa.Table:
@@ -110,41 +107,23 @@ def location_table(container: pa.Array, reader: ReaderName | pa.Array, **columns
     """
     import pyarrow as pa
 
-    rows, schema = len(container), location_schema()
-    given = {"container": container, "reader": reader, **columns}
-    arrays = []
-    for field in schema:
-        value = given.get(field.name, Location._field_defaults.get(field.name))
-        if value is None or isinstance(value, (str, bytes, int)):
-            target = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-            value = pa.repeat(pa.scalar(value, target), rows)
-        elif not isinstance(value, (pa.Array, pa.ChunkedArray)):
-            value = pa.array(value, field.type)
-        value = value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
-        arrays.append(
-            _encode(value) if pa.types.is_dictionary(field.type) else value.cast(field.type)
-        )
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _encode(text: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    return (
-        text
-        if pa.types.is_dictionary(text.type)
-        else text.cast(pa.large_string()).dictionary_encode()
-    )
+    given = {**Location._field_defaults, **columns, "container": container, "reader": reader}
+    table = {}
+    for name in Location._fields:
+        table[name] = given[name]
+        # A value for all images.
+        if isinstance(given[name], (str, bytes, int, type(None))):
+            table[name] = pa.repeat(pa.scalar(given[name]), len(container))
+    return pa.table(table).cast(location_schema()).combine_chunks()
 
 
 def locations_of(table: pa.Table | None, rows: Any) -> list[Location | None]:
     """Return the location of the image in each of some rows; `None` for a file of its own."""
     if table is None:
         return [None] * len(rows)
-    part = table.take(rows).to_pydict()
-    columns: Sequence[Sequence[Any]] = [part[name] for name in Location._fields]
-    shared: dict[str, str] = {}
-    return [
-        None if container is None else Location(shared.setdefault(container, container), *values)
-        for container, *values in zip(*columns, strict=True)
-    ]
+    columns = table.select([*Location._fields]).take(rows).to_pydict().values()
+    locations: list[Location | None] = []
+    for container, *values in zip(*columns, strict=True):
+        # All images of a container share its path.
+        locations.append(None if container is None else Location(intern(container), *values))
+    return locations

@@ -73,21 +73,20 @@ class LocalFile:
 
     def read(self, at: int, length: int) -> bytes:
         """Return exactly `length` bytes from byte `at`; see `ContainerFile`."""
-        data = os.pread(self.file.fileno(), length, at)
-        while 0 < len(data) < length and (
-            more := os.pread(self.file.fileno(), length - len(data), at + len(data))
-        ):
+        data = b""
+        while len(data) < length:
+            more = os.pread(self.file.fileno(), length - len(data), at + len(data))
+            if not more:
+                raise SourceVanishedError(
+                    f"the file ends at byte {at + len(data)}, but had an image there when the"
+                    " source was scanned",
+                    file=self.path,
+                    hint=(
+                        "wait until no program writes to the source, then convert or plan again"
+                        " with --overwrite"
+                    ),
+                )
             data += more
-        if len(data) < length:
-            raise SourceVanishedError(
-                f"the file ends at byte {at + len(data)}, but had an image there when the source"
-                " was scanned",
-                file=self.path,
-                hint=(
-                    "wait until no program writes to the source, then convert or plan again with"
-                    " --overwrite"
-                ),
-            )
         return data
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
@@ -197,35 +196,25 @@ class FileReader:
 
     """
 
-    def __init__(self, path: str, read_image: ReadImage, *, overhead: int = 0) -> None:
+    def __init__(self, path: str, read_image: ReadImage, overhead: int) -> None:
         self._file = open_container_file(path)
         self._read_image = read_image
         self._overhead = overhead
 
-    def read(self, location: Location, size: int) -> bytes:
-        """Return the bytes of an image; see `ContainerReader`."""
-        return self._read_image(self._file, location, size)
+    def read(self, location: Location, size: int, data: Buffer | None = None) -> bytes:
+        """Return the bytes of an image; see `ContainerReader`. `data` is the result of `start`."""
+        file: ContainerFile = self._file
+        if data is not None:
+            file = ReadAhead(file, location.position, bytes(data))
+        return self._read_image(file, location, size)
 
     def start(self, location: Location) -> Future[Buffer] | None:
-        """Begin to read what `finish` needs; `None` for a file on a file system."""
+        """Begin to read an image; `None` for a file on a file system."""
         file = self._file
         if not isinstance(file, RemoteFile):
             return None
         length = min(location.length + self._overhead, file.size - location.position)
         return file.start(location.position, max(location.length, length))
-
-    def finish(self, data: Buffer, location: Location, size: int) -> bytes:
-        """Return the bytes of an image, as `read` does.
-
-        Args:
-            data: the result of `start`.
-            location: where the image is.
-            size: as for `read`.
-
-        """
-        return self._read_image(
-            ReadAhead(self._file, location.position, bytes(data)), location, size
-        )
 
 
 def open_container_file(

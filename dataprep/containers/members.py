@@ -103,7 +103,8 @@ def read_parts(file: ContainerFile, at: int) -> tuple[list[Fragment], int]:
     """
     parts: list[Fragment] = []
     start = at
-    while True:
+    flag = _FIRST
+    while flag not in (_WHOLE, _LAST):
         prefix = read_some(file, at, _PREFIX.size)
         if len(prefix) < _PREFIX.size:
             raise RecordIOError("the file ends within a record", start)
@@ -113,14 +114,14 @@ def read_parts(file: ContainerFile, at: int) -> tuple[list[Fragment], int]:
             raise RecordIOError("there is no record here", at)
         if flag not in ((_MIDDLE, _LAST) if parts else (_WHOLE, _FIRST)):
             raise RecordIOError("the parts of a record are in a wrong order", at)
-        if at + _PREFIX.size + (length + 3) // 4 * 4 > file.size:
+        parts.append(Fragment(at + _PREFIX.size, length))
+        end = at + _PREFIX.size + (length + 3) // 4 * 4
+        if end > file.size:
             raise RecordIOError(
                 f"the record continues after the end of the file, which has {file.size:,} bytes", at
             )
-        parts.append(Fragment(at + _PREFIX.size, length))
-        at += _PREFIX.size + (length + 3) // 4 * 4
-        if flag in (_WHOLE, _LAST):
-            return parts, at
+        at = end
+    return parts, at
 
 
 def walk(file: ContainerFile) -> Iterator[list[Fragment]]:
@@ -163,5 +164,4 @@ _READERS: dict[ReaderName, tuple[ReadImage, int]] = {
 
 def open_members(path: str, name: ReaderName) -> FileReader:
     """Open a file to read images of it."""
-    read_image, overhead = _READERS[name]
-    return FileReader(path, read_image, overhead=overhead)
+    return FileReader(path, *_READERS[name])

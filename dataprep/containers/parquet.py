@@ -5,27 +5,25 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dataprep.containers.base import ContainerReader, Location
+from dataprep.containers.base import Location
 from dataprep.containers.files import open_local_file
 from dataprep.images.base import MAX_BYTES, Rejected
 from manifests.errors import SourceVanishedError
 from manifests.parquet import BoundedParquet, ParquetError
 from manifests.process.text import printable
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 #: A file may have this many rows for each of its bytes, and some more.
 ROWS_PER_BYTE = 2.0
 
 #: Unpacked row groups that a process keeps, in bytes: more than `plan.WINDOW_BYTES`.
 CACHED_BYTES = 128 << 20
-
-
-def open_parquet(path: str) -> ContainerReader:
-    """Open a Parquet file; see `ContainerReader`."""
-    return _Rows(path)
 
 
 class _Groups:
@@ -53,7 +51,9 @@ _groups = _Groups()
 _numbers = count()
 
 
-class _Rows:
+class ParquetReader:
+    """Reads images from a column of a Parquet file. Implements `ContainerReader`."""
+
     def __init__(self, path: str) -> None:
         self._path = path
         self._number = next(_numbers)
@@ -66,22 +66,23 @@ class _Rows:
         rows = [group.rows for group in next(iter(self._leaves.values()), [])]
         self._ends = np.cumsum(rows, dtype=np.int64)
 
-    def read(self, location: Location, size: int) -> bytes:  # noqa: ARG002  (only an estimate)
+    def read(self, location: Location, size: int, data: Buffer | None = None) -> bytes:  # noqa: ARG002
+        """Return the bytes of an image; see `ContainerReader`. Nothing is read in advance."""
         number = int(np.searchsorted(self._ends, location.position, side="right"))
         if location.key.decode() not in self._leaves or number >= len(self._ends):
             raise self._changed("the row or the column does not exist any more")
         first = int(self._ends[number - 1]) if number else 0
         with _groups.lock:
             value = self._group(location.key, number)[location.position - first]
-        data: bytes | None = value.as_py()
-        if data is None:
+        image = value.as_py()
+        if image is None:
             raise Rejected(
                 "empty",
                 f"column {printable(location.key.decode())!r} of row {location.position} is null",
             )
-        if len(data) > MAX_BYTES:
-            raise Rejected("too-large", f"{len(data)} bytes, but the limit is {MAX_BYTES}")
-        return data
+        if len(image) > MAX_BYTES:
+            raise Rejected("too-large", f"{len(image)} bytes, but the limit is {MAX_BYTES}")
+        return bytes(image)
 
     def _group(self, column: bytes, number: int) -> Any:
         key = (self._number, column, number)

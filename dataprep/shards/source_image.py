@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dataprep import storage
-from dataprep.containers import Location, SourceImages, finish_reading, read_location
+from dataprep.containers import Location, SourceImages, read_location
 from dataprep.containers import start_reading as start_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
@@ -168,9 +168,7 @@ def _read(
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
     try:
         if location is not None:
-            if pending is None:
-                return read_location(root, location, size)
-            return finish_reading(root, location, size, pending.result())
+            return read_location(root, location, size, pending.result() if pending else None)
         path = join_path(root, source)
         if pending is None and _URL_MARK in path:
             pending = _start(path, size)

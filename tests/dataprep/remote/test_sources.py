@@ -12,7 +12,7 @@ import pytest
 from helpers.http_files import serve_folder
 from helpers.make_sources import MAKERS, tar_of
 
-from dataprep.containers import finish_reading, locations_of, start_reading
+from dataprep.containers import locations_of, read_location, start_reading
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import Source, SourceOptions, read_source
@@ -324,7 +324,7 @@ def test_a_record_of_many_parts_takes_few_requests(bucket, tmp_path, monkeypatch
     monkeypatch.setattr(Store, "start_range", counted)
     pending = start_reading(source.root, location)
     assert pending is not None
-    image = finish_reading(source.root, location, int(source.size[0]), pending.result())
+    image = read_location(source.root, location, int(source.size[0]), pending.result())
     assert image == struct.pack("<I", 0xCED7230A) * (count + 1) + b"abcd"
     assert len(requests) < 10
 
