@@ -27,6 +27,8 @@ import errno
 import os
 import re
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from manifests.process.text import one_line
@@ -217,6 +219,17 @@ def raise_machine_fault(error: BaseException) -> None:
         raise error
 
 
+@contextmanager
+def reading(what: str, file: str, error_type: type[DatasetError], hint: str) -> Iterator[None]:
+    """Raise an `OSError` in this block as an error about a file, unless it is a fault of the machine."""
+    try:
+        yield
+    except OSError as error:
+        raise_machine_fault(error)
+        message = f"{what} cannot be read ({error.strerror})"
+        raise error_type(message, file=file, hint=hint) from None
+
+
 def machine_fault(error: BaseException) -> DatasetError | None:
     """Return the error for the user if an exception is a fault of the machine or of the input, `None` for a bug."""
     match error:
@@ -228,7 +241,9 @@ def machine_fault(error: BaseException) -> DatasetError | None:
                 hint="use folders, lists and files with fewer levels",
             )
         case OSError(errno=int(number)):
-            return fault_of(number, error.strerror or "", file=_file_of(error))
+            name = error.filename
+            file = os.fsdecode(name) if isinstance(name, (str, bytes)) else None
+            return fault_of(number, error.strerror or "", file=file)
         case ImportError():
             return _import_fault(error)
         case RuntimeError(args=(str(text),)) if "can't start new thread" in text:
@@ -242,10 +257,6 @@ def fault_of(
     """Return the error for an error number of the operating system."""
     error_type = StoppedError if number in {errno.ENOMEM, errno.EAGAIN} else StorageError
     return error_type(message or os.strerror(number), file=file, hint=HINTS.get(number, ""))
-
-
-def _file_of(error: OSError) -> str | None:
-    return os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else None
 
 
 #: What the dynamic linker says if it cannot map a library.
@@ -269,11 +280,11 @@ def _import_fault(error: ImportError) -> DatasetError:
 
 def describe_bug(program: str, error: BaseException) -> str:
     """Return one line about an unexpected exception: what it is, where it was raised, what to report."""
-    place = _place(error)
+    text = str(error)
+    reason, place = f": {text}" if text else "", _place(error)
     kept = " Finished shards are kept." if program == "dataprep" else ""
     return one_line(
-        f"a bug in {program} stopped it:"
-        f" {type(error).__name__}{f': {error}' if str(error) else ''}{f' ({place})' if place else ''}.{kept}"
+        f"a bug in {program} stopped it: {type(error).__name__}{reason}{place}.{kept}"
         f" Hint: please report this line with the command and the output of `{program} --version`;"
         " DATAPREP_DEBUG=1 prints a traceback."
     )
@@ -284,8 +295,6 @@ _FRAME = re.compile(r'File ".*?((?:dataprep|loaders|manifests)/[\w/]+\.py)", lin
 
 def _place(error: BaseException) -> str:
     """Return the line of our code that raised the error, also if a worker process did."""
-    trace = getattr(error.__cause__, "trace", "") or "".join(
-        traceback.format_tb(error.__traceback__)
-    )
-    frames = _FRAME.findall(trace)
-    return "{}, line {}".format(*frames[-1]) if frames else ""
+    own = "".join(traceback.format_tb(error.__traceback__))
+    frames = _FRAME.findall(getattr(error.__cause__, "trace", "") or own)
+    return " ({}, line {})".format(*frames[-1]) if frames else ""

@@ -14,6 +14,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -103,25 +104,6 @@ REJECTED = FileKind("list of rejected images", 1 << 30, ManifestError, _REMAKE)
 PLAN = FileKind("plan", 1 << 28, PlanError, _PLAN_AGAIN)
 PLAN_TABLE = FileKind("source table of the plan", 16 << 30, PlanError, _PLAN_AGAIN)
 
-KINDS = (
-    SOURCE_TABLE,
-    SOURCE_LIST,
-    SOURCE_ANNOTATIONS,
-    SOURCE_VOC,
-    SOURCE_ARCHIVE,
-    CLASS_NAMES,
-    CONFIG,
-    TUNING,
-    MANIFEST,
-    SHARD_LIST,
-    SHARD,
-    INDEX,
-    TABLE,
-    REJECTED,
-    PLAN,
-    PLAN_TABLE,
-)
-
 #: Kinds of files by name, with the number of a revision in it or not.
 _KINDS_BY_NAME = {
     re.compile(r"rejected\.(?:[0-9]+\.)?jsonl"): REJECTED,
@@ -208,9 +190,7 @@ def read_lines(path: StrPath, kind: FileKind) -> Iterator[bytes]:
 
     """
     with open_file(path, kind) as file:
-        number = 0
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            number += 1
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
             if len(line) > MAX_LINE_BYTES:
                 raise kind.error(
                     f"the line is longer than {plural(MAX_LINE_BYTES, 'byte')}",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from manifests.errors import CallError, ManifestError, raise_machine_fault
+from manifests.errors import CallError, ManifestError, reading
 from manifests.files import (
     IMAGE_SUFFIXES,
     MANIFEST,
@@ -23,7 +23,7 @@ from manifests.files import (
     some_files,
 )
 from manifests.json_members import Member, MemberError
-from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
+from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, Manifest, Split
 from manifests.serialization import (
     file_from_json,
     file_of,
@@ -43,26 +43,6 @@ from manifests.tables import (
     parse_shard_list,
     shard_list_bytes,
 )
-
-__all__ = [
-    "MANIFEST_NAME",
-    "MAX_MANIFEST_BYTES",
-    "MAX_SHARDS_IN_JSON",
-    "REJECTED_NAME",
-    "SHARD_LIST_NAME",
-    "check_manifest_size",
-    "has_shard_list",
-    "manifest_bytes",
-    "manifest_files",
-    "may_replace_manifest",
-    "parse_manifest",
-    "read_manifest",
-    "read_manifest_bytes",
-    "read_old_manifest",
-    "read_older",
-    "read_revision",
-    "rejected_bytes",
-]
 
 _log = logging.getLogger(__name__)
 
@@ -114,18 +94,14 @@ def manifest_files(manifest: Manifest) -> dict[str, bytes]:
         name = numbered(SHARD_LIST_NAME, manifest.revision)
         data = files[name] = shard_list_bytes(manifest.splits)
         listed = file_of(name, data)
-    return {**files, MANIFEST_NAME: _manifest_json(manifest, listed)}
+    data = seal(manifest_to_json(manifest, listed))
+    check_manifest_size(len(data))
+    return {**files, MANIFEST_NAME: data}
 
 
 def has_shard_list(manifest: Manifest) -> bool:
     """Return whether `SHARD_LIST_NAME` lists the shards of a dataset, instead of ``manifest.json``."""
     return sum(len(split.shards) for split in manifest.splits) > MAX_SHARDS_IN_JSON
-
-
-def _manifest_json(manifest: Manifest, shard_list: File | None) -> bytes:
-    data = seal(manifest_to_json(manifest, shard_list))
-    check_manifest_size(len(data))
-    return data
 
 
 def check_manifest_size(size: int) -> None:
@@ -156,43 +132,38 @@ def parse_manifest(data: bytes, file: StrPath = MANIFEST_NAME) -> Manifest:
             unknown.
 
     """
-    folder, file = os.path.dirname(file), os.fspath(file)
     version = _VERSION.match(data)
-    if version and int(version[1]) not in (SCHEMA_VERSION, SHARD_LIST_VERSION):
+    number = int(version[1]) if version else 0
+    if version and number not in (SCHEMA_VERSION, SHARD_LIST_VERSION):
         raise ManifestError(
-            f"the manifest has schema_version {int(version[1])}, but this release reads"
+            f"the manifest has schema_version {number}, but this release reads"
             f" {SCHEMA_VERSION} and {SHARD_LIST_VERSION}",
             file=file,
             hint="read it with the release that wrote it",
         )
     if not version or not is_sealed(data):
         missing = "schema_version or the checksum is missing"
-        message = f"the manifest is truncated or was written by another tool: {missing}"
-        raise ManifestError(message, file=file, hint=_MANIFEST_HINT)
-    if not matches_seal(data):  # compared first: it takes no memory, unlike parsing
-        raise ManifestError(
-            "the manifest does not match its own checksum", file=file, hint=_MANIFEST_HINT
-        )
-    try:
-        _check_density(data)
-        body = parse_sealed(data)
-        has_list = int(version[1]) == SHARD_LIST_VERSION
-        return manifest_from_json(body, _read_shard_list(folder, body) if has_list else None)
-    except ValueError as error:
-        message = f"a member of the manifest is missing or wrong ({error})"
-        raise ManifestError(message, file=file, hint=_MANIFEST_HINT) from None
+        problem = f"the manifest is truncated or was written by another tool: {missing}"
+    elif not matches_seal(data):  # compared first: it takes no memory, unlike parsing
+        problem = "the manifest does not match its own checksum"
+    else:
+        try:
+            _check_density(data)
+            body = parse_sealed(data)
+            if number == SCHEMA_VERSION:
+                return manifest_from_json(body)
+            return manifest_from_json(body, _read_shard_list(os.path.dirname(file), body))
+        except ValueError as error:
+            problem = f"a member of the manifest is missing or wrong ({error})"
+    raise ManifestError(problem, file=file, hint=_MANIFEST_HINT)
 
 
 def _read_shard_list(folder: str, body: Member) -> tuple[Split, ...]:
     file = file_from_json(body["shard_list"])
     counts = {name: each["shards"].integer() for name, each in body["splits"].members().items()}
     path = os.path.join(folder, file.name)
-    try:
+    with reading("the list of shards", path, ManifestError, _MANIFEST_HINT):
         data = read_file(path, SHARD_LIST)
-    except OSError as error:
-        raise_machine_fault(error)
-        message = f"the list of shards cannot be read ({error.strerror})"
-        raise ManifestError(message, file=path, hint=_MANIFEST_HINT) from None
     if file_of(file.name, data) != file:
         message = (
             "the list of shards is not the one that the manifest describes: its length or checksum"
@@ -202,9 +173,8 @@ def _read_shard_list(folder: str, body: Member) -> tuple[Split, ...]:
     try:
         return parse_shard_list(data, counts)
     except ValueError as error:
-        raise ManifestError(
-            f"the list of shards is damaged: {error}", file=path, hint=_MANIFEST_HINT
-        ) from None
+        message = f"the list of shards is damaged: {error}"
+        raise ManifestError(message, file=path, hint=_MANIFEST_HINT) from None
 
 
 def _check_density(data: bytes) -> None:
@@ -243,42 +213,34 @@ def read_manifest_bytes(folder: StrPath) -> bytes:
         ManifestError: the manifest is missing (the dataset is incomplete), or cannot be read.
 
     """
+    folder = os.fspath(folder)
     path = os.path.join(folder, MANIFEST_NAME)
+    dataset_hint = "give the folder of a prepared dataset"
     try:
-        return read_file(path, MANIFEST)
-    except (FileNotFoundError, NotADirectoryError):
-        names = some_files(os.fspath(folder), _MAX_LISTED)
-        if names is None:
-            raise CallError(
-                f"the folder {folder} does not exist", hint="give the folder of a prepared dataset"
-            ) from None
-        if any(os.path.splitext(name.lower())[1] in IMAGE_SUFFIXES for name in names):
-            raise CallError(
-                "this is a folder of images",
-                file=os.fspath(folder),
-                hint=f"run `dataprep convert --src {folder}` first, and give the folder that it writes",
-            ) from None
-        hint = (
-            "run the same `dataprep convert` again to finish it, or `dataprep index` for shards"
-            " made by another tool"
-        )
-        raise ManifestError(
-            "the manifest is missing, so the dataset is incomplete", file=path, hint=hint
-        ) from None
+        with reading("the manifest", path, ManifestError, "check its permissions"):
+            try:
+                return read_file(path, MANIFEST)
+            except (FileNotFoundError, NotADirectoryError):
+                names = some_files(folder, _MAX_LISTED)
     except CallError:
         raise
     except ValueError:
+        raise CallError(f"{folder!r} cannot be the name of a folder", hint=dataset_hint) from None
+    if names is None:
+        raise CallError(f"the folder {folder} does not exist", hint=dataset_hint)
+    if any(os.path.splitext(name.lower())[1] in IMAGE_SUFFIXES for name in names):
         raise CallError(
-            f"{os.fspath(folder)!r} cannot be the name of a folder",
-            hint="give the folder of a prepared dataset",
-        ) from None
-    except OSError as error:
-        raise_machine_fault(error)
-        raise ManifestError(
-            f"the manifest cannot be read ({error.strerror})",
-            file=path,
-            hint="check its permissions",
-        ) from None
+            "this is a folder of images",
+            file=folder,
+            hint=f"run `dataprep convert --src {folder}` first, and give the folder that it writes",
+        )
+    hint = (
+        "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made by"
+        " another tool"
+    )
+    raise ManifestError(
+        "the manifest is missing, so the dataset is incomplete", file=path, hint=hint
+    )
 
 
 def may_replace_manifest(folder: StrPath) -> bool:
@@ -307,10 +269,12 @@ def may_replace_manifest(folder: StrPath) -> bool:
 
 def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
     """Serialize ``rejected.jsonl``: one line per source image that was not written."""
-    names = ("source", "reason", "detail")  # a fixed order: the same rows give the same bytes
-    return "".join(
-        json.dumps({name: row[name] for name in names}, ensure_ascii=False) + "\n" for row in rows
-    ).encode()
+    lines = []
+    for row in rows:
+        # A fixed order: the same rows give the same bytes.
+        ordered = {name: row[name] for name in ("source", "reason", "detail")}
+        lines.append(json.dumps(ordered, ensure_ascii=False) + "\n")
+    return "".join(lines).encode()
 
 
 # --- older revisions, which ``dataprep convert --append`` keeps -----------------------------------
@@ -325,9 +289,9 @@ def read_revision(folder: StrPath, revision: int | None) -> Manifest:
 
     """
     newest = read_manifest(folder)
-    return (
-        newest if revision in (None, newest.revision) else read_older(folder, newest, revision)[0]
-    )
+    if revision is None or revision == newest.revision:
+        return newest
+    return read_older(folder, newest, revision)[0]
 
 
 def read_older(folder: StrPath, newest: Manifest, revision: int) -> tuple[Manifest, bytes]:
@@ -358,12 +322,8 @@ def read_old_manifest(folder: StrPath, newest: Manifest, revision: int) -> bytes
     """
     path = os.path.join(folder, old_manifest_name(revision))
     hint = "restore it from a copy; the newest revision does not need it"
-    try:
+    with reading(f"the manifest of revision {revision}", path, ManifestError, hint):
         data = read_file(path, MANIFEST)
-    except OSError as error:
-        raise_machine_fault(error)
-        message = f"the manifest of revision {revision} cannot be read ({error.strerror})"
-        raise ManifestError(message, file=path, hint=hint) from None
     if manifest_digest(data) != newest.revisions[revision].parent:
         message = (
             f"this is not the manifest of revision {revision}: revision {revision + 1} states"

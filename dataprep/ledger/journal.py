@@ -26,7 +26,8 @@ from manifests.files import MANIFEST, read_file
 from manifests.json_members import Member, MemberError, parse_json
 from manifests.schema import Manifest
 from manifests.serialization import REVISION_FILE, numbered, old_manifest_name
-from manifests.store import REJECTED_NAME, SHARD_LIST_NAME, parse_manifest
+from manifests.store import REJECTED_NAME, parse_manifest
+from manifests.tables import SHARD_LIST_NAME
 
 #: What the command that wrote the journal does.
 Action = Literal["convert", "append", "revert"]

@@ -25,7 +25,8 @@ from dataprep.sources import Source
 from manifests.errors import CallError
 from manifests.process.text import shown
 from manifests.schema import MAX_SPLIT_NAME, is_split_name
-from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
+from manifests.store import check_manifest_size
+from manifests.tables import MAX_SHARDS_IN_JSON
 
 __all__ = [
     "ConversionPlan",

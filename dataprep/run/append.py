@@ -50,7 +50,8 @@ from manifests.errors import CallError
 from manifests.process.text import printable
 from manifests.schema import Manifest
 from manifests.serialization import numbered, old_manifest_name
-from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
+from manifests.store import REJECTED_NAME
+from manifests.tables import SHARD_LIST_NAME
 
 
 @dataclass(frozen=True, kw_only=True)

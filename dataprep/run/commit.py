@@ -37,12 +37,11 @@ from manifests.serialization import file_of, numbered, old_manifest_name, parts
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
-    SHARD_LIST_NAME,
     manifest_files,
     read_manifest,
     rejected_bytes,
 )
-from manifests.tables import read_table
+from manifests.tables import SHARD_LIST_NAME, read_table
 
 _log = logging.getLogger(__name__)
 

@@ -14,13 +14,8 @@ from dataprep import storage
 from dataprep.ledger.fence import check_manifest
 from manifests.schema import Manifest
 from manifests.serialization import file_of, manifest_digest
-from manifests.store import (
-    MANIFEST_NAME,
-    REJECTED_NAME,
-    SHARD_LIST_NAME,
-    manifest_files,
-    rejected_bytes,
-)
+from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_files, rejected_bytes
+from manifests.tables import SHARD_LIST_NAME
 
 
 def replace_files(out: str, files: Iterable[tuple[str, bytes]]) -> None:

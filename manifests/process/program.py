@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from manifests.errors import (
+    CallError,
     DatasetError,
     ExitStatus,
     StorageError,
@@ -45,9 +46,8 @@ def run_program(program: str, module: str) -> NoReturn:
     """Run the click command `main` of a module with the arguments of this process, and end the process."""
     prepare_process(program)
     if not debugs():
-        sys.excepthook = (
-            _print_nothing  # C extensions call it for an error that they replace by another one
-        )
+        # C extensions call it for an error that they replace by another one.
+        sys.excepthook = lambda *_: None
     status = end_of(program, lambda: _run(program, module))
     if status != ExitStatus.STOPPED:
         status = end_of(program, sys.stdout.flush) or status
@@ -134,10 +134,6 @@ def debugs() -> bool:
     return bool(os.environ.get(DEBUG_VARIABLE))
 
 
-def _print_nothing(*_: object) -> None:
-    pass
-
-
 def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
     """End the process if Ctrl-C arrived where Python cannot raise an exception, for example in a destructor."""
     if unraisable.exc_type is KeyboardInterrupt:
@@ -149,19 +145,18 @@ def _report_error(
 ) -> int:
     message, status = _describe(program, error)
     text = f"{program}: {message}"
-    try:
-        if show:
+    if show:
+        with suppress(Exception):  # stderr cannot be written
             show(text, error)
-    except Exception:  # stderr cannot be written
-        show = None
-    if not show:
-        report(text)
+            return status
+    report(text)
     return status
 
 
 def _describe(program: str, error: BaseException) -> tuple[str, int]:
-    if was_interrupted() or isinstance(error, KeyboardInterrupt):
-        return how_interrupted(str(error) if isinstance(error, KeyboardInterrupt) else "")
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    if is_interrupt or was_interrupted():
+        return how_interrupted(str(error) if is_interrupt else "")
     known = error if isinstance(error, DatasetError) else machine_fault(error)
     if known is None:
         return describe_bug(program, error), ExitStatus.STOPPED
@@ -191,9 +186,8 @@ def _run(program: str, module: str) -> int:
     except click.Abort:
         raise KeyboardInterrupt from None
     except SystemExit as end:
-        if (
-            f"_{program.upper()}_COMPLETE" not in os.environ
-        ):  # click ends the completion of a shell this way
+        # click ends the completion of a shell this way.
+        if f"_{program.upper()}_COMPLETE" not in os.environ:
             raise
         return int(end.code or 0)
 
@@ -212,11 +206,10 @@ def usage_text(program: str, error: click.ClickException) -> str:
         if error.possibilities:
             hint = f"did you mean {' or '.join(error.possibilities)}?"
     elif isinstance(error, click.MissingParameter) and error.param:
-        name = (error.param.opts or [""])[0] if isinstance(error.param, click.Option) else ""
+        name = error.param.opts[0] if isinstance(error.param, click.Option) else ""
         metavar = error.param.metavar or error.param.human_readable_name
         hint = f"add {f'{name} {metavar}'.strip()}; {hint}"
-    end = "" if hint.endswith("?") else "."
-    return f"{message.rstrip('.')}. Hint: {hint}{end}"
+    return str(CallError(message, hint=hint))
 
 
 # --- standard streams -----------------------------------------------------------------------------
@@ -234,44 +227,34 @@ def open_streams() -> None:
         StorageError: stdout or stderr is closed.
 
     """
-    closed = [number for number in range(3) if not _is_open(number)]
-    for number in closed:
-        # A file of a dataset must never get the number of a standard stream: libraries print to
-        # these numbers.
-        _open_as(number)
+    closed = set()
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.add(number)
+            # A file of a dataset must never get the number of a standard stream: libraries print to
+            # these numbers.
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
     if 2 in closed and 1 not in closed:
         os.dup2(1, 2)  # the error that follows is printed there
-    sys.stdout = _text(1, "standard output")
-    sys.stderr = _text(2, "standard error")
-    for number, name in ((1, "standard output"), (2, "standard error")):
-        if number in closed:
-            raise StorageError(f"{name} is closed", hint=_HINT)
+    names = {1: "standard output", 2: "standard error"}
+    sys.stdout, sys.stderr = (_open_text(number, name) for number, name in names.items())
+    for number in closed & names.keys():
+        raise StorageError(f"{names[number]} is closed", hint=_HINT)
 
 
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
-
-
-def _open_as(number: int) -> None:
-    handle = os.open(os.devnull, os.O_RDWR)
-    if handle != number:
-        os.dup2(handle, number)
-        os.close(handle)
-
-
-def _text(number: int, name: str) -> io.TextIOWrapper:
-    is_terminal = os.isatty(number)
+def _open_text(number: int, name: str) -> io.TextIOWrapper:
     # A file name that is not valid text, or that the encoding of the terminal lacks, is printed
     # with escapes.
     return io.TextIOWrapper(
         io.BufferedWriter(_Output(number, name)),
         encoding=getattr(sys.__stdout__, "encoding", None) or "utf-8",
         errors="backslashreplace",
-        line_buffering=is_terminal or number == 2,
+        line_buffering=os.isatty(number) or number == 2,
     )
 
 

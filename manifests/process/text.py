@@ -23,11 +23,8 @@ def parse_bytes(text: str) -> int:
         raise ValueError(f"{text!r} is not a size in bytes")
     number, prefix, binary, unit = match.groups()
     base = 1000 if unit and not binary else 1024
-    return (
-        int(float(number) * base ** _POWERS[prefix.upper()])
-        if "." in number
-        else int(number) * base ** _POWERS[prefix.upper()]
-    )
+    factor: int = base ** _POWERS[prefix.upper()]
+    return int(float(number) * factor) if "." in number else int(number) * factor
 
 
 #: Suggestions list at most this many names, and compare with at most `_MAX_COMPARED`.
@@ -85,19 +82,17 @@ def _close_names(name: str, known: Sequence[str]) -> list[str]:
     import difflib  # takes time, and only errors need it
 
     close = difflib.get_close_matches(name.lower(), lowered, n=2, cutoff=cutoff)
-    return [lowered[match] for match in close] or [
-        item for item in lowered.values() if _is_part(name, item)
-    ][:2]
+    parts = [item for item in lowered.values() if _is_part(name, item)]
+    return [lowered[match] for match in close] or parts[:2]
 
 
 def _is_part(name: str, other: str) -> bool:
     """Return whether one name begins with the other or has all of its words: ``RandomFlip``, ``RandomVerticalFlip``."""
     short, long = sorted((name.lower(), other.lower()), key=len)
-    parts, other_parts = _parts(name), _parts(other)
-    begins = len(short) > 2 and long.startswith(short)
-    return begins or (
-        bool(parts and other_parts) and (parts <= other_parts or other_parts <= parts)
-    )
+    if len(short) > 2 and long.startswith(short):
+        return True
+    few, many = sorted((_parts(name), _parts(other)), key=len)
+    return bool(few) and few <= many
 
 
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -148,9 +143,8 @@ def shown(value: object) -> str:
     """Return the ``repr`` of a value for a message: one short line, whatever the value is."""
     try:
         text = repr(value)
-    except (
-        Exception
-    ):  # nested too deeply, an integer of over 4,300 digits, or an error in the value's own `repr`
+    except Exception:
+        # Nested too deeply, an integer of over 4,300 digits, or an error in the value's own `repr`.
         return f"a value of type {type(value).__name__} that cannot be printed"
     return one_line(text, MAX_SHOWN)
 

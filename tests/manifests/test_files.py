@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from helpers.special_files import SPECIAL_FILES
 
+from manifests import files
 from manifests.files import (
     INDEX,
-    KINDS,
     MANIFEST,
     MAX_LINE_BYTES,
     REJECTED,
@@ -24,6 +24,8 @@ from manifests.files import (
     read_file,
     read_lines,
 )
+
+KINDS = [value for value in vars(files).values() if isinstance(value, files.FileKind)]
 
 
 def open_files():

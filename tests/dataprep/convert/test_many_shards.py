@@ -9,7 +9,8 @@ from dataprep.run.tasks import StoredTasks
 from dataprep.sources import read_source
 from dataprep.verify.verify import verify_dataset
 from manifests import store
-from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME
+from manifests.store import MANIFEST_NAME
+from manifests.tables import SHARD_LIST_NAME
 
 
 def test_converting_verifying_and_resuming_with_a_list(tmp_path, image_folder, monkeypatch):
