@@ -8,7 +8,10 @@ from __future__ import annotations
 import logging
 import math
 import os
+from contextlib import suppress
 from dataclasses import replace
+
+import numpy as np
 
 from loaders.arguments import size_in_bytes
 from loaders.cache.images import CachedImages
@@ -32,6 +35,7 @@ from loaders.transforms.cost import computes_on_cpu, order_warnings, works_on_wh
 from loaders.transforms.fuse import Fusion, fuse_recipe
 from loaders.transforms.limits import MAX_PIXELS
 from loaders.transforms.parse import Recipe
+from loaders.transforms.parse.sequence import check_fits
 from loaders.transforms.targets import require_followed
 from loaders.tune.file import Tuning
 from loaders.tune.use import UNTUNED, tuning_key, use_tuning
@@ -68,6 +72,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     chosen = choose_order(request, parsed, split, tables)
     order = chosen.order
     recipe = _recipe(request, parsed, split, chosen.notes)
+    _check_crops(recipe, tables)
     fusion, *view_fusions = fuse_recipe(recipe)
     device, cores = _find_machine(request, chosen.batching.ranks)
     tuned = UNTUNED
@@ -118,6 +123,38 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     tables.close()
     _log_spec(spec)
     return spec
+
+
+def _check_crops(recipe: Recipe, tables: SampleTables) -> None:
+    """Check that each image is large enough for the crops that must fit into it.
+
+    Raises:
+        CallError: an image is too small; the message names its key.
+
+    """
+    lists = [(*recipe.items, *view.items) for view in recipe.views] or [recipe.items]
+    operations = [each for items in lists for item in items for each in item.operations]
+    if recipe.raw_size is not None or not any(each.needs_size for each in operations):
+        return
+    sizes = tables.all_image_sizes()
+    if sizes is None:
+        return
+    different, rows = np.unique(
+        np.stack([sizes.heights, sizes.widths], axis=1), axis=0, return_index=True
+    )
+    for (height, width), row in zip(different.tolist(), rows.tolist(), strict=True):
+        for items in lists:
+            try:
+                check_fits(items, (height, width))
+            except CallError as error:
+                # The sample tables have the sizes before EXIF orientation, which can swap them.
+                with suppress(CallError):
+                    check_fits(items, (width, height))
+                    continue
+                key = tables.columns(["key"], requested_by="the transforms")["key"][row]
+                raise CallError(
+                    f"{error.message}, such as the one with the key {key!r}", hint=error.hint
+                ) from None
 
 
 def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:

@@ -70,6 +70,11 @@ class Operation:
         return spec
 
     @property
+    def needs_size(self) -> bool:
+        """Whether `output` raises an error for images that are too small."""
+        return False
+
+    @property
     def pointwise(self) -> bool:
         """Whether each output pixel depends only on the same input pixel and on random draws.
 

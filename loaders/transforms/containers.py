@@ -43,6 +43,11 @@ class RandomApply(Operation):
         _check_work(self)
 
     @property
+    def needs_size(self) -> bool:
+        """Whether one of the operations does."""
+        return any(each.needs_size for each in self.operations)
+
+    @property
     def pointwise(self) -> bool:
         """Whether all of the operations are pointwise."""
         return all(each.pointwise for each in self.operations)
@@ -81,6 +86,11 @@ class RandomChoice(Operation):
         _check_work(self)
 
     @property
+    def needs_size(self) -> bool:
+        """Whether one of the operations does."""
+        return any(each.needs_size for chain in self.chains for each in chain)
+
+    @property
     def pointwise(self) -> bool:
         """Whether all operations are pointwise."""
         return all(each.pointwise for chain in self.chains for each in chain)
@@ -113,6 +123,11 @@ class RandomOrder(Operation):
                 f"chains must contain at most {MAX_ORDERED} values, got {len(self.chains)}"
             )
         _check_work(self)
+
+    @property
+    def needs_size(self) -> bool:
+        """Whether one of the operations does."""
+        return any(each.needs_size for chain in self.chains for each in chain)
 
     @property
     def pointwise(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from loaders.transforms.base import (
@@ -25,19 +25,22 @@ from manifests.process.text import shown
 
 @dataclass(frozen=True, slots=True)
 class Crop(Operation):
-    """Crop to a fixed size. A smaller image is padded with zeros.
+    """Crop to a fixed size. A smaller image is padded with zeros, unless it `fits`.
 
     Attributes:
         size: height and width of the crop in pixels.
         at: ``"center"``, or ``"random"`` for a uniformly distributed position.
         rounding: how the position of a center crop is rounded: ``"down"`` as in PaddleClas, or
             ``"even"`` (half to even) as in torchvision.
+        fits: whether a smaller image is an error.
 
     """
 
     size: Size
     at: Literal["center", "random"] = "center"
     rounding: Literal["down", "even"] = "even"
+    # Not in the `repr`, which seeds the random numbers: the positions do not depend on it.
+    fits: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         check_size("size", self.size)
@@ -45,8 +48,20 @@ class Crop(Operation):
         check_choice("rounding", self.rounding, ("down", "even"))
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the spec with the size of the crop."""
+        """Return the spec with the size of the crop.
+
+        Raises:
+            CallError: the crop must fit, and the images are smaller.
+
+        """
+        if self.fits:
+            _check_fits(self.size, spec, " or set pad_if_needed=True")
         return spec.with_size(self.size)
+
+    @property
+    def needs_size(self) -> bool:
+        """Whether the crop must fit."""
+        return self.fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +136,6 @@ class MultiCrop(Operation):
 
     For evaluation.
 
-    Images smaller than the crop are padded with zeros.
-
     Attributes:
         size: height and width of each crop in pixels.
         flip: ``"none"`` for five crops; ``"horizontal"`` or ``"vertical"`` for ten.
@@ -137,13 +150,42 @@ class MultiCrop(Operation):
         check_choice("flip", self.flip, ("none", "horizontal", "vertical"))
 
     @property
+    def needs_size(self) -> bool:
+        """True: as in torchvision, the images must be as large as the crops."""
+        return True
+
+    @property
     def crops(self) -> int:
         """Number of crops: 5 or 10."""
         return 5 if self.flip == "none" else 10
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the spec with the size and the number of crops."""
+        """Return the spec with the size and the number of crops.
+
+        Raises:
+            CallError: the images are smaller than the crops.
+
+        """
+        _check_fits(self.size, spec)
         return replace(spec.with_size(self.size), crops=self.crops)
+
+
+def _check_fits(crop: Size, spec: ImageSpec, remedy: str = "") -> None:
+    """Check that images of a known size contain a crop.
+
+    Raises:
+        CallError: they are smaller.
+
+    """
+    if spec.size is None:
+        return
+    (height, width), (rows, columns) = spec.size, crop
+    if height < rows or width < columns:
+        raise CallError(
+            f"a crop of {rows} x {columns} pixels (height x width) does not fit into an image of"
+            f" {height} x {width}",
+            hint=f"put a resize to at least this size before it,{remedy or ' or crop less'}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

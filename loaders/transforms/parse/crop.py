@@ -105,7 +105,7 @@ def random_crop(
     pad = parse_padding(0 if padding is None else padding, fill, padding_mode)
     if padding is not None:
         yield pad
-    yield Crop(parse_height_width(size), at="random")
+    yield Crop(parse_height_width(size), at="random", fits=not pad_if_needed)
     if pad_if_needed and (fill != 0 or padding_mode != "constant"):
         yield Note("pad_if_needed pads with zeros and ignores fill and padding_mode")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loaders.transforms.base import BatchOperation, ImageSpec, Operation
+from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
 from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE
 from loaders.transforms.parse.items import RecipeItem
@@ -83,6 +83,23 @@ def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
     if spec.size is None:
         raise _sizes_vary(source, last, "a batch needs one size")
     return spec
+
+
+def check_fits(items: Sequence[RecipeItem], size: Size) -> None:
+    """Check that crops fit into images of a size, where this depends on the size.
+
+    Raises:
+        CallError: an image is too small for one.
+
+    """
+    spec = ImageSpec().with_size(size)
+    for item in items:
+        for operation in item.operations:
+            if not isinstance(operation, Decode):  # of which this is the size
+                try:
+                    spec = operation.output(spec)
+                except CallError as error:
+                    raise CallError(f"{item.location}: {error.message}", hint=error.hint) from None
 
 
 def _check_bytes(item: RecipeItem, spec: ImageSpec) -> None:

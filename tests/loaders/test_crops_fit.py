@@ -1,0 +1,85 @@
+"""Crops that torchvision refuses for an image that is too small are refused when a loader is built."""
+
+import re
+
+import pytest
+from helpers import handmade
+from helpers.bad_images import exif
+from helpers.pictures import encode, photo
+
+import loaders
+from manifests.errors import CallError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The last image has 60 rows, and one of 100 x 60 pixels is turned to 60 x 100."""
+    pictures = [encode(photo(number, 120, 90), "JPEG") for number in range(4)]
+    pictures.append(encode(photo(5, 100, 60), "JPEG", exif=exif(6)))
+    pictures.append(encode(photo(6, 200, 60), "JPEG"))
+    samples = [("jpg", picture, 0) for picture in pictures]
+    return handmade.make_dataset(
+        tmp_path_factory.mktemp("fit") / "set", "tfrecord", samples, shards=1
+    )
+
+
+def build(folder, transforms, **options):
+    return loaders.build(folder, batch_size=2, device="cpu", transforms=transforms, **options)
+
+
+@pytest.mark.parametrize(
+    ("transforms", "message"),
+    [
+        ([{"RandomCrop": {"size": 64}}], "does not fit into an image of 60 x"),
+        ([{"RandomCrop": {"size": 64, "padding": 1}}], "does not fit into an image of 62 x"),
+        ([{"FiveCrop": {"size": 64}}], "does not fit into an image of 60 x"),
+        ([{"TenCrop": {"size": 61}}], "does not fit into an image of 60 x"),
+        ([{"Resize": {"size": 63}}, {"RandomCrop": {"size": 64}}], "an image of 63 x"),
+        ([{"Resize": {"size": [63, 80]}}, {"RandomCrop": {"size": 64}}], "an image of 63 x 80"),
+        (
+            [
+                {
+                    "RandomChoice": {
+                        "transforms": [{"RandomCrop": {"size": 64}}, {"CenterCrop": {"size": 64}}]
+                    }
+                }
+            ],
+            "does not fit into an image of 60 x",
+        ),
+    ],
+)
+def test_an_image_that_is_too_small_is_refused(folder, transforms, message):
+    with pytest.raises(CallError, match=re.escape(message)):
+        build(folder, transforms)
+
+
+def test_the_error_names_an_image_and_the_remedy(folder):
+    with pytest.raises(CallError) as caught:
+        build(folder, [{"RandomCrop": {"size": [80, 100]}}])
+    assert caught.value.message == (
+        "transforms[0]: a crop of 80 x 100 pixels (height x width) does not fit into an image of"
+        " 60 x 100, such as the one with the key '000004'"
+    )
+    assert caught.value.hint == (
+        "put a resize to at least this size before it, or set pad_if_needed=True"
+    )
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        [{"RandomCrop": {"size": 60}}],
+        [{"RandomCrop": {"size": 64, "pad_if_needed": True}}],
+        [{"RandomCrop": {"size": 64, "padding": 2}}],
+        [{"Resize": {"size": 64}}, {"FiveCrop": {"size": 64}}],
+        [{"CenterCrop": {"size": 64}}],
+    ],
+)
+def test_other_crops_are_accepted(folder, transforms):
+    with build(folder, transforms) as loader:
+        assert next(iter(loader))[0].shape[-1] in (60, 64)
+
+
+def test_views_are_checked(folder):
+    with pytest.raises(CallError, match="does not fit into an image of 60 x"):
+        build(folder, [], views=[[{"RandomCrop": {"size": 60}}], [{"RandomCrop": {"size": 64}}]])
