@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from dataprep.sources.base import Source, take_rows
 from manifests.errors import CallError
+from manifests.filters import EXAMPLE, filter_columns, matching_rows
 from manifests.process.text import plural, shown, suggest
 from manifests.schema import COLUMN_PREFIX
-from manifests.tables import EXAMPLE, filter_columns, matching_rows
 
 Result = TypeVar("Result")
 

@@ -20,7 +20,7 @@ from loaders.samplers.base import (
 )
 from loaders.samplers.shuffled import ShuffledSampler
 from manifests.errors import CallError
-from manifests.tables import filter_columns, matching_rows
+from manifests.filters import filter_columns, matching_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
