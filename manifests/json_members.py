@@ -184,6 +184,8 @@ class Member:
         return value
 
     def _tuple(self, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+        if kinds == (str, ...):
+            return self.texts()
         items = self.items()
         if kinds[-1] is ...:
             kinds = kinds[:1] * len(items)

@@ -310,13 +310,23 @@ def metadata_from_json(body: Member) -> TableMetadata:
     """
     if body.value == _MADE_BY_INDEX:
         return "index"
-    for row in body["rejected"].items():
-        for name in ("source", "reason", "detail"):
-            row[name].text()
+    check_rejected(body["rejected"])
     conversion = body.record(Conversion)
     check_file_name(conversion.shard.name)
     check_file_name(conversion.index.name)
     return conversion
+
+
+def check_rejected(rows: Member) -> None:
+    """Check rows of ``rejected.jsonl``.
+
+    Raises:
+        MemberError: a row has not its three texts.
+
+    """
+    for row in rows.items():
+        for name in ("source", "reason", "detail"):
+            row[name].text()
 
 
 # --- sealed documents ---------------------------------------------------------------------------

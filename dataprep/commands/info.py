@@ -136,30 +136,29 @@ def _print_plan(folder: str, *, as_json: bool) -> None:
 
 
 def _print_plan_text(folder: str, plan: StoredPlan) -> None:
-    images = sum(split.images for split in plan.splits)
-    contents = f"{plural(images, 'image')}{KINDS[plan.label_type].describe(len(plan.classes))}"
-    print_line(f"{folder}: plan of {plan.options.fmt}, {contents}, {plural(plan.shards, 'shard')}")
+    contents = f"{plural(plan.images, 'image')}{KINDS[plan.label_type].describe(len(plan.classes))}"
+    print_line(
+        f"{folder}: plan of {plan.options['fmt']}, {contents}, {plural(plan.shards, 'shard')}"
+    )
     if plan.append:
         print_line(
             f"appends to revision {plan.append.revision - 1}; {plural(plan.append.known, 'image')}"
             " known before"
         )
-    for split in plan.splits:
+    for name, split in plan.splits.items():
         totals = (
             f"{plural(split.images, 'image')}, {format_bytes(split.bytes)},"
             f" {plural(split.shards, 'shard')}"
         )
-        print_line(f"  {split.name}: {totals}")
+        print_line(f"  {name}: {totals}")
     print_line(f"source: {plan.root} ({plan.layout})")
     if plan.extra:
         print_line(f"columns: {', '.join(plan.extra)}")
     if plan.rejected:
         print_line(f"rejected by the scan: {plural(len(plan.rejected), 'image')}")
-    for name, value in plan.options.as_json().items():
+    for name, value in plan.options.items():
         if name not in ("fmt", "made_by") and value is not None:
             print_line(f"  {name}: {json.dumps(value)}")
-    print_line(
-        "made by"
-        f" {', '.join(f'{name} {version}' for name, version in plan.canary.versions.items())}"
-    )
-    print_line(f"fingerprint {plan.fingerprint}, canary {plan.canary.digest}")
+    versions = [f"{name} {version}" for name, version in plan.versions.items()]
+    print_line(f"made by {', '.join(versions)}")
+    print_line(f"fingerprint {plan.fingerprint}, canary {plan.canary}")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow.compute as pc
 
@@ -38,8 +38,8 @@ from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import MAX_LABEL, LabelType
 from manifests.process.text import printable
 from manifests.remote.url import absolute, is_absolute
-from manifests.schema import Digest, is_split_name
-from manifests.serialization import MAX_REVISION, label_type_of, seal, unseal
+from manifests.schema import Digest, Positive, is_split_name
+from manifests.serialization import MAX_REVISION, check_rejected, seal, unseal
 
 #: Versions of plans: of a new dataset, and of an append. Releases that cannot append refuse the
 #: second one.
@@ -99,24 +99,26 @@ def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> 
     )
 
 
+#: 32 hex digits.
+Fingerprint = Annotated[str, r"[0-9a-f]{32}", "32 hex digits"]
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedSplit:
     """Totals of a split.
 
     Attributes:
-        name: its name.
         shards: number of shards.
         images: number of images to read.
         bytes: their total size in bytes.
-        first: number of the first shard; greater than 0 if the dataset has shards of this split.
+        first: number of the first shard; `None` for 0, unless the dataset has shards of this split.
 
     """
 
-    name: str
-    shards: int
-    images: int
+    shards: Annotated[int, 1, _MAX_SHARDS]
+    images: Positive
     bytes: int
-    first: int = 0
+    first: Annotated[int, 1, _MAX_SHARDS] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,68 +134,81 @@ class PlannedAppend:
 
     """
 
-    parent: str
-    revision: int
+    parent: Digest
+    revision: Annotated[int, 1, MAX_REVISION]
     source: str
-    source_digest: str
+    source_digest: Fingerprint
     known: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredPlan:
-    """What ``plan.json`` contains.
+    """What ``plan.json`` contains, in the order of its members.
 
     Attributes:
         fingerprint: fingerprint of the plan.
-        options: options of the conversion.
-        canary: what the machine that made the plan writes.
+        options: options of the conversion; see `Options.as_json`.
+        canary: digest of what the machine that made the plan writes.
+        versions: its libraries; see `Canary`.
         layout: name of the recognized layout of the source.
         root: absolute folder that relative paths of images start from.
-        splits: the splits, in the order of the plan.
+        append: what is added to which dataset; `None` if the plan makes a new one.
+        splits: the splits by name, in the order of the plan.
+        label_type: what the labels are.
         extra: names of the extra columns.
-        has_locations: whether images are inside containers.
+        containers: whether images are inside containers.
         tables: the files of the source table.
         rejected: rows for ``rejected.jsonl`` of the scan.
         classes: class names in label order.
-        label_type: what the labels are.
-        append: what is added to which dataset; `None` if the plan makes a new one.
 
     """
 
-    fingerprint: str
-    options: Options
-    canary: Canary
+    fingerprint: Fingerprint
+    options: Mapping[str, Any]
+    canary: Fingerprint
+    versions: Mapping[str, str]
     layout: str
     root: str
-    splits: tuple[PlannedSplit, ...]
+    append: PlannedAppend | None = None
+    splits: Mapping[str, PlannedSplit]
+    label_type: LabelType
     extra: tuple[str, ...]
-    has_locations: bool
+    containers: bool
     tables: tuple[PlanTable, ...]
     rejected: tuple[Mapping[str, str], ...]
     classes: tuple[str, ...]
-    label_type: LabelType = "class"
-    append: PlannedAppend | None = None
 
     @property
     def shards(self) -> int:
         """Number of shards."""
-        return sum(split.shards for split in self.splits)
+        return sum(split.shards for split in self.splits.values())
+
+    @property
+    def images(self) -> int:
+        """Number of images to read."""
+        return sum(split.images for split in self.splits.values())
+
+    @property
+    def machine(self) -> Canary:
+        """What the machine that made the plan writes."""
+        return Canary(self.canary, self.versions)
 
     def job(self, out: str) -> Job:
         """Return the job of this plan in an output folder."""
+        shards = []
+        for name, split in self.splits.items():
+            first = split.first or 0
+            for number in range(first, first + split.shards):
+                shards.append(PlannedShard(shard_name(name, number), name))
         return Job(
             out=out,
-            options=self.options,
+            options=options_from_json(Member(self.options)),
             fingerprint=self.fingerprint,
             classes=self.classes,
-            shards=[
-                PlannedShard(shard_name(split.name, n), split.name)
-                for split in self.splits
-                for n in range(split.first, split.first + split.shards)
-            ],
-            splits=tuple(split.name for split in self.splits),
-            images=sum(split.images for split in self.splits),
-            bytes=sum(split.bytes for split in self.splits),
+            shards=shards,
+            splits=tuple(self.splits),
+            images=self.images,
+            bytes=sum(split.bytes for split in self.splits.values()),
             rejected=self.rejected,
             revision=self.append.revision if self.append else 0,
             label_type=self.label_type,
@@ -202,31 +217,16 @@ class StoredPlan:
 
 def plan_to_json(plan: StoredPlan) -> dict[str, Any]:
     """Return the members of ``plan.json`` in the order in which they are written, without the checksum."""
-    return {
-        "plan_version": PLAN_VERSIONS[plan.append is not None],
-        "fingerprint": plan.fingerprint,
-        "options": plan.options.as_json(),
-        "canary": plan.canary.digest,
-        "versions": dict(plan.canary.versions),
-        "layout": plan.layout,
-        "root": plan.root,
-        **({"append": asdict(plan.append)} if plan.append else {}),
-        "splits": {split.name: _split_to_json(split) for split in plan.splits},
-        **({"label_type": plan.label_type} if not KINDS[plan.label_type].is_class else {}),
-        "extra": list(plan.extra),
-        "containers": plan.has_locations,
-        "tables": [asdict(table) for table in plan.tables],
-        "rejected": [dict(row) for row in plan.rejected],
-        "classes": list(plan.classes),
-    }
-
-
-def _split_to_json(split: PlannedSplit) -> dict[str, int]:
-    members = asdict(split)
-    del members["name"]
-    if not split.first:
-        del members["first"]
-    return members
+    body = {"plan_version": PLAN_VERSIONS[plan.append is not None], **asdict(plan)}
+    # Members are left out if there is nothing to say.
+    if plan.append is None:
+        del body["append"]
+    if KINDS[plan.label_type].is_class:
+        del body["label_type"]
+    for split in body["splits"].values():
+        if split["first"] is None:
+            del split["first"]
+    return body
 
 
 def plan_from_json(body: Member) -> StoredPlan:
@@ -236,25 +236,20 @@ def plan_from_json(body: Member) -> StoredPlan:
         MemberError: a member is missing or wrong.
 
     """
-    versions = {name: member.text() for name, member in body["versions"].members().items()}
-    plan = StoredPlan(
-        fingerprint=_hex(body["fingerprint"], 32),
-        options=options_from_json(body["options"]),
-        canary=Canary(_hex(body["canary"], 32), versions),
-        layout=body["layout"].text(),
-        root=_root(body["root"]),
-        splits=tuple(_split(name, split) for name, split in body["splits"].members().items()),
-        extra=tuple(_column(name) for name in body["extra"].items()),
-        has_locations=body["containers"].boolean(),
-        tables=tuple(_table(number, table) for number, table in enumerate(body["tables"].items())),
-        rejected=tuple(
-            {name: row[name].text() for name in ("source", "reason", "detail")}
-            for row in body["rejected"].items()
-        ),
-        classes=body["classes"].texts(),
-        label_type=label_type_of(body),
-        append=_append(appended) if (appended := body.get("append")) else None,
-    )
+    plan = Member({"label_type": "class", **body.mapping()}).record(StoredPlan)
+    options_from_json(body["options"])
+    if not is_absolute(plan.root):
+        body["root"].fail("an absolute path")
+    for name in plan.splits:
+        if not is_split_name(name):
+            raise MemberError(f"a split has the name {shorten(name)}")
+    for member in body["extra"].items():
+        name = member.text()
+        if name in RESERVED_COLUMNS or not 0 < len(name.encode()) <= MAX_COLUMN_NAME:
+            member.fail("the name of an extra column")
+    for number, table in enumerate(body["tables"].items()):
+        table["name"].one_of([table_name(number)])
+    check_rejected(body["rejected"])
     if len(plan.classes) > MAX_LABEL + 1:
         raise MemberError(f"classes has {len(plan.classes):,} names")
     groups = [len(table.groups) // 8 for table in plan.tables]
@@ -262,56 +257,6 @@ def plan_from_json(body: Member) -> StoredPlan:
     if groups != [SHARDS_PER_FILE] * full + [rest] * (rest > 0):
         raise MemberError(f"tables have {sum(groups)} row groups for {plan.shards} shards")
     return plan
-
-
-def _split(name: str, body: Member) -> PlannedSplit:
-    if not is_split_name(name):
-        raise MemberError(f"a split has the name {shorten(name)}")
-    first = body.get("first")
-    return PlannedSplit(
-        name,
-        body["shards"].integer(1, _MAX_SHARDS),
-        body["images"].integer(1),
-        body["bytes"].integer(),
-        first.integer(1, _MAX_SHARDS) if first else 0,
-    )
-
-
-def _append(body: Member) -> PlannedAppend:
-    return PlannedAppend(
-        parent=body["parent"].read(Digest),
-        revision=body["revision"].integer(1, MAX_REVISION),
-        source=body["source"].text(),
-        source_digest=_hex(body["source_digest"], 32),
-        known=body["known"].integer(),
-    )
-
-
-def _table(number: int, body: Member) -> PlanTable:
-    name, groups = body["name"].one_of([table_name(number)]), body["groups"].text()
-    if not re.fullmatch(r"([0-9a-f]{8}){1,1000}", groups):
-        body["groups"].fail("checksums of 8 hex digits")
-    return PlanTable(name, body["bytes"].integer(), _hex(body["footer"], 8), groups)
-
-
-def _hex(member: Member, digits: int) -> str:
-    if not re.fullmatch(rf"[0-9a-f]{{{digits}}}", member.text()):
-        member.fail(f"{digits} hex digits")
-    return member.text()
-
-
-def _root(member: Member) -> str:
-    text = member.text()
-    if not is_absolute(text):
-        member.fail("an absolute path")
-    return text
-
-
-def _column(member: Member) -> str:
-    name = member.text()
-    if name in RESERVED_COLUMNS or not 0 < len(name.encode()) <= MAX_COLUMN_NAME:
-        member.fail("the name of an extra column")
-    return name
 
 
 # --- the plan folder ------------------------------------------------------------------------------
@@ -362,20 +307,22 @@ def write_plan(
         with storage.translate_errors(path, "the file cannot be written"):
             tables.append(write_plan_table(temporary, name, source, shards, revision))
         pairs.append((temporary, path))
+    own = canary()
     stored = StoredPlan(
         fingerprint=plan.fingerprint,
-        options=options,
-        canary=canary(),
+        options=options.as_json(),
+        canary=own.digest,
+        versions=own.versions,
         layout=source.layout,
         root=absolute(source.root),
-        splits=tuple(_totals(source, plan, name) for name in plan.splits),
+        append=append,
+        splits={name: _totals(source, plan, name) for name in plan.splits},
+        label_type=source.label_type,
         extra=tuple(source.extra.column_names),
-        has_locations=source.location is not None,
+        containers=source.location is not None,
         tables=tuple(tables),
         rejected=source.rejected,
         classes=source.classes,
-        label_type=source.label_type,
-        append=append,
     )
     path = os.path.join(folder, PLAN_NAME)
     storage.write_partial(path, seal(plan_to_json(stored)))
@@ -398,9 +345,12 @@ def remove_plan(out: str) -> None:
 
 def _totals(source: Source, plan: ConversionPlan, name: str) -> PlannedSplit:
     shards = [shard for shard in plan.shards if shard.split == name]
-    size = sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
-    images = sum(len(shard.rows) for shard in shards)
-    return PlannedSplit(name, len(shards), images, size, shard_number(shards[0].name))
+    return PlannedSplit(
+        shards=len(shards),
+        images=sum(len(shard.rows) for shard in shards),
+        bytes=sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards),
+        first=shard_number(shards[0].name) or None,
+    )
 
 
 # --- read -----------------------------------------------------------------------------------------
@@ -467,12 +417,12 @@ def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool)
     except PlanError:
         return True
     if overwrite:
-        return stored.fingerprint != fingerprint or stored.canary.digest != canary().digest
+        return stored.fingerprint != fingerprint or stored.canary != canary().digest
     if stored.append:
         return False  # the caller checks whether something was appended to the dataset
     if stored.fingerprint != fingerprint:
         raise other_plan_error(out, stored.options, options)
-    check_canary(stored.canary)
+    check_canary(stored.machine)
     return False
 
 
@@ -529,7 +479,7 @@ def read_planned_rows(
     """
     file, group = divmod(number, SHARDS_PER_FILE)
     table, folder = plan.tables[file], plan_folder(out)
-    rows = read_plan_table(folder, table, group, plan.extra, has_locations=plan.has_locations)
+    rows = read_plan_table(folder, table, group, plan.extra, has_locations=plan.containers)
     keys = rows["key"]
     source = Source(
         root=plan.root,

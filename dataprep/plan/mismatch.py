@@ -38,11 +38,11 @@ def foreign_file_error(out: str, name: str, options: Options) -> CallError:
     )
 
 
-def other_plan_error(out: str, planned: Options, options: Options) -> CallError:
+def other_plan_error(out: str, planned: Mapping[str, Any], options: Options) -> CallError:
     """Return the error for an output folder with the plan of another conversion."""
     return CallError(
         f"--out {printable(out)} has the plan of another"
-        f" conversion{_differences(planned.as_json(), options)}",
+        f" conversion{_differences(planned, options)}",
         hint=(
             "choose another folder, use the source and options of that plan, or replace everything"
             " with --overwrite"

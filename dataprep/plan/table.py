@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -63,8 +63,8 @@ class PlanTable:
 
     name: str
     bytes: int
-    footer: str
-    groups: str
+    footer: Annotated[str, r"[0-9a-f]{8}", "8 hex digits"]
+    groups: Annotated[str, r"([0-9a-f]{8}){1,1000}", "checksums of 8 hex digits"]
 
 
 def table_name(number: int) -> str:

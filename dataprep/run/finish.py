@@ -76,7 +76,7 @@ def finish(
 
     """
     plan = read_plan(out)
-    check_canary(plan.canary)  # tables are compared with the bytes that this machine would write
+    check_canary(plan.machine)  # tables are compared with the bytes that this machine would write
     engine = engine or LocalEngine(workers)
     with storage.locked(out, shared=True), owned(out, plan.fingerprint), closing(engine):
         storage.check_partials([out])

@@ -338,7 +338,7 @@ def work(
     with ExitStack() as stack:
         stack.enter_context(closing(engine))
         plan = read_plan(out)
-        check_canary(plan.canary)
+        check_canary(plan.machine)
         job = replace(plan.job(out), check=partial(check_owner, out, plan.fingerprint))
         stack.enter_context(storage.locked(out, shared=True))
         storage.check_partials([out])
