@@ -223,48 +223,49 @@ def _problem(name: str) -> tuple[str, str] | None:
     return None
 
 
-def _normal(name: str) -> str:
-    return name.removeprefix("./") if not name.startswith("/") else name
-
-
 # --- tar ------------------------------------------------------------------------------------------
 
 
 def _tar_members(file: ContainerFile) -> Iterator[Member]:
-    for member in _walk(file, 0, file.size, file.path):
-        if suffix_of(member.name) == ".tar" and member.link is None:
-            folder = f"{_normal(member.name)[: -len('.tar')]}/"
-            place = f"{file.path}/{printable(member.name)}"
-            for inner in _walk(file, member.data, member.size, place):
-                yield _tar_member(inner, folder, member.data)
+    for member in _walk(file, "", 0, file.size, file.path):
+        is_link = bool(member.reason) or member.link is not None
+        if suffix_of(member.name) == ".tar" and not is_link:
+            folder, place = f"{member.name[:-4]}/", f"{file.path}/{printable(member.name)}"
+            yield from _walk(file, folder, member.position, member.length, place)
         else:
-            yield _tar_member(member, "", 0)
+            yield member
 
 
-def _tar_member(member: tar.Member, folder: str, start: int) -> Member:
-    """Return a member of a tar archive that begins at byte `start`.
+def _walk(file: ContainerFile, folder: str, start: int, size: int, place: str) -> Iterator[Member]:
+    """Yield the members of a tar archive.
 
-    A symbolic link may lead anywhere: no image.
+    Args:
+        file: the file.
+        folder: what the names of the members begin with.
+        start: byte of the file at which the archive begins.
+        size: length of the archive.
+        place: what errors name.
+
     """
-    found = Member(folder + _normal(member.name), start + member.data, member.size, member.size)
-    if member.link is None:
-        return found
-    if member.symbolic:
-        detail = (
-            f"a symbolic link to {shorten(member.link)}; pack the archive with tar --dereference"
-        )
-        return found._replace(reason="unreadable", detail=detail)
-    return found._replace(link=folder + _normal(member.link))
-
-
-def _walk(file: ContainerFile, start: int, size: int, place: str) -> Iterator[tar.Member]:
-    """Walk a tar archive that begins at byte `start` of a file; positions are relative to it."""
 
     def view(at: int, n: int) -> tuple[bytes, int]:
         return file(start + at, max(0, min(n, size - at)))
 
     try:
-        yield from tar.members(view, size, place, links=True)
+        for member in tar.members(view, size, place, links=True):
+            name = folder + member.name.removeprefix("./")
+            found = Member(name, start + member.data, member.size, member.size)
+            if member.link is None:
+                yield found
+            elif member.symbolic:
+                # It may lead anywhere: no image.
+                detail = (
+                    f"a symbolic link to {shorten(member.link)}; pack the archive with tar"
+                    " --dereference"
+                )
+                yield found._replace(reason="unreadable", detail=detail)
+            else:
+                yield found._replace(link=folder + member.link.removeprefix("./"))
     except ShardError as error:
         raise SourceError(error.message, file=place, byte=error.byte, hint=error.hint) from None
 
@@ -311,7 +312,7 @@ def _zip_members(file: ContainerFile) -> Iterator[Member]:
             )
         reason, detail = _damage(info, file.size)
         yield Member(
-            name=_normal(info.filename),
+            name=info.filename.removeprefix("./"),
             position=info.header_offset,
             length=info.compress_size,
             size=info.file_size,

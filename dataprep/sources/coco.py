@@ -167,12 +167,13 @@ def _read_files(
     root: str, files: Sequence[AnnotationFile], label_type: LabelType, options: SourceOptions
 ) -> Source:
     first = files[0]
+    folder = os.path.dirname(first.path)
     names = split_order({each.split for each in files})
-    check_split_names(names, os.path.dirname(first.path))
+    check_split_names(names, folder)
     if len(names) < len(files):
         raise SourceError(
             f"several annotation files are of the split {names[0]!r}",
-            file=os.path.dirname(first.path),
+            file=folder,
             hint="keep one file for each split, or give one of them as --src with --image-root",
         )
     add = _with_captions if label_type == "caption" else _with_boxes
@@ -180,12 +181,12 @@ def _read_files(
     for each in sorted(files, key=lambda file: names.index(file.split)):
         annotations = Annotations(each.path, label_type, chosen=options.label_type is not None)
         name = os.path.basename(each.path)
-        folder = _folder_of_images(root, each.folders, annotations.names)
-        if folder is None and len(files) > 1:
+        place = _folder_of_images(root, each.folders, annotations.names)
+        if place is None and len(files) > 1:
             notices.append(f"skipped {name}: its images are not there")
             continue
         source = replace(
-            annotations.images(root, folder or ""),
+            annotations.images(root, place or ""),
             splits=(each.split,),
             label_type=label_type,
             label_origin=name,

@@ -389,9 +389,8 @@ def _find_splits(src: str, folders: Sequence[str]) -> tuple[str, dict[str, str]]
     above = ""
     if labels and len(images) == 1 and len(labels) == len(folders) - 1:
         above, folders = images[0], list_folders(f"{src}/{images[0]}")
-    if not folders or len(_named(folders, SPLIT_ALIASES)) < len(folders):
-        return "", {"train": ""}
-    if any(list_images(src, place) for place in {"", above}):
+    is_other = len(_named(folders, SPLIT_ALIASES)) < len(folders)
+    if not folders or is_other or any(list_images(src, place) for place in {"", above}):
         return "", {"train": ""}
     splits = map_splits(os.path.join(src, above), folders)
     return above, {split: os.path.join(above, name) for split, name in splits.items()}

@@ -12,6 +12,7 @@ import csv
 import math
 import os
 import re
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -420,12 +421,13 @@ def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
 
     A small element takes 8 bytes; others are a tag of 8 bytes with the content behind it.
     """
-    kind, length = np.frombuffer(data, "<u4", 2, at).tolist() if at + 8 <= len(data) else (0, 0)
-    start, end = at + 8, at + 8 + length
-    if kind >> 16:
-        return kind & 0xFFFF, data[at + 4 : at + 4 + min(4, kind >> 16)], start
+    kind, length = struct.unpack("<II", data[at : at + 8].ljust(8))
+    small, start = kind >> 16, at + 8
+    end = start if small else start + length
     if end > len(data):
         raise ValueError(f"it ends within an element at byte {at}")
+    if small:
+        return kind & 0xFFFF, data[at + 4 : at + 4 + min(4, small)], end
     padding = 0 if kind == _COMPRESSED else -length % 8
     return kind, data[start:end], end + padding
 

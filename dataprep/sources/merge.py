@@ -430,25 +430,25 @@ def class_notices(source: Source) -> Iterator[str]:
     """Report classes without samples, and classes that are only in some splits."""
     if not source.labels.is_class:
         return
-    used = len(np.unique(source.label))
+    counts = np.zeros((len(source.splits), len(source.classes)), np.int64)
+    np.add.at(counts, (source.split, source.label), 1)
+    total = counts.sum(axis=0)
+    used = int(np.count_nonzero(total))
     if used == len(source) >= _MANY_CLASSES:
         yield (
             f"each of the {plural(used, 'image')} has a class of its own; if the labels are not"
             " classes, set --label-type regression, caption or none"
         )
-    counts = np.zeros((len(source.splits), len(source.classes)), np.int64)
-    np.add.at(counts, (source.split, source.label), 1)
-    empty = np.flatnonzero(counts.sum(0) == 0)
+    empty = np.flatnonzero(total == 0)
     if len(empty):
         have = agree(len(empty), "has", "have")
-        of = f"{len(empty):,} of {plural(len(source.classes), 'class')}"
+        of = f"{len(empty):,} of {plural(len(total), 'class')}"
         yield f"{of} {have} no images: {_first_names(source, empty)}"
     if {"query", "gallery"} & {*source.splits}:
         yield _identity_notice(source, counts > 0)
-        return
-    for number, split in enumerate(source.splits):
-        if len(source.splits) > 1:
-            only = np.flatnonzero((counts[number] > 0) & (counts.sum(0) == counts[number]))
+    elif len(counts) > 1:
+        for split, own in zip(source.splits, counts, strict=True):
+            only = np.flatnonzero((own > 0) & (own == total))
             if len(only):
                 yield f"{plural(len(only), 'class')} only in {split}: {_first_names(source, only)}"
 

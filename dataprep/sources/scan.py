@@ -106,11 +106,10 @@ def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
     `UNREADABLE` and -1 if not a file.
     """
     stats = np.full((len(path), 3), NO_STATS, np.int64)
-    rows: Iterable[tuple[int, str]] = enumerate(chain.from_iterable(_slices(path)))
-    if is_url(root) or pc.any(pc.match_substring(path, "://")).as_py():
-        rows = _fill_in_remote(stats, root, rows)
+    is_remote = is_url(root) or pc.any(pc.match_substring(path, "://")).as_py()
+    rows = enumerate(chain.from_iterable(_slices(path)))
     missing = 0
-    for row, name in rows:
+    for row, name in _fill_in_remote(stats, root, rows) if is_remote else rows:
         try:
             status = os.stat(os.path.join(root, name))
         except (OSError, ValueError):
@@ -497,9 +496,7 @@ def hidden_notices(root: str, folders: Iterable[str] = ("",)) -> list[str]:
         for name in _folder_names(os.path.join(root, folder)):
             if name.startswith("."):
                 hidden.append(f"{os.path.join(folder, name)}/")
-    if not hidden:
-        return []
-    return [f"skipped {plural(len(hidden), 'hidden folder')}: {first_names(hidden, 1)}"]
+    return _skipped(hidden, "hidden folder")
 
 
 def _folder_names(path: str) -> list[str]:
@@ -509,10 +506,7 @@ def _folder_names(path: str) -> list[str]:
 
 def has_folders(path: str) -> bool:
     """Return whether `path` is a folder that contains folders."""
-    if not storage.is_folder(path):
-        return False
-    with storage.scan_folder(path) as entries:
-        return any(map(is_folder, entries))
+    return storage.is_folder(path) and bool(_folder_names(path))
 
 
 def list_images(root: str, folder: str = "") -> list[str]:
@@ -557,6 +551,10 @@ def stray_notices(images: Sequence[str], where: str) -> list[str]:
 
     Empty if there are none.
     """
-    if not images:
+    return _skipped(images, "image", f" {where}")
+
+
+def _skipped(names: Sequence[str], noun: str, where: str = "") -> list[str]:
+    if not names:
         return []
-    return [f"skipped {plural(len(images), 'image')} {where}: {first_names(images, 1)}"]
+    return [f"skipped {plural(len(names), noun)}{where}: {first_names(names, 1)}"]
