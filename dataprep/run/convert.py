@@ -8,14 +8,17 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
+from dataprep import storage
 from dataprep.engines import Engine, LocalEngine
+from dataprep.ledger.fence import check_owner
 from dataprep.options import Options
-from dataprep.plan.files import write_plan
+from dataprep.plan.files import has_plan, read_plan, remove_plan, write_plan
 from dataprep.progress import Progress
 from dataprep.run.commit import ConvertResult, read_result, write_dataset
 from dataprep.run.prepare import Rereading, Resumable, prepared
 from dataprep.run.work import says_what_is_kept, write_shards
 from dataprep.sources import Source
+from manifests.errors import LostFolderError
 
 
 def convert_dataset(
@@ -88,4 +91,13 @@ def plan_dataset(
     """
     with prepared(source, out, options, overwrite=overwrite, always_writes=True) as run:
         write_plan(source, run.plan, out, options)
-        return run
+    plan = run.plan.fingerprint
+    try:
+        if not storage.has_locks(out):
+            check_owner(out, plan)
+    except LostFolderError:
+        # Another run took the folder over while the last file was on its way.
+        if has_plan(out) and read_plan(out).fingerprint == plan:
+            remove_plan(out)
+        raise
+    return run

@@ -94,6 +94,8 @@ CASES = {
     "append, append": Case([FIRST], APPEND, [APPEND], is_equal=True),
     "revert, append": Case([FIRST, APPEND], REVERT, [REVERT, APPEND_OTHER]),
     "revert, overwrite": Case([FIRST, APPEND], REVERT, [OTHER]),
+    "plan, plan": Case((), PLAN, [PLAN_OTHER, WORK, FINISH]),
+    "plan, overwrite": Case([convert("more", *SHARDS)], (*PLAN, "--overwrite"), [OTHER]),
     "work, overwrite": Case([PLAN], WORK, [OTHER]),
     "work, plan": Case([PLAN], WORK, [PLAN_OTHER, WORK, FINISH]),
     "work, work": Case([PLAN], WORK, [WORK, FINISH], is_equal=True),
@@ -167,7 +169,7 @@ class Machines:
 
 
 def _one_worker(command: Command) -> Sequence[str]:
-    return () if command[0] == "revert" else ("--workers", "1")
+    return () if command[0] in ("plan", "revert") else ("--workers", "1")
 
 
 @pytest.fixture
@@ -249,7 +251,7 @@ def _disturb(case: Case, machines: Machines, out: str, moment: int, own_plan: st
     _, process = machines.suspend(case.stale, out, moment)
     try:
         # The run was complete if only its bookkeeping is left.
-        had_ended = _plan_of_manifest(out) == own_plan and case.stale[0] != "repair"
+        had_ended = _plan_of_manifest(out) == own_plan and case.stale[0] not in ("plan", "repair")
         for command in case.meanwhile:
             done = machines.run(command, out)
             if done.returncode and command is not REVERT:
@@ -312,13 +314,70 @@ def test_the_workers_of_a_stale_run_write_nothing(share, bucket, machines) -> No
     assert verify_dataset(out, workers=1).problems == ()
 
 
+#: What is written by a run that was killed right after it continued, and the runs before and meanwhile.
+KILLED = {
+    "convert": (FIRST, [(*OTHER[:-3], "--overwrite")], ["train-00001.tfrecord", "train-00002.idx", "train-00002.parquet"]),
+    "append": (APPEND, [REVERT], ["train-00003.tfrecord", "train-00003.idx", "train-00003.parquet"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "next_run", ["the same conversion", "the same plan", "an append", "a revert"]
+)
+@pytest.mark.parametrize("name", KILLED)
+def test_the_next_run_removes_what_a_killed_stale_run_left(
+    name, next_run, bucket, machines
+) -> None:
+    stale, meanwhile, left = KILLED[name]
+    out, store = f"{bucket}/made", open_store(f"{bucket}/made")
+    made = FIRST if name == "append" else convert("other")
+    machines.must([FIRST] if name == "append" else [], out)
+    _, process = machines.suspend(stale, out, 1)
+    machines.must(meanwhile, out)
+    signal_group(process.pid, signal.SIGKILL)
+    process.communicate(timeout=300)
+    before = _objects(out)
+    for each in left:
+        store.put(each, b"of the run that was killed")
+    assert {problem.file for problem in verify_dataset(out, workers=1).problems} == {*left}
+    again = {
+        "the same conversion": made,
+        "the same plan": ("plan", *made[1:]),
+        "an append": APPEND_OTHER if name == "append" else APPEND,
+        "a revert": REVERT,
+    }
+    done = machines.run(again[next_run], out)
+    # There is no revision to revert to.
+    assert done.returncode == (2 if next_run == "a revert" else 0), done.stderr
+    after = _objects(out)
+    assert {each: after[each] for each in before if each != MANIFEST_NAME} == {
+        each: data for each, data in before.items() if each != MANIFEST_NAME
+    }
+    assert verify_dataset(out, workers=1).problems == ()
+    if next_run != "an append":
+        assert after == before
+
+
+def test_files_of_others_stay_in_a_dataset_that_no_run_has_taken_over(bucket, machines) -> None:
+    out = f"{bucket}/made"
+    machines.must([FIRST], out)
+    open_store(out).put("train-00009.tfrecord", b"of another tool")
+    done = machines.run(FIRST, out)
+    assert (done.returncode, "'train-00009.tfrecord'" in done.stderr) == (
+        ExitStatus.WRONG_USAGE,
+        True,
+    )
+    machines.must([APPEND], out)
+    assert bytes(open_store(out).get("train-00009.tfrecord")) == b"of another tool"
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_in_a_folder_the_lock_keeps_others_out(name, machines, tmp_path) -> None:
     case = CASES[name]
     first = tmp_path / "undisturbed"
     machines.must(case.before, str(first))
     changes = machines.changes(case.stale, str(first))
-    rest = [FINISH] if case.stale is WORK else []
+    rest = {"plan": [WORK, FINISH], "work": [FINISH]}.get(case.stale[0], [])
     machines.must(rest, str(first))
     expected = _objects(str(first))
     for moment in _moments(len(changes), name):
