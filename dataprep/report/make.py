@@ -105,6 +105,7 @@ def make_report(
             task = RejectedTask(rejected.shown, options.source)
             (shown,) = engine.run(show_rejected, [task], 1)
 
+        splits = statistics.split_facts(columns, manifest)
         flagged = _flagged(columns, pictures, copied, rejected.names)
         classes = statistics.class_facts(columns, flagged)
         report = Report(
@@ -117,7 +118,7 @@ def make_report(
             seed=options.seed,
             problems=tuple(map(str, [*problems, *rejected.problems])),
             findings=(),
-            splits=statistics.split_facts(columns, manifest),
+            splits=splits,
             classes=classes,
             unused=columns.unused,
             balance=statistics.balances(columns, classes),
@@ -133,7 +134,11 @@ def make_report(
             copies=copies,
             looks=statistics.describe_looks(pictures, sampled, odd),
             cost=statistics.make_cost(
-                columns, options.batch_size, memory.result(), encoded=manifest.store == "encoded"
+                columns,
+                splits,
+                memory.result(),
+                batch_size=options.batch_size,
+                encoded=manifest.store == "encoded",
             ),
         )
     report = replace(report, findings=find(report))
@@ -163,7 +168,7 @@ def _decode(
 ) -> Pictures:
     """Decode the images of all tasks."""
     if progress:
-        progress.start(sum(len(task.rows) for task in tasks), len(tasks))
+        progress.start(sum(len(task.images) for task in tasks), len(tasks))
     parts = []
     for number, part in enumerate(engine.run(decode_pictures, tasks, len(tasks))):
         parts.append(part)

@@ -28,7 +28,7 @@ from dataprep.images.pixels import decode
 from dataprep.images.resampling import as_image
 from dataprep.images.validate import inspect
 from dataprep.options import MAX_PIXELS
-from dataprep.report.facts import FailedImage, RejectedFacts, Rows, ranked
+from dataprep.report.facts import FailedImage, OddImage, RejectedFacts, Rows, ranked
 from dataprep.verify.check import Problem
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
@@ -141,18 +141,19 @@ def make_sprite(
     if not shown:
         return None
     columns, rows = min(len(shown), _PER_ROW), -(-len(shown) // _PER_ROW)
-    canvas = np.zeros((rows * SIDE, columns * SIDE, 3), np.uint8)
+    canvas = np.zeros((rows, SIDE, columns, SIDE, 3), np.uint8)
     tiles = {}
     for place, number in enumerate(shown):
+        row, column = divmod(place, _PER_ROW)
         pixels = simplejpeg.decode_jpeg(thumbnails[number])
         height, width, _ = pixels.shape
-        y, x = place // _PER_ROW * SIDE, place % _PER_ROW * SIDE
         # The rest of the cell repeats the edge, so that it costs few bytes and no other color
         # bleeds into the picture.
         margins = ((0, SIDE - height), (0, SIDE - width), (0, 0))
-        canvas[y : y + SIDE, x : x + SIDE] = np.pad(pixels, margins, mode="edge")
-        tiles[number] = Tile(name, x, y, width, height)
-    uri = jpeg_uri(simplejpeg.encode_jpeg(canvas, quality, "RGB", "420"))
+        canvas[row, :, column] = np.pad(pixels, margins, mode="edge")
+        tiles[number] = Tile(name, column * SIDE, row * SIDE, width, height)
+    sheet = canvas.reshape(rows * SIDE, columns * SIDE, 3)
+    uri = jpeg_uri(simplejpeg.encode_jpeg(sheet, quality, "RGB", "420"))
     return Sprite(uri, columns * SIDE, rows * SIDE, tiles)
 
 
@@ -165,6 +166,14 @@ _TASK_IMAGES = 128
 #: Images of each kind of extreme that a report shows.
 EXTREMES = 8
 
+#: Kinds of extremes: which number of `Pictures.luma` is small if it is multiplied by the second
+#: number, and the text about it.
+_KINDS = {
+    "Darkest": (0, 1, "brightness {:.0f} of 255"),
+    "Brightest": (0, -1, "brightness {:.0f} of 255"),
+    "Flattest": (1, 1, "contrast {:.1f}"),
+}
+
 #: Weights of red, green and blue in the luma.
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
@@ -174,18 +183,14 @@ class PictureTask(NamedTuple):
 
     Attributes:
         path: the shard.
-        rows: their rows in `Columns`, ascending.
-        offsets: first byte of each image.
-        sizes: bytes of each image.
+        images: row in `Columns`, first byte and number of bytes of each image, int64 [images, 3].
         keep: rows whose thumbnails are needed.
         pixels: height, width and channels if the shard stores raw pixels, else `None`.
 
     """
 
     path: str
-    rows: Rows
-    offsets: Rows
-    sizes: Rows
+    images: Rows
     keep: Rows
     pixels: tuple[int, int, int] | None
 
@@ -213,17 +218,15 @@ class Pictures(NamedTuple):
         """Which of the images can be decoded."""
         return self.formats.astype(np.bool_)
 
-    def extremes(self) -> dict[str, Rows]:
-        """Return the places in `rows` of the darkest, the brightest and the flattest images."""
-        places = np.flatnonzero(self.readable)
-        brightness, contrast = self.luma[:, places]
-        found = {}
-        for kind, values in (
-            ("Darkest", brightness),
-            ("Brightest", -brightness),
-            ("Flattest", contrast),
-        ):
-            found[kind] = places[np.argsort(values, kind="stable")[:EXTREMES]]
+    def extremes(self) -> dict[str, tuple[OddImage, ...]]:
+        """Return the darkest, the brightest and the flattest images."""
+        readable, found = self.readable, {}
+        rows = self.rows[readable]
+        for kind, (number, sign, text) in _KINDS.items():
+            values = self.luma[number, readable]
+            order = np.argsort(sign * values, kind="stable")[:EXTREMES]
+            texts = map(text.format, values[order].tolist())
+            found[kind] = tuple(map(OddImage, rows[order].tolist(), texts))
         return found
 
 
@@ -236,79 +239,74 @@ def picture_tasks(
     folder: str, columns: Columns, rows: Rows, keep: Rows, pixels: tuple[int, int, int] | None
 ) -> Iterator[PictureTask]:
     """Divide rows into tasks, none of which has rows of several shards."""
+    images = np.stack([rows, columns.offset[rows], columns.size[rows]], axis=1)
     ends = np.cumsum([each.rows for each in columns.shards])
     shard_of = np.searchsorted(ends, rows, "right")
     for number in np.unique(shard_of).tolist():
         path = os.path.join(folder, columns.shards[number].shard.name)
-        of_shard = rows[shard_of == number]
+        of_shard = images[shard_of == number]
         for at in range(0, len(of_shard), _TASK_IMAGES):
             part = of_shard[at : at + _TASK_IMAGES]
-            yield PictureTask(
-                path=path,
-                rows=part,
-                offsets=columns.offset[part],
-                sizes=columns.size[part],
-                keep=np.intersect1d(part, keep),
-                pixels=pixels,
-            )
+            yield PictureTask(path, part, np.intersect1d(part[:, 0], keep), pixels)
 
 
 def decode_pictures(task: PictureTask) -> Pictures:
     """Decode the images of a task. What cannot be decoded is counted, and never ends the report."""
-    count = len(task.rows)
-    luma = np.zeros((2, count), np.float32)
-    formats, failed, thumbnails = [""] * count, [], {}
-    for number, found in enumerate(_thumbnails(task)):
-        row = int(task.rows[number])
+    rows = task.images[:, 0]
+    luma = np.zeros((2, len(rows)), np.float32)
+    formats, failures, thumbnails = [], [], {}
+    for number, (row, found) in enumerate(zip(rows.tolist(), _thumbnails(task), strict=True)):
         if isinstance(found, str):
-            failed.append(FailedImage(row, found))
+            failures.append(FailedImage(row, found))
+            formats.append("")
             continue
         values = found.pixels @ _LUMA
         luma[:, number] = values.mean(), values.std()
-        formats[number] = found.format
+        formats.append(found.format)
         thumbnails[row] = found.pixels
-    made = Pictures(task.rows, luma, np.array(formats), tuple(failed), {})
-    shown = task.rows[np.concatenate([*made.extremes().values()])]
-    for row in np.union1d(shown, task.keep).tolist():
-        if row in thumbnails:
-            made.thumbnails[row] = encode_thumbnail(thumbnails[row])
+    made = Pictures(rows, luma, np.array(formats), tuple(failures), {})
+    shown = {image.row for image in chain(*made.extremes().values())}
+    for row in sorted(shown.union(task.keep.tolist()) & thumbnails.keys()):
+        made.thumbnails[row] = encode_thumbnail(thumbnails[row])
     return made
 
 
 def _thumbnails(task: PictureTask) -> Iterator[Thumbnail | str]:
     """Yield the thumbnail of each image, or why it cannot be decoded."""
-    number = 0
+    done = 0
     try:
         with storage.open_view(task.path, span=1 << 16) as (view, length):
-            while number < len(task.rows):
+            for _, offset, size in task.images.tolist():
                 try:
-                    yield _thumbnail(task, number, view, length)
+                    yield _thumbnail(view, length, offset, size, task.pixels)
                 except Rejected as error:
                     yield f"{error.reason}: {error.detail}"
-                number += 1
+                done += 1
     except DatasetError as error:
         reason = f"{os.path.basename(task.path)}: {error.message}"
-        yield from [reason] * (len(task.rows) - number)
+        yield from [reason] * (len(task.images) - done)
 
 
 def _thumbnail(
-    task: PictureTask, number: int, view: storage.RandomAccess, length: int
+    view: storage.RandomAccess,
+    length: int,
+    offset: int,
+    size: int,
+    pixels: tuple[int, int, int] | None,
 ) -> Thumbnail:
-    """Decode one image of a task; `length` is the length of the shard."""
-    offset, size = int(task.offsets[number]), int(task.sizes[number])
+    """Decode one image of a shard; `length` is the length of the shard, for the others see `PictureTask`."""
     if offset + size > length:
         raise Rejected("truncated", f"the shard ends at byte {length}, before the end of the image")
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
-    if task.pixels and size != math.prod(task.pixels):
-        sides = "x".join(map(str, task.pixels))
-        raise Rejected("truncated", f"{size} bytes instead of {sides}")
+    if pixels and size != math.prod(pixels):
+        raise Rejected("truncated", f"{size} bytes instead of {'x'.join(map(str, pixels))}")
     buffer, at = view(offset, size)
     data = memoryview(buffer)[at : at + size]
     try:
-        if not task.pixels:
+        if not pixels:
             return make_thumbnail(data)
-        image = Image.fromarray(np.frombuffer(data, np.uint8).reshape(task.pixels))
+        image = Image.fromarray(np.frombuffer(data, np.uint8).reshape(pixels))
         return Thumbnail(shrink(image), "raw")
     except (Rejected, MemoryError):
         raise

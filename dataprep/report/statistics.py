@@ -286,23 +286,25 @@ def size_classes(columns: Columns, *, encoded: bool) -> tuple[SizeClass, ...]:
     return tuple(found)
 
 
-def epoch_costs(columns: Columns, *, encoded: bool) -> tuple[EpochCost, ...]:
+def epoch_costs(splits: Sequence[SplitFacts], *, encoded: bool) -> tuple[EpochCost, ...]:
     """Predict what an epoch over each split takes."""
     costs = []
-    for number, split in enumerate(columns.splits):
-        rows = columns.split == number
-        images = int(rows.sum())
-        speed = seconds = 0.0
+    for split in splits:
+        images, speed, seconds = split.samples, 0.0, 0.0
         if images:
-            mean = float(columns.pixels[rows].mean())
-            speed = _rounded(decoding_speed(mean, encoded=encoded))
+            speed = _rounded(decoding_speed(split.pixels / images, encoded=encoded))
             seconds = round(images / speed, 1)
-        costs.append(EpochCost(split, images, int(columns.size[rows].sum()), speed, seconds))
+        costs.append(EpochCost(split.name, images, split.image_bytes, speed, seconds))
     return tuple(costs)
 
 
 def make_cost(
-    columns: Columns, batch_size: int, memory: Mapping[str, Any] | str, *, encoded: bool
+    columns: Columns,
+    splits: Sequence[SplitFacts],
+    memory: Mapping[str, Any] | str,
+    *,
+    batch_size: int,
+    encoded: bool,
 ) -> Cost:
     """Join the parts; `memory` is the result of `MemoryEstimate.result`."""
     note, gpu_memory = "", None
@@ -315,7 +317,7 @@ def make_cost(
         gpu_memory=gpu_memory,
         memory_note=note,
         sizes=size_classes(columns, encoded=encoded),
-        epochs=epoch_costs(columns, encoded=encoded),
+        epochs=epoch_costs(splits, encoded=encoded),
     )
 
 
@@ -399,16 +401,6 @@ def describe_looks(
     """
     counted = pictures.readable & np.isin(pictures.rows, sampled)
     brightness, contrast = pictures.luma[:, counted]
-    odd = {}
-    for kind, places in pictures.extremes().items():
-        images = []
-        for place in places.tolist():
-            light, spread = pictures.luma[:, place]
-            text = f"brightness {light:.0f} of 255"
-            if kind == "Flattest":
-                text = f"contrast {spread:.1f}"
-            images.append(OddImage(int(pictures.rows[place]), text))
-        odd[kind] = tuple(images)
     return Looks(
         decoded=len(pictures.rows),
         sampled=len(sampled),
@@ -417,7 +409,7 @@ def describe_looks(
         dark=int((brightness < DARK).sum()),
         bright=int((brightness > BRIGHT).sum()),
         flat=int((contrast < FLAT).sum()),
-        odd={**odd, **sizes},
+        odd={**pictures.extremes(), **sizes},
     )
 
 

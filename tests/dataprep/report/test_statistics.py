@@ -23,6 +23,7 @@ from dataprep.report.copies import MAX_GROUPS, MAX_IMAGES, find_copies
 from dataprep.report.facts import ClassFacts, ranked
 from dataprep.report.pictures import EXTREMES
 from dataprep.report.statistics import odd_sizes
+from manifests.schema import Split
 
 SPLITS = ("train", "val", "test")
 
@@ -287,7 +288,9 @@ def test_size_classes(data):
     found = cost.size_classes(data, encoded=True)
     assert sum(each.images for each in found) == len(data)
     assert not found or sum(each.pixel_share for each in found) == pytest.approx(1, abs=1e-4)
-    for each in cost.epoch_costs(data, encoded=True):
+    manifest = SimpleNamespace(splits=[Split(name, ()) for name in SPLITS])
+    splits = statistics.split_facts(data, manifest)
+    for each in cost.epoch_costs(splits, encoded=True):
         assert each.bytes == data.size[data.split == SPLITS.index(each.split)].sum()
 
 
