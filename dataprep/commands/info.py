@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -81,32 +81,36 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
 def _print_split(name: str, split: SplitSummary) -> None:
     print_line()
     print_line(f"{name}: {format_totals(split.samples, split.bytes, split.shards)}")
-    print_line(f"  {'':14}" + "".join(f"{quantile:>10}" for quantile in split.width))
-    columns = {
-        "width, pixels": split.width,
-        "height, pixels": split.height,
-        "size, bytes": split.size,
-    }
-    for title, column in columns.items():
-        print_line(f"  {title:14}" + "".join(f"{value:>10,}" for value in column.values()))
+    _print_row("", split.width, "")
+    for title, column in (
+        ("width, pixels", split.width),
+        ("height, pixels", split.height),
+        ("size, bytes", split.size),
+    ):
+        _print_row(title, column.values(), ",")
     for number, values in enumerate(split.values, 1):
         title = "label" if len(split.values) == 1 else f"label {number}"
-        print_line(f"  {title:14}" + "".join(f"{value:>10,.4g}" for value in values.values()))
+        _print_row(title, values.values(), ",.4g")
     if split.labels:
         print_line(f"  {_class_sizes(split.labels)}")
     if split.without_class:
         print_line(f"  {plural(split.without_class, 'sample')} without a class")
 
 
+def _print_row(title: str, cells: Iterable[Any], form: str) -> None:
+    """Print a row of quantiles, each in ten characters."""
+    texts = (format(cell, f">10{form}") for cell in cells)
+    print_line(f"  {title:14}{''.join(texts)}")
+
+
 def _class_sizes(labels: Mapping[str, int]) -> str:
     ordered = sorted(labels.items(), key=lambda item: item[1])
-    smallest, least = ordered[0]
-    median = ordered[len(ordered) // 2][1]
-    largest, most = ordered[-1]
+    (smallest, least), (largest, most) = ordered[0], ordered[-1]
+    _, median = ordered[len(ordered) // 2]
     low, high = f"{least:,} ({cut_middle(smallest, 80)})", f"{most:,} ({cut_middle(largest, 80)})"
     text = f"samples per class: {low} to {high}, median {median:,}"
-    empty = sum(samples == 0 for samples in labels.values())
-    return text + (f"; {plural(empty, 'class')} without samples" if empty else "")
+    empty = list(labels.values()).count(0)
+    return f"{text}; {plural(empty, 'class')} without samples" if empty else text
 
 
 # --- plans ----------------------------------------------------------------------------------------
@@ -129,28 +133,24 @@ def _print_plan(folder: str, *, as_json: bool) -> None:
         )
     plan = read_plan(out)
     if as_json:
-        members = {name: value for name, value in plan_to_json(plan).items() if name != "tables"}
+        members = plan_to_json(plan)
+        del members["tables"]
         click.echo(json.dumps(members, indent=1, ensure_ascii=False))
     else:
         _print_plan_text(folder, plan)
 
 
 def _print_plan_text(folder: str, plan: StoredPlan) -> None:
-    contents = f"{plural(plan.images, 'image')}{KINDS[plan.label_type].describe(len(plan.classes))}"
-    print_line(
-        f"{folder}: plan of {plan.options['fmt']}, {contents}, {plural(plan.shards, 'shard')}"
-    )
+    images = plural(plan.images, "image")
+    contents = f"{images}{KINDS[plan.label_type].describe(len(plan.classes))}"
+    fmt = plan.options["fmt"]
+    print_line(f"{folder}: plan of {fmt}, {contents}, {plural(plan.shards, 'shard')}")
     if plan.append:
-        print_line(
-            f"appends to revision {plan.append.revision - 1}; {plural(plan.append.known, 'image')}"
-            " known before"
-        )
+        known = plural(plan.append.known, "image")
+        print_line(f"appends to revision {plan.append.revision - 1}; {known} known before")
     for name, split in plan.splits.items():
-        totals = (
-            f"{plural(split.images, 'image')}, {format_bytes(split.bytes)},"
-            f" {plural(split.shards, 'shard')}"
-        )
-        print_line(f"  {name}: {totals}")
+        totals = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}"
+        print_line(f"  {name}: {totals}, {plural(split.shards, 'shard')}")
     print_line(f"source: {plan.root} ({plan.layout})")
     if plan.extra:
         print_line(f"columns: {', '.join(plan.extra)}")
@@ -159,6 +159,5 @@ def _print_plan_text(folder: str, plan: StoredPlan) -> None:
     for name, value in plan.options.items():
         if name not in ("fmt", "made_by") and value is not None:
             print_line(f"  {name}: {json.dumps(value)}")
-    versions = [f"{name} {version}" for name, version in plan.versions.items()]
-    print_line(f"made by {', '.join(versions)}")
+    print_line(f"made by {', '.join(map(' '.join, plan.versions.items()))}")
     print_line(f"fingerprint {plan.fingerprint}, canary {plan.canary}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import count
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from manifests.files import REJECTED, read_lines
 from manifests.labels import LabelType
 from manifests.remote.url import absolute
 from manifests.rows import read_dataset
-from manifests.schema import Format, Manifest, Split, Store
+from manifests.schema import Format, Manifest, Revision, Split, Store
 from manifests.store import read_manifest
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
@@ -138,30 +141,32 @@ def summarize(folder: str) -> DatasetSummary:
 
     """
     manifest = read_manifest(folder)
+    splits = {}
+    for split in manifest.splits:
+        splits[split.name] = _summarize_split(folder, manifest, split)
     return DatasetSummary(
         folder=absolute(folder),
         format=manifest.format,
         store=manifest.store,
         pixels=manifest.pixels,
-        samples=sum(split.samples for split in manifest.splits),
-        bytes=sum(split.bytes for split in manifest.splits),
+        samples=sum(map(attrgetter("samples"), manifest.splits)),
+        bytes=sum(map(attrgetter("bytes"), manifest.splits)),
         classes=len(manifest.classes),
         rejected=_count_rejected(folder, manifest),
         rejected_file=manifest.rejected.name if manifest.rejected else "",
         options=dict(manifest.options),
-        revisions=[
-            RevisionSummary(
-                revision=number,
-                source=revision.source,
-                samples={name: added.samples for name, added in revision.splits.items()},
-                shards=sum(added.shards for added in revision.splits.values()),
-                classes=revision.classes,
-            )
-            for number, revision in enumerate(manifest.revisions, 1)
-        ],
-        splits={split.name: _summarize_split(folder, manifest, split) for split in manifest.splits},
+        revisions=list(map(_summarize_revision, manifest.revisions, count(1))),
+        splits=splits,
         label_type=manifest.label_type,
     )
+
+
+def _summarize_revision(revision: Revision, number: int) -> RevisionSummary:
+    samples, shards = {}, 0
+    for name, added in revision.splits.items():
+        samples[name] = added.samples
+        shards += added.shards
+    return RevisionSummary(number, revision.source, samples, shards, revision.classes)
 
 
 def _count_rejected(folder: str, manifest: Manifest) -> int:
@@ -178,7 +183,7 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
     column = kind.group_column
     sizes: dict[str, list[NDArray[Any]]] = {"width": [], "height": [], "size": []}
     counts = np.zeros(classes, np.int64)
-    values = []
+    values: list[list[float]] = []
     without_class = 0
     names = [*sizes, column] if column else [*sizes]
     for rows in read_dataset(folder, names, split.name, manifest=manifest):
@@ -192,14 +197,16 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
                 of_row, labels = np.unique(np.stack([of_row, labels]), axis=1)
                 without_class += len(rows.table) - len(np.unique(of_row))
             counts += np.bincount(labels[labels < classes], minlength=classes)
-    found = {name: quantiles(np.concatenate([_NOTHING, *parts])) for name, parts in sizes.items()}
+    found = {}
+    for name, parts in sizes.items():
+        found[name] = quantiles(np.concatenate([_NOTHING, *parts]))
     return SplitSummary(
         samples=split.samples,
         shards=len(split.shards),
         bytes=split.bytes,
         **found,
         labels=dict(zip(manifest.classes, counts.tolist(), strict=True)) if column else {},
-        values=[quantiles(each, _rounded) for each in np.array(values).T],
+        values=list(map(partial(quantiles, number=_rounded), np.array(values).T)),
         without_class=without_class,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -69,26 +70,23 @@ def read_rows(folder: str) -> SampleRows:
     """
     manifest = read_manifest(folder)
     columns = (*_COLUMNS, *manifest.labels.columns)
-    sources, labels, digests, split = [], [], [np.zeros(0, np.uint64)], [np.zeros(0, np.int16)]
-    numbers = {each.name: number for number, each in enumerate(manifest.splits)}
+    sources, labels, digests = [], [], [np.zeros(0, np.uint64)]
     for rows in read_dataset(folder, columns, manifest=manifest, checksums=True):
         sources.append(pc.cast(rows.table["source"].combine_chunks(), pa.large_string()))
         # Dictionary-encoded at once: the texts of all samples would take much memory.
         texts = KINDS[manifest.label_type].texts(rows.table, manifest.classes)
         labels.append(texts.dictionary_encode())
         digests.append(_digests(folder, rows))
-        split.append(np.full(len(rows.table), numbers[rows.split], np.int16))
     source = pa.chunked_array(sources, pa.large_string())
-    label = pa.chunked_array(labels, _CODED).unify_dictionaries()
-    names = label.chunk(0).dictionary.to_pylist() if labels else []
-    positions = [np.asarray(chunk.indices) for chunk in label.chunks]
+    label = pa.chunked_array(labels, _CODED).combine_chunks()
+    splits = np.arange(len(manifest.splits), dtype=np.int16)
     return SampleRows(
         manifest=manifest,
         source=source,
         source_hash=hash_texts(source),
-        label=np.concatenate([np.zeros(0, np.int32), *positions]),
-        labels=names,
-        split=np.concatenate(split),
+        label=np.asarray(label.indices),
+        labels=label.dictionary.to_pylist(),
+        split=np.repeat(splits, list(map(attrgetter("samples"), manifest.splits))),
         digest=np.concatenate(digests),
     )
 
@@ -98,14 +96,12 @@ def _digests(folder: str, rows: RowBatch) -> NDArray[np.uint64]:
     crc = rows.table["crc32c"]
     if crc.null_count:
         crc = pa.array(_checksums(folder, rows), pa.uint32())
-    size, width, height = (
-        np.asarray(rows.table[name]).astype(np.uint64) for name in ("size", "width", "height")
-    )
     # Odd factors: images that differ in one of the three always have another digest.
-    shape = size + width * np.uint64(0x9E3779B1) + height * np.uint64(0x85EBCA6B)
+    shape = np.zeros(len(rows.table), np.uint64)
+    for name, factor in (("size", 1), ("width", 0x9E3779B1), ("height", 0x85EBCA6B)):
+        shape += np.asarray(rows.table[name]).astype(np.uint64) * np.uint64(factor)
     checksums = np.asarray(crc).astype(np.uint64)
-    digests: NDArray[np.uint64] = (checksums << np.uint64(32)) | (shape & np.uint64(0xFFFFFFFF))
-    return digests
+    return (checksums << np.uint64(32)) | (shape & np.uint64(0xFFFFFFFF))
 
 
 def hash_texts(texts: pa.ChunkedArray) -> NDArray[np.uint64]:
@@ -135,7 +131,7 @@ def _hash_chunk(texts: pa.Array) -> NDArray[np.uint64]:
 def _checksums(folder: str, rows: RowBatch) -> Iterator[int]:
     """Yield the checksum of every image, computed from its bytes."""
     path = os.path.join(folder, rows.shard.name)
-    offsets, sizes = (rows.table[name].to_pylist() for name in ("offset", "size"))
+    offsets, sizes = rows.table["offset"].to_pylist(), rows.table["size"].to_pylist()
     with storage.open_view(path, span=1 << 20) as (view, length):
         if length != rows.shard.file.bytes:
             message = (
