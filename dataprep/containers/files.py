@@ -104,8 +104,18 @@ class RemoteFile:
 
     """
 
-    def __init__(self, path: str) -> None:
-        from dataprep.storage.remote import stat_of
+    def __init__(self, path: str, *, in_order: bool = False) -> None:
+        """Look up the object.
+
+        Args:
+            path: its URL.
+            in_order: whether one thread reads it roughly in order, a few bytes here and there. As
+                long as the next bytes are less than `manifests.remote.store.COALESCE_BYTES` ahead,
+                a call reads everything in long requests, several at a time; otherwise only what is
+                needed, in short ones.
+
+        """
+        from dataprep.storage.remote import RemoteView, stat_of
         from manifests.remote.store import open_store
 
         url = parse_url(path)
@@ -114,6 +124,11 @@ class RemoteFile:
         self.info: ObjectInfo = self.store.stat(url.name)
         self.status = stat_of(self.info)
         self.size = self.info.bytes
+        self._view: RemoteView | None = None
+        if in_order:
+            self._view = RemoteView(
+                self.store, self.info, _MOST_BYTES, first=_FIRST_BYTES, ahead=_AHEAD
+            )
 
     def read(self, at: int, length: int) -> bytes:
         """Return exactly `length` bytes from byte `at`; see `ContainerFile`."""
@@ -126,30 +141,10 @@ class RemoteFile:
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
         """Read as `dataprep.formats.ByteView` does: fewer bytes at the end of the file."""
+        if self._view is not None:
+            return self._view(at, n)
         length = min(n, self.size - at)
         return (self.read(at, length) if length > 0 else b""), 0
-
-
-class ListedFile(RemoteFile):
-    """An object that one thread reads roughly in order, a few bytes here and there.
-
-    Implements `ContainerFile`.
-
-    As long as the next bytes are less than `manifests.remote.store.COALESCE_BYTES` ahead, everything is
-    read in long requests, several at a time; otherwise only what is needed, in short ones.
-    """
-
-    def __init__(self, path: str) -> None:
-        from dataprep.storage.remote import RemoteView
-
-        super().__init__(path)
-        self._view = RemoteView(
-            self.store, self.info, _MOST_BYTES, first=_FIRST_BYTES, ahead=_AHEAD
-        )
-
-    def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Read as `dataprep.formats.ByteView` does: fewer bytes at the end of the file."""
-        return self._view(at, n)
 
 
 class ReadAhead:
@@ -217,28 +212,24 @@ class FileReader:
         return file.start(location.position, max(location.length, length))
 
 
-def open_container_file(
-    path: str, remote: Callable[[str], RemoteFile] = RemoteFile
-) -> LocalFile | RemoteFile:
-    """Open a file that contains images, to read them. `remote` opens one in an object store.
+def open_container_file(path: str, *, in_order: bool = False) -> LocalFile | RemoteFile:
+    """Open a file that contains images: to read them, or to find where they are in it.
+
+    Args:
+        path: the file.
+        in_order: see `RemoteFile`.
 
     Raises:
         OSError: it cannot be opened.
         SourceError: it is not a regular file.
 
     """
-    return remote(path) if is_url(path) else open_local_file(path)
+    return RemoteFile(path, in_order=in_order) if is_url(path) else open_local_file(path)
 
 
 def open_listed_file(path: str) -> LocalFile | RemoteFile:
-    """Open a file that contains images, to find where they are in it.
-
-    Raises:
-        OSError: it cannot be opened.
-        SourceError: it is not a regular file.
-
-    """
-    return open_container_file(path, ListedFile)
+    """Open a file that contains images, to find where they are in it; see `open_container_file`."""
+    return open_container_file(path, in_order=True)
 
 
 def open_local_file(path: str) -> LocalFile:

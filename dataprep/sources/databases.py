@@ -332,10 +332,8 @@ def find_recordio(src: str, folders: Sequence[str], _: SourceOptions) -> list[st
     """Return the names of the RecordIO files in a folder, sorted; empty if it has folders."""
     if folders:
         return []
-    names = (entry.name for entry in storage.list_folder(src))
-    return sorted(
-        name for name in names if name.lower().endswith(SUFFIX) and not name.startswith(".")
-    )
+    names = sorted(storage.names_in(src))
+    return [name for name in names if name.lower().endswith(SUFFIX) and name[0] != "."]
 
 
 def read_recordio(src: str, files: Sequence[str], options: SourceOptions) -> Source:
@@ -467,28 +465,18 @@ def _read_header(
 
 
 def _names_of(path: str, identifiers: Sequence[int]) -> list[str]:
-    """Return the names of images in the ``.lst`` file, or else their numbers."""
-    names = _read_list(path)
-    found = [names.get(identifier, "") for identifier in identifiers]
-    if "" not in found and len({*found}) == len(found):
-        return found
-    return [*map(str, range(len(found)))]
+    """Return the names of images in the ``.lst`` file, or else their numbers.
 
-
-def _read_list(path: str) -> dict[int, str]:
-    """Return the path of each image by its identifier.
-
-    Lines have ``identifier, labels, path``, separated by tabs.
+    Lines of the file have ``identifier, labels, path``, separated by tabs.
     """
     names: dict[int, str] = {}
-    if not storage.is_file(path):
-        return names
-    for number, line in enumerate(read_lines(path, SOURCE_LIST), 1):
+    for number, line in enumerate(
+        read_lines(path, SOURCE_LIST) if storage.is_file(path) else (), 1
+    ):
         fields = line.strip().split(b"\t")
-        if not line.strip():
-            continue
         try:
-            names[int(fields[0])] = fields[-1].decode()
+            if line.strip():
+                names[int(fields[0])] = fields[-1].decode()
         except ValueError:
             raise SourceError(
                 "the line does not have the form `number, label, path`, separated by tabs",
@@ -496,4 +484,7 @@ def _read_list(path: str) -> dict[int, str]:
                 line=number,
                 hint="make the list again with im2rec",
             ) from None
-    return names
+    found = [names.get(identifier, "") for identifier in identifiers]
+    if "" not in found and len({*found}) == len(found):
+        return found
+    return [*map(str, range(len(found)))]

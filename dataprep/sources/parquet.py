@@ -157,22 +157,20 @@ def _split_of(file: str) -> str:
 
 def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File:
     path = f"{root}/{file}"
-    image = column_of(leaf)
     with opened_parquet(path, _AGAIN) as parquet:
-        groups = parquet.binary_leaves().get(leaf, [])
-        missing = [name for name in columns if name not in parquet.names]
-        if leaf not in parquet.binary_leaves():
-            missing.insert(0, image)
-        if missing:
-            raise SourceError(
-                f"the file has no column {shorten(missing[0])}",
-                file=path,
-                hint="give files of one dataset",
-            )
+        leaves = parquet.binary_leaves()
+        for name in (leaf, *columns):
+            if name not in (*leaves, *parquet.names):
+                raise SourceError(
+                    f"the file has no column {shorten(column_of(name))}",
+                    file=path,
+                    hint="give files of one dataset",
+                )
+        groups = leaves[leaf]
         if parquet.rows and sum(group.nulls or 0 for group in groups) == parquet.rows:
             raise SourceError(
-                f"column {shorten(image)} contains no images, only paths (all of its bytes are"
-                " null)",
+                f"column {shorten(column_of(leaf))} contains no images, only paths (all of its bytes"
+                " are null)",
                 file=path,
                 hint=(
                     "give a table with a column of paths, or write the images into the file"
@@ -390,25 +388,20 @@ def image_columns(file: str) -> list[str]:
         SourceError: the file is damaged.
 
     """
+    found, texts = [], set()
     with opened_parquet(file, _AGAIN) as parquet:
-        leaves = [leaf for leaf in parquet.binary_leaves() if _is_image(parquet.schema, leaf)]
-        texts = {field.name for field in parquet.schema if pa.types.is_string(field.type)}
-    has_paths = bool(texts & {*PATH_COLUMNS})
-    return [column_of(leaf) for leaf in leaves if not has_paths or leaf.endswith(".bytes")]
+        for field in parquet.schema:
+            leaf, values = field.name, field.type
+            if pa.types.is_struct(values) and values.get_field_index("bytes") >= 0:
+                leaf, values = f"{leaf}.bytes", values.field("bytes").type
+            if values in (pa.binary(), pa.large_binary()) and "." not in field.name:
+                found.append(leaf)
+            if values == pa.string():
+                texts.add(field.name)
+    has_paths = not texts.isdisjoint(PATH_COLUMNS)
+    return [column_of(leaf) for leaf in found if not has_paths or leaf.endswith(".bytes")]
 
 
 def column_of(leaf: str) -> str:
     """Return the column that the bytes at a path such as ``image.bytes`` are in."""
     return leaf.removesuffix(".bytes")
-
-
-def _is_image(schema: pa.Schema, leaf: str) -> bool:
-    name, _, member = leaf.partition(".")
-    if name not in schema.names or member not in ("", "bytes"):
-        return False
-    column_type = schema.field(name).type
-    if member and pa.types.is_struct(column_type):
-        if column_type.get_field_index(member) < 0:
-            return False
-        column_type = column_type.field(member).type
-    return bool(pa.types.is_binary(column_type) or pa.types.is_large_binary(column_type))

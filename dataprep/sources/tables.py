@@ -26,7 +26,6 @@ from dataprep.labels.columns import (
     Lists,
     Locate,
     is_text,
-    origin_of,
     row_error,
 )
 from dataprep.labels.kinds import (
@@ -44,6 +43,7 @@ from dataprep.sources.base import (
     RESERVED_COLUMNS,
     Source,
     one_array,
+    text_array,
 )
 from dataprep.sources.scan import listed_table, normalize_paths
 from dataprep.sources.text_tables import load_csv, load_jsonl, table_of
@@ -430,8 +430,7 @@ def _labels_of_columns(
         hot = values == 1
         lists = Lists(pa.array(np.nonzero(hot)[1], pa.int64()), hot.sum(1).astype(np.int64))
         column = lists.as_array(arrow_type("integers"))
-        named = replace(options, classes=options.classes or tuple(names))
-        labels = MULTI_LABEL.read(LabelColumn(column, shown, named, locate))
+        labels = MULTI_LABEL.read(LabelColumn(column, shown, options, locate, tuple(names)))
         return replace(labels, origin=f"columns {shown}, 0 or 1 each")
     flat = Lists(pa.array(values.reshape(-1)), np.full(len(values), len(names), np.int64))
     column = flat.as_array(pa.list_(pa.float64()))
@@ -474,10 +473,8 @@ def check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
 def without_labels(source: Source) -> Source:
     """Return a source without its labels."""
     used = [name for name in source.labels.columns if name in source.extra.column_names]
-    unlabelled = source.with_columns(
-        label=np.zeros(len(source), np.int32), extra=source.extra.drop_columns(used)
-    )
-    return replace(unlabelled, classes=(), label_type="none", label_origin="")
+    bare = source.with_columns(extra=source.extra.drop_columns(used))
+    return with_labels(bare, Labels("none", np.zeros(len(source), np.int32)))
 
 
 def with_label_type(source: Source, options: SourceOptions) -> Source:
@@ -498,14 +495,15 @@ def with_label_type(source: Source, options: SourceOptions) -> Source:
             f" {source.label_type}",
             hint="leave out --label-type",
         )
-    text = pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
-    column = LabelColumn(
-        text, "label", options, lambda row: (f"{source.root}/{source.path[row]}", None)
-    )
+    text = text_array(source.classes).take(pa.array(source.label))
+    return with_labels(source, _labels_of_text(text, options, source.locate, "the class names"))
+
+
+def _labels_of_text(text: pa.Array, options: SourceOptions, locate: Locate, origin: str) -> Labels:
+    """Return the labels in text that is no column of a table; `origin` is shown to the user."""
+    column = LabelColumn(text, "label", options, locate)
     labels = kind_of(column).read(column)
-    return with_labels(
-        source, replace(labels, origin=labels.origin.replace(origin_of("label"), "the class names"))
-    )
+    return replace(labels, origin=labels.origin.replace(column.origin, origin))
 
 
 def with_labels(source: Source, labels: Labels) -> Source:
@@ -537,17 +535,15 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
 
     """
     table, locate = parse_lists(files, has_labels=not options.unlabelled)
-    column = LabelColumn(one_array(table["label"]), "label", options, locate)
-    read = kind_of(column).read(column)
+    text = one_array(table["label"])
+    labels = _labels_of_text(text, options, locate, "the end of each line")
     source = Source(
         root=root,
         layout="PaddleClas lists" if len(files) > 1 else "list file",
         table=listed_table(root, one_array(table["path"]), locate, split=table["split"]),
-        splits=tuple(_split_of_list(file) for file in files),
+        splits=tuple(map(_split_of_list, files)),
     )
-    return with_labels(
-        source, replace(read, origin=read.origin.replace("column label", "the end of each line"))
-    )
+    return with_labels(source, labels)
 
 
 def parse_lists(files: Sequence[str], *, has_labels: bool = True) -> tuple[pa.Table, Locate]:

@@ -177,105 +177,32 @@ def load_jsonl(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
         SourceError: a line is not an object of text, numbers and booleans, or a column mixes them.
 
     """
-    kinds = _Kinds(file)
+    seen: dict[str, tuple[Any, int]] = {}
     parts, lines = [], array("q")
-    objects = _objects(file)
+    objects = _objects(file, seen)
     while batch := list(islice(objects, _BATCH)):
-        for line, members in batch:
-            kinds.check(line, members)
-            lines.append(line)
-        parts.append(pa.array([members for _, members in batch], kinds.row_type()))
+        lines.extend(line for line, _ in batch)
+        parts.append(pa.array([members for _, members in batch], _row_type(seen)))
     # A column may be missing, or be narrower, in the batches before its first or its widest value.
-    row_type = kinds.row_type()
+    row_type = _row_type(seen)
     rows = pa.chunked_array([part.cast(row_type) for part in parts], row_type)
     return pa.Table.from_struct_array(rows), np.array(lines)
 
 
-class _Kinds:
-    """The kind of the values of each column, and the line that it was first seen on."""
-
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self._seen: dict[str, tuple[Any, int]] = {}
-
-    def row_type(self) -> pa.StructType:
-        """Return the Arrow type of an object with all columns."""
-        return pa.struct([(name, _KINDS[kind][1]) for name, (kind, _) in self._seen.items()])
-
-    def check(self, line: int, members: dict[str, Any]) -> None:
-        """Note the kinds of the members of a line.
-
-        Raises:
-            SourceError: a value is of no kind, or its column has values of another kind.
-
-        """
-        for name, value in members.items():
-            if name not in self._seen:
-                self._add(line, name)
-            seen, first = self._seen[name]
-            if value is None:
-                continue
-            kind = self._kind_of(line, name, value)
-            if kind == seen:
-                continue
-            wider = _WIDER.get(frozenset((seen, kind)))
-            if wider is None:
-                self._fail(line, f"member {shorten(name)} is {_difference(kind, seen, first)}")
-            self._seen[name] = wider, line if seen in (None, list) else first
-
-    def _kind_of(self, line: int, name: str, value: Any) -> Any:
-        """Return the kind of a value that is not null."""
-        kind: Any = type(value)
-        if kind in (float, bool):
-            return kind
-        is_list = kind is list
-        values = value if is_list else [value]
-        if is_list:
-            kinds = {*map(type, values)}
-            if kinds == {int, float}:
-                kinds = {float}
-            item = next(iter(kinds), None)
-            if len(kinds) > 1 or item not in (None, str, int, float):
-                self._fail(
-                    line, f"member {shorten(name)} is a list of other values than text or numbers"
-                )
-            kind = list[item] if item else list  # type: ignore[valid-type]
-        elif kind not in _SCALARS:
-            self._fail(
-                line, f"member {shorten(name)} is an object, not text, a number or a boolean"
-            )
-        for each in values:
-            if type(each) is int and not -MAX_INTEGER - 1 <= each <= MAX_INTEGER:
-                verb = "has" if is_list else "is"
-                self._fail(line, f"member {shorten(name)} {verb} an integer of more than 64 bits")
-            if type(each) is str and not is_unicode(each):
-                self._fail(line, f"member {shorten(name)} is not valid Unicode")
-        return kind
-
-    def _add(self, line: int, name: str) -> None:
-        if not is_unicode(name):
-            self._fail(line, f"the name of member {shorten(name)} is not valid Unicode")
-        self._seen[name] = None, line
-        if len(self._seen) > MAX_COLUMNS:
-            self._fail(line, f"the file has more than {MAX_COLUMNS:,} different members")
-
-    def _fail(self, line: int, message: str) -> NoReturn:
-        raise SourceError(
-            message, file=self._file, line=line, hint="change this line, or remove the member"
-        )
+def _row_type(seen: dict[str, tuple[Any, int]]) -> pa.StructType:
+    """Return the Arrow type of an object with all columns."""
+    return pa.struct([(name, _KINDS[kind][1]) for name, (kind, _) in seen.items()])
 
 
-def _difference(kind: Any, seen: Any, line: int) -> str:
-    """Return what a value is, and what a line before it has."""
-    if (kind in _SCALARS) == (seen in _SCALARS):
-        return f"{_KINDS[kind][0]}, but {_KINDS[seen][0]} in line {line}"
-    if kind in _SCALARS:
-        return f"{_KINDS[kind][0]}, but a list in line {line}"
-    return f"a list, but {_KINDS[seen][0]} in an earlier line"
+def _objects(file: str, seen: dict[str, tuple[Any, int]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the members of each line that is not empty.
 
+    Args:
+        file: the file.
+        seen: receives the kind of the values of each column, and the line that it was first seen
+            on.
 
-def _objects(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the members of each line that is not empty."""
+    """
     for number, line in enumerate(read_lines(file, SOURCE_TABLE), 1):
         text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         if not text.strip():
@@ -289,7 +216,75 @@ def _objects(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 line=number,
                 hint='write each line like {"path": "images/0001.jpg", "label": "cat"}',
             ) from None
+        try:
+            _note_kinds(seen, number, members)
+        except ValueError as error:
+            raise SourceError(
+                str(error), file=file, line=number, hint="change this line, or remove the member"
+            ) from None
         yield number, members
+
+
+def _note_kinds(seen: dict[str, tuple[Any, int]], line: int, members: dict[str, Any]) -> None:
+    """Note the kinds of the values of a line.
+
+    Raises:
+        ValueError: a value is of no kind, or its column has values of another kind.
+
+    """
+    for name, value in members.items():
+        if name not in seen:
+            if not is_unicode(name):
+                raise ValueError(f"the name of member {shorten(name)} is not valid Unicode")
+            seen[name] = None, line
+            if len(seen) > MAX_COLUMNS:
+                raise ValueError(f"the file has more than {MAX_COLUMNS:,} different members")
+        known, first = seen[name]
+        try:
+            kind = _kind_of(value)
+        except ValueError as error:
+            raise ValueError(f"member {shorten(name)} {error}") from None
+        if kind == known:
+            continue
+        wider = _WIDER.get(frozenset((known, kind)))
+        if wider is None:
+            raise ValueError(f"member {shorten(name)} is {_difference(kind, known, first)}")
+        if wider != known:
+            seen[name] = wider, line if known in (None, list) else first
+
+
+def _kind_of(value: Any) -> Any:
+    kind: Any = type(value) if value is not None else None
+    if kind in (None, float, bool):
+        return kind
+    is_list = kind is list
+    values = value if is_list else [value]
+    if is_list:
+        kinds = {*map(type, values)}
+        if kinds == {int, float}:
+            kinds = {float}
+        item = next(iter(kinds), None)
+        if len(kinds) > 1 or item not in (None, str, int, float):
+            raise ValueError("is a list of other values than text or numbers")
+        kind = list[item] if item else list  # type: ignore[valid-type]
+    elif kind not in _SCALARS:
+        raise ValueError("is an object, not text, a number or a boolean")
+    for each in values:
+        if type(each) is int and not -MAX_INTEGER - 1 <= each <= MAX_INTEGER:
+            verb = "has" if is_list else "is"
+            raise ValueError(f"{verb} an integer of more than 64 bits")
+        if type(each) is str and not is_unicode(each):
+            raise ValueError("is not valid Unicode")
+    return kind
+
+
+def _difference(kind: Any, known: Any, line: int) -> str:
+    """Return what a value is, and what a line before it has."""
+    if (kind in _SCALARS) == (known in _SCALARS):
+        return f"{_KINDS[kind][0]}, but {_KINDS[known][0]} in line {line}"
+    if kind in _SCALARS:
+        return f"{_KINDS[kind][0]}, but a list in line {line}"
+    return f"a list, but {_KINDS[known][0]} in an earlier line"
 
 
 # --- large JSON files -----------------------------------------------------------------------------

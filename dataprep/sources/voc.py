@@ -82,8 +82,6 @@ def find_voc(src: str, folders: Sequence[str], options: SourceOptions) -> str | 
 def _read_sets(folder: str) -> dict[str, str]:
     """Return the split of each image by its name without suffix; empty if there are no lists."""
     found: dict[str, str] = {}
-    if not storage.is_folder(folder):
-        return found
     lists = {}
     for name in (*SPLIT_ALIASES, "trainval"):
         if storage.is_file(f"{folder}/{name}.txt"):
@@ -128,15 +126,17 @@ def _read_images(root: str, purpose: str, labels: str, suffix: str) -> tuple[Sou
             hint=f"unpack {_IMAGES}/ again, or remove the line",
         )
     names = split_order({*sets.values()} or {"train"})
-    stats = _stats_in(f"{root}/{labels}", suffix)
+    files = storage.list_folder(f"{root}/{labels}")
+    stats = {entry.name: entry_stats(entry) for entry in files}
     kept, rejected = {}, {}
     for row, stem in enumerate(stems):
         if sets and stem not in sets:
             continue
-        if stem in stats:
-            kept[row] = names.index(sets.get(stem, names[0])), stats[stem]
+        name = f"{stem}{suffix}"
+        if name in stats:
+            kept[row] = names.index(sets.get(stem, names[0])), stats[name]
         else:
-            rejected[paths[row]] = f"{labels}/{stem}{suffix} does not exist"
+            rejected[paths[row]] = f"{labels}/{name} does not exist"
     if not kept:
         raise SourceError(
             f"no image has a label in {labels}/", file=root, hint=f"unpack {labels}/ again"
@@ -148,16 +148,6 @@ def _read_images(root: str, purpose: str, labels: str, suffix: str) -> tuple[Sou
         source = source.with_notices(f"skipped {plural(unlisted, 'image')} that no list names")
     # Splits whose images have no labels are removed.
     return take_rows(source, np.arange(len(source))), [stems[row] for row in kept]
-
-
-def _stats_in(folder: str, suffix: str) -> dict[str, tuple[int, int, int]]:
-    """Return size, modification time and inode of each file with a suffix, by its name without."""
-    stats = {}
-    with storage.scan_folder(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(suffix):
-                stats[entry.name.removesuffix(suffix)] = entry_stats(entry)
-    return stats
 
 
 def _read_masks(root: str, options: SourceOptions) -> Source:
