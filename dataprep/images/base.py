@@ -1,15 +1,20 @@
-"""Shared by the modules of this package: the description of an image, the reasons for a rejection, and the limits.
+"""Shared by the modules of this package: what an image is, why one is rejected, and the limits.
 
 Every worker process imports this file, so it imports neither NumPy nor Pillow.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import traceback
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, ParamSpec, TypeVar
 
-# --- limits -------------------------------------------------------------------------------------
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+# --- limits ---------------------------------------------------------------------------------------
 # Images are untrusted: a small file may state that it needs all the memory and hours of time. With
 # these limits, no file of 1 MB takes more than 512 MB or 5 s. docs/convert.md lists them for users;
 # a test compares the two.
@@ -48,7 +53,7 @@ MAX_PROFILE_STAGES = 1000
 #: Bytes that may follow the last row of the decompressed pixels of a PNG.
 MAX_EXTRA_BYTES = 1 << 20
 
-# --- kinds of images and of rejections ----------------------------------------------------------
+# --- kinds of images and of rejections ------------------------------------------------------------
 
 #: The supported formats, each with its file extension in a WebDataset sample.
 EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "tiff": "tif"}
@@ -104,12 +109,27 @@ class Rejected(Exception):  # noqa: N818  (the result of a check, not a program 
         self.detail = detail
 
 
-def failed(error: Exception) -> Rejected:
-    """Return the rejection of an image on which our own code failed, so one image never ends a run."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return Rejected(FAILED, f"{type(error).__name__}: {error}{place}"[:500])
-
-
 class IncompleteHeader(Exception):  # noqa: N818
     """The header continues after the given bytes."""
+
+
+def failed(error: Exception) -> Rejected:
+    """Return the rejection of an image on which our own code failed: no image ends a run."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"({os.path.basename(last.filename)}:{last.lineno})"
+    return Rejected(FAILED, f"{type(error).__name__}: {error} {place}"[:500])
+
+
+def rejects_failures(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let a function reject an image on which our own code fails."""
+
+    @functools.wraps(function)
+    def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except (Rejected, IncompleteHeader, MemoryError):
+            raise
+        except Exception as error:
+            raise failed(error) from error
+
+    return checked

@@ -1,4 +1,4 @@
-"""Prepare an encoded image for a shard: downscale it to a smaller JPEG, decode it to raw pixels, or keep its bytes."""
+"""Prepare an encoded image for a shard: downscale it, decode it to raw pixels, or keep its bytes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image
 
-from dataprep.images.base import ImageInfo, Rejected, failed
-from dataprep.images.jpeg import orientation_of, read_metadata
+from dataprep.images.base import ImageInfo, Rejected, rejects_failures
+from dataprep.images.jpeg import read_metadata
+from dataprep.images.other_formats import orientation_of
 from dataprep.images.pixel_memory import pixels_of
 from dataprep.images.pixels import Decoded, decode
 from dataprep.images.resampling import resample, size_of, sufficient_size
@@ -42,6 +43,7 @@ class StoredImage(NamedTuple):
     extra: dict[str, str | int]
 
 
+@rejects_failures
 def prepare(data: bytes, options: Options) -> StoredImage:
     """Validate an image and apply `options.raw` or `options.downscale` to it.
 
@@ -49,17 +51,11 @@ def prepare(data: bytes, options: Options) -> StoredImage:
         Rejected: the image must not go into a shard.
 
     """
-    try:
-        return _prepare(data, options)
-    except (Rejected, MemoryError):
-        raise
-    except Exception as error:
-        raise failed(error) from error
-
-
-def _prepare(data: bytes, options: Options) -> StoredImage:
     # Images that are decoded below are not also decoded for validation.
-    info = inspect(data, "none" if options.validate == "none" else "header", options.max_pixels)
+    validation = options.validate
+    if validation == "decode":
+        validation = "header"
+    info = inspect(data, validation, options.max_pixels)
     if options.raw:
         stored, stored_info, change = _to_raw(data, info, options.raw)
     elif options.downscale and (size := target_size(info.width, info.height, options.downscale)):
@@ -86,34 +82,78 @@ def target_size(width: int, height: int, downscale: Downscale) -> tuple[int, int
     return max(1, round(width * factor)), max(1, round(height * factor))
 
 
-# --- a smaller JPEG -----------------------------------------------------------------------------
+# --- a smaller JPEG -------------------------------------------------------------------------------
 
 
 def _to_jpeg(
     data: bytes, info: ImageInfo, size: tuple[int, int], downscale: Downscale
 ) -> tuple[bytes, ImageInfo, list[str]]:
     if max(size) > MAX_SIDE:
-        detail = (
+        raise Rejected(
+            "unsupported",
             f"{size[0]}x{size[1]} pixels after resizing, but a JPEG has at most {MAX_SIDE} per"
-            " side; set --max-side"
+            " side; set --max-side",
         )
-        raise Rejected("unsupported", detail)
     pixels, decoded = resize_image(data, info, size, downscale)
     height, width = pixels.shape[:2]
     jpeg = _encode(pixels, downscale, decoded.subsampling)
     return jpeg, ImageInfo("jpeg", width, height), ["resized", *_repairs(decoded)]
 
 
+def _encode(pixels: NDArray[np.uint8], downscale: Downscale, subsampling: str) -> bytes:
+    pixels, colors = np.ascontiguousarray(pixels), "RGB"
+    if pixels.ndim == _GRAY_DIMENSIONS:
+        pixels, colors, subsampling = pixels[..., None], "GRAY", "Gray"
+    elif downscale.subsampling != "keep":
+        subsampling = downscale.subsampling
+    elif subsampling not in _SUBSAMPLINGS:
+        subsampling = "444"
+    return bytes(simplejpeg.encode_jpeg(pixels, downscale.quality, colors, subsampling))
+
+
+#: Gray pixels have no channel axis.
+_GRAY_DIMENSIONS = 2
+_SUBSAMPLINGS = ("444", "422", "420", "440", "411")
+
+
+# --- raw pixels -----------------------------------------------------------------------------------
+
+
+def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, list[str]]:
+    size = _raw_size(info, raw)
+    pixels, decoded = resize_image(data, info, size, raw)
+    if pixels.ndim == _GRAY_DIMENSIONS:
+        pixels = np.repeat(pixels[..., None], 3, axis=2)
+    change = []
+    if size != (info.width, info.height):
+        change.append("resized")
+    if info.width != info.height:
+        change.append({"crop": "cropped", "pad": "padded"}[raw.fit])
+    return pixels.tobytes(), ImageInfo("raw", raw.size, raw.size), [*change, *_repairs(decoded)]
+
+
+def _raw_size(info: ImageInfo, raw: Raw) -> tuple[int, int]:
+    """Return the (width, height) of an image that is not cropped or padded yet."""
+    side = {"crop": min, "pad": max}[raw.fit](info.width, info.height)
+    return (
+        max(1, round(info.width * raw.size / side)),
+        max(1, round(info.height * raw.size / side)),
+    )
+
+
+# --- shared ---------------------------------------------------------------------------------------
+
+
 def resize_image(
-    data: bytes, info: ImageInfo, size: tuple[int, int], downscale: Downscale
+    data: bytes, info: ImageInfo, size: tuple[int, int], options: Downscale | Raw
 ) -> tuple[NDArray[np.uint8], Decoded]:
-    """Decode and resize an image, then apply its EXIF orientation.
+    """Decode and resize an image, crop or pad it to raw pixels, then apply its EXIF orientation.
 
     Args:
         data: the encoded image.
         info: its format and size.
         size: target width and height, before the orientation is applied.
-        downscale: its `filter` is used.
+        options: the filter; and how to make raw pixels.
 
     Returns:
         The pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and how the image was decoded, with
@@ -123,97 +163,47 @@ def resize_image(
         Rejected: the image does not decode.
 
     """
-    sufficient = sufficient_size(size, downscale.filter)
+    sufficient = sufficient_size(size, options.filter)
     with pixels_of(info, *sufficient):
         decoded = decode(data, info, *sufficient)
-        target = _as_decoded(size, decoded, info)
-        pixels = resample(decoded.image, target, downscale.filter, averaging=decoded.averaging)
+        width, height = size_of(decoded.image)
+        if (width, height) == (info.height, info.width):
+            size = size[::-1]  # Pillow applies the orientation of a TIFF, which may swap the sides
+        box = None
+        if isinstance(options, Raw) and options.fit == "crop":
+            # The center square only: the whole of a long, narrow image could take too much memory.
+            side = min(width, height)
+            left, top = (width - side) / 2, (height - side) / 2
+            box, size = (left, top, left + side, top + side), (options.size, options.size)
+        pixels = resample(decoded.image, size, options.filter, box=box, averaging=decoded.averaging)
+        if isinstance(options, Raw) and options.fit == "pad":
+            pixels = _pad(pixels, options.size)
         decoded = decoded._replace(image=pixels)  # frees the larger image
     return apply_orientation(pixels, decoded.orientation), decoded
 
 
-def _encode(pixels: NDArray[np.uint8], downscale: Downscale, subsampling: str) -> bytes:
-    pixels = np.ascontiguousarray(pixels)
-    if pixels.ndim == _GRAY_DIMENSIONS:
-        return bytes(simplejpeg.encode_jpeg(pixels[..., None], downscale.quality, "GRAY", "Gray"))
-    if downscale.subsampling != "keep":
-        subsampling = downscale.subsampling
-    elif subsampling not in _SUBSAMPLINGS:
-        subsampling = "444"
-    return bytes(simplejpeg.encode_jpeg(pixels, downscale.quality, "RGB", subsampling))
-
-
-#: Gray pixels have no channel axis.
-_GRAY_DIMENSIONS = 2
-_SUBSAMPLINGS = ("444", "422", "420", "440", "411")
-
-
-# --- raw pixels ---------------------------------------------------------------------------------
-
-
-def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, list[str]]:
-    side = (min if raw.fit == "crop" else max)(info.width, info.height)
-    width, height = (
-        max(1, round(length * raw.size / side)) for length in (info.width, info.height)
-    )
-    sufficient = sufficient_size((width, height), raw.filter)
-    with pixels_of(info, *sufficient):
-        decoded = decode(data, info, *sufficient)
-        if raw.fit == "crop":
-            pixels = _crop(decoded, raw)
-        else:
-            pixels = _pad(decoded, _as_decoded((width, height), decoded, info), raw)
-        decoded = decoded._replace(image=pixels)  # frees the larger image
-    pixels = apply_orientation(pixels, decoded.orientation)
-    if pixels.ndim == _GRAY_DIMENSIONS:
-        pixels = np.repeat(pixels[..., None], 3, axis=2)
-    change = ["resized"] if side != raw.size else []
-    if info.width != info.height:
-        change.append("cropped" if raw.fit == "crop" else "padded")
-    return pixels.tobytes(), ImageInfo("raw", raw.size, raw.size), [*change, *_repairs(decoded)]
-
-
-def _crop(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
-    """Resize the center square only: resizing the whole of a long, narrow image could take too much memory."""
-    width, height = size_of(decoded.image)
-    side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    box = (left, top, left + side, top + side)
-    return resample(
-        decoded.image, (raw.size, raw.size), raw.filter, box=box, averaging=decoded.averaging
-    )
-
-
-def _pad(decoded: Decoded, size: tuple[int, int], raw: Raw) -> NDArray[np.uint8]:
-    """Resize to `size` (width, height) and center the result on a black square."""
-    width, height = size
-    resized = resample(decoded.image, size, raw.filter, averaging=decoded.averaging)
-    square = np.zeros((raw.size, raw.size, *resized.shape[2:]), np.uint8)
-    left, top = (raw.size - width) // 2, (raw.size - height) // 2
-    square[top : top + height, left : left + width] = resized
+def _pad(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Center pixels on a black square."""
+    height, width = pixels.shape[:2]
+    square = np.zeros((side, side, *pixels.shape[2:]), np.uint8)
+    left, top = (side - width) // 2, (side - height) // 2
+    square[top : top + height, left : left + width] = pixels
     return square
 
 
-# --- shared -------------------------------------------------------------------------------------
+#: Orientations above this one swap width and height.
+_TRANSPOSED = 4
+#: Orientations that mirror the rows or the columns, after orientations above 4 are transposed.
+_MIRRORED_ROWS, _MIRRORED_COLUMNS = (3, 4, 7, 8), (2, 3, 6, 7)
 
 
 def apply_orientation(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """Rotate or mirror pixels [H, W, ...] by their EXIF orientation, 1 to 8 (CIPA DC-008, tag 0x0112)."""
-    if orientation > 4:
+    """Rotate or mirror pixels [H, W, ...] by their EXIF orientation, 1 to 8 (CIPA DC-008)."""
+    if orientation > _TRANSPOSED:
         pixels = pixels.swapaxes(0, 1)
-    if orientation in _FLIPPED_VERTICALLY:
+    if orientation in _MIRRORED_ROWS:
         pixels = pixels[::-1]
-    return pixels[:, ::-1] if orientation in _FLIPPED_HORIZONTALLY else pixels
-
-
-#: Orientations that need a flip, after orientations 5 to 8 are transposed.
-_FLIPPED_VERTICALLY = (3, 4, 7, 8)
-_FLIPPED_HORIZONTALLY = (2, 3, 6, 7)
-
-
-def _as_decoded(size: tuple[int, int], decoded: Decoded, info: ImageInfo) -> tuple[int, int]:
-    """Swap the sides of `size` if decoding swapped the sides of the image: Pillow applies the orientation of a TIFF."""
-    return size[::-1] if size_of(decoded.image) == (info.height, info.width) else size
+    return pixels[:, ::-1] if orientation in _MIRRORED_COLUMNS else pixels
 
 
 def _repairs(decoded: Decoded) -> list[str]:
@@ -234,7 +224,9 @@ _METADATA = (b"eXIf", b"EXIF", b"XMP ", b"Raw profile type exif", b"XML:com.adob
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A coordinate of the upright source image times `scale` plus `offset` is the one in the upright stored image.
+    """Where a stored image shows the source image, both of them upright.
+
+    A coordinate of the source image times `scale` plus `offset` is the one in the stored image.
 
     Attributes:
         source: width and height of the upright source image.
@@ -279,63 +271,47 @@ def find_placement(
         raise Rejected(
             "corrupt", f"its orientation cannot be read ({error or type(error).__name__})"
         ) from None
-    width, height = source = (
-        (info.height, info.width) if orientation > _TRANSPOSED else (info.width, info.height)
-    )
+    width, height = source = _upright(info.width, info.height, orientation)
     if not changed:
         return Placement(source, source)
-    if raw is None:
-        return Placement(
-            source, (stored.width, stored.height), (stored.width / width, stored.height / height)
-        )
-    square = (raw.size, raw.size)
-    if raw.fit == "crop":
-        side = min(width, height)
-        scale = raw.size / side
-        return Placement(
-            source,
-            square,
-            (scale, scale),
-            (-(width - side) / 2 * scale, -(height - side) / 2 * scale),
-        )
-    left, top, shown_width, shown_height = _padded(info, raw.size, orientation)
-    return Placement(source, square, (shown_width / width, shown_height / height), (left, top))
+    scale, offset = (stored.width / width, stored.height / height), (0.0, 0.0)
+    if raw is not None and raw.fit == "crop":
+        factor = raw.size / min(source)
+        scale = factor, factor
+        offset = -(width - min(source)) / 2 * factor, -(height - min(source)) / 2 * factor
+    elif raw is not None:
+        left, top, shown_width, shown_height = _padded(info, raw, orientation)
+        scale, offset = (shown_width / width, shown_height / height), (left, top)
+    return Placement(source, (stored.width, stored.height), scale, offset)
 
 
-#: Orientations above this one swap width and height.
-_TRANSPOSED = 4
-#: Orientations that mirror the rows or the columns, after those above 4 are transposed.
-_MIRRORED_ROWS, _MIRRORED_COLUMNS = (3, 4, 7, 8), (2, 3, 6, 7)
+def _upright(width: int, height: int, orientation: int) -> tuple[int, int]:
+    return (height, width) if orientation > _TRANSPOSED else (width, height)
 
 
-def _padded(info: ImageInfo, size: int, orientation: int) -> tuple[int, int, int, int]:
-    """Return left, top, width and height of a padded image in its square, after its orientation is applied."""
-    side = max(info.width, info.height)
-    width, height = (max(1, round(length * size / side)) for length in (info.width, info.height))
-    left, top = (size - width) // 2, (size - height) // 2
-    if orientation > _TRANSPOSED:
-        left, top, width, height = top, left, height, width
+def _padded(info: ImageInfo, raw: Raw, orientation: int) -> tuple[int, int, int, int]:
+    """Return left, top, width and height of a padded image in its upright square."""
+    width, height = _upright(*_raw_size(info, raw), orientation)
+    left, top = (raw.size - width) // 2, (raw.size - height) // 2
     if orientation in _MIRRORED_ROWS:
-        top = size - height - top
+        top = raw.size - height - top
     if orientation in _MIRRORED_COLUMNS:
-        left = size - width - left
+        left = raw.size - width - left
     return left, top, width, height
 
 
 def _orientation(data: bytes, info: ImageInfo) -> int:
     """Return the EXIF orientation of an encoded image, 1 to 8."""
+    metadata: Mapping[Any, Any] = {}
     if info.format == "jpeg":
-        return orientation_of(read_metadata(data))
-    if info.format == "tiff":
-        return _tiff_orientation(data)
-    if info.format in ("png", "webp") and any(each in data for each in _METADATA):
+        metadata = read_metadata(data)
+    elif info.format == "tiff" or _has_metadata(data, info):
         with Image.open(io.BytesIO(data), formats=(info.format,)) as image:
-            metadata: Mapping[Any, Any] = image.info
-            return orientation_of(metadata)
-    return 1
+            metadata = image.info
+    if info.format == "tiff":
+        metadata = {"exif": data}  # an EXIF block is a TIFF
+    return orientation_of(metadata)
 
 
-def _tiff_orientation(data: bytes) -> int:
-    with Image.open(io.BytesIO(data), formats=("tiff",)) as image:
-        orientation = image.getexif().get(0x0112, 1)
-    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+def _has_metadata(data: bytes, info: ImageInfo) -> bool:
+    return info.format in ("png", "webp") and any(each in data for each in _METADATA)

@@ -1,11 +1,12 @@
-"""JPEG (ITU-T T.81): read the header, find the end of the image, decode with libjpeg-turbo. EXIF orientation."""
+"""JPEG (ITU-T T.81): read the header, find the end of the image, decode with libjpeg-turbo."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from dataprep.images.base import MAX_SCAN_PIXELS, MAX_SCANS, ImageInfo, IncompleteHeader, Rejected
 
@@ -70,26 +71,25 @@ def _parse_frame(data: bytes, at: int) -> ImageInfo:
 
 
 def read_metadata(data: bytes) -> dict[str, bytes]:
-    """Return the ``exif`` and ``xmp`` blocks and the ``icc_profile`` of a JPEG, those that there are.
+    """Return the ``exif`` and ``xmp`` blocks and the ``icc_profile`` of a JPEG.
 
     Pillow has them too, but it reads every tag of the EXIF block to open a JPEG: a block with many
     tags that share one value takes gigabytes.
     """
-    metadata: dict[str, bytes] = {}
-    exif, profile = [], []
+    found: dict[str, list[bytes]] = {name: [] for name in _BLOCKS}
     for marker, start, end in _segments(data):
-        content = data[start + 4 : end]
-        if marker == _EXIF and content.startswith(b"Exif\0\0"):
-            exif.append(content[6:])
-        elif marker == _EXIF and content.startswith(b"http://ns.adobe.com/xap/1.0/\0"):
-            metadata["xmp"] = content.partition(b"\0")[2]
-        elif marker == _PROFILE and content.startswith(b"ICC_PROFILE\0"):
-            profile.append(content)
-    if exif:
-        metadata["exif"] = b"".join(exif)
-    profile.sort()  # by the number of the part, which follows the identifier
-    if profile and profile[0][13:14] == bytes((len(profile) % 256,)):
-        metadata["icc_profile"] = b"".join(part[14:] for part in profile)
+        for name, (own_marker, identifier) in _BLOCKS.items():
+            if marker == own_marker and data.startswith(identifier, start + 4, end):
+                found[name].append(data[start + 4 + len(identifier) : end])
+    metadata = {}
+    if found["exif"]:
+        metadata["exif"] = b"".join(found["exif"])
+    if found["xmp"]:
+        metadata["xmp"] = found["xmp"][-1]
+    # Each part of a profile begins with its number and the number of parts.
+    profile = sorted(found["icc_profile"])
+    if profile and profile[0][1:2] == bytes((len(profile) % 256,)):
+        metadata["icc_profile"] = b"".join(part[2:] for part in profile)
     return metadata
 
 
@@ -119,13 +119,18 @@ def without_metadata(data: bytes) -> bytes:
     return b"".join([*parts, data[copied:]])
 
 
-_EXIF, _PROFILE = 0xE1, 0xE2
+#: The marker and the identifier of the segments of each kind of metadata.
+_BLOCKS = {
+    "exif": (0xE1, b"Exif\0\0"),
+    "xmp": (0xE1, b"http://ns.adobe.com/xap/1.0/\0"),
+    "icc_profile": (0xE2, b"ICC_PROFILE\0"),
+}
 #: Application segments except JFIF's (0xE0) and Adobe's (0xEE), and comments.
 _METADATA = frozenset({*range(0xE1, 0xEE), 0xEF, 0xFE})
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the marker, the first byte and the byte after the end of each segment before the first scan."""
+    """Yield the marker, the first byte and the end of each segment before the first scan."""
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -171,7 +176,7 @@ def _find_end(data: bytes) -> None:
     raise Rejected("truncated", f"the JPEG has no end-of-image marker in its {len(data)} bytes")
 
 
-# --- decoding -----------------------------------------------------------------------------------
+# --- decoding -------------------------------------------------------------------------------------
 
 #: A warning of libjpeg about the files of some cameras, whose pixels are correct.
 _HARMLESS_WARNING = "Invalid SOS parameters for sequential JPEG"
@@ -203,7 +208,7 @@ class DecodedJpeg(NamedTuple):
 
 
 def decode_jpeg(data: bytes, width: int, height: int) -> DecodedJpeg:
-    """Decode at the smallest of the scales 1, 1/2, 3/8, 1/4 and 1/8 that gives at least `width` x `height` pixels.
+    """Decode at the smallest scale, 1, 1/2, 3/8, 1/4 or 1/8, of at least `width` x `height` pixels.
 
     Decoding reads the entire stream at every scale. Warnings of libjpeg are errors.
 
@@ -223,18 +228,15 @@ def decode_jpeg(data: bytes, width: int, height: int) -> DecodedJpeg:
         raise Rejected("corrupt", str(error)) from None
     mode = _MODES.get(colorspace, "RGB")
 
-    def decode(*, strict: bool) -> NDArray[np.uint8]:
-        # libjpeg-turbo also has scales between 1/2 and 1. They take longer than decoding at full
-        # size.
-        return simplejpeg.decode_jpeg(
-            data,
-            _COLORSPACES[mode],
-            min_width=width,
-            min_height=height,
-            min_factor=2,
-            strict=strict,
-        )
-
+    # libjpeg-turbo also has scales between 1/2 and 1. They take longer than decoding at full size.
+    decode = partial(
+        simplejpeg.decode_jpeg,
+        data,
+        _COLORSPACES[mode],
+        min_width=width,
+        min_height=height,
+        min_factor=2,
+    )
     try:
         return DecodedJpeg(decode(strict=True), mode, subsampling)
     except ValueError as error:
@@ -253,75 +255,19 @@ def check_scans(data: bytes) -> None:
     scans, info = _count_scans(data), parse_header(data)
     limit = min(MAX_SCANS, max(1, MAX_SCAN_PIXELS // (info.width * info.height)))
     if scans > limit:
-        detail = (
+        raise Rejected(
+            "too-large",
             f"JPEG of {info.width}x{info.height} pixels with {scans} scans, but the limit is"
-            f" {limit}"
+            f" {limit}",
         )
-        raise Rejected("too-large", detail)
 
 
 def _count_scans(data: bytes) -> int:
-    """Count the start-of-scan markers: comparing 16-bit words is ten times as fast as `bytes.count`."""
+    """Count the start-of-scan markers, in words of 16 bits: `bytes.count` takes ten times as long."""
     import numpy as np
 
-    words = (np.frombuffer(data, "<u2", (len(data) - start) // 2, start) for start in (0, 1))
-    return sum(int(np.count_nonzero(word == 0xDAFF)) for word in words)
-
-
-# --- EXIF orientation (CIPA DC-008, tag 0x0112) ---------------------------------------------------
-
-_TAG, _SHORT, _LONG = 0x0112, 3, 4
-_XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
-
-
-def orientation_of(metadata: Mapping[Any, Any]) -> int:
-    """Return the orientation, 1 to 8, from an image's ``exif`` block or else its ``xmp`` block.
-
-    1 if it has none.
-    """
-    orientation = _read_exif(_exif_block(metadata))
-    if orientation is None and (match := _XMP.search(_as_bytes(metadata.get("xmp", b"")))):
-        orientation = int(match[1])
-    return orientation if orientation is not None and 1 <= orientation <= 8 else 1
-
-
-def _exif_block(metadata: Mapping[Any, Any]) -> bytes:
-    if "exif" in metadata:
-        return _as_bytes(metadata["exif"])
-    try:  # ImageMagick writes this text into PNGs: three lines of headings, then hexadecimal digits
-        return bytes.fromhex(
-            "".join(str(metadata.get("Raw profile type exif", "")).split("\n")[3:])
-        )
-    except ValueError:
-        return b""
-
-
-def _as_bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
-
-
-def _read_exif(block: bytes) -> int | None:
-    """Return the value of the tag in the first directory.
-
-    `None` if there is none, 0 if it has another type.
-    """
-    block = re.sub(b"^(?:Exif\0\0){1,2}", b"", block)
-    order = {b"II": "<", b"MM": ">"}.get(block[:2])
-    if order is None:
-        return None
-    try:
-        directory = struct.unpack_from(order + "I", block, 4)[0]
-        count = struct.unpack_from(order + "H", block, directory)[0]
-        for entry in range(directory + 2, directory + 2 + 12 * count, 12):
-            tag, value_type, items = struct.unpack_from(order + "HHI", block, entry)
-            if tag == _TAG:
-                if items != 1 or value_type not in (_SHORT, _LONG):
-                    return 0
-                return int(
-                    struct.unpack_from(
-                        order + ("H" if value_type == _SHORT else "I"), block, entry + 8
-                    )[0]
-                )
-    except struct.error:
-        pass
-    return None
+    count = 0
+    for start in (0, 1):
+        words = np.frombuffer(data, "<u2", (len(data) - start) // 2, start)
+        count += int(np.count_nonzero(words == 0xDAFF))
+    return count

@@ -1,11 +1,15 @@
-"""BMP, WebP and TIFF: read the header, and check that all pixels are in the file."""
+"""BMP, WebP and TIFF: read the header, and check that all pixels are in the file. EXIF orientation."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import operator
+import re
 import struct
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from dataprep.images.base import MAX_RLE_PIXELS, MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
 
@@ -16,6 +20,42 @@ _NONE, _RLE8, _BITFIELDS = 0, 1, 3
 _DEPTHS = {_NONE: (1, 4, 8, 24, 32), _RLE8: (8,), _BITFIELDS: (32,)}
 
 
+class _Bmp(NamedTuple):
+    """The second header of a BMP.
+
+    Attributes:
+        length: bytes of the header.
+        color_size: bytes of a color of the palette.
+        width: pixels; not positive if the BMP is damaged.
+        height: pixels; negative if the first row is the top one.
+        depth: bits per pixel.
+        compression: 0 for none.
+        colors: number of colors in the palette, 0 for the default.
+
+    """
+
+    length: int
+    color_size: int
+    width: int
+    height: int
+    depth: int
+    compression: int
+    colors: int
+
+
+def _read_bmp(data: bytes) -> _Bmp:
+    length = struct.unpack_from("<I", data, 14)[0]
+    if length == 12:
+        width, height, depth = struct.unpack_from("<HHxxH", data, 18)
+        return _Bmp(length, 3, width, height, depth, _NONE, 0)
+    if not 40 <= length <= 124:
+        raise Rejected(
+            "not-an-image",
+            f"starts with 'BM' like a BMP, but no BMP has a header of {length} bytes",
+        )
+    return _Bmp(length, 4, *struct.unpack_from("<iixxHI12xI", data, 18))
+
+
 def parse_bmp(data: bytes) -> ImageInfo:
     """Read the size from the file's second header.
 
@@ -24,100 +64,78 @@ def parse_bmp(data: bytes) -> ImageInfo:
         struct.error: the header continues after `data`.
 
     """
-    header_size = struct.unpack_from("<I", data, 14)[0]
-    if header_size == 12:
-        width, height = struct.unpack_from("<HH", data, 18)
-    elif 40 <= header_size <= 124:
-        width, height = struct.unpack_from("<ii", data, 18)
-    else:
-        raise Rejected(
-            "not-an-image",
-            f"starts with 'BM' like a BMP, but no BMP has a header of {header_size} bytes",
-        )
+    bmp = _read_bmp(data)
+    width, height, depth = bmp.width, abs(bmp.height), bmp.depth
     if width <= 0 or not height:
-        raise Rejected("corrupt", f"BMP of {width}x{height} pixels")
-    depth, compression, colors = _read_coding(data)
-    if depth not in _DEPTHS.get(compression, ()):
-        coding = f", compression {compression}" if compression else ""
+        raise Rejected("corrupt", f"BMP of {width}x{bmp.height} pixels")
+    if depth not in _DEPTHS.get(bmp.compression, ()):
+        coding = f", compression {bmp.compression}" if bmp.compression else ""
         raise Rejected("unsupported", f"BMP with {depth} bits per pixel{coding}")
-    if depth <= 8 and colors > 1 << depth:
+    if depth <= 8 and bmp.colors > 1 << depth:
         raise Rejected(
-            "corrupt", f"BMP of {depth} bits per pixel with a palette of {colors} colors"
+            "corrupt", f"BMP of {depth} bits per pixel with a palette of {bmp.colors} colors"
         )
-    if compression == _RLE8 and width * abs(height) > MAX_RLE_PIXELS:
-        detail = (
-            f"run-length coded BMP of {width}x{abs(height)} pixels, but the limit is"
-            f" {MAX_RLE_PIXELS} pixels"
+    if bmp.compression == _RLE8 and width * height > MAX_RLE_PIXELS:
+        raise Rejected(
+            "too-large",
+            f"run-length coded BMP of {width}x{height} pixels, but the limit is"
+            f" {MAX_RLE_PIXELS} pixels",
         )
-        raise Rejected("too-large", detail)
-    return ImageInfo("bmp", width, abs(height))
-
-
-def _read_coding(data: bytes) -> tuple[int, int, int]:
-    """Return the bits per pixel, the compression, and the number of colors in the palette, 0 for the default."""
-    if struct.unpack_from("<I", data, 14)[0] == 12:
-        return struct.unpack_from("<H", data, 24)[0], _NONE, 0
-    depth, compression = struct.unpack_from("<HI", data, 28)
-    return depth, compression, struct.unpack_from("<I", data, 46)[0]
+    return ImageInfo("bmp", width, height)
 
 
 def check_bmp(data: bytes) -> None:
-    """Check that all rows of pixels are in the file.
+    """Check that the palette and all rows of pixels are in the file.
 
     Raises:
         Rejected: the file is too short, or its runs of pixels contradict its size.
         struct.error: the header is incomplete.
 
     """
-    start = struct.unpack_from("<I", data, 10)[0]
-    depth, compression, colors = _read_coding(data)
-    info = parse_bmp(data)
-    _check_palette(data, depth, colors)
-    if compression == _RLE8:
-        _check_runs(data, start, info)
-        return
-    needed = start + (info.width * depth + 31) // 32 * 4 * info.height
-    if needed > len(data):
-        raise Rejected("truncated", f"the BMP should be {needed} bytes, got {len(data)}")
-
-
-def _check_palette(data: bytes, depth: int, colors: int) -> None:
-    """Check that the file has the whole palette, which OpenCV reads even if the pixels start before its end."""
-    header_size = struct.unpack_from("<I", data, 14)[0]
-    color_size = 3 if header_size == 12 else 4
-    end = 14 + header_size + ((colors or 1 << depth) * color_size if depth <= 8 else 0)
+    start, bmp = struct.unpack_from("<I", data, 10)[0], _read_bmp(data)
+    width, height, depth = bmp.width, abs(bmp.height), bmp.depth
+    # OpenCV reads the whole palette even if the pixels start before its end.
+    colors = (bmp.colors or 1 << depth) if depth <= 8 else 0
+    end = 14 + bmp.length + colors * bmp.color_size
     if end > len(data):
         raise Rejected(
             "truncated", f"the palette of the BMP should end at byte {end}, got {len(data)} bytes"
         )
+    if bmp.compression == _RLE8:
+        _check_runs(data, start, width, height)
+        return
+    needed = start + (width * depth + 31) // 32 * 4 * height
+    if needed > len(data):
+        raise Rejected("truncated", f"the BMP should be {needed} bytes, got {len(data)}")
 
 
-def _check_runs(data: bytes, at: int, info: ImageInfo) -> None:
+def _check_runs(data: bytes, at: int, width: int, height: int) -> None:
     """Follow the run-length coded rows.
 
     Like OpenCV, which decodes BMPs for DALI, reject a run that leaves its row.
     """
     x = y = 0
-    ends_row = False  # the last run filled its row, so an end-of-row code after it does not skip another row
-    while y < info.height:
+    # The last run filled its row: an end-of-row code after it does not skip another row.
+    ends_row = False
+    while y < height:
         length, code = _read_code(data, at)
         at += 2
         if length or code > 2:  # a repeated pixel, or `code` different ones
             x += length or code
-            if x > info.width:
-                raise Rejected("corrupt", f"row {y} of the BMP is longer than {info.width} pixels")
+            if x > width:
+                raise Rejected("corrupt", f"row {y} of the BMP is longer than {width} pixels")
             at += 0 if length else code + code % 2
-            ends_row = x == info.width
+            ends_row = x == width
         elif code == 1:  # end of the image
             return
         else:
             if code == 2:  # skip pixels and rows
                 right, down = _read_code(data, at)
-                x, at = x + right + down * info.width, at + 2
+                x, at = x + right + down * width, at + 2
             elif x or not ends_row:
-                x = info.width
+                x = width
             ends_row = False
-        y, x = y + x // info.width, x % info.width
+        y, x = y + x // width, x % width
     if at > len(data):
         raise Rejected("truncated", f"the BMP should be {at} bytes, got {len(data)}")
 
@@ -182,15 +200,15 @@ def check_webp(data: bytes) -> None:
 
 
 def _check_exif(data: bytes) -> None:
-    """Look for the EXIF block as DALI does: it does not skip the byte of padding after a chunk of odd length."""
+    """Look for the EXIF block as DALI does: without padding after a chunk of odd length."""
     at = 12
     while data[at : at + 4] != b"EXIF":
         if at + 8 > len(data):
-            detail = (
+            raise Rejected(
+                "unsupported",
                 "a WebP whose EXIF block is missing or follows a chunk of odd length; remove its"
-                " metadata first"
+                " metadata first",
             )
-            raise Rejected("unsupported", detail)
         at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
 
 
@@ -222,7 +240,7 @@ _TILE_WIDTH, _TILE_HEIGHT, _EXTRA_SAMPLES, _SAMPLE_FORMAT = 322, 323, 338, 339
 #: Tags of strips, and of tiles.
 _STRIPS, _TILES = (273, 279), (324, 325)
 
-#: Tags that have one value for the whole image, and those that have one for each sample or part of
+#: Tags that have one value for the whole image, and tags that have one for each sample or part of
 #: it.
 _SINGLE = frozenset(
     {
@@ -244,6 +262,7 @@ _SHORTS = frozenset({_BITS, _SAMPLE_FORMAT})
 
 #: Size in bytes of a value of each type (section 2), and the format of the types that are unsigned
 #: integers.
+_ORDERS = {b"II": "<", b"MM": ">"}
 _TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
 _INTEGERS = {3: "H", 4: "I"}
 _SHORT = 3
@@ -263,7 +282,7 @@ def parse_tiff(data: bytes) -> ImageInfo:
 
     """
     tags = _read_tags(data)
-    width, height = ((tags.get(tag) or (0,))[0] for tag in (_WIDTH, _HEIGHT))
+    width, height = _single(tags, _WIDTH, 0), _single(tags, _HEIGHT, 0)
     if not width or not height:
         raise Rejected("corrupt", "the TIFF's first directory has no width or height")
     bits, sample_formats = set(tags.get(_BITS, (1,))), set(tags.get(_SAMPLE_FORMAT, (1,)))
@@ -277,12 +296,13 @@ def parse_tiff(data: bytes) -> ImageInfo:
 def decoded_pixels(data: bytes, info: ImageInfo) -> int:
     """Return the number of pixels to decode, which includes the padding of the tiles."""
     parts = _read_layout(_read_tags(data), info)
-    tiles = parts.across * parts.down * parts.width * parts.height
-    return tiles if parts.tags is _TILES else info.width * info.height
+    if parts.tags is _STRIPS:
+        return info.width * info.height
+    return parts.across * parts.down * parts.width * parts.height
 
 
 def check_tiff(data: bytes) -> None:
-    """Check that all strips or tiles are in the file, and that uncompressed ones have a byte for every sample.
+    """Check that all strips or tiles are in the file, and that uncompressed ones are complete.
 
     Raises:
         Rejected: pixels are missing, or the tags contradict each other.
@@ -292,20 +312,17 @@ def check_tiff(data: bytes) -> None:
     tags, info = _read_tags(data), parse_tiff(data)
     _check_colors(tags)
     parts = _read_layout(tags, info)
-    needed = parts.across * parts.down * (parts.samples if parts.planar == _SEPARATE else 1)
-    offsets, lengths = tags.get(parts.tags[0], ()), tags.get(parts.tags[1], ())
-    if min(len(offsets), len(lengths)) < needed:
+    offsets, lengths = (tags.get(tag, ())[: parts.number] for tag in parts.tags)
+    found = min(len(offsets), len(lengths))
+    if found < parts.number:
         kind = "tiles" if parts.tags is _TILES else "strips"
-        raise Rejected(
-            "corrupt",
-            f"the TIFF should have {needed} {kind}, got {min(len(offsets), len(lengths))}",
-        )
-    end = max(at + length for at, length in zip(offsets[:needed], lengths[:needed], strict=True))
+        raise Rejected("corrupt", f"the TIFF should have {parts.number} {kind}, got {found}")
+    end = max(map(operator.add, offsets, lengths))
     if end > len(data):
         raise Rejected("truncated", f"the TIFF should be {end} bytes, got {len(data)}")
-    if (tags.get(_COMPRESSION) or (_NO_COMPRESSION,))[0] == _NO_COMPRESSION:
-        _check_uncompressed(parts, info, tags[_BITS][0] if tags.get(_BITS) else 1, lengths[:needed])
-    elif not all(lengths[:needed]):
+    if _single(tags, _COMPRESSION, _NO_COMPRESSION) == _NO_COMPRESSION:
+        _check_uncompressed(parts, info, _single(tags, _BITS, 1), lengths)
+    elif not all(lengths):
         raise Rejected(
             "corrupt", f"a part of the TIFF's pixels has no bytes, number {lengths.index(0)}"
         )
@@ -320,7 +337,7 @@ def _check_colors(tags: _Tags) -> None:
         raise Rejected(
             "corrupt", "the TIFF states neither its color model nor its samples per pixel"
         )
-    model, samples = (tags.get(tag, (1,))[0] for tag in (_PHOTOMETRIC, _SAMPLES))
+    model, samples = _single(tags, _PHOTOMETRIC, 1), _single(tags, _SAMPLES, 1)
     if samples < _NEEDED_SAMPLES.get(model, 1):
         raise Rejected("corrupt", f"TIFF of color model {model} with {samples} samples per pixel")
 
@@ -334,8 +351,8 @@ class _Layout(NamedTuple):
         height: rows of a part; the last strip may have fewer.
         across: parts side by side.
         down: parts from top to bottom.
-        samples: samples per pixel.
-        planar: whether a part has all samples of its pixels (`_CHUNKY`) or one (`_SEPARATE`).
+        samples: samples of a pixel in a part.
+        number: number of parts: each sample has its own if parts have one sample of a pixel.
 
     """
 
@@ -345,37 +362,41 @@ class _Layout(NamedTuple):
     across: int
     down: int
     samples: int
-    planar: int
+    number: int
 
 
 def _read_layout(tags: _Tags, info: ImageInfo) -> _Layout:
-    def single(tag: int, default: int) -> int:
-        return (tags.get(tag) or (default,))[0]
-
-    samples, planar = single(_SAMPLES, 1), single(_PLANAR, _CHUNKY)
+    samples, planar = _single(tags, _SAMPLES, 1), _single(tags, _PLANAR, _CHUNKY)
     if planar not in (_CHUNKY, _SEPARATE) or not samples:
         raise Rejected(
             "corrupt", f"TIFF with {samples} samples per pixel and planar configuration {planar}"
         )
     if _TILE_WIDTH in tags or _TILE_HEIGHT in tags:
-        width, height, kind = single(_TILE_WIDTH, 0), single(_TILE_HEIGHT, 0), _TILES
+        kind = _TILES
+        width, height = _single(tags, _TILE_WIDTH, 0), _single(tags, _TILE_HEIGHT, 0)
     else:
-        width, height, kind = (
-            info.width,
-            min(single(_ROWS_PER_STRIP, info.height), info.height),
-            _STRIPS,
-        )
+        kind = _STRIPS
+        width = info.width
+        height = min(_single(tags, _ROWS_PER_STRIP, info.height), info.height)
     if not width or not height:
         raise Rejected("corrupt", f"TIFF with parts of {width}x{height} pixels")
+    across, down = -(-info.width // width), -(-info.height // height)
+    planes = {_CHUNKY: 1, _SEPARATE: samples}[planar]
     return _Layout(
-        kind, width, height, -(-info.width // width), -(-info.height // height), samples, planar
+        tags=kind,
+        width=width,
+        height=height,
+        across=across,
+        down=down,
+        samples=samples // planes,
+        number=across * down * planes,
     )
 
 
 def _check_uncompressed(
     parts: _Layout, info: ImageInfo, bits: int, lengths: tuple[int, ...]
 ) -> None:
-    row = (parts.width * bits * (parts.samples if parts.planar == _CHUNKY else 1) + 7) // 8
+    row = (parts.width * bits * parts.samples + 7) // 8
     for number, length in enumerate(lengths):
         rows = parts.height
         if parts.tags is _STRIPS:
@@ -385,6 +406,11 @@ def _check_uncompressed(
                 "corrupt",
                 f"part {number} of the TIFF's pixels should be {row * rows} bytes, got {length}",
             )
+
+
+def _single(tags: _Tags, tag: int, default: int) -> int:
+    """Return the first value of a tag."""
+    return tags.get(tag, (default,))[0]
 
 
 def _read_tags(data: bytes) -> _Tags:
@@ -397,32 +423,31 @@ def _read_tags(data: bytes) -> _Tags:
             into the file.
 
     """
-    order = "<" if data[:2] == b"II" else ">"
+    order = _ORDERS[data[:2]]
     directory = struct.unpack_from(order + "I", data, 4)[0]
     tags: _Tags = {}
     count = struct.unpack_from(order + "H", data, directory)[0]
     if count > MAX_TAGS:
         raise Rejected("too-large", f"TIFF with {count} tags, but the limit is {MAX_TAGS}")
     total = end = 0
-    for entry in range(directory + 2, directory + 2 + 12 * count, 12):
-        tag, value_type, items = struct.unpack_from(order + "HHI", data, entry)
+    for tag, value_type, items, at in _entries(data, order, directory):
         if value_type not in _TYPE_SIZES:
             raise Rejected("corrupt", f"the TIFF's tag {tag} has the unknown type {value_type}")
         length = _TYPE_SIZES[value_type] * items
-        at = entry + 8 if length <= 4 else struct.unpack_from(order + "I", data, entry + 8)[0]
-        total, end = total + length, max(end, at + length)
+        # Longer values are elsewhere in the file.
+        start = struct.unpack_from(order + "I", data, at)[0] if length > 4 else at
+        total, end = total + length, max(end, start + length)
         if tag in tags:
             raise Rejected("corrupt", f"the TIFF has its tag {tag} twice")
         if tag in _SINGLE or tag in _LISTS:
             _check_kind(tag, value_type, items)
-            tags[tag] = _read_integers(data, at, items, order + _INTEGERS[value_type])
+            tags[tag] = _read_integers(data, start, items, order + _INTEGERS[value_type])
     if struct.unpack_from(order + "I", data, directory + 2 + 12 * count)[0]:
         raise Rejected("unsupported", "TIFF with several pages")
     if end > len(data):
         raise IncompleteHeader
-    if (
-        total > end
-    ):  # then values overlap: a reader that copies each value could need much more memory than the file
+    # Then values overlap: a reader that copies each value could need much more memory than the file.
+    if total > end:
         raise Rejected(
             "too-large",
             f"the tags of the TIFF state {total} bytes of values in the first {end} bytes",
@@ -430,13 +455,21 @@ def _read_tags(data: bytes) -> _Tags:
     return tags
 
 
+def _entries(data: bytes, order: str, directory: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the tag, the type, the number of values and the place of the value of each entry."""
+    count = struct.unpack_from(order + "H", data, directory)[0]
+    for entry in range(directory + 2, directory + 2 + 12 * count, 12):
+        tag, value_type, items = struct.unpack_from(order + "HHI", data, entry)
+        yield tag, value_type, items, entry + 8
+
+
 def _check_kind(tag: int, value_type: int, items: int) -> None:
     """Check the type and the number of values of a tag that describes the pixels."""
     if value_type not in _INTEGERS or not items or (tag in _SINGLE and items > 1):
-        message = (
-            f"the TIFF's tag {tag} should be an integer, got {items} values of type {value_type}"
+        raise Rejected(
+            "corrupt",
+            f"the TIFF's tag {tag} should be an integer, got {items} values of type {value_type}",
         )
-        raise Rejected("corrupt", message)
     if tag in _SHORTS and value_type != _SHORT:
         raise Rejected("unsupported", f"TIFF whose tag {tag} has values of more than 16 bits")
 
@@ -448,13 +481,66 @@ def _read_integers(data: bytes, at: int, items: int, kind: str) -> tuple[int, ..
 
 
 def silence_decoder() -> None:
-    """Stop libtiff and Pillow from printing to standard error: they do not name the image, and raise an error too."""
+    """Stop libtiff and Pillow from printing to standard error: they raise an error too."""
     from PIL import _imaging
 
     logging.getLogger("PIL").addHandler(logging.NullHandler())
     pillow = ctypes.CDLL(_imaging.__file__)
     for function in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
-        if hasattr(
-            pillow, function
-        ):  # not in a Pillow that hides the functions of the libraries it is linked with
+        # A Pillow may hide the functions of the libraries that it is linked with.
+        if hasattr(pillow, function):
             getattr(pillow, function)(None)
+
+
+# --- EXIF orientation (CIPA DC-008): a block of EXIF is a TIFF ------------------------------------
+
+_XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
+
+
+def orientation_of(metadata: Mapping[Any, Any]) -> int:
+    """Return the orientation, 1 to 8, from an image's ``exif`` block or else its ``xmp`` block.
+
+    1 if it has none.
+    """
+    orientation = _read_exif(_exif_block(metadata))
+    if orientation is None and (match := _XMP.search(_as_bytes(metadata.get("xmp", b"")))):
+        orientation = int(match[1])
+    if orientation is None or not 1 <= orientation <= 8:
+        return 1
+    return orientation
+
+
+def _exif_block(metadata: Mapping[Any, Any]) -> bytes:
+    if "exif" in metadata:
+        return _as_bytes(metadata["exif"])
+    try:  # ImageMagick writes this text into PNGs: three lines of headings, then hexadecimal digits
+        return bytes.fromhex(
+            "".join(str(metadata.get("Raw profile type exif", "")).split("\n")[3:])
+        )
+    except ValueError:
+        return b""
+
+
+def _as_bytes(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return str(value).encode("utf-8", "replace")
+
+
+def _read_exif(block: bytes) -> int | None:
+    """Return the value of the tag in the first directory.
+
+    `None` if there is none, 0 if it has another type.
+    """
+    block = re.sub(b"^(?:Exif\0\0){1,2}", b"", block)
+    order = _ORDERS.get(block[:2])
+    if order is None:
+        return None
+    with suppress(struct.error):
+        directory = struct.unpack_from(order + "I", block, 4)[0]
+        for tag, value_type, items, at in _entries(block, order, directory):
+            if tag == _ORIENTATION:
+                if items != 1 or value_type not in _INTEGERS:
+                    return 0
+                return struct.unpack_from(order + _INTEGERS[value_type], block, at)[0]
+    return None

@@ -17,7 +17,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image
 
-from dataprep.images.base import FAILED, ImageInfo, Rejected, failed
+from dataprep.images.base import FAILED, ImageInfo, Rejected, rejects_failures
 from dataprep.images.jpeg import check_scans
 from dataprep.images.pixel_memory import pixels_of
 from dataprep.images.pixels import decode
@@ -35,13 +35,11 @@ _MIN_CONTRAST = 2.0
 
 #: Rows of the DCT as integers: all products and sums of them and 8-bit pixels are exact in float64.
 _POSITIONS = 2 * np.arange(SIDE) + 1
-_DCT: NDArray[np.float64] = np.round(
-    4096 * np.cos(np.pi / (2 * SIDE) * _POSITIONS * np.arange(_FREQUENCIES)[:, None])
-)
+_DCT = np.round(4096 * np.cos(np.pi / (2 * SIDE) * _POSITIONS * np.arange(_FREQUENCIES)[:, None]))
 
 
 def hash_image(data: bytes, info: ImageInfo) -> str | None:
-    """Return the hash of an image as it is stored: 64 hex digits, or `None` if the image is too flat to have one.
+    """Return the hash of a stored image: 64 hex digits, or `None` if the image is too flat.
 
     Args:
         data: an encoded image, or the pixels uint8 RGB [H, W, 3] if the format is ``"raw"``.
@@ -55,7 +53,7 @@ def hash_image(data: bytes, info: ImageInfo) -> str | None:
 
 
 def hash_or_none(data: bytes, info: ImageInfo) -> str | None:
-    """Return the hash that a sample table states: `None` if the image is too flat to have one, or does not decode.
+    """Return the hash that a sample table states: `None` if an image is flat or does not decode.
 
     `Options.validate` decides whether images that do not decode are kept.
 
@@ -81,6 +79,7 @@ def hash_pixels(pixels: NDArray[np.uint8]) -> str | None:
     return np.packbits(bits).tobytes().hex()
 
 
+@rejects_failures
 def reduce_image(data: bytes, info: ImageInfo) -> NDArray[np.uint8]:
     """Return an image reduced to gray pixels, uint8 [32, 32]. Its EXIF orientation is not applied.
 
@@ -88,12 +87,7 @@ def reduce_image(data: bytes, info: ImageInfo) -> NDArray[np.uint8]:
         Rejected: the image cannot be decoded.
 
     """
-    try:
-        return np.asarray(_gray(data, info).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
-    except (Rejected, MemoryError):
-        raise
-    except Exception as error:
-        raise failed(error) from error
+    return np.asarray(_gray(data, info).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
 def _gray(data: bytes, info: ImageInfo) -> Image.Image:
@@ -117,7 +111,7 @@ def _luma(data: bytes, width: int, height: int) -> NDArray[np.uint8] | None:
     try:
         if simplejpeg.decode_jpeg_header(data)[2] not in ("Gray", "YCbCr"):
             return None
-        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
+        pixels = simplejpeg.decode_jpeg(
             data, "GRAY", min_width=width, min_height=height, min_factor=2, strict=False
         )
     except ValueError:

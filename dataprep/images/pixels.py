@@ -1,6 +1,6 @@
 """Decode an encoded image to 8-bit sRGB or gray pixels, no larger than needed.
 
-Colors match those that DALI decodes from an image stored unchanged: the alpha channel is dropped
+DALI decodes the same colors from an image stored unchanged: the alpha channel is dropped
 and the other channels stay unchanged, 16-bit samples keep their upper 8 bits, and CMYK without a
 profile becomes RGB as (255 - C)(255 - K) / 255. CMYK values in a JPEG are assumed to be inverted,
 as Adobe stores them.
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
 from dataprep.images.base import MAX_PROFILE_STAGES, ImageInfo, Rejected
-from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, orientation_of, read_metadata
+from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
+from dataprep.images.other_formats import orientation_of
 from dataprep.images.png import check_palette, check_pixels
 from dataprep.images.resampling import as_image, size_of
 from dataprep.images.validate import open_with_pillow
@@ -50,20 +51,35 @@ class Decoded(NamedTuple):
 
 
 def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
-    """Decode an image; a JPEG at the smallest of libjpeg's scales that gives at least `width` x `height` pixels.
+    """Decode an image; a JPEG at the smallest of libjpeg's scales that is sufficient.
+
+    Args:
+        data: the encoded image.
+        info: its format and size.
+        width: width that the decoded JPEG has at least.
+        height: height that the decoded JPEG has at least.
 
     Raises:
         Rejected: the image is damaged, or its colors cannot be converted to RGB.
 
     """
-    try:
-        image, metadata, subsampling = (
-            _decode_jpeg(data, width, height) if info.format == "jpeg" else _open(data, info)
-        )
-    except UnknownSubsampling:
-        image, metadata, subsampling = _open(data, info)
+    image: Image.Image | NDArray[np.uint8]
+    subsampling = ""
+    if info.format == "jpeg":
+        image, subsampling = _decode_jpeg(data, info, width, height)
+        metadata: Mapping[Any, Any] = read_metadata(data)
+    else:
+        image = open_with_pillow(data, info)
+        metadata = image.info
+        if info.format == "png":
+            check_palette(data)
+            if metadata.get("interlace") or not _has_last_row(image):
+                # This takes half as long as decoding, so it runs only if rows may be missing.
+                check_pixels(data)
     scale = max(info.width, info.height) / max(size_of(image))
-    averaging = scale if round(8 / scale) in _AVERAGING_EIGHTHS else 1.0
+    averaging = 1.0
+    if round(8 / scale) in _AVERAGING_EIGHTHS:
+        averaging = scale
     pixels, repairs = _to_srgb_or_gray(image, metadata.get("icc_profile"))
     return Decoded(pixels, orientation_of(metadata), subsampling, repairs, averaging)
 
@@ -74,34 +90,28 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
 _AVERAGING_EIGHTHS = (1, 2, 4)
 
 
-def _open(data: bytes, info: ImageInfo) -> tuple[Image.Image, Mapping[Any, Any], str]:
-    image = open_with_pillow(data, info)
-    if info.format == "png":
-        check_palette(data)
-        if image.info.get("interlace") or not _has_last_row(image):
-            # This takes half as long as decoding, so it runs only if rows may be missing.
-            check_pixels(data)
-    return image, read_metadata(data) if info.format == "jpeg" else image.info, ""
-
-
 def _has_last_row(image: Image.Image) -> bool:
     """Return whether the last row has a nonzero value: Pillow leaves missing rows at zero."""
     return image.crop((0, image.height - 1, image.width, image.height)).getbbox() is not None
 
 
 def _decode_jpeg(
-    data: bytes, width: int, height: int
-) -> tuple[Image.Image | NDArray[np.uint8], Mapping[Any, Any], str]:
-    """Return the pixels, the metadata, and the chroma subsampling."""
-    pixels, mode, subsampling = decode_jpeg(data, width, height)
-    metadata = read_metadata(data)
+    data: bytes, info: ImageInfo, width: int, height: int
+) -> tuple[Image.Image | NDArray[np.uint8], str]:
+    """Return the pixels and the chroma subsampling."""
+    try:
+        pixels, mode, subsampling = decode_jpeg(data, width, height)
+    except UnknownSubsampling:
+        return open_with_pillow(data, info), ""
     if mode == "CMYK":
         size = pixels.shape[1], pixels.shape[0]
-        return Image.frombuffer(mode, size, pixels, "raw", "CMYK;I", 0, 1), metadata, subsampling
-    return pixels[..., 0] if mode == "L" else pixels, metadata, subsampling
+        return Image.frombuffer(mode, size, pixels, "raw", "CMYK;I", 0, 1), subsampling
+    if mode == "L":
+        pixels = pixels[..., 0]
+    return pixels, subsampling
 
 
-# --- colors -------------------------------------------------------------------------------------
+# --- colors ---------------------------------------------------------------------------------------
 
 
 def _to_srgb_or_gray(
@@ -114,10 +124,15 @@ def _to_srgb_or_gray(
     if not isinstance(image, Image.Image) and not profile:
         return image, ()
     pixels, repairs = _to_8_bits(as_image(image))
-    if profile and (transform := _to_srgb(bytes(profile), pixels.mode)):
-        rgb = transform.apply(pixels)
-        return rgb.convert("L") if pixels.mode == "L" else rgb, (*repairs, "icc")
-    return pixels.convert("RGB") if pixels.mode == "CMYK" else pixels, repairs
+    mode = pixels.mode
+    transform = _to_srgb(bytes(profile), mode) if profile else None
+    if transform:
+        pixels, repairs = transform.apply(pixels), (*repairs, "icc")
+    # A profile makes RGB of gray. CMYK that has no profile is converted.
+    target = "L" if mode == "L" else "RGB"
+    if pixels.mode != target:
+        pixels = pixels.convert(target)
+    return pixels, repairs
 
 
 def _to_8_bits(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
@@ -126,7 +141,7 @@ def _to_8_bits(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
     CMYK already counts as the repair ``"rgb"``: the caller converts it, with the image's profile if
     there is one.
     """
-    alpha = ("alpha",) if image.has_transparency_data else ()
+    alpha = ("alpha",) * image.has_transparency_data
     if image.mode in ("L", "RGB"):
         return image, alpha
     if image.mode == "CMYK":
@@ -165,10 +180,8 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     """
     check_stages(profile)
     try:
-        source, target = (
-            ImageCms.ImageCmsProfile(io.BytesIO(profile)),
-            ImageCms.createProfile("sRGB"),
-        )
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        target = ImageCms.createProfile("sRGB")
         transform = ImageCms.buildTransform(source, target, mode, "RGB")
         if mode == "CMYK":
             return transform
@@ -176,7 +189,9 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
         change = np.asarray(transform.apply(sample), int) - np.asarray(sample.convert("RGB"), int)
     except _PROFILE_ERRORS:
         return None
-    return transform if np.abs(change).max() > _ROUNDING else None
+    if np.abs(change).max() <= _ROUNDING:
+        return None
+    return transform
 
 
 #: A regular grid of colors in the RGB cube, uint8 [256, 16, 3].
@@ -205,17 +220,20 @@ def check_stages(profile: bytes) -> None:
         for number in _stages(profile):
             total += number
             if total > MAX_PROFILE_STAGES:
-                detail = (
+                raise Rejected(
+                    "too-large",
                     f"a color profile of over {MAX_PROFILE_STAGES} processing stages and curve"
-                    " segments"
+                    " segments",
                 )
-                raise Rejected("too-large", detail)
     except struct.error:  # the profile is truncated, and will not be used
         return
 
 
 def _stages(profile: bytes) -> Iterator[int]:
-    """Yield 1 for each processing element (ICC.1:2022, section 10.17), and the number of segments of each curve."""
+    """Yield 1 for each processing element, and the number of segments of each curve.
+
+    ICC.1:2022, section 10.17.
+    """
     for _, tag, _ in _table(profile, _TAG_TABLE + 4, _number(profile, _TAG_TABLE), "4sII"):
         if profile[tag : tag + 4] != b"mpet":
             continue
@@ -229,8 +247,7 @@ def _stages(profile: bytes) -> Iterator[int]:
 
 
 def _number(profile: bytes, at: int) -> int:
-    number: int = struct.unpack_from(">I", profile, at)[0]
-    return number
+    return struct.unpack_from(">I", profile, at)[0]
 
 
 def _table(profile: bytes, at: int, rows: int, columns: str) -> Iterator[tuple[int, ...]]:

@@ -202,24 +202,28 @@ def _pixel_parts(data: bytes) -> Iterator[memoryview]:
 
 
 def _count_pixel_bytes(data: bytes) -> int:
-    """Return the decompressed size of the pixels: each row is padded to whole bytes and has a filter byte."""
+    """Return the decompressed size of the pixels.
+
+    Each row is padded to whole bytes and has a filter byte.
+    """
     width, height, depth, color_type, _, _, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
     total = 0
-    for left, top, step_x, step_y in _ADAM7 if interlaced else ((0, 0, 1, 1),):
+    passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
+    for left, top, step_x, step_y in passes:
         columns, rows = -(-(width - left) // step_x), -(-(height - top) // step_y)
         if columns > 0 < rows:
             total += rows * (1 + (columns * depth * _CHANNELS[color_type] + 7) // 8)
     return total
 
 
-#: Chunks with compressed data, and those of an animation. A decoder of the first image needs
+#: Chunks with compressed data, and chunks of an animation. A decoder of the first image needs
 #: neither.
 _TEXTS = (b"iCCP", b"zTXt", b"iTXt", b"tEXt")
 _ANIMATION = (b"acTL", b"fcTL", b"fdAT")
 
 
 def without_large_texts(data: bytes) -> bytes:
-    """Leave out texts and color profiles over `MAX_TEXT_BYTES`, which Pillow would refuse, and animation frames.
+    """Leave out large texts and color profiles, which Pillow would refuse, and animation frames.
 
     Returns:
         `data` itself if there are none.
@@ -236,11 +240,13 @@ def without_large_texts(data: bytes) -> bytes:
         if drop:
             kept.append(view[copied : chunk.start])
             copied = chunk.end
-    return b"".join([*kept, view[copied:]]) if copied else data
+    if not copied:
+        return data
+    return b"".join([*kept, view[copied:]])
 
 
 def _text_size(data: bytes, chunk: _Chunk) -> int:
-    """Return the size of a text or color profile after decompression, but not more than `MAX_TEXT_BYTES` of it."""
+    """Return the decompressed size of a text or color profile, at most `MAX_TEXT_BYTES`."""
     content = data[chunk.start + 8 : chunk.end - 4]
     text = content.partition(b"\0")[2]  # after the keyword
     if chunk.type == b"iTXt" and text[:1] == b"\1":

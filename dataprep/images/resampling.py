@@ -4,7 +4,7 @@ A large image is first reduced, by averaging blocks of pixels, to at least twice
 The filter then resizes it to the target. Averaging blurs, so a final step sharpens by the same
 amount. The box filter is applied to all pixels instead.
 
-The filters are those of Pillow, computed by the library fast_image_resize with integers: the same
+The filters of Pillow are computed by the library fast_image_resize with integers: the same
 bytes on every CPU.
 """
 
@@ -42,12 +42,15 @@ def sufficient_size(size: tuple[int, int], resampling: Filter) -> tuple[int, int
             a box would take two or three whole pixels per side.
 
     """
-    width, height = (round(min(_reducing_gap(resampling) * side, _LARGEST_SIDE)) for side in size)
+    width, height = (round(min(_gap(resampling) * side, _LARGEST_SIDE)) for side in size)
     return width, height
 
 
-def _reducing_gap(resampling: Filter) -> float:
-    return math.inf if resampling == "box" else REDUCING_GAP
+def _gap(resampling: Filter) -> float:
+    """Return how many times the target's pixels per side the averaged image has at least."""
+    if resampling == "box":
+        return math.inf
+    return REDUCING_GAP
 
 
 #: Longer than the side of any image.
@@ -77,17 +80,17 @@ def resample(
 
     """
     box = box or (0, 0, *size_of(image))
-    ratios = (box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1]
-    gap = _reducing_gap(resampling)
-    blocks = [max(1, int(ratio / gap)) for ratio in ratios]
-    if max(blocks) > 1:
-        image = as_image(image).reduce((blocks[0], blocks[1]))
-        box = box[0] / blocks[0], box[1] / blocks[1], box[2] / blocks[0], box[3] / blocks[1]
+    left, top, right, bottom = box
+    ratios = (right - left) / size[0], (bottom - top) / size[1]
+    x, y = (max(1, int(ratio / _gap(resampling))) for ratio in ratios)
+    if x > 1 or y > 1:
+        image = as_image(image).reduce((x, y))
+        box = left / x, top / y, right / x, bottom / y
     resized = _filter(np.asarray(image), size, resampling, box)
-    averaged = averaging * min(blocks)
-    return (
-        resized if averaged == 1 else sharpen(resized, _strength(averaged, min(ratios) * averaging))
-    )
+    averaged = averaging * min(x, y)
+    if averaged == 1:
+        return resized
+    return sharpen(resized, _strength(averaged, min(ratios) * averaging))
 
 
 def size_of(image: Image.Image | NDArray[np.uint8]) -> tuple[int, int]:
@@ -109,9 +112,15 @@ _FILTERS = {
     "box": FilterType.box,
 }
 
-#: A resizer keeps its buffers, which saves half of the time for a small image. It belongs to one
-#: thread.
-_local = threading.local()
+
+class _Kept(threading.local):
+    """The resizer of a thread: its buffers save half of the time for a small image."""
+
+    def __init__(self) -> None:
+        self.resizer = Resizer()
+
+
+_kept = _Kept()
 #: The buffers for larger images are not worth their memory.
 _MAX_KEPT_PIXELS = 1 << 22
 
@@ -124,19 +133,15 @@ def _filter(
 ) -> NDArray[np.uint8]:
     height, width = pixels.shape[:2]
     pixel_type = PixelType.U8 if pixels.ndim == 2 else PixelType.U8x3
-    source, target = (
-        ImageData(width, height, pixel_type, pixels.tobytes()),
-        ImageData(*size, pixel_type),
-    )
+    source = ImageData(width, height, pixel_type, pixels.tobytes())
+    target = ImageData(*size, pixel_type)
     options = ResizeOptions(ResizeAlg.convolution(_FILTERS[resampling]))
     if box != (0, 0, width, height):
-        options.crop_box = CropBox(
-            box[0], box[1], min(box[2], width) - box[0], min(box[3], height) - box[1]
-        )
+        left, top, right, bottom = box
+        options.crop_box = CropBox(left, top, min(right, width) - left, min(bottom, height) - top)
+    resizer = _kept.resizer
     if width * height > _MAX_KEPT_PIXELS:
         resizer = Resizer()
-    elif (resizer := getattr(_local, "resizer", None)) is None:
-        resizer = _local.resizer = Resizer()
     resizer.resize(source, target, options)
     return np.frombuffer(target.get_buffer(), np.uint8).reshape(size[1], size[0], *pixels.shape[2:])
 
@@ -145,7 +150,9 @@ def _filter(
 
 
 def _strength(averaged: float, ratio: float) -> float:
-    """Return the sharpening that compensates for averaging `averaged` pixels per side in a reduction by `ratio`.
+    """Return the sharpening that compensates for averaging `averaged` pixels per side.
+
+    The image is reduced by `ratio`.
 
     The mean of n samples scales a frequency of f cycles per sample by sin(n pi f) / (n sin(pi f)).
     The kernel restores that loss exactly at a quarter of a cycle per pixel of the result, half of
@@ -175,18 +182,18 @@ def sharpen(pixels: NDArray[np.uint8], strength: float) -> NDArray[np.uint8]:
         strength: 0 to 0.015.
 
     """
-    height, depth = len(pixels), pixels.shape[2] if pixels.ndim > 2 else 1
+    height, depth = len(pixels), math.prod(pixels.shape[2:])
     rows = pixels.reshape(height, -1)
-    out: NDArray[np.uint8] = rows.copy()
+    out = rows.copy()
     step = round(strength * (1 << _BITS))
     for top in range(1, height - 1, _ROWS):
         near = rows[top - 1 : min(top + _ROWS, height - 1) + 1].astype(np.int16)
         middle = near[1:-1, depth:-depth]
         change = middle << 2
-        change -= near[:-2, depth:-depth]
-        change -= near[2:, depth:-depth]
-        change -= near[1:-1, : -2 * depth]
-        change -= near[1:-1, 2 * depth :]
+        change -= near[:-2, depth:-depth]  # above
+        change -= near[2:, depth:-depth]  # below
+        change -= near[1:-1, : -2 * depth]  # to the left
+        change -= near[1:-1, 2 * depth :]  # to the right
         change *= step
         change += 1 << (_BITS - 1)
         change >>= _BITS

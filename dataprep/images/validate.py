@@ -1,4 +1,4 @@
-"""Identify an encoded image and check that it is complete, by its content and not by its file name."""
+"""Identify an encoded image by its content, not its file name, and check that it is complete."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from dataprep.images.base import (
     IncompleteHeader,
     Rejected,
     failed,
+    rejects_failures,
 )
 from dataprep.images.pixel_memory import pixels_of
 from dataprep.options import MAX_PIXELS, Validation
@@ -95,6 +96,7 @@ def _check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
         raise Rejected("too-large", f"{size}, but the limit is {MAX_SIDE} per side")
 
 
+@rejects_failures
 def parse_header(data: bytes) -> ImageInfo:
     """Read the format and size from the first bytes of an image.
 
@@ -103,12 +105,7 @@ def parse_header(data: bytes) -> ImageInfo:
         IncompleteHeader: the header continues after `data`.
 
     """
-    try:
-        return _parse_header(data)
-    except (Rejected, IncompleteHeader, MemoryError):
-        raise
-    except Exception as error:
-        raise failed(error) from error
+    return _parse_header(data)
 
 
 def _parse_header(data: bytes) -> ImageInfo:
@@ -142,9 +139,8 @@ def _check_complete(data: bytes, info: ImageInfo) -> None:
     try:
         _CHECKS[info.format](data)
     except (struct.error, IndexError, IncompleteHeader):
-        raise Rejected(
-            "truncated", f"the {info.format} is incomplete at byte {len(data)}"
-        ) from None
+        detail = f"the {info.format} is incomplete at byte {len(data)}"
+        raise Rejected("truncated", detail) from None
 
 
 #: Formats that DALI does not decode: offset, bytes that identify the format, and name.
@@ -177,7 +173,7 @@ def _unknown_format(data: bytes) -> Rejected:
     return Rejected("not-an-image", f"starts with {data[:12]!r}")
 
 
-# --- decoding -----------------------------------------------------------------------------------
+# --- decoding -------------------------------------------------------------------------------------
 
 
 def check_decodes(data: bytes, info: ImageInfo) -> None:
@@ -204,8 +200,7 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
 _PILLOW_LOCK = threading.Lock()
 
 
-#: Pillow's modules for the formats. If one is not imported, `Image.open` imports those of all its
-#: 70 formats.
+#: Pillow's modules for the formats. If one is not imported, `Image.open` imports all its 70 modules.
 _PLUGINS = {"bmp": "Bmp", "jpeg": "Jpeg", "png": "Png", "tiff": "Tiff", "webp": "WebP"}
 
 
@@ -250,7 +245,7 @@ def _check_same_size(image: Image, info: ImageInfo) -> None:
 
 
 def _for_pillow(data: bytes, info: ImageInfo) -> bytes:
-    """Change what Pillow would ignore, read at great expense, or refuse, and what decoding does not need."""
+    """Change what Pillow would ignore, read at great expense, or refuse without need."""
     if info.format == "jpeg":
         jpeg.check_segments(data)
         return jpeg.without_metadata(data)

@@ -126,11 +126,9 @@ def load_image(
 
 
 def _placement(data: bytes, image: LoadedImage, options: Options) -> Placement:
-    from dataprep.images.downscale import Placement, find_placement  # imports imaging libraries
+    from dataprep.images.downscale import find_placement  # imports imaging libraries
 
     info, changed = image.info, image.data is not data
-    if info.format == "raw" and not changed:
-        return Placement((info.width, info.height), (info.width, info.height))
     if changed:
         width, height, name, _ = (image.changes[name] for name in CHANGE_COLUMNS)
         info = ImageInfo(name, width, height)

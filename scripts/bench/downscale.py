@@ -31,7 +31,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from dataprep.engines import LocalEngine, default_workers
 from dataprep.images.downscale import prepare, resize_image, target_size
-from dataprep.images.jpeg import orientation_of
+from dataprep.images.other_formats import orientation_of
 from dataprep.images.validate import inspect
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset

@@ -139,7 +139,7 @@ def test_bytes_do_not_depend_on_the_instructions_of_the_cpu(detailed, monkeypatc
         resizer = Resizer()
         with contextlib.suppress(ValueError):  # this CPU does not have them
             resizer.cpu_extensions = CpuExtensions[name]
-        monkeypatch.setattr(resampling._local, "resizer", resizer, raising=False)
+        monkeypatch.setattr(resampling._kept, "resizer", resizer)
         for filter_, size in itertools.product(
             ("lanczos", "bicubic", "bilinear", "box"), ((331, 256), (1500, 1700))
         ):
