@@ -109,10 +109,18 @@ def _luma(data: bytes, width: int, height: int) -> NDArray[np.uint8] | None:
     """
     check_scans(data)
     try:
-        if simplejpeg.decode_jpeg_header(data)[2] not in ("Gray", "YCbCr"):
+        rows, columns, colorspace, _ = simplejpeg.decode_jpeg_header(data)
+        if colorspace not in ("Gray", "YCbCr"):
             return None
         pixels = simplejpeg.decode_jpeg(
-            data, "GRAY", min_width=width, min_height=height, min_factor=2, strict=False
+            data,
+            "GRAY",
+            min_width=width,
+            min_height=height,
+            min_factor=2,
+            # Zeros, because the decoder leaves damaged parts as they were in memory.
+            buffer=np.zeros(rows * columns, np.uint8),
+            strict=False,
         )
     except ValueError:
         return None  # `decode` tells what is wrong with it

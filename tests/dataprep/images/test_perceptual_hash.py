@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.bad_images import cases
 from helpers.photographs import photograph
-from helpers.pictures import encode
+from helpers.pictures import encode, photo
 from PIL import Image, ImageEnhance
 
 from dataprep.duplicates.pixels import SYMMETRIES, parse_hashes, transform_hashes, transform_pixels
@@ -107,6 +107,14 @@ def test_any_shape(size):
     for kind in ("JPEG", "PNG"):
         data = encode(pixels, kind)
         assert reduce_image(data, inspect(data, "header")).shape == (32, 32)
+
+
+@pytest.mark.parametrize("at", [20, 40, 100])
+def test_what_is_not_decoded_is_black(at):
+    """The decoder does not write these pixels, and leaves what was in memory before."""
+    data = bytearray(encode(photo(0, 90, 80), progressive=True))
+    data[-at : 2 - at] = b"\xff\x02"  # a marker that does not exist
+    assert not reduce_image(bytes(data), inspect(bytes(data), "header")).any()
 
 
 @pytest.mark.parametrize("case", [*cases()], ids=lambda case: case.name)
