@@ -150,7 +150,7 @@ def test_resume_refuses_other_library_versions(mixed, tmp_path, snapshot, monkey
     convert_dataset(source, str(out), options, workers=1)
     (out / "manifest.json").unlink()
     before = snapshot(out)
-    assert read_table_metadata(out / "train-00000.parquet").conversion.plan
+    assert read_table_metadata(out / "train-00000.parquet").plan
     with monkeypatch.context() as patch:
         patch.setattr("PIL.__version__", "0.0.1")
         with pytest.raises(CallError, match=r"these options and Pillow 0\.0\.1 and simplejpeg \d"):
