@@ -9,6 +9,7 @@ from loaders.transforms.crop import Crop, CropAtRatio, MultiCrop, RandomResizedC
 from loaders.transforms.parse.geometry import parse_padding
 from loaders.transforms.parse.interpolation import (
     CV2_DIFFERS,
+    TORCHVISION_DIFFERS,
     parse_paddleclas_interpolation,
     parse_torchvision_interpolation,
 )
@@ -145,7 +146,7 @@ def rand_crop_image(
     "PaddleClas",
     differs=(
         "If ten draws give no crop that fits, the largest one that fits is at a random position,"
-        " not centered."
+        f" not centered. {TORCHVISION_DIFFERS}"
     ),
 )
 def random_resized_crop(
@@ -158,10 +159,12 @@ def random_resized_crop(
     """Crop a random region and resize it to (height, width)."""
     area = parse_pair(scale, "scale")
     check_range("scale", area, 0, 1)
+    filters = parse_torchvision_interpolation(interpolation, antialias)
     yield RandomResizedCrop(
         parse_height_width(size),
         area=area,
         ratio=parse_pair(ratio, "ratio"),
-        filter=parse_torchvision_interpolation(interpolation),
+        filter=filters.filter,
         antialias=antialias,
     )
+    yield from filters.notes

@@ -7,6 +7,7 @@ from typing import Any
 from loaders.transforms.base import check_bool, check_number
 from loaders.transforms.parse.interpolation import (
     CV2_DIFFERS,
+    TORCHVISION_DIFFERS,
     parse_paddleclas_interpolation,
     parse_torchvision_interpolation,
 )
@@ -52,7 +53,7 @@ def resize_image(
     "Resize",
     "torchvision",
     "PaddleClas",
-    differs="The box filter is an antialiased triangle filter.",
+    differs=TORCHVISION_DIFFERS,
 )
 def resize(
     size: Any, interpolation: Any = "bilinear", antialias: bool = True, max_size: Any = None
@@ -61,7 +62,8 @@ def resize(
 
     Or resize to (height, width).
     """
-    filter_ = parse_torchvision_interpolation(interpolation)
+    filters = parse_torchvision_interpolation(interpolation, antialias)
+    filter_ = filters.filter
     if max_size is not None:
         if not isinstance(size, int):
             raise CallError(
@@ -73,6 +75,7 @@ def resize(
         yield Resize(shorter=size, filter=filter_, antialias=antialias)
     else:
         yield Resize(parse_height_width(size), filter=filter_, antialias=antialias)
+    yield from filters.notes
 
 
 @register("RandomInterpolationAugment", "PaddleClas", differs="The area filter is never drawn.")

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from loaders.transforms.base import check_bool, check_probability
-from loaders.transforms.parse.interpolation import parse_torchvision_interpolation
+from loaders.transforms.base import check_probability
+from loaders.transforms.parse.interpolation import (
+    TORCHVISION_DIFFERS,
+    parse_torchvision_interpolation,
+)
 from loaders.transforms.parse.policy_parts import parse_filter
 from loaders.transforms.parse.registry import Parsed, register
 from loaders.transforms.parse.values import (
@@ -79,7 +82,7 @@ def elastic_transform(
     yield from notes
 
 
-@register("ScaleJitter", "torchvision", differs="The box filter is an antialiased triangle filter.")
+@register("ScaleJitter", "torchvision", differs=TORCHVISION_DIFFERS)
 def scale_jitter(
     target_size: Any,
     scale_range: Any = (0.1, 2.0),
@@ -90,13 +93,14 @@ def scale_jitter(
 
     Images then have different sizes.
     """
-    check_bool("antialias", antialias)
+    filters = parse_torchvision_interpolation(interpolation, antialias)
     yield ScaleJitter(
         parse_height_width(target_size, "target_size"),
         parse_pair(scale_range, "scale_range"),
-        parse_torchvision_interpolation(interpolation),
+        filters.filter,
         antialias,
     )
+    yield from filters.notes
 
 
 def _pair(value: Any, name: str) -> tuple[float, float]:
