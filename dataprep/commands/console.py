@@ -10,12 +10,11 @@ import logging
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from dataprep.progress import PartOfShard, listen
 from manifests.errors import DatasetError
@@ -54,20 +53,16 @@ class Console:
         self.quiet, self.verbose = quiet, verbose
         for name in _LOGGERS:
             logger = logging.getLogger(name)
-            for handler in logger.handlers[:]:
-                if isinstance(handler, _Handler):
-                    logger.removeHandler(handler)
-            logger.addHandler(_Handler(self))
+            logger.addHandler(_handler)
             level = logging.ERROR if quiet else logging.WARNING
             logger.setLevel(logging.INFO if verbose else level)
 
     def event(self, kind: str, text: str, **fields: Any) -> None:
         """Print an event: the text, or a JSON object with the fields, in which the text is the default message."""
-        line = self._json(kind, {"message": text, **fields}) if self.is_json else one_line(text)
         if self.bar is not None:
             self.bar.clear()
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+        message = {} if kind == "progress" else {"message": text}
+        self._write(self._json(kind, message | fields) if self.is_json else one_line(text))
 
     def info(self, message: str) -> None:
         """Print what the command has found."""
@@ -95,8 +90,11 @@ class Console:
     def end(self, status: int) -> None:
         """Print the last event, if events are JSON."""
         if self.is_json:
-            sys.stderr.write(f"{self._end(status)}\n")
-            sys.stderr.flush()
+            self._write(self._end(status))
+
+    def _write(self, line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
     def _end(self, status: int) -> str:
         seconds = round(time.monotonic() - self._started, 3)
@@ -107,30 +105,25 @@ class Console:
 
     def _json(self, kind: str, fields: dict[str, Any]) -> str:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        if kind == "progress":
-            del fields["message"]
-        return json.dumps(
-            {"time": now, "event": kind, "command": self._command, **fields}, default=str
-        )
+        head = {"time": now, "event": kind, "command": self._command}
+        return json.dumps(head | fields, default=str)
 
 
 class _Handler(logging.Handler):
     """Prints log records."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-
     def emit(self, record: logging.LogRecord) -> None:
         message = one_line(record.getMessage())
-        if self._console.is_json:
-            kind = "log"
-            if record.levelno >= logging.WARNING:
-                kind = "error" if record.levelno >= logging.ERROR else "warning"
-            self._console.event(kind, message, logger=record.name)
-        else:
-            self._console.event("log", f"{record.name}: {message}")
+        if not console.is_json:
+            console.event("log", f"{record.name}: {message}")
+            return
+        kind = "log"
+        if record.levelno >= logging.WARNING:
+            kind = "error" if record.levelno >= logging.ERROR else "warning"
+        console.event(kind, message, logger=record.name)
 
+
+_handler = _Handler()
 
 #: What is kept if a command is interrupted before it knows more.
 _KEPT = {
@@ -169,19 +162,19 @@ class State:
     Attributes:
         done: images that are done, also by earlier runs.
         total: all images; `None` if their number is not known.
-        is_estimate: whether `total` is estimated from the shards that are finished.
-        rate: images per second that this run does; `None` before the first one.
+        total_is_estimate: whether `total` is estimated from the shards that are finished.
+        images_per_second: images that this run does in a second; `None` before the first one.
         seconds_left: estimated time to the end; `None` if it cannot be estimated.
-        elapsed: seconds since the start.
+        seconds: time since the start.
 
     """
 
     done: int
     total: int | None
-    is_estimate: bool
-    rate: float | None
+    total_is_estimate: bool
+    images_per_second: float | None
     seconds_left: float | None
-    elapsed: float
+    seconds: float
 
     @property
     def fraction(self) -> float | None:
@@ -210,14 +203,14 @@ class Meter:
         self._started = clock()
         self._points = deque([(self._started, 0)])
         self._new = self._old = 0
-        self._parts: dict[str, int] = {}
+        self._parts = Counter[str]()
         self.finished = 0
 
     def add_part(self, shard: str, images: int) -> None:
         """Count images of a shard that is not finished, until all shards are."""
         if self.finished == self._shards:
             return
-        self._parts[shard] = self._parts.get(shard, 0) + images
+        self._parts[shard] += images
         self._add(images)
 
     def add_shard(self, shard: str, images: int, *, resumed: bool) -> None:
@@ -243,17 +236,19 @@ class Meter:
         now, done = self._clock(), self._new + self._old
         total, is_estimate = self._images, False
         if total is None and self.finished:
-            counted = done - sum(self._parts.values())
-            is_estimate = self.finished < self._shards
-            total = (
-                max(round(counted / self.finished * self._shards), done) if is_estimate else done
-            )
+            total, is_estimate = done, self.finished < self._shards
+            if is_estimate:
+                counted = done - self._parts.total()
+                total = max(round(counted / self.finished * self._shards), done)
         since, before = self._points[0]
-        rate = (self._new - before) / (now - since) if self._new > before and now > since else None
-        left = None if total is None or rate is None else max(total - done, 0) / rate
-        return State(
-            done, total, is_estimate, rate, 0.0 if done == total else left, now - self._started
-        )
+        rate = left = None
+        if self._new > before and now > since:
+            rate = (self._new - before) / (now - since)
+        if done == total:
+            left = 0.0
+        elif total is not None and rate is not None:
+            left = max(total - done, 0) / rate
+        return State(done, total, is_estimate, rate, left, now - self._started)
 
 
 #: Without a terminal, progress is reported after so many seconds, or as often as this in total.
@@ -272,30 +267,27 @@ class Cadence:
 
     def is_due(self, state: State) -> bool:
         """Return whether to report this state. If so, the next one is due 30 s or 10% later."""
-        seconds, part = state.elapsed - self._elapsed, int((state.fraction or 0.0) * _LINES)
+        seconds, part = state.seconds - self._elapsed, int((state.fraction or 0.0) * _LINES)
         if seconds < _MIN_SECONDS or (seconds < _LINE_SECONDS and part == self._part):
             return False
-        self._elapsed, self._part = state.elapsed, part
+        self._elapsed, self._part = state.seconds, part
         return True
 
 
 def describe(state: State) -> str:
     """Describe a state in one line."""
-    images = f"{state.done:,}"
-    if state.total is not None and state.fraction is not None:
-        about = "about " if state.is_estimate else ""
-        images += f" of {about}{state.total:,} images ({state.fraction:.0%})"
-    else:
-        images += " images"
+    images = f"{state.done:,} images"
+    if state.fraction is not None:
+        about = "about " if state.total_is_estimate else ""
+        images = f"{state.done:,} of {about}{state.total:,} images ({state.fraction:.0%})"
     return ", ".join([images, *describe_speed(state)])
 
 
 def describe_speed(state: State) -> list[str]:
     """Describe the rate and the time left, as far as they are known."""
-    parts = []
-    if state.rate is not None:
-        digits = 0 if state.rate >= 10 else 1
-        parts.append(f"{state.rate:,.{digits}f} images/s")
+    parts, rate = [], state.images_per_second
+    if rate is not None:
+        parts.append(f"{rate:,.{0 if rate >= 10 else 1}f} images/s")
     if state.seconds_left is not None:
         parts.append(f"{format_duration(state.seconds_left)} left")
     return parts
@@ -308,14 +300,6 @@ def describe_speed(state: State) -> list[str]:
 _TICK = 1.0
 
 
-class _Display(Protocol):
-    def show(self, state: State) -> None:
-        """Receive the state whenever it has changed, and every second."""
-
-    def close(self, state: State) -> None:
-        """Receive the state at the end."""
-
-
 class ProgressBar:
     """Implements `dataprep.progress.Progress`, and closes at the end of a ``with`` block.
 
@@ -324,10 +308,12 @@ class ProgressBar:
 
     """
 
+    #: Counts what arrives before `start`.
+    _meter = Meter(None, 0)
+
     def __init__(self, step: str) -> None:
         self._step = step
-        self._meter: Meter | None = None
-        self._display: _Display | None = None
+        self._display: _Bar | _Lines | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -337,7 +323,7 @@ class ProgressBar:
         A step can have several parts: each is shown from its own beginning to its end.
         """
         with self._lock:
-            is_first = self._meter is None
+            is_first = self._display is None
             self._close()
             self._meter = Meter(images, shards)
             self._display = _make_display(self._step, self._meter.state)
@@ -347,16 +333,14 @@ class ProgressBar:
 
     def advance(self, shard: str, images: int, *, resumed: bool = False) -> None:
         """Count a finished shard."""
-        if self._meter is not None:
-            with self._lock:
-                self._meter.add_shard(shard, images, resumed=resumed)
-            self._show()
+        with self._lock:
+            self._meter.add_shard(shard, images, resumed=resumed)
+        self._show()
 
     def _add_part(self, part: PartOfShard) -> None:
-        if self._meter is not None:
-            with self._lock:
-                self._meter.add_part(*part)
-            self._show()
+        with self._lock:
+            self._meter.add_part(*part)
+        self._show()
 
     def _tick(self) -> None:
         while not self._ended.wait(_TICK):
@@ -364,28 +348,23 @@ class ProgressBar:
 
     def _show(self) -> None:
         with self._lock:
-            if self._display is not None and self._meter is not None and not self._ended.is_set():
+            if self._display is not None and not self._ended.is_set():
                 self._display.show(self._meter.state)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
         listen(None)
         self._close()
 
     def _close(self) -> None:
-        if self._display is not None and self._meter is not None:
+        if self._display is not None:
             self._display.close(self._meter.state)
 
 
-def _make_display(step: str, state: State) -> _Display | None:
+def _make_display(step: str, state: State) -> _Bar | _Lines | None:
     if console.quiet:
         return None
     if not console.is_json and sys.stderr.isatty():
@@ -446,17 +425,8 @@ class _Lines:
             self._write(state)
 
     def _write(self, state: State) -> None:
-        console.event(
-            "progress", f"{self._step}: {describe(state)}", step=self._step, **_fields(state)
-        )
-
-
-def _fields(state: State) -> dict[str, Any]:
-    return {
-        "done": state.done,
-        "total": state.total,
-        "total_is_estimate": state.is_estimate,
-        "images_per_second": None if state.rate is None else round(state.rate, 1),
-        "seconds_left": None if state.seconds_left is None else round(state.seconds_left, 1),
-        "seconds": round(state.elapsed, 1),
-    }
+        fields = asdict(state)
+        for name, value in fields.items():
+            if isinstance(value, float):
+                fields[name] = round(value, 1)
+        console.event("progress", f"{self._step}: {describe(state)}", step=self._step, **fields)

@@ -209,34 +209,34 @@ def print_result(
 
 def _change_table(result: ConvertResult) -> Iterator[str]:
     """Yield the lines of a table: images and bytes before and after, kept, resized and rejected."""
-    kept, resized = result.changes.get("", (0, 0, 0)), (0, 0, 0)
-    for change, (images, before, after) in result.changes.items():
-        if change:
-            resized = (resized[0] + images, resized[1] + before, resized[2] + after)
-    rejected_bytes = result.bytes - kept[1] - resized[1]
-    stored_bytes = format_bytes(kept[2] + resized[2])
-    rows = [
-        ("kept", kept[0], kept[1], format_bytes(kept[2])),
-        ("resized", resized[0], resized[1], format_bytes(resized[2])),
-        ("rejected", result.rejected, rejected_bytes, "-"),
-        ("all", result.images, result.bytes, stored_bytes),
-    ]
+    kept = result.changes.get("", (0, 0, 0))
+    stored = [sum(column) for column in zip(*result.changes.values(), strict=True)]
+    resized = [whole - part for whole, part in zip(stored, kept, strict=True)]
+    rows = {
+        "kept": (*kept[:2], format_bytes(kept[2])),
+        "resized": (*resized[:2], format_bytes(resized[2])),
+        "rejected": (result.rejected, result.bytes - stored[1], "-"),
+        "all": (result.images, result.bytes, format_bytes(stored[2])),
+    }
     yield f"{'':10}{'images':>12}{'before':>12}{'after':>12}"
-    for name, images, before, stored in rows:
-        yield f"{name:10}{images:>12,}{format_bytes(before):>12}{stored:>12}"
-    normalized = {text: _count_changed(result, change) for change, text in NORMALIZATIONS.items()}
-    if any(normalized.values()):
-        counts = ", ".join(f"{text} {images:,}" for text, images in normalized.items() if images)
-        yield f"normalized: {plural(_count_changed(result, *NORMALIZATIONS), 'image')} ({counts})"
+    for name, (images, before, after) in rows.items():
+        yield f"{name:10}{images:>12,}{format_bytes(before):>12}{after:>12}"
+    counts = []
+    for change, text in NORMALIZATIONS.items():
+        if images := _count_changed(result, change):
+            counts.append(f"{text} {images:,}")
+    if counts:
+        images = plural(_count_changed(result, *NORMALIZATIONS), "image")
+        yield f"normalized: {images} ({', '.join(counts)})"
 
 
 def _count_changed(result: ConvertResult, *changes: str) -> int:
     """Count the images that had at least one of these changes."""
-    return sum(
-        counts[0]
-        for made, counts in result.changes.items()
-        if not set(changes).isdisjoint(made.split())
-    )
+    images = 0
+    for made, counts in result.changes.items():
+        if not set(changes).isdisjoint(made.split()):
+            images += counts[0]
+    return images
 
 
 # --- appends --------------------------------------------------------------------------------------

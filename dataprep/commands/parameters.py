@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import Field, fields, is_dataclass
 from functools import wraps
@@ -322,22 +322,14 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
         ) from None
     names = tuple(line.strip() for line in text.rstrip().split("\n"))
     hint = "write one class name per line"
-    if not any(names):
+    if names == ("",):
         raise SourceError("the file contains no class names", file=file, hint=hint)
-    if "" in names:
-        raise SourceError("the line is blank", file=file, line=names.index("") + 1, hint=hint)
-    if len(set(names)) < len(names):
-        line = _first_repeated(names)
-        message = f"class {shorten(names[line - 1])} is listed twice"
-        raise SourceError(message, file=file, line=line, hint="list each class once")
-    return names
-
-
-def _first_repeated(names: Sequence[str]) -> int:
-    """Return the line of the first name that an earlier line has."""
-    seen = set()
+    seen: set[str] = set()
     for line, name in enumerate(names, 1):
+        if not name:
+            raise SourceError("the line is blank", file=file, line=line, hint=hint)
         if name in seen:
-            return line
+            message = f"class {shorten(name)} is listed twice"
+            raise SourceError(message, file=file, line=line, hint="list each class once")
         seen.add(name)
-    raise ValueError("no name is repeated")
+    return names

@@ -427,7 +427,7 @@ def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
     invoke(*call)
     state = meters[0].state
     assert (state.done, state.total) == (14, 14)
-    assert state.rate == 2 / state.elapsed  # two images in all the ticks of this clock
+    assert state.images_per_second == 2 / state.seconds  # two images in all the ticks of this clock
 
 
 def test_another_dataset_is_replaced_only_with_overwrite(image_folder, out, invoke):

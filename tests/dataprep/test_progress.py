@@ -93,4 +93,4 @@ def test_what_is_left_out_does_not_count_for_the_rate(monkeypatch):
         with divide(bar, [1000, 10]) as (_, second):
             second.start(10, 1)
         state = bar._meter.state
-    assert (state.done, state.rate) == (1010, None)
+    assert (state.done, state.images_per_second) == (1010, None)

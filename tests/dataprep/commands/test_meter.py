@@ -22,10 +22,15 @@ def clock():
 def test_the_rate_and_the_time_left_are_known_after_the_first_part(clock):
     meter = Meter(1000, 2, clock)
     clock.now += 2
-    assert (meter.state.rate, meter.state.seconds_left) == (None, None)
+    assert (meter.state.images_per_second, meter.state.seconds_left) == (None, None)
     meter.add_part("a", 20)
     state = meter.state
-    assert (state.done, state.total, state.rate, state.seconds_left) == (20, 1000, 10.0, 98.0)
+    assert (state.done, state.total, state.images_per_second, state.seconds_left) == (
+        20,
+        1000,
+        10.0,
+        98.0,
+    )
     assert describe(state) == "20 of 1,000 images (2%), 10 images/s, 1 min 38 s left"
 
 
@@ -55,7 +60,7 @@ def test_images_of_earlier_runs_change_neither_rate_nor_time_left(clock):
     clock.now += 10
     meter.add_shard("new", 100, resumed=False)
     state = meter.state
-    assert (state.done, state.rate, state.seconds_left) == (1000, 10.0, 10.0)
+    assert (state.done, state.images_per_second, state.seconds_left) == (1000, 10.0, 10.0)
 
 
 def test_the_rate_follows_the_last_thirty_seconds(clock):
@@ -63,13 +68,13 @@ def test_the_rate_follows_the_last_thirty_seconds(clock):
     for _ in range(60):
         clock.now += 1
         meter.add_part("a", 1000)
-    assert meter.state.rate == 1000
+    assert meter.state.images_per_second == 1000
     for _ in range(40):
         clock.now += 1
         meter.add_part("a", 10)
-    assert 10 <= meter.state.rate < 11
+    assert 10 <= meter.state.images_per_second < 11
     clock.now += 270  # nothing is done any more: the rate decreases, and the time left grows
-    assert meter.state.rate <= 1.1
+    assert meter.state.images_per_second <= 1.1
 
 
 def test_an_unknown_number_of_images_is_estimated_from_finished_shards(clock):
@@ -82,11 +87,11 @@ def test_an_unknown_number_of_images_is_estimated_from_finished_shards(clock):
         "64 images, 64 images/s",
     )
     meter.add_shard("a", 100, resumed=False)
-    assert (meter.state.total, meter.state.is_estimate) == (400, True)
+    assert (meter.state.total, meter.state.total_is_estimate) == (400, True)
     assert describe(meter.state) == "100 of about 400 images (25%), 100 images/s, 3 s left"
     for name in "bcd":
         meter.add_shard(name, 90, resumed=False)
-    assert (meter.state.done, meter.state.total, meter.state.is_estimate) == (370, 370, False)
+    assert (meter.state.done, meter.state.total, meter.state.total_is_estimate) == (370, 370, False)
 
 
 def lines(clock, rate, seconds, total):
