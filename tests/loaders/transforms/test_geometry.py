@@ -729,6 +729,7 @@ def test_output_specs():
         ("RandomHorizontalFlip", {}, [Flip(0.5)]),
         ("RandomHorizontalFlip", {"p": 0.1}, [Flip(0.1)]),
         ("RandomVerticalFlip", {"prob": 0.1}, [Flip(0.1, "vertical")]),
+        ("RandomCrop", {"size": 8, "pad_if_needed": True}, [Crop((8, 8), at="random")]),
         ("RandomRotation", {"degrees": 30}, [Rotate((-30.0, 30.0), 0.5)]),
         ("RandomRotation", {"degrees": [0, 9], "prob": 1, "interpolation": "bicubic", "fill": 5},
          [Rotate((0.0, 9.0), 1, "linear", 5)]),
