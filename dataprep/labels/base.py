@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from manifests.errors import CallError
@@ -98,8 +98,7 @@ class LabelKind(LabelSchema):
     @classmethod
     def of(cls, label_type: LabelType) -> Self:
         """Return the record of a label type."""
-        schema = LABELS[label_type]
-        return cls(**{field.name: getattr(schema, field.name) for field in fields(schema)})
+        return cls(**asdict(LABELS[label_type]))
 
     # --- from a source --------------------------------------------------------------------------
 
@@ -248,10 +247,10 @@ class LabelKind(LabelSchema):
         import pyarrow.compute as pc
 
         if self.is_class:
-            labels = np.asarray(column).astype(np.int64)
-            return np.arange(len(labels)), labels
-        lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        rows, labels = pc.list_parent_indices(lists), pc.list_flatten(lists)
+            rows, labels = np.arange(len(column)), column
+        else:
+            lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            rows, labels = pc.list_parent_indices(lists), pc.list_flatten(lists)
         return np.asarray(rows).astype(np.int64), np.asarray(labels).astype(np.int64)
 
     @property
@@ -293,8 +292,7 @@ class LabelKind(LabelSchema):
             names = classes if self.class_column else ("all images",)
             return np.zeros(len(values), np.int32), names
         if self.group_column == self.number_column:
-            groups = np.searchsorted(np.unique(_tenths(values)), values, side="right")
-            used, groups = np.unique(groups, return_inverse=True)
+            used, groups = np.unique(_tenths(values), return_inverse=True)
             parts = [values[groups == number] for number in range(len(used))]
             return groups.astype(np.int32), [f"{part.min():g} to {part.max():g}" for part in parts]
         has_none = self.class_lists and (values == len(classes)).any()
@@ -315,8 +313,7 @@ class LabelKind(LabelSchema):
         if column is None or self.is_class:
             return label
         if column == self.number_column:
-            values = _first_numbers(extra[column])
-            return np.searchsorted(_tenths(values), values, side="right").astype(np.int32)
+            return _tenths(_first_numbers(extra[column])).astype(np.int32)
         rows, labels = self.pairs(extra[column])
         sizes = np.bincount(labels, minlength=classes)
         # Of the classes of a sample, the rarest is written last. A sample without classes is in a
@@ -334,11 +331,12 @@ def _first_numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     return np.asarray(pc.list_element(column.combine_chunks(), 0)).astype(np.float64)
 
 
-def _tenths(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the numbers between the tenths of some numbers."""
+def _tenths(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the tenth that each number is in."""
     import numpy as np
 
-    return np.quantile(values, np.linspace(0, 1, _TENTHS + 1)[1:-1], method="nearest")
+    limits = np.quantile(values, np.linspace(0, 1, _TENTHS + 1)[1:-1], method="nearest")
+    return np.searchsorted(limits, values, side="right")
 
 
 _json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -347,8 +345,7 @@ _json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=("
 def _shortest(values: Sequence[Any]) -> list[Any]:
     """Return float32 values with the fewest digits that stand for them: 0.1, not 0.10000000149."""
     return [
-        _shortest(value) if isinstance(value, (list, tuple)) else _shortest_number(value)
-        for value in values
+        _shortest(value) if isinstance(value, list) else _shortest_number(value) for value in values
     ]
 
 

@@ -31,6 +31,17 @@ def row_error(locate: Locate, row: int, message: str, hint: str) -> SourceError:
     return SourceError(message, file=file, line=line, hint=hint)
 
 
+def every(checks: pa.Array) -> bool:
+    """Return whether all values are true; also if there are none."""
+    return bool(pc.all(checks, min_count=0).as_py())
+
+
+def first_true(checks: pa.Array) -> int:
+    """Return the first row whose value is true; -1 if there is none."""
+    row: int = pc.index(checks, True).as_py()
+    return row
+
+
 def number_labels(
     text: pa.Array,
     classes: tuple[str, ...] | None,
@@ -56,22 +67,15 @@ def number_labels(
         SourceError: a label is not in `classes`, or is out of range.
 
     """
-    integers = bool(pc.all(pc.match_substring_regex(text, INTEGER), min_count=0).as_py())
-    are_names = classes is not None and bool(
-        pc.all(pc.is_in(text, pa.array(classes, text.type))).as_py()
-    )
-    if integers and not are_names:
+    are_names = classes is not None and every(pc.is_in(text, pa.array(classes, text.type)))
+    if every(pc.match_substring_regex(text, INTEGER)) and not (are_names and len(text)):
         return _integer_labels(text, classes, locate, max_classes)
     names = classes or tuple(sorted(pc.unique(text).to_pylist()))
     label = pc.index_in(text, pa.array(names, pa.large_string()))
-    if label.null_count:
-        row = pc.index(pc.is_null(label), True).as_py()
-        raise row_error(
-            locate,
-            row,
-            f"label {shorten(text[row].as_py(), 80)} is not in --classes",
-            "add it to the class names",
-        )
+    row = first_true(pc.is_null(label))
+    if row >= 0:
+        message = f"label {shorten(text[row].as_py(), 80)} is not in --classes"
+        raise row_error(locate, row, message, "add it to the class names")
     return np.asarray(label).astype(np.int32), names
 
 
@@ -85,7 +89,9 @@ def _integer_labels(
     wrong = np.flatnonzero((value < 0) | (value >= limit))
     if len(wrong):
         row = int(wrong[0])
-        limited_by, hint = "", _label_hint(max_classes)
+        limited_by, hint = "", "number the classes from 0"
+        if classes is None and max_classes <= MAX_LABEL:
+            hint += f", or set --max-classes to a number up to {MAX_LABEL + 1:,}"
         if classes is not None:
             limited_by = f", because there are {plural(limit, 'class name')}"
             hint = "correct it, or give the names of all classes with --classes"
@@ -96,22 +102,17 @@ def _integer_labels(
             f" {limit - 1}{limited_by} ({len(wrong):,} in total)",
             hint,
         )
-    names = classes or tuple(str(number) for number in range(int(value.max(initial=-1)) + 1))
+    names = classes or tuple(map(str, range(int(value.max(initial=-1)) + 1)))
     return value.astype(np.int32), names
-
-
-def _label_hint(max_classes: int) -> str:
-    raise_limit = (
-        f", or set --max-classes to a number up to {MAX_LABEL + 1:,}"
-        if max_classes <= MAX_LABEL
-        else ""
-    )
-    return f"number the classes from 0{raise_limit}"
 
 
 def is_text(column_type: pa.DataType) -> bool:
     """Return whether the values of a column are text."""
     return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))
+
+
+def _is_number(column_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(column_type) or pa.types.is_floating(column_type))
 
 
 # --- lists --------------------------------------------------------------------------------------
@@ -147,19 +148,16 @@ class Lists:
         length = int(self.counts[0]) if len(self.counts) else 0
         if length < 3 or (self.counts != length).any():
             return None
-        zero_or_one = pa.array(["0", "1"], pa.large_string())
         text = self.values.cast(pa.large_string())
-        if not pc.all(pc.is_in(text, zero_or_one)).as_py():
+        if not every(pc.is_in(text, pa.array(["0", "1"], text.type))):
             return None
         ones = np.asarray(pc.equal(text, "1")).reshape(-1, length)
         return Lists(pa.array(np.nonzero(ones)[1], pa.int64()), ones.sum(1).astype(np.int64))
 
     def sorted_unique(self, label: NDArray[np.int32]) -> Lists:
         """Return lists of these labels instead of the items: in ascending order, and each once."""
-        if not len(label):
-            return Lists(pa.array([], pa.int64()), self.counts)
-        pairs = np.unique(self.rows() * (int(label.max()) + 1) + label)
-        row, unique = np.divmod(pairs, int(label.max()) + 1)
+        labels = int(label.max(initial=0)) + 1
+        row, unique = np.divmod(np.unique(self.rows() * labels + label), labels)
         return Lists(
             pa.array(unique, pa.int64()),
             np.bincount(row, minlength=len(self.counts)).astype(np.int64),
@@ -278,13 +276,12 @@ class LabelColumn:
             SourceError: the values are neither text nor numbers, nor lists of these.
 
         """
-        column, types = self.values, pa.types
+        column = self.values
         if is_list(column.type):
             return self._checked_lists()
         if is_text(column.type) and separator is not None:
             return self._split(separator)
-        is_number = types.is_integer(column.type) or types.is_floating(column.type)
-        if not is_text(column.type) and not is_number:
+        if not is_text(column.type) and not _is_number(column.type):
             raise self.error(
                 f"has the type {self.shown_type}, which is neither text nor numbers",
                 hint="choose another --label-column",
@@ -300,7 +297,7 @@ class LabelColumn:
         is_empty = np.asarray(pc.equal(pc.utf8_trim_whitespace(text), ""))
         keep = ~np.repeat(is_empty, counts)
         lists = Lists(values.filter(pa.array(keep)), np.where(is_empty, 0, counts))
-        at = pc.index(lists.values, pa.scalar("", lists.values.type)).as_py()
+        at = first_true(pc.equal(lists.values, ""))
         if at >= 0:
             row = int(lists.rows()[at])
             raise self.error(
@@ -314,36 +311,33 @@ class LabelColumn:
         """Return the values, as `lists` returned them, as numbers: float64.
 
         Raises:
-            SourceError: a text is not a number, or a value is missing.
+            SourceError: a text is not a number.
 
         """
         values = lists.values
-        wrong = pc.index(pc.is_null(values), True).as_py()
         if is_text(values.type):
             values = pc.utf8_trim_whitespace(values)
-            is_number = pc.match_substring_regex(values, _NUMBER)
-            wrong = max(wrong, pc.index(pc.fill_null(is_number, False), False).as_py())
-        if wrong >= 0:
-            raise self.error(
-                f"contains {shorten(values[wrong].as_py(), 80)}, which is not a number",
-                int(lists.rows()[wrong]),
-                hint="write numbers, or set --label-type",
-            )
+            wrong = first_true(pc.invert(pc.match_substring_regex(values, _NUMBER)))
+            if wrong >= 0:
+                raise self.error(
+                    f"contains {shorten(values[wrong].as_py(), 80)}, which is not a number",
+                    int(lists.rows()[wrong]),
+                    hint="write numbers, or set --label-type",
+                )
         return Lists(values.cast(pa.float64()), lists.counts)
 
     def _checked_lists(self) -> Lists:
         """Return the values of a column of lists, without missing items."""
-        lists, types = lists_of_column(self.values), pa.types
+        lists = lists_of_column(self.values)
         item = lists.values.type
-        if types.is_dictionary(item):
+        if pa.types.is_dictionary(item):
             item = item.value_type
-        is_number = types.is_integer(item) or types.is_floating(item) or types.is_null(item)
-        if not is_text(item) and not is_number:
+        if not (is_text(item) or _is_number(item) or pa.types.is_null(item)):
             raise self.error(
                 f"has lists of {shorten_type(item)}, which are neither text nor numbers",
                 hint="write lists of class names or numbers",
             )
-        missing = pc.index(pc.is_null(lists.values), True).as_py()
+        missing = first_true(pc.is_null(lists.values))
         if missing >= 0:
             raise self.error(
                 "has a list with an item without a value (null)",

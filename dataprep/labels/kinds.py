@@ -51,13 +51,11 @@ class SingleClass(LabelKind):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from dataprep.labels.columns import FLOAT, INTEGER, is_text, number_labels, row_error
+        from dataprep.labels.columns import FLOAT, INTEGER, every, is_text, number_labels, row_error
 
         values, name, options = column.values, printable(column.name), column.options
-        types = pa.types
-        if not (types.is_integer(values.type) or is_text(values.type)) and not types.is_dictionary(
-            values.type
-        ):
+        is_integer, is_coded = pa.types.is_integer(values.type), pa.types.is_dictionary(values.type)
+        if not (is_integer or is_coded or is_text(values.type)):
             raise column.error(
                 f"has the type {column.shown_type}, but labels are integers or names",
                 hint="convert it, or set --label-column or --label-type",
@@ -66,7 +64,7 @@ class SingleClass(LabelKind):
         label, classes = number_labels(
             text, column.classes, column.locate, max_classes=options.max_classes
         )
-        are_integers = pc.all(pc.match_substring_regex(text, INTEGER), min_count=0).as_py()
+        are_integers = every(pc.match_substring_regex(text, INTEGER))
         notices = []
         if are_integers and column.classes is None and 10 <= len(np.unique(label)) < len(classes):
             notices.append(
@@ -133,10 +131,10 @@ def _recombines(text: pa.Array, separator: str) -> bool:
     import pyarrow.compute as pc
 
     unique = pc.unique(text)
-    if not pc.any(pc.match_substring(unique, separator), min_count=0).as_py():
+    if not pc.any(pc.match_substring(unique, separator)).as_py():
         return False
-    parts = {part.strip() for value in unique.to_pylist() for part in value.split(separator)}
-    return len(parts) < len(unique)
+    parts = pc.list_flatten(pc.split_pattern(unique, separator))
+    return len(pc.unique(pc.utf8_trim_whitespace(parts))) < len(unique)
 
 
 class MultiLabel(LabelKind):
@@ -150,7 +148,6 @@ class MultiLabel(LabelKind):
 
     def read(self, column: LabelColumn) -> Labels:
         """Read lists of classes, or lists with 0 or 1 for each class."""
-        import numpy as np
         import pyarrow as pa
 
         from dataprep.labels.columns import SEPARATOR, is_text, number_labels
@@ -185,7 +182,7 @@ class MultiLabel(LabelKind):
             max_classes=column.options.max_classes,
         )
         labels = lists.sorted_unique(label)
-        empty = int(np.count_nonzero(labels.counts == 0))
+        empty = int((labels.counts == 0).sum())
         return column.labels(
             self.name,
             {"labels": labels.as_array(arrow_type("integers"))},
@@ -243,7 +240,7 @@ class Regression(LabelKind):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from dataprep.labels.columns import Lists
+        from dataprep.labels.columns import Lists, every
 
         exact = column.numbers(lists)
         values = exact.values.cast(pa.float32(), safe=False)
@@ -252,10 +249,8 @@ class Regression(LabelKind):
             hint = "give every image the same number of finite numbers"
             raise column.error(wrong.message, wrong.row, hint)
         notices = []
-        if (
-            pa.types.is_integer(lists.values.type)
-            and pc.any(pc.not_equal(values.cast(pa.float64()), exact.values), min_count=0).as_py()
-        ):
+        is_exact = every(pc.equal(values.cast(pa.float64()), exact.values))
+        if pa.types.is_integer(lists.values.type) and not is_exact:
             notices.append(
                 f"column {printable(column.name)}: numbers of more than 7 digits are rounded to"
                 " float32"
@@ -382,9 +377,9 @@ def _detect_in_text(values: pa.Array, name: str) -> LabelKind:
 
     if name in CAPTION.column_names:
         return CAPTION
-    if pc.any(pc.match_substring(values, SEPARATOR), min_count=0).as_py():
+    if pc.any(pc.match_substring(values, SEPARATOR)).as_py():
         return MULTI_LABEL
-    if not len(values) or not pc.all(pc.match_substring_regex(values, FLOAT)).as_py():
+    if not pc.all(pc.match_substring_regex(values, FLOAT)).as_py():
         return SINGLE_CLASS
     has_point = pc.any(pc.match_substring_regex(values, r"[.eE]")).as_py()
     return REGRESSION if has_point or name in REGRESSION.column_names else SINGLE_CLASS
