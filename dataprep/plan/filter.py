@@ -5,15 +5,14 @@ No image is opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from dataprep.sources.base import Source, take_rows
+from dataprep.sources.base import Source, take_rows, text_array
 from manifests.errors import CallError
 from manifests.filters import EXAMPLE, filter_columns, matching_rows
 from manifests.process.text import plural, shown, suggest
@@ -45,10 +44,10 @@ def filter_source(source: Source, where: str) -> Source:
 
     """
     columns = _columns(source)
-    names = _of_option(partial(filter_columns, where))
+    names = _of_option(filter_columns, where)
     used = dict.fromkeys([_column_of(name, columns) for name in names] or ["size"])
-    table = pa.table({name: columns[name]() for name in used})
-    rows = np.flatnonzero(_of_option(partial(matching_rows, where, table)))
+    table = pa.table({name: _column(source, name) for name in used})
+    rows = np.flatnonzero(_of_option(matching_rows, where, table))
     if not len(rows):
         raise CallError(
             f"--where {shown(where)} matches none of {plural(len(source), 'image')}",
@@ -61,36 +60,39 @@ def filter_source(source: Source, where: str) -> Source:
     return replace(take_rows(source, rows), notices=(*source.notices, *notices))
 
 
-def _of_option(apply: Callable[[], Result]) -> Result:
+def _of_option(apply: Callable[..., Result], *arguments: object) -> Result:
     """Apply a filter; errors name the option."""
     try:
-        return apply()
+        return apply(*arguments)
     except CallError as error:
         message = error.message
         message = f"--{message}" if message.startswith("where ") else f"--where: {message}"
         raise CallError(message, hint=_HINT if error.hint == EXAMPLE else error.hint) from None
 
 
-def _columns(source: Source) -> Mapping[str, Callable[[], pa.Array | pa.ChunkedArray]]:
-    """Return a function that makes each column of a filter, by its name."""
-    own: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
-        "path": lambda: source.path,
-        "label": lambda: pa.array(source.classes, pa.large_string()).take(pa.array(source.label)),
-        "split": lambda: pa.array(source.splits, pa.large_string()).take(pa.array(source.split)),
-        "size": lambda: pa.array(source.size),
-    }
+def _columns(source: Source) -> list[str]:
+    """Return the names of the columns of a filter."""
+    names = ["path", "label", "split", "size"]
     if not source.labels.is_class:
-        del own["label"]
-    tables = [table for table in (source.measured, source.extra) if table is not None]
-    return own | {
-        name: partial(table.column, name)
-        for table in tables
-        for name in table.column_names
-        if name not in own
-    }
+        names.remove("label")
+    if source.measured is not None:
+        names += source.measured.column_names
+    return [*dict.fromkeys([*names, *source.extra.column_names])]
 
 
-def _column_of(name: str, columns: Mapping[str, object]) -> str:
+def _column(source: Source, name: str) -> pa.Array | pa.ChunkedArray:
+    if name == "label" and source.labels.is_class:
+        return text_array(source.classes).take(pa.array(source.label))
+    if name == "split":
+        return text_array(source.splits).take(pa.array(source.split))
+    if name in ("path", "size"):
+        return source.table[name]
+    if source.measured is not None and name in source.measured.column_names:
+        return source.measured[name]
+    return source.extra[name]
+
+
+def _column_of(name: str, columns: Sequence[str]) -> str:
     """Return the column that a name stands for.
 
     As in SQL, case does not matter, unless only it tells columns apart.
@@ -98,27 +100,23 @@ def _column_of(name: str, columns: Mapping[str, object]) -> str:
     alike = [each for each in columns if each.lower() == name.lower()]
     if not alike:
         raise _unknown(name, columns)
-    if name in alike:
-        return name
-    if len(alike) > 1:
+    if name not in alike and len(alike) > 1:
         message = f"--where: {shown(name)} may be the column {' or '.join(map(shown, alike))}"
         raise CallError(message, hint="write the name as the column has it")
-    return alike[0]
+    return name if name in alike else alike[0]
 
 
-def _unknown(name: str, columns: Mapping[str, object]) -> CallError:
-    own = next((each for each in columns if each.lower() == f"{COLUMN_PREFIX}{name}".lower()), None)
-    if own is not None:
+def _unknown(name: str, columns: Sequence[str]) -> CallError:
+    message = f"--where: the source has no column {shown(name)}"
+    hint = suggest(name, columns)
+    own = [each for each in columns if each.lower() == f"{COLUMN_PREFIX}{name}".lower()]
+    if own:
         message = (
-            f"--where: the column {shown(name)} of the source is called {shown(own)} in shards and"
-            " filters"
+            f"--where: the column {shown(name)} of the source is called {shown(own[0])} in shards"
+            " and filters"
         )
-        return CallError(message, hint=f'write "{own}", in double quotes')
-    if name.lower() in _MEASURED:
+        hint = f'write "{own[0]}", in double quotes'
+    elif name.lower() in _MEASURED:
+        message = f"--where: the {name} of images is not known before they are opened"
         hint = "convert the source without --where first, then convert that dataset with it"
-        return CallError(
-            f"--where: the {name} of images is not known before they are opened", hint=hint
-        )
-    return CallError(
-        f"--where: the source has no column {shown(name)}", hint=suggest(name, columns)
-    )
+    return CallError(message, hint=hint)

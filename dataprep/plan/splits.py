@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 
 from dataprep.options import BY_DUPLICATES, Options
 from dataprep.sources import Source
-from dataprep.sources.base import LABEL_COLUMN_NAMES
+from dataprep.sources.base import LABEL_COLUMN_NAMES, first_names
 from manifests.errors import CallError
-from manifests.process.text import plural, printable
+from manifests.process.text import plural
 from manifests.schema import SPLIT_NAMES
 
 # Second number of the seed of each kind of order, so they use separate random streams.
@@ -79,22 +78,26 @@ def assign_splits(source: Source, options: Options) -> Splits:
             raise CallError(message, hint="set the fraction of train that goes to val")
         return Splits(source.splits, source.split)
     for name in new:
+        hint = f"leave out --{name}-fraction"
         if name in source.splits:
-            message = f"--{name}-fraction: the source already has a {name} split"
-            hint = (
-                f'leave out --{name}-fraction, or convert train alone with --where "split ='
-                " 'train'\""
+            raise CallError(
+                f"--{name}-fraction: the source already has a {name} split",
+                hint=f"{hint}, or convert train alone with --where \"split = 'train'\"",
             )
-            raise CallError(message, hint=hint)
         if "train" not in source.splits:
-            message = f"--{name}-fraction: the source has no train split to take images from"
-            raise CallError(message, hint=f"leave out --{name}-fraction")
+            raise CallError(
+                f"--{name}-fraction: the source has no train split to take images from", hint=hint
+            )
     train = np.flatnonzero(source.split == source.splits.index("train"))
     counts = {name: round(fraction * len(train)) for name, fraction in new.items()}
-    if _keeps_copies_together(source, options):
+    split_by = options.split_by
+    if options.duplicates == "same-split" or (
+        split_by == BY_DUPLICATES and BY_DUPLICATES not in source.extra.column_names
+    ):
+        split_by = None
         chosen = _choose_copies(source, train, options, counts)
-    elif options.split_by:
-        chosen = _choose_groups(_split_column(source, options.split_by), train, options, counts)
+    elif split_by:
+        chosen = _choose_groups(_split_column(source, split_by), train, options, counts)
     else:
         _check_counts(len(train), new, counts)
         chosen = _choose_stratified(_strata(source)[train], options.seed, counts)
@@ -104,10 +107,19 @@ def assign_splits(source: Source, options: Options) -> Splits:
     index = np.array([names.index(name) for name in source.splits], np.int8)[source.split]
     for name, positions in chosen.items():
         index[train[positions]] = names.index(name)
-    split_by = None if _keeps_copies_together(source, options) else options.split_by
-    rows = {name: train[index[train] == names.index(name)] for name in ("train", *new)}
-    per_split = {name: _labels_in(source, chosen_rows) for name, chosen_rows in rows.items()}
-    return Splits(names, index, tuple(_notices(source, per_split, split_by)))
+    counts_of = {
+        name: _count_labels(source, index == names.index(name)) for name in ("train", *new)
+    }
+    return Splits(names, index, tuple(_notices(source, counts_of, split_by)))
+
+
+def _count_labels(source: Source, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the number of labels of each class that some samples have, int64 [classes]."""
+    labels = source.label[chosen]
+    if source.labels.class_lists:
+        of_row, every = source.class_pairs()
+        labels = every[chosen[of_row]].astype(np.int32)
+    return np.bincount(labels, minlength=len(source.classes))
 
 
 def _check_counts(images: int, fractions: Mapping[str, float], counts: Mapping[str, int]) -> None:
@@ -183,13 +195,6 @@ def _share(
 # --- copies stay together -------------------------------------------------------------------------
 
 
-def _keeps_copies_together(source: Source, options: Options) -> bool:
-    has_column = BY_DUPLICATES in source.extra.column_names
-    return options.duplicates == "same-split" or (
-        options.split_by == BY_DUPLICATES and not has_column
-    )
-
-
 def _choose_copies(
     source: Source, train: NDArray[np.int64], options: Options, counts: Mapping[str, int]
 ) -> dict[str, NDArray[np.int64]]:
@@ -216,16 +221,6 @@ def _strata(source: Source) -> NDArray[np.int32]:
     return source.labels.strata(source.label, source.extra, len(source.classes))
 
 
-def _labels_in(source: Source, rows: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
-    """Return the classes of some samples, one after the other; zeros if they have none."""
-    if source.labels.class_lists is None:
-        return source.label[rows]
-    of_row, labels = source.class_pairs()
-    is_chosen = np.zeros(len(source), np.bool_)
-    is_chosen[rows] = True
-    return labels[is_chosen[of_row]]
-
-
 # --- whole groups -------------------------------------------------------------------------------
 
 
@@ -250,41 +245,38 @@ def _choose_groups(
     values = column.take(pa.array(train)).dictionary_encode(null_encoding="encode")
     # Number groups by value, not by first occurrence. Rows without a value form a group of their
     # own.
-    rank = (
-        np.asarray(pc.rank(values.dictionary.cast(pa.large_string()), tiebreaker="first")).astype(
-            np.int64
-        )
-        - 1
-    )
+    texts = values.dictionary.cast(pa.large_string())
+    rank = np.asarray(pc.rank(texts, tiebreaker="first")).astype(np.int64) - 1
     group = rank[np.asarray(values.indices)]
     sizes = np.bincount(group)
     waiting = permutation(len(sizes), options.seed, SPLIT_STREAM).tolist()
     parts: dict[str, NDArray[np.int64]] = {}
     for name, count in counts.items():
-        room, chosen = count, []
+        room, chosen, left = count, [], []
         for number in waiting:
             if sizes[number] <= room:
                 chosen.append(number)
                 room -= int(sizes[number])
-        waiting = [number for number in waiting if number not in {*chosen}] if chosen else []
+            else:
+                left.append(number)
+        waiting = left if chosen else []
         if not waiting:
             fraction = getattr(options, f"{name}_fraction")
+            splits = "two" if len(counts) == 1 else "three"
             raise EmptySplitError(
                 f"--split-by {options.split_by} makes {plural(len(sizes), 'group')}, which"
-                f" --{name}-fraction {fraction:g} cannot divide into"
-                f" {'two' if len(counts) == 1 else 'three'} splits",
-                hint=_other_fraction(name, count, sizes)
-                or "choose another fraction, or a column with more values",
+                f" --{name}-fraction {fraction:g} cannot divide into {splits} splits",
+                hint=_other_fraction(name, count, sizes),
             )
         parts[name] = np.flatnonzero(np.isin(group, chosen))
     return parts
 
 
 def _other_fraction(name: str, count: int, sizes: NDArray[np.int64]) -> str:
-    """Return the hint for a split that has less room than the smallest group; else ""."""
+    """Return the hint for a split into which the groups do not fit."""
     total, smallest = int(sizes.sum()), int(sizes.min())
     if smallest <= count or len(sizes) == 1:
-        return ""
+        return "choose another fraction, or a column with more values"
     share = -(-smallest * 100 // total)
     return (
         f"the smallest group has {plural(smallest, 'image')} of {total:,}: set --{name}-fraction to"
@@ -296,14 +288,14 @@ def _other_fraction(name: str, count: int, sizes: NDArray[np.int64]) -> str:
 
 
 def _notices(
-    source: Source, per_split: Mapping[str, NDArray[np.integer[Any]]], split_by: str | None
+    source: Source, counts: Mapping[str, NDArray[np.int64]], split_by: str | None
 ) -> Iterator[str]:
     """Report what could not be stratified, and the classes that a split has no image of.
 
     Args:
         source: the samples.
-        per_split: labels of the samples of each split.
-        split_by: the option of that name.
+        counts: number of labels of each class, for each split.
+        split_by: the column whose groups were kept together, if any.
 
     """
     classes = source.classes
@@ -311,7 +303,6 @@ def _notices(
         yield f"the new splits are {source.labels.stratification}"
     if source.labels.class_column is None:
         return
-    counts = {name: np.bincount(label, minlength=len(classes)) for name, label in per_split.items()}
     splits_with = np.sum([count > 0 for count in counts.values()], axis=0)
     present = splits_with > 0
     if split_by:
@@ -321,13 +312,14 @@ def _notices(
             f"the new splits consist of whole groups of {split_by}, so they are not stratified by"
             " label"
         )
+    number = int(present.sum())
     for name, count in counts.items():
-        if len(without := np.flatnonzero(present & (count == 0))):
-            shown = ", ".join(printable(classes[label]) for label in without[:5].tolist())
-            shown += ", ..." if len(without) > 5 else ""
-            number, images = int(present.sum()), int(count.sum())
-            too_few = source.labels.is_class and images < number
-            reason = f", because it has only {plural(images, 'image')}" if too_few else ""
+        without, images = np.flatnonzero(present & (count == 0)), int(count.sum())
+        reason = ""
+        if source.labels.is_class and images < number:
+            reason = f", because it has only {plural(images, 'image')}"
+        if len(without):
+            shown = first_names([classes[label] for label in without[:6].tolist()])
             yield (
                 f"{name} has no images of {len(without):,} of {plural(number, 'class')}{reason}:"
                 f" {shown}"
