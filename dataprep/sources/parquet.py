@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
+from dataprep.labels.columns import Labels
 from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
@@ -121,8 +122,10 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
         return f"{root}/{place}, row {position}", None
 
     table = _concat(root, read)
-    names_of = _class_names(root, read, label_names[0]) if label_names else None
-    labels = labels_of(table, label_names, options, locate, names_of)
+    labels = Labels("none", np.zeros(len(source), np.int32))
+    if label_names:
+        names_of = _class_names(root, read, label_names[0])
+        labels = labels_of(table, label_names, options, locate, names_of)
     extra = extra_columns(table, not_kept(table, label_names, labels), root, labels)
     source = replace(source.with_columns(extra=extra), notices=tuple(notices))
     return with_labels(source, labels)
@@ -160,7 +163,7 @@ def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File
     with opened_parquet(path, _AGAIN) as parquet:
         leaves = parquet.binary_leaves()
         for name in (leaf, *columns):
-            if name not in (*leaves, *parquet.names):
+            if name not in (leaves if name == leaf else parquet.names):
                 raise SourceError(
                     f"the file has no column {shorten(column_of(name))}",
                     file=path,

@@ -56,6 +56,20 @@ def test_one_file(tmp_path):
     )
 
 
+def test_files_with_nothing_but_images(tmp_path):
+    for name in ("train", "test"):
+        pq.write_table(pa.table({"image": [JPEG, JPEG]}), tmp_path / f"{name}.parquet")
+    source = read(tmp_path, label_type="none")
+    assert (len(source), source.splits, source.extra.column_names) == (4, ("train", "test"), [])
+
+
+def test_a_file_without_the_column_of_images_is_named(tmp_path):
+    write(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"image": ["1.jpg"], "label": [0]}), tmp_path / "b.parquet")
+    with pytest.raises(SourceError, match=r"b\.parquet: the file has no column 'image'"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("files", "splits"),
     [
