@@ -12,7 +12,6 @@ import re
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from dataprep import storage
@@ -56,11 +55,11 @@ def find_databases(src: str, folders: Sequence[str], _: SourceOptions) -> list[s
     """
     if storage.is_file(os.path.join(src, DATA_NAME)):
         return [""]
-    return [
-        name
-        for name in folders[:1000]
-        if name.endswith("_lmdb") and storage.is_file(f"{src}/{name}/{DATA_NAME}")
-    ]
+    found = []
+    for name in folders[:1000]:
+        if name.endswith("_lmdb") and storage.is_file(f"{src}/{name}/{DATA_NAME}"):
+            found.append(name)
+    return found
 
 
 def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Source:
@@ -82,7 +81,7 @@ def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Sou
         raise SourceError(
             "some of the databases are of Caffe, others of LSUN", file=src, hint="give one of them"
         )
-    layout = f"LMDB of {'Caffe' if 'Caffe' in makers else 'LSUN'}"
+    layout = f"LMDB of {min(makers, default='LSUN')}"
     return _classified(src, layout, "range", files, options)
 
 
@@ -107,8 +106,10 @@ def _read_database(src: str, name: str) -> tuple[str, Container]:
     """Return the program that made a database, and its images."""
     file = open_listed_file(os.path.join(src, name, DATA_NAME))
     folder = name or os.path.basename(os.path.abspath(src))
+    maker, split, label = "", "train", folder
     match = _LSUN_NAME.fullmatch(folder)
-    maker, label = "", match["name"] if match else folder
+    if match:
+        split, label = SPLIT_ALIASES[match["split"]], match["name"]
     keys, labels, places = [], [], array("q")
     try:
         for number, entry in enumerate(entries(file)):
@@ -125,7 +126,6 @@ def _read_database(src: str, name: str) -> tuple[str, Container]:
             places.extend((position, length, length))
     except LmdbError as error:
         raise SourceError(str(error), file=file.path, hint=_HINT) from None
-    split = SPLIT_ALIASES[match["split"]] if match else "train"
     images = image_table(keys, places, label=text_array(labels))
     return maker, Container(os.path.join(name, DATA_NAME), split, stats_of(file.status)[1:], images)
 
@@ -252,9 +252,10 @@ def entries(file: ContainerFile) -> Iterator[Entry]:
     if flags & _DUP_DATA:
         raise LmdbError("the database has several values per key")
     found = 0
-    for entry in _walk(file, page_size, root, set(), 0) if root != _NO_PAGE else ():
-        found += 1
-        yield entry
+    if root != _NO_PAGE:
+        for entry in _walk(file, page_size, root, set(), 0):
+            found += 1
+            yield entry
     if found != count:
         raise LmdbError(f"the database states {count:,} entries, but has {found:,}")
 
@@ -350,13 +351,14 @@ def read_recordio(src: str, files: Sequence[str], options: SourceOptions) -> Sou
         SourceError: a file is damaged, or an image has no label or several.
 
     """
-    read = [_read_records(src, name) for name in files]
-    empty = sum(count for _, count in read)
-    source = _classified(
-        src, "MXNet RecordIO", "recordio", [container for container, _ in read], options
-    )
+    containers, empty = [], 0
+    for name in files:
+        container, without_image = _read_records(src, name)
+        containers.append(container)
+        empty += without_image
+    source = _classified(src, "MXNet RecordIO", "recordio", containers, options)
     if empty:
-        source = replace(source, notices=(f"skipped {plural(empty, 'record')} without an image",))
+        return source.with_notices(f"skipped {plural(empty, 'record')} without an image")
     return source
 
 

@@ -90,18 +90,24 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     with opened_parquet(first, _AGAIN) as parquet:
         features = _features(parquet)
         leaf = image if image in parquet.binary_leaves() else f"{image}.bytes"
-        types = {field.name: field.type for field in parquet.schema if field.name != image}
-    readable = [name for name in types if is_readable_type(types[name])]
-    lists = [name for name in types if is_list(types[name])]
+        schema = parquet.schema
+    readable, lists, skipped, notices = [], [], [], []
+    for field in schema:
+        if is_list(field.type):
+            lists.append(field.name)
+        elif is_readable_type(field.type) and field.name != image:
+            readable.append(field.name)
     label_names = _label_names(first, [*readable, *lists], features, options)
-    columns = readable + [name for name in lists if name in label_names]
-    notices = []
-    skipped = [name for name in types if name not in columns]
+    columns = {*readable, *label_names}
+    for name in schema.names:
+        if name not in columns and name != image:
+            skipped.append(name)
     if skipped:
         notices.append(
             f"skipped columns that are not text, numbers or booleans: {first_names(skipped)}"
         )
-    read = [_read_file(root, file, leaf, columns) for file in files]
+    columns_in_order = [name for name in schema.names if name in columns]
+    read = [_read_file(root, file, leaf, columns_in_order) for file in files]
     if len(label_names) == 1:
         read = _without_unlabelled(read, label_names[0], notices)
     check_split_names({file.split for file in read}, root)
@@ -151,8 +157,9 @@ def _split_of(file: str) -> str:
     """Return the split that the last such word in the name of a file stands for, or else the name of its folder."""
     folder, name = os.path.split(os.path.splitext(file)[0])
     match = _SHARD_NAME.fullmatch(name)
-    stem = match["name"] if match else name
-    split = stem if match else "train"
+    stem, split = name, "train"
+    if match:
+        stem = split = match["name"]
     for word in (os.path.basename(folder), *re.split(r"[-_.0-9]+", stem)):
         split = SPLIT_ALIASES.get(word.lower(), split)
     return split
@@ -255,11 +262,12 @@ def _features(parquet: BoundedParquet) -> dict[str, tuple[str, ...]]:
     names = {}
     try:
         info = parse_json(parquet.metadata.get(b"huggingface", b"{}")).get("info")
-        features = info.get("features") if info else None
-        for name, member in features.members().items() if features else ():
-            label = _class_label(member)
-            if label:
-                names[name] = label["names"].texts()
+        features = info and info.get("features")
+        if features:
+            for name, member in features.members().items():
+                label = _class_label(member)
+                if label:
+                    names[name] = label["names"].texts()
     except ValueError as error:
         raise ParquetError(f"the metadata of Hugging Face in it: {error}") from None
     return names
@@ -375,11 +383,17 @@ def _peek(src: str, folder: str, *, folders: bool = False) -> list[str]:
 
 
 def _parquet_files(src: str, folder: str) -> list[str]:
-    with storage.scan_folder(os.path.join(src, folder)) as entries:
-        names = [entry.name for entry in entries if not entry.name.startswith(".")]
-    if any(suffix_of(name) in _SHARDS for name in names):  # these are their tables
-        return []
-    return sorted(os.path.join(folder, name) for name in names if suffix_of(name) == ".parquet")
+    files = []
+    for name in storage.names_in(os.path.join(src, folder)):
+        suffix = suffix_of(name)
+        if name.startswith("."):
+            continue
+        # The Parquet files beside shards are their tables.
+        if suffix in _SHARDS:
+            return []
+        if suffix == ".parquet":
+            files.append(os.path.join(folder, name))
+    return sorted(files)
 
 
 def image_columns(file: str) -> list[str]:

@@ -431,9 +431,13 @@ def find_reid_layout(src: str, folders: Sequence[str], _: SourceOptions) -> Reid
         if len(known) < 2:
             continue
         candidate = candidate or layout
-        first = next(filter(None, (list_images(src, folder) for folder in known)), [""])[:1]
-        if match_names(text_array(first), layout.pattern).null_count == 0:
-            return layout
+        for folder in known:
+            images = list_images(src, folder)
+            if not images:
+                continue
+            if match_names(text_array(images[:1]), layout.pattern).null_count == 0:
+                return layout
+            break
     return candidate
 
 

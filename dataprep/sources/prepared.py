@@ -73,12 +73,13 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
     split = np.repeat(
         np.arange(len(manifest.splits)), [len(each.shards) for each in manifest.splits]
     )
-    stamps = [_stamp_of(src, shard) for shard in manifest.shards]
-    samples = [shard.samples for shard in manifest.shards]
+    stamps, samples, names = [], [], []
+    for shard in manifest.shards:
+        stamps.append(_stamp_of(src, shard))
+        samples.append(shard.samples)
+        names.append(shard.name)
     number = np.repeat(np.arange(len(samples), dtype=np.int32), samples)
-    container = pa.DictionaryArray.from_arrays(
-        number, text_array(shard.name for shard in manifest.shards)
-    )
+    container = pa.DictionaryArray.from_arrays(number, text_array(names))
     location = location_table(
         container,
         "pixels" if manifest.store == "raw" else "range",

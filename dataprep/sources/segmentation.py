@@ -400,17 +400,19 @@ def labelled_source(
 
     """
     source = scan.source(layout, splits)
-    rows = [
-        {"source": path, "reason": "bad-label", "detail": detail}
-        for path, detail in rejected.items()
-    ]
+    rows = [*source.rejected]
+    for path, detail in rejected.items():
+        rows.append({"source": path, "reason": "bad-label", "detail": detail})
+    split, stats = [], []
+    for number, file in kept.values():
+        split.append(number)
+        stats.append(file)
     table = source.table.take(pa.array(kept))
-    source = replace(source, table=table, rejected=(*source.rejected, *rows))
-    split = np.array([number for number, _ in kept.values()], np.int8)
+    source = replace(source, table=table, rejected=tuple(rows))
     # A stamp changes with either file of a sample.
-    stats = np.array([stats for _, stats in kept.values()], np.int64)
-    stamp = np.asarray(source.stamp) + _FACTOR * (stats[:, 1:] + _FACTOR * stats[:, :1])
-    return source.with_columns(split=split, stamp=stamp)
+    files = np.array(stats, np.int64)
+    stamp = np.asarray(source.stamp) + _FACTOR * (files[:, 1:] + _FACTOR * files[:, :1])
+    return source.with_columns(split=np.array(split, np.int8), stamp=stamp)
 
 
 def mask_column(paths: Sequence[str]) -> pa.Table:

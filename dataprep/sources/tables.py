@@ -46,7 +46,7 @@ from dataprep.sources.base import (
     text_array,
 )
 from dataprep.sources.scan import listed_table, normalize_paths
-from dataprep.sources.text_tables import load_csv, load_jsonl, table_of
+from dataprep.sources.text_tables import decoded_line, load_csv, load_jsonl, table_of
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file, read_lines
 from manifests.json_members import shorten
@@ -79,7 +79,7 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
     columns = table.column_names
     path_name = _find_path_column(columns, options.path_column, file)
     label_names = label_columns(columns, options, file)
-    split_names = [name for name in ("split",) if name in columns]
+    split_names = ["split"] if "split" in columns else []
     if options.split_column:
         split_names = [options.split_column]
         check_columns("--split-column", options.split_column, split_names, columns, file)
@@ -579,7 +579,7 @@ def _list_lines(split: int, file: str, *, has_labels: bool) -> Iterator[tuple[in
     """Yield the number of the list and of the line, the path and the label of each line."""
     for number, raw in enumerate(read_lines(file, SOURCE_LIST), 1):
         try:
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            line = decoded_line(raw, number)
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"the line is not valid UTF-8 ({error.reason} at byte {error.start} of the line)",

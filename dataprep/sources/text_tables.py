@@ -10,6 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice, repeat
+from types import NoneType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -132,10 +133,15 @@ def _detect_delimiter(file: str) -> str:
     return best if columns(best) > 1 else usual
 
 
+def decoded_line(line: bytes, number: int) -> str:
+    """Return the text of a line in UTF-8; the first may begin with a byte order mark."""
+    return line.decode("utf-8-sig" if number == 1 else "utf-8")
+
+
 def _text_lines(file: str) -> Iterator[str]:
     for number, line in enumerate(read_lines(file, SOURCE_TABLE), 1):
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            yield decoded_line(line, number)
         except UnicodeDecodeError:
             raise SourceError(
                 "the line is not valid UTF-8", file=file, line=number, hint="save the file as UTF-8"
@@ -146,9 +152,9 @@ def _text_lines(file: str) -> Iterator[str]:
 
 
 #: The kind of a value: its Python type, or a list of such a type; `list` of an empty list, and
-#: `None` of null. For each, its name in messages, and the type of a column.
+#: `NoneType` of null. For each, its name in messages, and the type of a column.
 _KINDS: dict[Any, tuple[str, pa.DataType]] = {
-    None: ("null", pa.null()),
+    NoneType: ("null", pa.null()),
     str: ("text", pa.large_string()),
     int: ("an integer", pa.int64()),
     float: ("a number", pa.float64()),
@@ -164,7 +170,7 @@ _WIDER: dict[Any, Any] = {
     frozenset((int, float)): float,
     frozenset((list[int], list[float])): list[float],
     **{frozenset((list, kind)): kind for kind in (list[str], list[int], list[float])},
-    **{frozenset((None, kind)): kind for kind in _KINDS},
+    **{frozenset((NoneType, kind)): kind for kind in _KINDS},
 }
 
 
@@ -181,8 +187,9 @@ def load_jsonl(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     parts, lines = [], array("q")
     objects = _objects(file, seen)
     while batch := list(islice(objects, _BATCH)):
-        lines.extend(line for line, _ in batch)
-        parts.append(pa.array([members for _, members in batch], _row_type(seen)))
+        numbers, members = zip(*batch, strict=True)
+        lines.extend(numbers)
+        parts.append(pa.array(members, _row_type(seen)))
     # A column may be missing, or be narrower, in the batches before its first or its widest value.
     row_type = _row_type(seen)
     rows = pa.chunked_array([part.cast(row_type) for part in parts], row_type)
@@ -236,7 +243,7 @@ def _note_kinds(seen: dict[str, tuple[Any, int]], line: int, members: dict[str, 
         if name not in seen:
             if not is_unicode(name):
                 raise ValueError(f"the name of member {shorten(name)} is not valid Unicode")
-            seen[name] = None, line
+            seen[name] = NoneType, line
             if len(seen) > MAX_COLUMNS:
                 raise ValueError(f"the file has more than {MAX_COLUMNS:,} different members")
         known, first = seen[name]
@@ -250,12 +257,12 @@ def _note_kinds(seen: dict[str, tuple[Any, int]], line: int, members: dict[str, 
         if wider is None:
             raise ValueError(f"member {shorten(name)} is {_difference(kind, known, first)}")
         if wider != known:
-            seen[name] = wider, line if known in (None, list) else first
+            seen[name] = wider, line if known in (NoneType, list) else first
 
 
 def _kind_of(value: Any) -> Any:
-    kind: Any = type(value) if value is not None else None
-    if kind in (None, float, bool):
+    kind: Any = type(value)
+    if kind in (NoneType, float, bool):
         return kind
     is_list = kind is list
     values = value if is_list else [value]

@@ -160,13 +160,17 @@ def _read_boxes(root: str, options: SourceOptions, *, both: bool) -> Source:
     source, stems = _read_images(root, "Main", _BOXES, ".xml")
     paths = [f"{root}/{_BOXES}/{stem}.xml" for stem in stems]
     files = [*storage.map_files(root, read_voc_xml, paths)]
-    objects = [each for file in files for each in file.objects]
-    classes = options.classes or tuple(sorted({each.name for each in objects}))
+    names, difficult, from_zero = set(), 0, False
+    for file in files:
+        for each in file.objects:
+            names.add(each.name)
+            difficult += each.difficult
+            from_zero |= 0 in each.edges[:2]
+    classes = options.classes or tuple(sorted(names))
     number = positions(classes)
     # The first pixel has the number 1, and edges are pixels of the object. Some tools count from 0
     # instead.
-    from_zero = any(0 in each.edges[:2] for each in objects)
-    start = 0 if from_zero else 1
+    start = int(not from_zero)
     boxes = BoxList()
     for image, (path, file) in enumerate(zip(paths, files, strict=True)):
         for place, each in enumerate(file.objects):
@@ -188,7 +192,6 @@ def _read_boxes(root: str, options: SourceOptions, *, both: bool) -> Source:
     notices = [*source.notices]
     if from_zero:
         notices.append("boxes begin at 0, so their coordinates count from 0 and not from 1")
-    difficult = sum(each.difficult for each in objects)
     if difficult:
         notices.append(
             f"kept {plural(difficult, 'box')} marked as difficult, which the evaluation of VOC"
