@@ -55,10 +55,6 @@ class SourceImages(NamedTuple):
     sizes: list[int]
     locations: list[Location | None]
 
-    def part(self, which: slice) -> SourceImages:
-        """Return consecutive images."""
-        return SourceImages(self.root, self.paths[which], self.sizes[which], self.locations[which])
-
 
 class ContainerReader(Protocol):
     """Reads images from one open container.

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
 from dataprep.labels.base import LabelKind, PendingSample
-from manifests.schema import Components
+from manifests.schema import Components, Store
 
 #: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in that buffer of
 #: the shard's byte `at`. At least `n` bytes of the buffer start at this position, or fewer if the
@@ -118,13 +118,10 @@ class RecordFormat(Protocol):
     SUFFIXES: tuple[str, ...]
     #: Bytes after the last record.
     END: bytes
-    #: Names of the image and the label in written records.
-    COMPONENTS: Components
-    #: The same for images stored as raw pixels.
-    RAW: Components
 
-    def label_image_name(self, labels: LabelKind) -> str | None:
-        """Return the name of the label image in written records; `None` if there is none."""
+    def components(self, store: Store, labels: LabelKind) -> Components:
+        """Return the names of the image, the label and the label image in written records."""
+        raise NotImplementedError
 
     def envelope(self, sample: PendingSample) -> Envelope:
         """Return the bytes of a record around its image."""

@@ -45,13 +45,11 @@ from dataprep.labels.base import LabelKind, PendingSample
 from manifests.dali_index import tfrecord_line
 from manifests.errors import CallError, ShardError
 from manifests.process.text import printable
-from manifests.schema import Components
+from manifests.schema import Components, Store
 
 SUFFIX = ".tfrecord"
 SUFFIXES: tuple[str, ...] = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 END = b""
-COMPONENTS = Components(image=("image/encoded",), label="image/class/label")
-RAW = Components(image=("image/raw",), label="image/class/label")
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -79,9 +77,13 @@ _ENCODERS: Mapping[str, Callable[[bytes, Any], bytes]] = {
 }
 
 
-def label_image_name(labels: LabelKind) -> str | None:
-    """Return the feature of the label image; `None` if there is none."""
-    return labels.feature
+def components(store: Store, labels: LabelKind) -> Components:
+    """Return the names of the image, the label and the label image in written records."""
+    return Components(
+        image=(f"image/{store}",),
+        label="image/class/label" if labels.is_class else None,
+        mask=labels.feature,
+    )
 
 
 def envelope(sample: PendingSample) -> Envelope:

@@ -28,18 +28,16 @@ from dataprep.labels.base import LabelKind, PendingSample
 from manifests.dali_index import webdataset_line
 from manifests.errors import CallError, ShardError
 from manifests.process.text import one_line, shown
-from manifests.schema import Components
+from manifests.schema import Components, Store
 
 SUFFIX = ".tar"
 SUFFIXES: tuple[str, ...] = (".tar",)
 END = tar.END
-COMPONENTS = Components(image=tuple(EXTENSIONS.values()), label="cls")
-RAW = Components(image=("raw",), label="cls")
 
 
 # --- writing ------------------------------------------------------------------------------------
 
-_EXTENSIONS = {**EXTENSIONS, "raw": RAW.image[0]}
+_EXTENSIONS = {**EXTENSIONS, "raw": "raw"}
 _quoted = json.encoder.encode_basestring
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -65,9 +63,13 @@ def envelope(sample: PendingSample) -> Envelope:
     return Envelope(head, b"".join(parts), tuple(files), files[1][1])
 
 
-def label_image_name(labels: LabelKind) -> str | None:
-    """Return the extension of the label image; `None` if there is none."""
-    return labels.extension if labels.has_image else None
+def components(store: Store, labels: LabelKind) -> Components:
+    """Return the names of the image, the label and the label image in written samples."""
+    return Components(
+        image=("raw",) if store == "raw" else tuple(EXTENSIONS.values()),
+        label="cls" if labels.is_class else None,
+        mask=labels.extension if labels.has_image else None,
+    )
 
 
 def index_line(start: int, sample: PendingSample, envelope: Envelope) -> str:
@@ -371,7 +373,9 @@ IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff"
 
 def find_components(view: ByteView, size: int, file: str, image: str | None) -> Components:
     """Find the image and the label in the first sample; see `RecordFormat.find_components`."""
-    group = next(groups(view, size, file, ScanOptions(COMPONENTS)), None)
+    group = next(
+        groups(view, size, file, ScanOptions(Components((*EXTENSIONS.values(),), "cls"))), None
+    )
     if group is None:
         raise ShardError("the shard contains no files", file=file, byte=0, hint="remove it")
     extensions = [extension.lower() for extension, _ in group.members]

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from dataprep import storage
-from dataprep.formats import components, names_of_shard
+from dataprep.formats import FORMATS, names_of_shard
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
+from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import check_owner, owned, owner_text, read_existing
 from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected, stale_files
 from dataprep.ledger.journal import remove_journal, unlisted_files
@@ -113,7 +114,7 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         creator="convert",
         format=options.fmt,
         store=options.store,
-        components=components(options.fmt, options.store, job.label_type),
+        components=FORMATS[options.fmt].components(options.store, KINDS[job.label_type]),
         classes=job.classes,
         splits=(),
         rejected=_write_rejected(job.out, REJECTED_NAME, rejected_rows(job, results)),

@@ -19,7 +19,7 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.engines.base import Pool
 from dataprep.engines.local import InlinePool
-from dataprep.formats import FORMATS, ScanOptions, components
+from dataprep.formats import FORMATS, ScanOptions
 from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.shards.segments import (
@@ -37,8 +37,6 @@ from manifests.labels import arrow_type
 from manifests.schema import Conversion, File, Shard
 from manifests.serialization import checksum_text, file_of
 from manifests.tables import build_table, write_table
-
-_log = logging.getLogger(__name__)
 
 
 def divides(options: Options, shards_left: int, workers: int) -> bool:
@@ -201,17 +199,20 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
 
 
 def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
+    root, paths, sizes, locations = task.images
     stored = math.prod(task.options.raw.pixels) if task.options.raw else None
-    max_bytes = REMOTE_BATCH_BYTES if storage.has_latency(task.images.root) else MAX_BATCH_BYTES
+    max_bytes = REMOTE_BATCH_BYTES if storage.has_latency(root) else MAX_BATCH_BYTES
     column = KINDS[task.label_type].class_lists
-    for first, stop in divide(task.images.sizes, stored, max_bytes):
+    for first, stop in divide(sizes, stored, max_bytes):
         chosen = slice(first, stop)
         labels = task.labels and task.labels[chosen]
         extra = [{}] * (stop - first) if task.extra is None else task.extra[chosen].to_pylist()
         used = chain.from_iterable(row[column] for row in extra) if column else labels or ()
         part = task._replace(
             keys=task.keys[chosen],
-            images=task.images.part(chosen),
+            images=task.images._replace(
+                paths=paths[chosen], sizes=sizes[chosen], locations=locations[chosen]
+            ),
             labels=labels,
             class_names={label: task.class_names[label] for label in used},
             extra=None,
@@ -221,9 +222,10 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
 
 def _check_first_record(task: ShardTask, written: Segment, path: str) -> None:
     """Read the first record with the format's own reader and compare it with what was written."""
-    options = ScanOptions(components(task.options.fmt, task.options.store, task.label_type))
+    record_format = FORMATS[task.options.fmt]
+    options = ScanOptions(record_format.components(task.options.store, KINDS[task.label_type]))
     with storage.open_view(path) as (view, size):
-        found = next(FORMATS[task.options.fmt].scan(view, size, path, options))
+        found = next(record_format.scan(view, size, path, options))
     first = written.records[0]
     key, label = task.keys[first.row], task.labels[first.row] if task.labels else None
     actual = (found.offset, found.size, found.index_line, found.label, found.key or key)
@@ -247,8 +249,10 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
         extra = task.extra.take(pa.array(rows, pa.int64()))
         columns |= zip(extra.column_names, extra.columns, strict=True)
     types: dict[str, pa.DataType | None] = dict.fromkeys(task.options.added_columns)
-    for name, kind in KINDS[task.label_type].placed_columns.items():
-        types[name] = arrow_type(kind)
+    labels = KINDS[task.label_type]
+    if labels.is_placed:
+        for name, kind in labels.placed_columns.items():
+            types[name] = arrow_type(kind)
     if task.options.hash:
         types[HASH_COLUMN] = pa.string()  # the column may have no value at all
     for name, arrow in types.items():

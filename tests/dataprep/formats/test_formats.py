@@ -154,7 +154,7 @@ def test_scan(dataset, expected, fmt):
                 lambda at, n, data=data: (data, at),
                 len(data),
                 path.name,
-                formats.ScanOptions(module.COMPONENTS),
+                formats.ScanOptions(module.components("encoded", KINDS["class"])),
             )
         )
         assert [(data[r.offset : r.offset + r.size], r.label) for r in records] == samples(shard)
@@ -375,7 +375,14 @@ def test_scan_finds_what_was_written(fmt, pairs):
     module = formats.FORMATS[fmt]
     shard, offsets = build(module, pairs)
     for view in (View(shard), lambda at, n: (shard, at)):
-        records = list(module.scan(view, len(shard), "s", formats.ScanOptions(module.COMPONENTS)))
+        records = list(
+            module.scan(
+                view,
+                len(shard),
+                "s",
+                formats.ScanOptions(module.components("encoded", KINDS["class"])),
+            )
+        )
         assert [record.offset for record in records] == offsets
         assert [record.size for record in records] == [len(data) for _, data in pairs]
         assert [record.label for record in records] == [pending.label for pending, _ in pairs]
@@ -469,7 +476,16 @@ def test_extreme_numbers(fmt, value):
     )
     shard, _ = build(module, [(pending, b"abc")])
     assert (
-        len(list(module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS))))
+        len(
+            list(
+                module.scan(
+                    View(shard),
+                    len(shard),
+                    "s",
+                    formats.ScanOptions(module.components("encoded", KINDS["class"])),
+                )
+            )
+        )
         == 1
     )
     if fmt == "webdataset":  # RFC 8259 knows neither NaN nor Infinity
@@ -492,7 +508,12 @@ def test_an_extra_column_does_not_override_ours(fmt):
         KINDS["class"],
     )
     shard, _ = build(module, [(pending, b"abc")])
-    (record,) = module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS))
+    (record,) = module.scan(
+        View(shard),
+        len(shard),
+        "s",
+        formats.ScanOptions(module.components("encoded", KINDS["class"])),
+    )
     assert (record.class_name, record.source) == ("cat", "s")
 
 
@@ -523,7 +544,10 @@ def cut_shard(fmt, cut=None):
     data, records = shard[:cut], []
     try:
         for record in module.scan(
-            View(data), len(data), "s.x", formats.ScanOptions(module.COMPONENTS)
+            View(data),
+            len(data),
+            "s.x",
+            formats.ScanOptions(module.components("encoded", KINDS["class"])),
         ):
             records.append(record)
     except ShardError as error:

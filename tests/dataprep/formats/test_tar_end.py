@@ -9,6 +9,7 @@ import pytest
 
 from dataprep.formats import FORMATS, ScanOptions, webdataset
 from dataprep.index.index import index_shards
+from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import ShardError
@@ -43,7 +44,10 @@ def records(padded):
 def scan(data):
     return list(
         webdataset.scan(
-            lambda at, _: (data, at), len(data), "a.tar", ScanOptions(webdataset.COMPONENTS)
+            lambda at, _: (data, at),
+            len(data),
+            "a.tar",
+            ScanOptions(webdataset.components("encoded", KINDS["class"])),
         )
     )
 
@@ -187,7 +191,7 @@ def test_zeros_in_a_tfrecord_shard(zeros, number, tfrecord_shard):
     """
     data = tfrecord_shard
     module = FORMATS["tfrecord"]
-    options = ScanOptions(module.COMPONENTS)
+    options = ScanOptions(module.components("encoded", KINDS["class"]))
 
     def read(shard):
         return list(module.scan(lambda at, _: (shard, at), len(shard), "a", options))

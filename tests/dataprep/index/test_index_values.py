@@ -11,6 +11,7 @@ import pytest
 
 from dataprep.formats import webdataset
 from dataprep.index.index import index_shards
+from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, ShardError
@@ -161,7 +162,7 @@ def test_a_shard_error_keeps_messages_short(jpegs, tmp_path):
                 lambda at, _: (data, at),
                 len(data),
                 "a.tar",
-                webdataset.ScanOptions(webdataset.COMPONENTS),
+                webdataset.ScanOptions(webdataset.components("encoded", KINDS["class"])),
             )
         )
     assert len(str(caught.value)) < 2000

@@ -15,7 +15,8 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.formats import components
+from dataprep.formats import FORMATS
+from dataprep.labels.kinds import KINDS
 from dataprep.plan.assign import MAX_SPLIT_NAME, Options, key_of, make_plan
 from dataprep.sources import UNREADABLE, Source
 from dataprep.sources.base import sample_table
@@ -343,7 +344,7 @@ def test_a_manifest_that_would_be_too_long_is_refused_before_any_work(names):
         make_plan(source, Options(shard_samples=2))
         split = Split("x" * MAX_SPLIT_NAME, (Shard(file, 1 << 40, file, file),) * 5)
         manifest = Manifest(
-            "tfrecord", "encoded", components("tfrecord", "encoded"), tuple(names), (split,), file,
+            "tfrecord", "encoded", FORMATS["tfrecord"].components("encoded", KINDS["class"]), tuple(names), (split,), file,
             Options().as_json(), creator="convert",
         )  # fmt: skip
         assert len(store.manifest_bytes(manifest)) <= estimate
