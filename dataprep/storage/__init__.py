@@ -28,8 +28,6 @@ from dataprep.storage.commit import (
     write_to,
 )
 from dataprep.storage.files import (
-    Entry,
-    RandomAccess,
     describe,
     exists,
     file_length,
@@ -56,7 +54,16 @@ from dataprep.storage.files import (
     stat,
     walk,
 )
-from dataprep.storage.local import Check, FileView, checksum_of, flush, translate_errors, write_all
+from dataprep.storage.local import (
+    Check,
+    Entry,
+    FileView,
+    RandomAccess,
+    checksum_of,
+    flush,
+    translate_errors,
+    write_all,
+)
 from dataprep.storage.partials import (
     BOOKKEEPING,
     PARTIALS_NAME,

@@ -12,11 +12,18 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from stat import S_ISDIR, S_ISREG
-from typing import Protocol
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.local import LOCAL, Check, Replace, lock_folder, translate_errors
+from dataprep.storage.local import (
+    LOCAL,
+    Check,
+    Entry,
+    LocalFiles,
+    RandomAccess,
+    lock_folder,
+    translate_errors,
+)
 from manifests.errors import CallError, DatasetError
 from manifests.files import FileKind, kind_of
 from manifests.remote.url import is_url
@@ -24,132 +31,7 @@ from manifests.schema import File
 from manifests.serialization import checksum_text
 
 
-class Entry(Protocol):
-    """A file or a folder in a folder: an `os.DirEntry`, or what an object store says about an object."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    def is_dir(self) -> bool:
-        """Return whether it is a folder, or a link to one."""
-        raise NotImplementedError
-
-    def is_symlink(self) -> bool:
-        """Return whether it is a symbolic link."""
-        raise NotImplementedError
-
-    def stat(self) -> os.stat_result:
-        """Look it up. An object has a number that changes with its ETag in place of the inode."""
-        raise NotImplementedError
-
-
-class RandomAccess(Protocol):
-    """Random access to the bytes of a file. Implements `dataprep.formats.ByteView`."""
-
-    def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Return a buffer that contains `n` bytes of the file from offset `at`, and their position in the buffer."""
-
-    def is_cached(self, at: int) -> bool:
-        """Return whether byte `at` can be read without waiting for a disk or a server."""
-
-    def checksum(self, size: int) -> int:
-        """Return the CRC-32C of the first `size` bytes.
-
-        Bytes that were read before may not be read again.
-        """
-
-
-class Files(Protocol):
-    """What files are stored in.
-
-    Every method raises `StorageError` for a fault of the disk or the server.
-    """
-
-    def stat(self, path: str) -> os.stat_result:
-        """Look up a file or a folder. In an object store, an empty folder does not exist.
-
-        Raises:
-            FileNotFoundError: there is nothing of this name.
-
-        """
-
-    def list(self, folder: str) -> Sequence[Entry]:
-        """Return the files and folders in a folder, in any order.
-
-        Raises:
-            FileNotFoundError: the folder does not exist.
-
-        """
-
-    def remember(self, folder: str) -> AbstractContextManager[None]:
-        """In this block, which changes no file, look into each folder of an object store once, and now into this one.
-
-        Only one thread may enter the block; all threads may use it.
-        """
-
-    def make_folder(self, folder: str) -> None:
-        """Make a folder if there is none.
-
-        Of a store, check that it can be written safely: `Store.check_conditions`.
-
-        Raises:
-            OSError: the folder cannot be made.
-            CallError, StorageError: the object store cannot be used.
-
-        """
-
-    def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[RandomAccess, int]]:
-        """Open a shard for random access, to read at least `span` bytes at once.
-
-        Return the view and its length.
-        """
-
-    def chunks(self, path: str, kind: FileKind) -> Iterator[memoryview]:
-        """Read a file from end to end.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-
-        """
-
-    def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Give complete temporary files their final paths, in this order.
-
-        The temporary files are gone afterwards.
-        """
-
-    def publish_shard(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Do the same for the files of a shard.
-
-        The last of them, its sample table, marks the shard as written.
-
-        Several processes may publish the same shard at the same time. Because all of them write the
-        same bytes, it does not matter which of them comes first.
-        """
-
-    def create(self, path: str, data: bytes, replace: Replace) -> bool:
-        """Write a small file unless there is one; return whether it was written.
-
-        A file system uses `replace` for it.
-        """
-        raise NotImplementedError
-
-    def replace(self, path: str, data: bytes, old: bytes, replace: Replace) -> bool:
-        """Replace a small file whose content is `old`.
-
-        Return whether it has the new content now. A file system uses `replace` for it.
-        """
-        raise NotImplementedError
-
-    def remove(self, path: str) -> None:
-        """Remove a file, if it exists."""
-
-    def local_folder(self, folder: str) -> str:
-        """Return the local folder in which temporary files of a folder are written, and which is locked for it."""
-
-
-def files_of(path: str) -> Files:
+def files_of(path: str) -> LocalFiles:
     """Return the implementation for a path or URL."""
     if is_url(path):
         from dataprep.storage.remote import REMOTE
@@ -252,12 +134,12 @@ def walk(folder: str) -> Iterator[str]:
 
 
 def stat(path: str) -> os.stat_result:
-    """Look up a file or a folder; see `Files.stat`."""
+    """Look up a file or a folder; see `LocalFiles.stat`."""
     return files_of(path).stat(path)
 
 
 def list_folder(folder: str) -> Sequence[Entry]:
-    """Return the files and folders in a folder, in any order; see `Files.list`."""
+    """Return the files and folders in a folder, in any order; see `LocalFiles.list`."""
     return files_of(folder).list(folder)
 
 
@@ -297,12 +179,12 @@ def _mode(path: str) -> int:
 
 
 def make_folder(folder: str) -> None:
-    """Make a folder, or check that an object store can be written; see `Files.make_folder`."""
+    """Make a folder, or check that an object store can be written; see `LocalFiles.make_folder`."""
     files_of(folder).make_folder(folder)
 
 
 def remember(folder: str) -> AbstractContextManager[None]:
-    """In this block, look into each folder of an object store once; see `Files.remember`."""
+    """In this block, look into each folder of an object store once; see `LocalFiles.remember`."""
     return files_of(folder).remember(folder)
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from awscrt.checksums import crc32c
 
@@ -79,26 +78,6 @@ def flush(path: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def remove(path: str) -> None:
-    """Remove a file, if it exists."""
-    with translate_errors(path, "the file cannot be removed"), suppress(FileNotFoundError):
-        os.unlink(path)
-
-
-def rename_all(pairs: Iterable[tuple[str, str]]) -> None:
-    """Rename complete files from temporary to final paths, in this order, after all of them are flushed to disk."""
-    pairs = list(pairs)
-    for temporary, path in pairs:
-        with translate_errors(path, "the file cannot be written"):
-            flush(temporary)
-    for temporary, path in pairs:
-        with translate_errors(path, "the file cannot be renamed"):
-            os.rename(temporary, path)
-    for folder in {os.path.dirname(path) for _, path in pairs}:
-        with translate_errors(folder, "the folder cannot be written"):
-            flush(folder or ".")
 
 
 #: Buffers that one call of pwritev(2) accepts: IOV_MAX of Linux.
@@ -208,23 +187,6 @@ def checksum_of(handle: int, start: int, end: int, buffer: memoryview) -> int:
     return crc
 
 
-def chunks(path: str, kind: FileKind) -> Iterator[memoryview]:
-    """Read a file from end to end, into one buffer that each chunk replaces.
-
-    Raises:
-        DamagedError: it is not a regular file, or is too long.
-        OSError: it cannot be read.
-
-    """
-    buffer = memoryview(bytearray(1 << 20))
-    handle = open_handle(path, kind)
-    try:
-        while count := os.readv(handle, [buffer]):
-            yield buffer[:count]
-    finally:
-        os.close(handle)
-
-
 # --- the interface of all files -------------------------------------------------------------------
 
 #: Looks whether a run still owns a folder. It gets the name of a file that is about to be removed;
@@ -235,50 +197,145 @@ Check = Callable[[str], None]
 Replace = Callable[[str, bytes], None]
 
 
+class Entry(Protocol):
+    """A file or a folder in a folder: an `os.DirEntry`, or what an object store says about an object."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    def is_dir(self) -> bool:
+        """Return whether it is a folder, or a link to one."""
+        raise NotImplementedError
+
+    def is_symlink(self) -> bool:
+        """Return whether it is a symbolic link."""
+        raise NotImplementedError
+
+    def stat(self) -> os.stat_result:
+        """Look it up. An object has a number that changes with its ETag in place of the inode."""
+        raise NotImplementedError
+
+
+class RandomAccess(Protocol):
+    """Random access to the bytes of a file. Implements `dataprep.formats.ByteView`."""
+
+    def __call__(self, at: int, n: int) -> tuple[bytes, int]:
+        """Return a buffer that contains `n` bytes of the file from offset `at`, and their position in the buffer."""
+
+    def is_cached(self, at: int) -> bool:
+        """Return whether byte `at` can be read without waiting for a disk or a server."""
+
+    def checksum(self, size: int) -> int:
+        """Return the CRC-32C of the first `size` bytes.
+
+        Bytes that were read before may not be read again.
+        """
+
+
 class LocalFiles:
-    """Files on a file system; see `dataprep.storage.files.Files`."""
+    """Files on a file system; `dataprep.storage.remote.RemoteFiles` overrides each method for an object store.
+
+    Every method raises `StorageError` for a fault of the disk or the server.
+    """
 
     def stat(self, path: str) -> os.stat_result:
-        """Look up a file or a folder."""
+        """Look up a file or a folder. In an object store, an empty folder does not exist.
+
+        Raises:
+            FileNotFoundError: there is nothing of this name.
+
+        """
         return os.stat(path)
 
-    def list(self, folder: str) -> Sequence[os.DirEntry[str]]:
-        """Return the files and folders in a folder, in any order."""
+    def list(self, folder: str) -> Sequence[Entry]:
+        """Return the files and folders in a folder, in any order.
+
+        Raises:
+            FileNotFoundError: the folder does not exist.
+
+        """
         with os.scandir(folder) as entries:
             return [*entries]
 
-    def remember(self, folder: str) -> AbstractContextManager[None]:
-        """Do nothing: the operating system already caches metadata."""
-        del folder
+    def remember(self, folder: str) -> AbstractContextManager[None]:  # noqa: ARG002
+        """In this block, which changes no file, look into each folder of an object store once, and now into this one.
+
+        Only one thread may enter the block; all threads may use it. Of a file system, the operating
+        system already caches metadata.
+        """
         return nullcontext()
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder, and those above it."""
+        """Make a folder, and those above it.
+
+        Of a store, check that it can be written safely: `Store.check_conditions`.
+
+        Raises:
+            OSError: the folder cannot be made.
+            CallError, StorageError: the object store cannot be used.
+
+        """
         os.makedirs(folder, exist_ok=True)
 
-    def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[FileView, int]]:
-        """Open a shard for random access; return its view and its length in bytes."""
+    def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[RandomAccess, int]]:
+        """Open a shard for random access, to read at least `span` bytes at once.
+
+        Return the view and its length.
+        """
         return open_view(path, span)
 
     def chunks(self, path: str, kind: FileKind) -> Iterator[memoryview]:
-        """Read a file from end to end, into one buffer that each chunk replaces."""
-        return chunks(path, kind)
+        """Read a file from end to end, into one buffer that each chunk replaces.
+
+        Raises:
+            DamagedError: it is not a regular file, or is too long.
+            FileNotFoundError: it does not exist.
+
+        """
+        buffer = memoryview(bytearray(1 << 20))
+        handle = open_handle(path, kind)
+        try:
+            while count := os.readv(handle, [buffer]):
+                yield buffer[:count]
+        finally:
+            os.close(handle)
 
     def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Rename temporary files, in this order, after all of them are flushed to disk."""
-        rename_all(pairs)
+        """Rename complete files from temporary to final paths, in this order, after all of them are flushed to disk.
 
+        The temporary files are gone afterwards.
+        """
+        for temporary, path in pairs:
+            with translate_errors(path, "the file cannot be written"):
+                flush(temporary)
+        for temporary, path in pairs:
+            with translate_errors(path, "the file cannot be renamed"):
+                os.rename(temporary, path)
+        for folder in {os.path.dirname(path) for _, path in pairs}:
+            with translate_errors(folder, "the folder cannot be written"):
+                flush(folder or ".")
+
+    #: Do the same for the files of a shard. The last of them, its sample table, marks the shard as
+    #: written. Several processes may publish the same shard at the same time. Because all of them
+    #: write the same bytes, it does not matter which of them comes first.
     publish_shard = publish
 
     def create(self, path: str, data: bytes, replace: Replace) -> bool:
-        """Write a small file unless there is one. The caller has locked the folder."""
+        """Write a small file unless there is one; return whether it was written.
+
+        The folder is locked on a file system, which uses `replace` for it.
+        """
         if os.path.lexists(path):
             return False
         replace(path, data)
         return True
 
     def replace(self, path: str, data: bytes, old: bytes, replace: Replace) -> bool:
-        """Replace a small file whose content is `old`. The caller has locked the folder."""
+        """Replace a small file whose content is `old`; return whether it has the new content now.
+
+        The folder is locked on a file system, which uses `replace` for it.
+        """
         try:
             content = read_file(path, kind_of(path))
         except FileNotFoundError:
@@ -289,10 +346,11 @@ class LocalFiles:
 
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
-        remove(path)
+        with translate_errors(path, "the file cannot be removed"), suppress(FileNotFoundError):
+            os.unlink(path)
 
     def local_folder(self, folder: str) -> str:
-        """Return the folder itself."""
+        """Return the local folder in which temporary files of a folder are written, and which is locked for it."""
         return folder
 
 
@@ -312,6 +370,8 @@ def temporary_folder() -> Iterator[str]:
         StorageError: the disk is full, or there is no folder for temporary files.
 
     """
+    import tempfile  # takes time to import, and a worker does not need it
+
     try:
         parent = tempfile.gettempdir()
     except FileNotFoundError as error:

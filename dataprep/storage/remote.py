@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.local import Check, Replace, translate_errors
+from dataprep.storage.local import Check, LocalFiles, Replace, translate_errors
 from manifests.errors import (
     CallError,
     DatasetError,
@@ -49,8 +49,8 @@ VIEW_BYTES = 4 << 20
 _COMPARED_BYTES = 4 << 20
 
 
-class RemoteFiles:
-    """Files in an object store; see `dataprep.storage.files.Files`."""
+class RemoteFiles(LocalFiles):
+    """Files in an object store."""
 
     def __init__(self) -> None:
         self._remembered: dict[str, _Listing] | None = None
