@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dataprep.formats.base import ByteView
+from dataprep.formats.base import ByteView, read_bytes
 from manifests.dali_index import TAR_BLOCK
 from manifests.errors import ShardError
 
@@ -102,67 +102,73 @@ def members(
             behind its end.
 
     """
-    at, texts = start, _NO_TEXTS
+    try:
+        yield from _members(view, size, start, part, links)
+    except ShardError as error:
+        error.file = file
+        raise
+
+
+def _members(view: ByteView, size: int, start: int, part: bool, links: bool) -> Iterator[Member]:
+    at = start
+    texts: dict[bytes, bytes] = {}
     while at < size:
         data, i = view(at, BLOCK)
         block = data[i : i + BLOCK]
         if block == ZERO_BLOCK:
-            return _check_end(view, at, size, file)
-        length = _checked_length(block, at, size, file)
+            return _check_end(view, at, size)
+        length = _checked_length(block, at, size)
         type_flag = block[156:157]
-        if texts.size is not None and type_flag in _REGULAR:
-            length = texts.size
+        if b"size" in texts and type_flag in _REGULAR:
+            length = int(texts[b"size"])
         content = at + BLOCK
         padded = content + (length + BLOCK - 1) // BLOCK * BLOCK
-        if content + length > size or (padded > size and not part):
+        end = padded if not part else content + length
+        if end > size:
             message = (
                 f"the archive ends at byte {size}, but its file {_name(block)!r} ends at byte"
                 f" {content + length} ({padded} with padding)"
             )
-            raise ShardError(message, file=file, byte=at, hint=_TRUNCATED_HINT)
+            raise ShardError(message, byte=at, hint=_TRUNCATED_HINT)
         at = padded
         if type_flag in _EXTENSIONS:
-            text = b"" if type_flag == b"g" else _read_text(view, content, length, file)
-            texts = _extended(texts, type_flag, text, file, content)
+            texts |= _read_texts(view, type_flag, content, length)
             continue
-        member = Member(
-            texts.name or _name(block), start, content, length, at if at < size else size
-        )
+        name = _decoded(texts.get(b"path", b"")) or _name(block)
+        member = Member(name, start, content, length, min(at, size))
         if type_flag in _REGULAR:
             yield member
         elif links and type_flag in _LINKS:
-            yield member._replace(
-                size=0, link=texts.link or _text(block[157:257]), symbolic=type_flag == b"2"
-            )
-        texts, start = _NO_TEXTS, at
+            link = texts.get(b"linkpath") or block[157:257].split(b"\0", 1)[0]
+            yield member._replace(size=0, link=_decoded(link), symbolic=type_flag == b"2")
+        texts, start = {}, at
     if not part:
         message = "the archive ends without the two zero blocks that mark its end"
-        raise ShardError(message, file=file, byte=size, hint=_TRUNCATED_HINT)
+        raise ShardError(message, byte=size, hint=_TRUNCATED_HINT)
     return None
 
 
-def _check_end(view: ByteView, at: int, size: int, file: str) -> None:
+def _check_end(view: ByteView, at: int, size: int) -> None:
     """Check that from byte `at`, a zero block, there are only zeros, and no more of them than tar writes.
 
     Readers stop at this block. What follows is lost to them: the rest of an archive with a hole, or
     of an archive that another one was appended to.
     """
-    data, i = view(at, min(size - at, MAX_PADDING + 1))
-    zeros = data[i : i + min(size - at, MAX_PADDING + 1)]
+    zeros = read_bytes(view, at, min(size - at, MAX_PADDING + 1))
     if stripped := zeros.lstrip(b"\0"):
         byte = at + len(zeros) - len(stripped)
         message = (
             f"the archive ends at byte {at} with zeros, but byte {byte} is not zero: the files"
             " behind it are lost"
         )
-        raise ShardError(message, file=file, byte=byte, hint=_APPENDED_HINT)
+        raise ShardError(message, byte=byte, hint=_APPENDED_HINT)
     if len(zeros) > len(END) and (size % RECORD or len(zeros) > MAX_PADDING):
         message = (
             f"the last {size - at} bytes are zeros, which is more than tar writes at the end of an"
             " archive"
         )
         hint = f"{_TRUNCATED_HINT}; if no file is missing, run `truncate -s {at + len(END)}` on it"
-        raise ShardError(message, file=file, byte=at, hint=hint)
+        raise ShardError(message, byte=at, hint=hint)
 
 
 ZERO_BLOCK = bytes(BLOCK)
@@ -174,73 +180,53 @@ _LINKS = frozenset({b"1", b"2"})
 _EXTENSIONS = frozenset({b"L", b"K", b"x", b"g"})
 
 
-class _Texts(NamedTuple):
-    """What extended headers state of the file that follows."""
-
-    name: str | None = None
-    link: str | None = None
-    size: int | None = None
-
-
-_NO_TEXTS = _Texts()
-
-
-def _extended(texts: _Texts, type_flag: bytes, text: bytes, file: str, at: int) -> _Texts:
-    """Return the texts of earlier headers with that of another one, which begins at byte `at`."""
-    if type_flag == b"L":
-        return texts._replace(name=text.decode("utf-8", "surrogateescape").rstrip("\0"))
-    if type_flag == b"K":
-        return texts._replace(link=text.decode("utf-8", "surrogateescape").rstrip("\0"))
-    return _pax(text, texts, file, at)
+def _read_texts(view: ByteView, type_flag: bytes, at: int, length: int) -> dict[bytes, bytes]:
+    """Return what an extended header states of the file that follows, by the keys of PAX."""
+    if type_flag == b"g":
+        return {}
+    text = _read(view, at, length)
+    if type_flag == b"x":
+        return _pax(text, at)
+    return {b"path" if type_flag == b"L" else b"linkpath": text.rstrip(b"\0")}
 
 
-def read_text(view: ByteView, at: int, length: int, file: str) -> str:
+def read_text(view: ByteView, at: int, length: int) -> str:
     """Read a short text from the archive.
 
     Raises:
         ShardError: it is longer than `MAX_TEXT`.
 
     """
-    return _read_text(view, at, length, file).decode("utf-8", "surrogateescape")
+    return _decoded(_read(view, at, length))
 
 
-def _read_text(view: ByteView, at: int, length: int, file: str) -> bytes:
+def _read(view: ByteView, at: int, length: int) -> bytes:
     if length > MAX_TEXT:
-        raise ShardError(
-            f"a text in the archive has {length} bytes, but the limit is {MAX_TEXT}",
-            file=file,
-            byte=at,
-            hint="write the archive again with shorter texts",
-        )
-    data, i = view(at, length)
-    return data[i : i + length]
+        message = f"a text in the archive has {length} bytes, but the limit is {MAX_TEXT}"
+        raise ShardError(message, byte=at, hint="write the archive again with shorter texts")
+    return read_bytes(view, at, length)
 
 
-def _checked_length(block: bytes, at: int, size: int, file: str) -> int:
+def _checked_length(block: bytes, at: int, size: int) -> int:
     """Check the checksum of a header, and return the length of the data that follows it."""
     if len(block) < BLOCK:
         message = f"the archive ends within a header ({size - at} bytes are left)"
-        raise ShardError(message, file=file, byte=at, hint=_TRUNCATED_HINT)
+        raise ShardError(message, byte=at, hint=_TRUNCATED_HINT)
     stored = _octal(block[148:156])
     # The checksum is the sum of all bytes, with its own field as spaces. The low half of Adler-32
     # is that sum plus 1, modulo 65521.
     actual = (zlib.adler32(block) & 0xFFFF) - 1 - sum(block[148:156]) + 8 * ord(" ")
     if (actual - stored) % 65521:
+        message, hint = "the checksum of a header is wrong", _DAMAGED_HINT
         if at == 0:
-            message, hint = (
-                "the file is not a tar archive",
-                "decompress it first if it is compressed",
-            )
-        else:
-            message, hint = "the checksum of a header is wrong", _DAMAGED_HINT
-        raise ShardError(message, file=file, byte=at, hint=hint)
+            message = "the file is not a tar archive"
+            hint = "decompress it first if it is compressed"
+        raise ShardError(message, byte=at, hint=hint)
     field = block[124:136]
     if field[0] & 0x80:  # GNU's base 256, for sizes over 8 GiB
         return int.from_bytes(field, "big") & ~(0x80 << 88)
     if (length := _octal(field)) < 0:
-        raise ShardError(
-            "the size in a header is not a number", file=file, byte=at, hint=_DAMAGED_HINT
-        )
+        raise ShardError("the size in a header is not a number", byte=at, hint=_DAMAGED_HINT)
     return length
 
 
@@ -255,38 +241,32 @@ def _octal(field: bytes) -> int:
         return -1
 
 
-def _text(field: bytes) -> str:
-    return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
 
 
 def _name(block: bytes) -> str:
     name = block[: block.index(0) if 0 in block[:100] else 100]
     if block[345] and block[257:263] == b"ustar\0":
         name = block[345:500].split(b"\0", 1)[0] + b"/" + name
-    return name.decode("utf-8", "surrogateescape")
+    return _decoded(name)
 
 
-def _pax(records: bytes, texts: _Texts, file: str, at: int) -> _Texts:
+def _pax(records: bytes, at: int) -> dict[bytes, bytes]:
     """Read the lines ``length key=value`` (POSIX.1-2001) of a header.
 
     A value may contain line feeds.
     """
+    texts: dict[bytes, bytes] = {}
     while records:
         digits, blank, _ = records.partition(b" ")
         length = int(digits) if digits.isdigit() and len(digits) < 10 else 0
         line, records = records[:length], records[length:]
         if not blank or len(line) <= len(digits) + 1 or line[-1:] != b"\n":
-            raise ShardError(
-                "an extended header is damaged", file=file, byte=at, hint=_DAMAGED_HINT
-            )
+            raise ShardError("an extended header is damaged", byte=at, hint=_DAMAGED_HINT)
         key, _, value = line[len(digits) + 1 : -1].partition(b"=")
-        if key == b"path":
-            texts = texts._replace(name=value.decode("utf-8", "surrogateescape"))
-        elif key == b"linkpath":
-            texts = texts._replace(link=value.decode("utf-8", "surrogateescape"))
-        elif key == b"size":
-            if not value.isdigit() or len(value) >= 20:
-                message = "the size in an extended header is not a number"
-                raise ShardError(message, file=file, byte=at, hint=_DAMAGED_HINT)
-            texts = texts._replace(size=int(value))
+        if key == b"size" and (not value.isdigit() or len(value) >= 20):
+            message = "the size in an extended header is not a number"
+            raise ShardError(message, byte=at, hint=_DAMAGED_HINT)
+        texts[key] = value
     return texts

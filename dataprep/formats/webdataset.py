@@ -22,6 +22,7 @@ from dataprep.formats.base import (
     Record,
     RecordDamage,
     ScanOptions,
+    read_bytes,
 )
 from dataprep.images.base import EXTENSIONS
 from dataprep.labels.base import LabelKind, PendingSample
@@ -119,81 +120,75 @@ def scan(
     """Walk the samples of a shard by their headers; see `RecordFormat.scan`."""
     images = frozenset(options.components.image)
     for number, group in enumerate(groups(view, size, file, options, start)):
-        members = by_kind_of(group, images, file, number)
-        image = members["image"]
-        label, class_name, source = _read_label_and_texts(view, members, options, (file, number))
-        yield Record(
-            start=group.members[0][1].start,
-            end=group.members[-1][1].end,
-            index_line=webdataset_line(
-                [(extension, m.data, m.size, m.name) for extension, m in group.members]
-            ),
-            key=group.key,
-            offset=image.data,
-            size=image.size,
-            component=image.name[len(group.key) + 1 :].lower(),
-            label=label,
-            class_name=class_name,
-            source=source,
-            caption=_read_caption(view, members, options.caption, (file, number)),
-        )
+        try:
+            yield _read_sample(view, group, images, options)
+        except ShardError as error:
+            error.file, error.record = file, number
+            raise
+
+
+def _read_sample(
+    view: ByteView, group: Group, images: frozenset[str], options: ScanOptions
+) -> Record:
+    members = by_kind_of(group, images)
+    image = members["image"]
+    label, class_name, source = _read_label_and_texts(view, members, options)
+    return Record(
+        start=group.members[0][1].start,
+        end=group.members[-1][1].end,
+        index_line=webdataset_line(
+            [(extension, m.data, m.size, m.name) for extension, m in group.members]
+        ),
+        key=group.key,
+        offset=image.data,
+        size=image.size,
+        component=image.name[len(group.key) + 1 :].lower(),
+        label=label,
+        class_name=class_name,
+        source=source,
+        caption=_read_caption(view, members.get(options.caption or "")),
+    )
 
 
 def _read_label_and_texts(
-    view: ByteView, members: dict[str, tar.Member], options: ScanOptions, where: tuple[str, int]
+    view: ByteView, members: dict[str, tar.Member], options: ScanOptions
 ) -> tuple[int | None, str, str]:
     """Read label, class name and source of a sample from its ``.cls`` and ``.json``."""
-    file, number = where
     label: int | None = None
     text: dict[str, Any] = {}
     if (options.texts or options.label_key) and (member := members.get("json")) is not None:
         try:
-            text = _parse_json(view, member, where)
-        except ShardError as error:
-            error.record = number
+            text = _parse_json(view, member)
+        except ShardError:
             if options.label_key is not None:  # without a label key, a .json may contain anything
                 raise
     if options.label_key is not None:
-        label = _json_label(text, options.label_key, where)
+        label = _json_label(text, options.label_key)
     elif options.components.label and (member := members.get(options.components.label)) is not None:
-        raw = tar.read_text(view, member.data, min(member.size, _MAX_LABEL_BYTES), file)
+        raw = tar.read_text(view, member.data, min(member.size, _MAX_LABEL_BYTES))
         if not _LABEL.fullmatch(raw):
             raise ShardError(
                 f"the label {shown(raw)} is not an integer",
-                file=file,
-                record=number,
                 byte=member.data,
                 hint="name another extension with --label, or add --label-type none",
             )
         label = int(raw)
-    return (
-        label,
-        _text(text.get("class")),
-        _text(text.get("source", text.get("url"))) or members["image"].name,
-    )
+    source = _text(text.get("source", text.get("url"))) or members["image"].name
+    return label, _text(text.get("class")), source
 
 
-def _read_caption(
-    view: ByteView, members: dict[str, tar.Member], extension: str | None, where: tuple[str, int]
-) -> str | None:
+def _read_caption(view: ByteView, member: tar.Member | None) -> str | None:
     """Read the caption of a sample; `None` if it has none, or if none is requested."""
-    member = members.get(extension) if extension else None
     if member is None:
         return None
-    file, number = where
     if member.size > MAX_CAPTION:
         message = f"the caption has {member.size:,} bytes, but the limit is {MAX_CAPTION:,}"
         hint = "shorten the caption, or add --label-type none"
-        raise ShardError(message, file=file, record=number, byte=member.data, hint=hint)
-    text = tar.read_text(view, member.data, member.size, file)
+        raise ShardError(message, byte=member.data, hint=hint)
+    text = tar.read_text(view, member.data, member.size)
     if _SURROGATE.search(text):
-        raise ShardError(
-            "the caption is not valid UTF-8",
-            file=file,
-            record=number,
-            byte=member.data,
-            hint="write the caption as UTF-8",
-        )
+        hint = "write the caption as UTF-8"
+        raise ShardError("the caption is not valid UTF-8", byte=member.data, hint=hint)
     return text
 
 
@@ -202,54 +197,43 @@ def _text(value: Any) -> str:
 
     Empty if it is none, is longer than `MAX_TEXT`, or has surrogates (no UTF-8).
     """
-    return (
-        value
-        if isinstance(value, str) and len(value) <= MAX_TEXT and not _SURROGATE.search(value)
-        else ""
-    )
+    if isinstance(value, str) and len(value) <= MAX_TEXT and not _SURROGATE.search(value):
+        return value
+    return ""
 
 
-def _parse_json(view: ByteView, member: tar.Member, where: tuple[str, int]) -> dict[str, Any]:
-    file, number = where
+def _parse_json(view: ByteView, member: tar.Member) -> dict[str, Any]:
+    wrong = "is not an object"
     try:
-        text = json.loads(tar.read_text(view, member.data, member.size, file))
+        text = json.loads(tar.read_text(view, member.data, member.size))
     except (ValueError, RecursionError) as error:
-        message = f"the .json of the sample is not valid JSON ({error})"
-        hint = "write one JSON object for each sample"
-        raise ShardError(message, file=file, record=number, byte=member.data, hint=hint) from None
-    if not isinstance(text, dict):
-        raise ShardError(
-            "the .json of the sample is not an object",
-            file=file,
-            record=number,
-            byte=member.data,
-            hint="write one JSON object for each sample",
-        )
-    return text
+        text, wrong = None, f"is not valid JSON ({error})"
+    if isinstance(text, dict):
+        return text
+    hint = "write one JSON object for each sample"
+    raise ShardError(f"the .json of the sample {wrong}", byte=member.data, hint=hint)
 
 
-def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
+def _json_label(text: dict[str, Any], key: str) -> int:
     value = text.get(key)
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
         return value
     integers = sorted(name for name, item in text.items() if type(item) is int)
-    listed = ", ".join(integers[:20]) + (
-        f" and {len(integers) - 20:,} more" if len(integers) > 20 else ""
-    )
+    listed = ", ".join(integers[:20])
+    if len(integers) > 20:
+        listed += f" and {len(integers) - 20:,} more"
     message = (
         f"the .json has no integer member {shown(key)} of up to 64 bits (its value is"
         f" {shown(value)}); its integer members are: {one_line(listed, 1000) or 'none'}"
     )
-    raise ShardError(message, file=where[0], record=where[1], hint="set --label-key to one of them")
+    raise ShardError(message, hint="set --label-key to one of them")
 
 
 def find_damage(view: ByteView, record: Record, file: str) -> RecordDamage | None:
     """Check that the padding in a sample is zeros; `scan` checks the headers."""
     for member in tar.members(view, record.end, file, start=record.start, part=True):
         at = member.data + member.size
-        length = member.end - at
-        data, i = view(at, length)
-        if any(data[i : i + length]):
+        if any(read_bytes(view, at, member.end - at)):
             return RecordDamage("the padding after a file is not zeros", at)
     return None
 
@@ -282,15 +266,14 @@ def groups(
                 largest = max(largest, len(group.members))
                 yield group
                 group, number = None, number + 1
-            _check_name(member, file)
+            _check_name(member)
             group = group or Group(key, [])
             group.members.append((extension, member))
     except ShardError as error:
         if group is not None and _looks_complete(group, largest, options):
             yield group
             number += 1
-        if error.record is None:
-            error.record = number
+        error.file, error.record = file, number
         raise
     if group is not None:
         yield group
@@ -302,15 +285,13 @@ def split_name(name: str) -> tuple[str, str]:
     return (name[:dot], name[dot + 1 :]) if dot >= 0 else (name[:-1], name)
 
 
-def _check_name(member: tar.Member, file: str) -> None:
+def _check_name(member: tar.Member) -> None:
     if not _VALID_NAME.fullmatch(member.name) or member.name.endswith("."):
         message = (
             f"the name of the file {shown(member.name)} has whitespace, an empty extension or bytes"
             " that are not UTF-8, which DALI's index cannot store"
         )
-        raise ShardError(
-            message, file=file, byte=member.start, hint="make the shard again with other keys"
-        )
+        raise ShardError(message, byte=member.start, hint="make the shard again with other keys")
 
 
 def _looks_complete(group: Group, largest: int, options: ScanOptions) -> bool:
@@ -327,26 +308,19 @@ def _looks_complete(group: Group, largest: int, options: ScanOptions) -> bool:
     return has_both and len(group.members) >= largest
 
 
-def by_kind_of(
-    group: Group, images: frozenset[str], file: str, number: int
-) -> dict[str, tar.Member]:
+def by_kind_of(group: Group, images: frozenset[str]) -> dict[str, tar.Member]:
     """Return a sample's files by lower-case extension, except the image, whose key is ``"image"``."""
     by_kind: dict[str, tar.Member] = {}
     for extension, member in group.members:
         lowered = extension.lower()
         kind = "image" if lowered in images else lowered
         if kind in by_kind:
-            what = (
-                "two images" if kind == "image" else f"two files with the extension {extension!r}"
-            )
+            what = f"two files with the extension {extension!r}"
+            if kind == "image":
+                what = "two images"
+            hint = "set --image to the extension of one of them"
             message = f"sample {shown(group.key)} has {what}"
-            raise ShardError(
-                message,
-                file=file,
-                record=number,
-                byte=member.start,
-                hint="set --image to the extension of one of them",
-            )
+            raise ShardError(message, byte=member.start, hint=hint)
         by_kind[kind] = member
     if "image" not in by_kind:
         listed = one_line(", ".join(extension for extension, _ in group.members), 1000)
@@ -355,13 +329,8 @@ def by_kind_of(
             f"sample {shown(group.key)} has no file with an image extension ({extensions}); its"
             f" files are: {listed}"
         )
-        raise ShardError(
-            message,
-            file=file,
-            record=number,
-            byte=group.members[0][1].start,
-            hint="name the extension of the images with --image",
-        )
+        hint = "name the extension of the images with --image"
+        raise ShardError(message, byte=group.members[0][1].start, hint=hint)
     return by_kind
 
 
@@ -373,43 +342,34 @@ IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff"
 
 def find_components(view: ByteView, size: int, file: str, image: str | None) -> Components:
     """Find the image and the label in the first sample; see `RecordFormat.find_components`."""
-    group = next(
-        groups(view, size, file, ScanOptions(Components((*EXTENSIONS.values(),), "cls"))), None
-    )
+    options = ScanOptions(Components((*EXTENSIONS.values(),), "cls"))
+    group = next(groups(view, size, file, options), None)
     if group is None:
         raise ShardError("the shard contains no files", file=file, byte=0, hint="remove it")
     extensions = [extension.lower() for extension, _ in group.members]
     label = "cls" if "cls" in extensions else None
     listed = one_line(", ".join(extensions), 1000)
     if image is not None:
-        images = tuple(part.strip().lstrip(".") for part in image.lower().split(","))
+        images = [part.strip().lstrip(".") for part in image.lower().split(",")]
         if not set(images) & set(extensions):
             message = (
                 f"--image {image}: {file} has no such file in its first sample; its files are:"
                 f" {listed}"
             )
             raise CallError(message, hint="set --image to the extension of the image")
-        return Components(image=images, label=label)
-    images = _image_extensions(extensions)
-    if len(images) > 1:
-        message = f"sample {shown(group.key)} has more than one image: {', '.join(images)}"
-        raise ShardError(
-            message, file=file, record=0, hint="set --image to one of these extensions"
-        )
+        return Components(image=tuple(images), label=label)
+    images = [name for name in extensions if name in IMAGE_EXTENSIONS]
     if not images:
-        message = f"sample {shown(group.key)} has no image; its files are: {listed}"
-        raise ShardError(
-            message, file=file, record=0, hint="set --image to the extension of the image"
-        )
+        images = [name for name in extensions if name.rpartition(".")[2] in IMAGE_EXTENSIONS]
+    if len(images) != 1:
+        what = f"no image; its files are: {listed}"
+        hint = "set --image to the extension of the image"
+        if images:
+            what = f"more than one image: {', '.join(images)}"
+            hint = "set --image to one of these extensions"
+        message = f"sample {shown(group.key)} has {what}"
+        raise ShardError(message, file=file, record=0, hint=hint)
     # Samples may have images of different formats, so all common extensions are accepted.
-    return Components(
-        image=tuple(sorted(IMAGE_EXTENSIONS)) if images[0] in IMAGE_EXTENSIONS else images,
-        label=label,
-    )
-
-
-def _image_extensions(extensions: list[str]) -> tuple[str, ...]:
-    plain = tuple(name for name in extensions if name in IMAGE_EXTENSIONS)
-    return plain or tuple(
-        name for name in extensions if name.rpartition(".")[2] in IMAGE_EXTENSIONS
-    )
+    if images[0] in IMAGE_EXTENSIONS:
+        images = sorted(IMAGE_EXTENSIONS)
+    return Components(image=tuple(images), label=label)
