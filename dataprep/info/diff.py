@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import count, zip_longest
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep.info.sample_rows import SampleRows, read_rows
@@ -115,7 +116,9 @@ def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
         "split": _unified(_split_names(a), _split_names(b), a.split, b.split),
     }
     rows_a, rows_b = _match(pairs, len(a), len(b))
-    differs = {name: first[rows_a] != second[rows_b] for name, (first, second) in pairs.items()}
+    differs = {}
+    for name, (of_a, of_b) in pairs.items():
+        differs[name] = of_a[rows_a] != of_b[rows_b]
     is_same = ~(differs["label"] | differs["split"] | differs["digest"])
     # An image that is moved to the folder of a class is only relabelled, not renamed.
     changes = {
@@ -130,6 +133,7 @@ def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
     }
     for name, rows in changes.items():
         found[name] = rows_a[rows], rows_b[rows]
+    # An added or removed sample is in one of the datasets only.
     counts, first = {}, {}
     for kind in KINDS:
         only_a, only_b = found[kind]
@@ -164,6 +168,7 @@ _STEPS = (
 
 def _match(columns: Mapping[str, _Pair], rows_a: int, rows_b: int) -> tuple[_Rows, _Rows]:
     """Return the rows of A and of B that are the same sample, in the order of A."""
+    # Rows that have no counterpart yet. Each step matches fewer columns.
     left_a, left_b = np.arange(rows_a), np.arange(rows_b)
     found_a, found_b = [left_a[:0]], [left_b[:0]]
     for names in _STEPS:
@@ -190,9 +195,10 @@ def _pair(a: Sequence[NDArray[Any]], b: Sequence[NDArray[Any]]) -> tuple[_Rows, 
     found = inside[hash_b[at[inside]] == hash_a[inside]]
     at_a, at_b = order_a[found], order_b[at[found]]
     # Rows with different keys can have the same hash.
-    equal = [first[at_a] == second[at_b] for first, second in zip(a, b, strict=True)]
-    is_equal = np.logical_and.reduce(equal)
-    return at_a[is_equal], at_b[is_equal]
+    for first, second in zip(a, b, strict=True):
+        is_equal = first[at_a] == second[at_b]
+        at_a, at_b = at_a[is_equal], at_b[is_equal]
+    return at_a, at_b
 
 
 def _hash(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
@@ -210,10 +216,10 @@ def _unified(
     names_a: Sequence[str], names_b: Sequence[str], a: NDArray[Any], b: NDArray[Any]
 ) -> _Pair:
     """Replace positions in two lists of names by numbers that are equal where the names are."""
-    numbers = {name: number for number, name in enumerate(dict.fromkeys((*names_a, *names_b)))}
-    new_a = np.array([numbers[name] for name in names_a], np.int32)
-    new_b = np.array([numbers[name] for name in names_b], np.int32)
-    return new_a[a], new_b[b]
+    # Captions can be as many as the samples.
+    names = pa.array([*names_a, *names_b], pa.large_string())
+    numbers = np.asarray(names.dictionary_encode().indices)
+    return numbers[: len(names_a)][a], numbers[len(names_a) :][b]
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -224,14 +230,15 @@ def _split_names(rows: SampleRows) -> list[str]:
 
 
 def _class_changes(a: Sequence[str], b: Sequence[str]) -> ClassChanges:
-    labels_a = {name: label for label, name in enumerate(a)}
-    labels_b = {name: label for label, name in enumerate(b)}
-    both = [name for name in a if name in labels_b]
-    return ClassChanges(
-        added=tuple(name for name in b if name not in labels_a),
-        removed=tuple(name for name in a if name not in labels_b),
-        renumbered=tuple(name for name in both if labels_b[name] != labels_a[name]),
-    )
+    added, removed, renumbered = dict.fromkeys(b), [], []
+    labels = dict(zip(b, count()))
+    for label, name in enumerate(a):
+        added.pop(name, None)
+        if name not in labels:
+            removed.append(name)
+        elif labels[name] != label:
+            renumbered.append(name)
+    return ClassChanges(tuple(added), tuple(removed), tuple(renumbered))
 
 
 def _samples(rows: SampleRows, numbers: _Rows) -> Iterator[ComparedSample]:

@@ -182,6 +182,7 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
     kind, classes = KINDS[manifest.label_type], len(manifest.classes)
     column = kind.group_column
     sizes: dict[str, list[NDArray[Any]]] = {"width": [], "height": [], "size": []}
+    # Row group by row group: only sizes and numbers are kept.
     counts = np.zeros(classes, np.int64)
     values: list[list[float]] = []
     without_class = 0
@@ -197,6 +198,7 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
                 of_row, labels = np.unique(np.stack([of_row, labels]), axis=1)
                 without_class += len(rows.table) - len(np.unique(of_row))
             counts += np.bincount(labels[labels < classes], minlength=classes)
+    # A split without shards has no part.
     found = {}
     for name, parts in sizes.items():
         found[name] = quantiles(np.concatenate([_NOTHING, *parts]))

@@ -78,6 +78,7 @@ def read_rows(folder: str) -> SampleRows:
         labels.append(texts.dictionary_encode())
         digests.append(_digests(folder, rows))
     source = pa.chunked_array(sources, pa.large_string())
+    # Each table has a dictionary of its own; this makes one of them.
     label = pa.chunked_array(labels, _CODED).combine_chunks()
     splits = np.arange(len(manifest.splits), dtype=np.int16)
     return SampleRows(
@@ -115,6 +116,7 @@ def _hash_chunk(texts: pa.Array) -> NDArray[np.uint64]:
         return np.zeros(0, np.uint64)
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    # The bytes of all texts, one after the other, and the place of each byte in its text.
     length = np.diff(ends)
     total = int(ends[-1] - ends[0])
     content = np.frombuffer(data, np.uint8, total, int(ends[0])) if total else np.zeros(0, np.uint8)
@@ -122,6 +124,7 @@ def _hash_chunk(texts: pa.Array) -> NDArray[np.uint64]:
     factors = np.random.Generator(np.random.PCG64(0)).integers(
         1 << 64, size=int(length.max()) + 1, dtype=np.uint64
     )
+    # A zero more, so that an empty text at the end begins inside of the array.
     sums = np.append((content.astype(np.uint64) + np.uint64(1)) * factors[position], np.uint64(0))
     result: NDArray[np.uint64] = np.add.reduceat(sums, ends[:-1] - ends[0])
     result[length == 0] = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -76,7 +77,8 @@ def histogram_chart(histogram: Histogram) -> Chart:
     totals = counts.sum(axis=1)
     shares = counts / np.maximum(totals, 1)[:, None]
     top = _nice(shares.max())
-    # The bars of a bin are side by side, without splits that have no images.
+    # The bars of a bin are side by side, without splits that have no images. A bar of a few images
+    # must be visible.
     shown = np.flatnonzero(totals).tolist()
     slot = _WIDTH / (len(edges) - 1)
     width = slot * 0.86 / max(1, len(shown))
@@ -92,7 +94,7 @@ def histogram_chart(histogram: Histogram) -> Chart:
     if shown:
         most = bin_name(histogram, int(counts.sum(axis=0).argmax()))
         description = f"{histogram.name}: most images are in the range {most}."
-    names = [edge_name(histogram, edge) if edge != OPEN_END else "" for edge in edges]
+    names = list(map(partial(edge_name, histogram), edges))
     return Chart(
         description=description,
         axis=_axis_name(histogram),
@@ -109,18 +111,21 @@ def class_chart(classes: Sequence[ClassFacts], splits: Sequence[str]) -> Chart:
     """
     ordered = sorted(classes, key=lambda each: (-each.total, each.label))
     per_column = max(1, math.ceil(len(ordered) / _MAX_COLUMNS))
-    groups = [ordered[at : at + per_column] for at in range(0, len(ordered), per_column)]
-    means = np.array([np.mean([each.samples for each in group], axis=0) for group in groups])
+    starts = np.arange(0, len(ordered), per_column)
+    sizes = np.diff(starts, append=len(ordered))
+    samples = np.array([each.samples for each in ordered])
+    means = np.add.reduceat(samples, starts) / sizes[:, None]
     top = 4 * math.ceil(_nice(means.sum(axis=1).max()) / 4)  # its quarters are whole numbers
     heights = means / top * _HEIGHT
     tops = _BASE - heights.cumsum(axis=1)
-    slot = _WIDTH / len(groups)
+    slot = _WIDTH / len(starts)
+    # Many columns are so narrow that there is no room between them.
     width = max(slot * 0.86, min(slot, 1))
     bars = []
     for number, split in np.argwhere(means).tolist():
-        name = groups[number][0].name
-        if len(groups[number]) > 1:
-            name = f"classes {number * per_column + 1} and following"
+        name = ordered[starts[number]].name
+        if sizes[number] > 1:
+            name = f"classes {starts[number] + 1} and following"
         names = f"{show_name(name, 60)}: {show_name(splits[split], 40)}"
         at = number, split
         x, text = _LEFT + number * slot, f"{names} {means[at]:,.0f}"
@@ -135,6 +140,7 @@ def class_chart(classes: Sequence[ClassFacts], splits: Sequence[str]) -> Chart:
 def size_chart(grid: SizeGrid) -> Chart:
     """Draw numbers of images by width and height as a grid of cells, darker for more images."""
     counts = np.array(grid.counts)
+    # A cell is nearly as large as its slot. Its darkness grows with the logarithm of its images.
     widths, heights = list(map(short_number, grid.widths)), list(map(short_number, grid.heights))
     slot_x, slot_y = _WIDTH / (len(widths) - 1), _HEIGHT / (len(heights) - 1)
     most = counts.max()
@@ -159,8 +165,8 @@ def size_chart(grid: SizeGrid) -> Chart:
 def _ticks(texts: Sequence[str], start: float, slot: float, most: int) -> list[tuple[float, str]]:
     """Return about `most` of the texts of edges, with their places."""
     every = max(1, math.ceil((len(texts) - 1) / most))
-    places = [start + number * slot for number in range(len(texts))]
-    return list(zip(places, texts, strict=True))[::every]
+    places = start + np.arange(len(texts)) * slot
+    return list(zip(places.tolist(), texts, strict=True))[::every]
 
 
 def _quarters(top: float, text: Callable[[float], str]) -> list[tuple[float, str]]:
@@ -176,23 +182,25 @@ def _nice(value: float) -> float:
     return next(step * power for step in _ROUND if step * power >= value * 0.999)
 
 
-# --- names of bins ----------------------------------------------------------------------------------
+# --- names of bins --------------------------------------------------------------------------------
 
 
 def bin_name(histogram: Histogram, number: int) -> str:
     """Return the bounds of a bin for people: ``224 to 256 px``."""
-    edges = histogram.edges[number : number + 2]
-    low, high = (edge_name(histogram, edge) for edge in edges)
-    if edges[1] == OPEN_END:
+    least = histogram.edges[number]
+    low, high = edge_name(histogram, least), edge_name(histogram, histogram.edges[number + 1])
+    if not high:
         return f"{low} and above"
-    if not edges[0] and histogram.unit == "":
+    if not least and not histogram.unit:
         return f"below {high}"
     unit = histogram.unit if histogram.unit != "bytes" else ""
     return f"{low} to {high} {unit}".rstrip()
 
 
 def edge_name(histogram: Histogram, edge: float) -> str:
-    """Return a bound of a bin for people."""
+    """Return a bound of a bin for people; nothing for `OPEN_END`."""
+    if edge == OPEN_END:
+        return ""
     if histogram.unit == "bytes":
         return format_bytes(edge).replace(".0 ", " ")
     return f"{edge:g}" if edge < 10 and edge != int(edge) else short_number(edge)

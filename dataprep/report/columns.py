@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +99,9 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
     problems.
     """
     kind = KINDS[manifest.label_type]
-    names = [name for name in (*_COLUMNS, kind.group_column) if name]
+    names = [*_COLUMNS]
+    if kind.group_column:
+        names.append(kind.group_column)
     parts: dict[str, list[_Part]] = {}
     damaged: dict[str, TableError] = {}
     for batch in read_dataset(
@@ -111,7 +114,7 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
         parts.setdefault(batch.shard.table.name, []).append(_read_part(batch.table, manifest))
 
     # Only now is it known which tables are damaged. What was read of them is left out.
-    kept, shards, split_of = [_NOTHING], [], []
+    kept, shards, split_of, counts = [_NOTHING], [], [], []
     problems: list[Problem] = []
     for number, split in enumerate(manifest.splits):
         for shard in split.shards:
@@ -122,25 +125,27 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
                 parts[name] = []
             found = parts.get(name, [])
             kept += found
-            shards.append(ShardRows(shard, shard.samples if found else 0))
             split_of.append(number)
-    table = pa.concat_tables([part.numbers for part in kept])
-    used = np.unique(np.concatenate([part.used for part in kept]))
-    changes = [part.changes for part in kept[1:]]
+            counts.append(shard.samples if found else 0)
+            shards.append(ShardRows(shard, counts[-1]))
+
+    numbers, used, (_, *changes) = zip(*kept, strict=True)
+    table = pa.concat_tables(numbers)
     is_stated = changes and None not in changes
     arrays = {name: np.asarray(table[name]) for name in ("offset", "size", "width", "height")}
+    unused = len(manifest.classes) - len(np.unique(np.concatenate(used)))
     label, classes = kind.groups(np.asarray(table["label"]), manifest.classes)
     columns = Columns(
-        splits=tuple(split.name for split in manifest.splits),
+        splits=tuple(map(attrgetter("name"), manifest.splits)),
         shards=tuple(shards),
-        split=np.repeat(np.array(split_of, np.int16), [each.rows for each in shards]),
+        split=np.repeat(np.array(split_of, np.int16), counts),
         label=label,
         **arrays,
         crc32c=np.asarray(pc.fill_null(table["crc32c"], 0)),
         has_crc=np.asarray(pc.is_valid(table["crc32c"])),
         changes=pa.concat_tables(changes) if is_stated else None,
         classes=tuple(classes),
-        unused=len(manifest.classes) - len(used) if kind.class_column else 0,
+        unused=unused if kind.class_column else 0,
     )
     return columns, problems
 

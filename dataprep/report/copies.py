@@ -31,9 +31,9 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, Rows]]:
     """Find images whose bytes have the same checksum and the same length.
 
     Returns:
-        What the report states, and the rows of images by kind: ``"leak"`` are those that an earlier
-        split has, so of a leak the images of the later split; ``"copy"`` those that are not the
-        first of their group; and ``"label conflict"`` all images of a group with several labels, of
+        What the report states, and the rows of images by kind: ``"leak"`` for images that an
+        earlier split has, so of a leak the images of the later split; ``"copy"`` for images that
+        are not the first of their group; and ``"label conflict"`` all images of a group with several labels, of
         which any may be wrong.
 
     """
@@ -41,6 +41,7 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, Rows]]:
     group_of, firsts = number_rows(columns.crc32c[known], columns.size[known])
     sizes = np.bincount(group_of)
     by_group = known[np.argsort(group_of, kind="stable")]
+    # The rows of a group follow each other in `by_group`, in stored order.
     starts = np.cumsum(sizes) - sizes
     split, label = columns.split[by_group], columns.label[by_group]
     first_split = np.minimum.reduceat(split, starts)
@@ -107,7 +108,7 @@ def _group(columns: Columns, rows: Rows, note: str = "") -> CopyGroup:
     )
 
 
-# --- images that look alike -------------------------------------------------------------------------
+# --- images that look alike -----------------------------------------------------------------------
 
 
 #: Pairs that are listed.
@@ -164,6 +165,7 @@ def find_near(
         return NearCopies(note=f"Images that look alike were not looked for: {error.message}.")
     notes = [_ACROSS] if across else []
     notes += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
+    # Images with the same bytes as an image of the earlier split were counted by their checksums.
     leaked = {}
     same_bytes = leaked_rows(images, replace(found, pairs=join_pairs([])))
     for (earlier, later), rows in leaked_rows(images, found).items():

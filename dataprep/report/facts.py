@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -105,7 +106,7 @@ def ranked(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-# --- samples, labels and images ---------------------------------------------------------------------
+# --- samples, labels and images -------------------------------------------------------------------
 
 
 Severity = Literal["problem", "check"]
@@ -319,30 +320,38 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class OddImage:
-    """An image that stands out.
+class ShownImage:
+    """An image that the page names.
 
     Attributes:
         row: its row in `Columns`.
+
+    """
+
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class OddImage(ShownImage):
+    """An image that stands out.
+
+    Attributes:
         value: how much, for people.
 
     """
 
-    row: int
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class FailedImage:
+class FailedImage(ShownImage):
     """An image that cannot be decoded.
 
     Attributes:
-        row: its row in `Columns`.
         reason: why.
 
     """
 
-    row: int
     reason: str
 
 
@@ -372,7 +381,7 @@ class Looks:
     odd: Mapping[str, tuple[OddImage, ...]]
 
 
-# --- the whole report -------------------------------------------------------------------------------
+# --- the whole report -----------------------------------------------------------------------------
 
 
 #: The value of ``made_by`` in ``report.json``, by which the command recognizes a file that it may
@@ -396,8 +405,8 @@ class Report:
         problems: damaged and missing files, one line each.
         findings: what to look at, the most important first.
         splits: one for each split.
-        classes: one for each class, in label order. Of more than 100,000 named classes, those with
-            samples.
+        classes: one for each class, in label order. Of more than 100,000 named classes, only
+            classes with samples.
         unused: number of named classes without a sample in any split.
         balance: one for each split.
         histograms: by name.
@@ -456,9 +465,9 @@ class Report:
 
     def named_rows(self) -> set[int]:
         """Return the rows whose key and source `as_json` needs."""
-        rows = {image.row for image in self.looks.failed}
-        rows.update(image.row for image in chain(*self.looks.odd.values()))
-        return rows.union(*(group.rows for group in self.copies.shown))
+        images: Iterable[ShownImage] = chain(self.looks.failed, *self.looks.odd.values())
+        rows = {image.row for image in images}
+        return rows.union(chain(*map(attrgetter("rows"), self.copies.shown)))
 
 
 def _members(record: Any) -> dict[str, Any]:
@@ -468,7 +477,7 @@ def _members(record: Any) -> dict[str, Any]:
 def _named(record: Any, names: Mapping[int, SampleName]) -> dict[str, Any]:
     """Return a record for JSON: names instead of rows, which mean nothing outside of this program."""
     members = _members(record)
-    if isinstance(record, OddImage | FailedImage):
+    if isinstance(record, ShownImage):
         return {**names[members.pop("row")]._asdict(), **members}
     if isinstance(record, CopyGroup):
         members["images"] = [names[row]._asdict() for row in members.pop("rows")]

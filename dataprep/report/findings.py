@@ -31,8 +31,8 @@ _AGREEING = re.compile(r"\[([^|]*)\|([^]]*)\]")
 class _Text(NamedTuple):
     """The texts of a finding.
 
-    ``{count}`` is a number with its noun, ``{number}`` the same number alone, and ``[is|are]`` a word
-    that agrees with it.
+    ``{count}`` is a number with its noun, ``{number}`` the same number alone, and ``[is|are]`` a
+    word that agrees with it.
     """
 
     severity: Severity
@@ -203,6 +203,7 @@ def find(report: Report) -> tuple[Finding, ...]:
         for name, number, values in part(report):
             if number:
                 text = _TEXTS[name]
+                # The words that agree are chosen first: values can contain brackets.
                 values |= {"number": number, "count": plural(number, text.noun)}
                 one_or_several = r"\1" if number == 1 else r"\2"
                 texts = []
@@ -238,6 +239,7 @@ def _classes(report: Report) -> Iterator[_Found]:
     if "train" in names:
         train = names.index("train")
         untrained, rare = [], []
+        # A class without training images is not rare, but missing.
         for each in report.classes:
             count = each.samples[train]
             if count == 0 < each.total:
@@ -261,6 +263,7 @@ def _worst_class(report: Report) -> Iterator[_Found]:
     worst = min(report.classes, key=by_problems, default=None)
     if worst is None or len(report.classes) < 2 or sum(worst.flagged.values()) < 2:
         return
+    # Rejected images are not stored, so they are a sentence of their own.
     flagged, sentences = dict(worst.flagged), []
     rejected = flagged.pop("rejected", 0)
     if flagged:
@@ -295,12 +298,14 @@ def _sizes(report: Report) -> Iterator[_Found]:
         if min(width, height) > _LARGE:
             yield "large", 1, {"split": split.name, "width": width, "height": height}
             break
+    # The histogram has a bound at this size.
     shorter = report.histograms["shorter"]
     small = 0
     for counts in shorter.counts.values():
         small += sum(counts[: bisect_right(shorter.edges[1:], _SMALL)])
     if small < report.samples:
         yield "small", small, {"limit": _SMALL}
+    # The widths are enough to say it, if both sides differ.
     for side in ("width", "height"):
         medians = [(getattr(split, side)["median"], split.name) for split in filled]
         (low, smaller), (high, larger) = min(medians), max(medians)
@@ -313,10 +318,13 @@ def _sizes(report: Report) -> Iterator[_Found]:
 def _looks(report: Report) -> Iterator[_Found]:
     looks = report.looks
     counts = {"almost black": looks.dark, "almost white": looks.bright, "of one color": looks.flat}
-    plain = [what for what, count in counts.items() if count]
-    listed = ", ".join(f"{counts[what]:,} {what}" for what in plain)
-    texts = {"kinds": " or ".join(plain), "sampled": looks.sampled, "counts": listed}
-    yield "plain", len(plain), texts
+    kinds, listed = [], []
+    for what, count in counts.items():
+        if count:
+            kinds.append(what)
+            listed.append(f"{count:,} {what}")
+    texts = {"kinds": " or ".join(kinds), "counts": ", ".join(listed)}
+    yield "plain", len(kinds), {**texts, "sampled": looks.sampled}
     if report.store == "encoded":
         total = sum(looks.formats.values())
         others = total - looks.formats.get("jpeg", 0)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +81,7 @@ def make_report(
             hint="join splits with `dataprep convert`",
         )
     with closing(MemoryEstimate(folder, options.batch_size)) as memory:
+        # Everything that the tables say, of all images.
         columns, problems = read_columns(folder, manifest)
         copies, copied = find_copies(columns)
         copies = replace(copies, near=find_near(folder, manifest, columns, options.workers))
@@ -89,9 +92,9 @@ def make_report(
         ranks = choose.random_ranks(len(columns), options.seed)
         sampled = choose.sample_rows(ranks, options.sample)
         sheets = _choose_sheets(columns, ranks, options.max_size)
-        listed = [group.rows for group in copies.shown]
-        listed += [tuple(image.row for image in images) for images in odd.values()]
-        keep = np.unique(np.concatenate([sampled[:0], *listed, *sheets.values()]))
+        listed = list(map(attrgetter("row"), chain(*odd.values())))
+        listed += chain(*map(attrgetter("rows"), copies.shown))
+        keep = np.unique(np.concatenate([np.array(listed, np.int64), *sheets.values()]))
         rows = np.union1d(sampled, keep)
         tasks = list(picture_tasks(folder, columns, rows, keep, manifest.pixels))
         _log.info(
@@ -101,10 +104,11 @@ def make_report(
             len(rows),
         )
         with closing(engines.LocalEngine(options.workers)) as engine:
-            pictures = _decode(engine, tasks, progress)
+            pictures = _decode(engine, tasks, len(rows), progress)
             task = RejectedTask(rejected.shown, options.source)
             (shown,) = engine.run(show_rejected, [task], 1)
 
+        # What follows from the tables and the pixels.
         splits = statistics.split_facts(columns, manifest)
         flagged = _flagged(columns, pictures, copied, rejected.names)
         classes = statistics.class_facts(columns, flagged)
@@ -114,7 +118,7 @@ def make_report(
             store=manifest.store,
             pixels=manifest.pixels,
             samples=len(columns),
-            bytes=sum(split.bytes for split in manifest.splits),
+            bytes=sum(map(attrgetter("bytes"), splits)),
             seed=options.seed,
             problems=tuple(map(str, [*problems, *rejected.problems])),
             findings=(),
@@ -141,6 +145,8 @@ def make_report(
                 encoded=manifest.store == "encoded",
             ),
         )
+
+    # The findings are conclusions from all other facts. Names are read only of what is shown.
     report = replace(report, findings=find(report))
     names = read_names(folder, columns, report.named_rows().union(keep.tolist()))
     material = Material(
@@ -156,6 +162,7 @@ def make_report(
 
 def _choose_sheets(columns: Columns, ranks: Ranks, max_size: int) -> dict[int, Rows]:
     """Choose the classes that get a contact sheet, and the images on it."""
+    # A part of the page is for pictures; few classes get more pictures each.
     labels, counts = np.unique(columns.label, return_counts=True)
     room = max(max_size // 2, max_size - _OTHER_BYTES) // _PICTURE_BYTES
     classes = labels[choose.shown_classes(counts, max(1, room))]
@@ -164,11 +171,14 @@ def _choose_sheets(columns: Columns, ranks: Ranks, max_size: int) -> dict[int, R
 
 
 def _decode(
-    engine: engines.LocalEngine, tasks: Sequence[PictureTask], progress: Progress | None
+    engine: engines.LocalEngine,
+    tasks: Sequence[PictureTask],
+    images: int,
+    progress: Progress | None,
 ) -> Pictures:
-    """Decode the images of all tasks."""
+    """Decode the images of all tasks; `images` is their number."""
     if progress:
-        progress.start(sum(len(task.images) for task in tasks), len(tasks))
+        progress.start(images, len(tasks))
     parts = []
     for number, part in enumerate(engine.run(decode_pictures, tasks, len(tasks))):
         parts.append(part)
@@ -192,6 +202,7 @@ def _flagged(
         "copied": copied["copy"],
         "of one color": pictures.rows[pictures.readable & (pictures.luma[1] < statistics.FLAT)],
     }
+    # The worst problems are first.
     seen = np.zeros(len(columns), np.bool_)
     labels = {}
     for what, rows in kinds.items():
@@ -203,7 +214,7 @@ def _flagged(
     return labels
 
 
-# --- the two files ----------------------------------------------------------------------------------
+# --- the two files --------------------------------------------------------------------------------
 
 
 #: What a page, and its JSON file, have at their beginning.
@@ -241,6 +252,7 @@ def write_report(made: MadeReport, out: str) -> None:
 
     """
     out = os.path.abspath(out)
+    # The page is last: whoever sees it finds its facts.
     paths = [json_path(out), out]
     with storage.partials([os.path.dirname(out)], is_locked=False):
         for path, text in zip(paths, (made.json, made.html), strict=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
+from operator import attrgetter
 from typing import TypeAlias
 
 import jinja2
@@ -27,7 +28,7 @@ from manifests.process.options import make_page as make_html
 from manifests.process.options import mark_code, page_mark
 from manifests.process.text import format_bytes, format_duration, plural
 
-# --- what the page shows ----------------------------------------------------------------------------
+# --- what the page shows --------------------------------------------------------------------------
 
 
 #: Pictures of a class on its contact sheet, if they fit.
@@ -115,7 +116,7 @@ def _class_lists(classes: Sequence[ClassFacts]) -> dict[str, list[ClassFacts]]:
     }
 
 
-# --- the page ---------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 #: By this element, the command recognizes a page that it may replace.
@@ -161,6 +162,7 @@ def make_page(report: Report, material: Material, max_size: int) -> str:
 
     """
     render = partial(_render, report, material, max_size)
+    # Pictures fill the room that the text leaves. More of them count more than their quality.
     bare = render(0, QUALITIES[0])
     size = len(bare.encode())
     if size > max_size:
@@ -179,29 +181,36 @@ def make_page(report: Report, material: Material, max_size: int) -> str:
 
 def _first_guess(material: Material, room: int) -> int:
     """Return how many pictures per class may fit into `room` bytes, from the bytes of the thumbnails."""
-    sheets = [rows.tolist() for rows in material.sheets.values()]
-    most = max(map(len, sheets), default=0)
-    for count in range(most, 1, -1):
-        rows = chain(*(each[:count] for each in sheets))
-        if sum(len(material.thumbnails.get(row, b"")) for row in rows) * _SPRITE <= room:
-            return count
-    return min(most, 1)
+    # Bytes of the first picture of all classes, of the second, and so on.
+    sizes = np.zeros(PER_CLASS)
+    most = 0
+    for rows in material.sheets.values():
+        most = max(most, len(rows))
+        for place, row in enumerate(rows.tolist()):
+            sizes[place] += len(material.thumbnails.get(row, b""))
+    fitting = np.searchsorted(sizes.cumsum() * _SPRITE, room, "right")
+    return min(most, max(1, int(fitting)))
 
 
 def _render(report: Report, material: Material, max_size: int, per_class: int, quality: int) -> str:
+    # Each part of the page has one JPEG with its pictures.
+    odd = chain(*report.looks.odd.values())
+    shown: dict[str, Iterable[int]] = {
+        "copies": chain(*map(attrgetter("rows"), report.copies.shown)),
+        "odd": map(attrgetter("row"), odd),
+    }
     sheets = {}
     if per_class:
-        sheets = {label: rows[:per_class].tolist() for label, rows in material.sheets.items()}
-    shown: dict[str, Iterable[int]] = {
-        "copies": chain(*(group.rows for group in report.copies.shown)),
-        "odd": [image.row for image in chain(*report.looks.odd.values())],
-        **{f"class-{label}": rows for label, rows in sheets.items()},
-    }
+        for label, rows in material.sheets.items():
+            shown[f"class-{label}"] = sheets[label] = rows[:per_class].tolist()
     sprites = {}
-    for name, rows in shown.items():
-        sprites[name] = make_sprite(name, material.thumbnails, rows, quality)
-    rejected = {number: each.thumbnail for number, each in enumerate(material.rejected)}
-    pictures = {number: jpeg for number, jpeg in rejected.items() if jpeg}
+    for name, numbers in shown.items():
+        sprites[name] = make_sprite(name, material.thumbnails, numbers, quality)
+    # Rejected images have no rows, so their places in the list are their numbers.
+    pictures = {}
+    for number, image in enumerate(material.rejected):
+        if image.thumbnail:
+            pictures[number] = image.thumbnail
     sprites["rejected"] = make_sprite("rejected", pictures, pictures, quality)
     environment = _environment()
     body = environment.get_template("report.html.j2").render(
@@ -222,7 +231,7 @@ def _render(report: Report, material: Material, max_size: int, per_class: int, q
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Return the environment of the templates. It keeps those that it has compiled."""
+    """Return the environment of the templates, which keeps the compiled ones."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dataprep.report"),
         autoescape=True,

@@ -97,7 +97,7 @@ def _thumbnail_size(width: int, height: int) -> tuple[int, int]:
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-# --- one JPEG for the thumbnails of each group ------------------------------------------------------
+# --- one JPEG for the thumbnails of each group ----------------------------------------------------
 
 
 _PER_ROW = 16
@@ -157,7 +157,7 @@ def make_sprite(
     return Sprite(uri, columns * SIDE, rows * SIDE, tiles)
 
 
-# --- images of a shard ------------------------------------------------------------------------------
+# --- images of a shard ----------------------------------------------------------------------------
 
 
 #: Images of one task.
@@ -294,7 +294,7 @@ def _thumbnail(
     size: int,
     pixels: tuple[int, int, int] | None,
 ) -> Thumbnail:
-    """Decode one image of a shard; `length` is the length of the shard, for the others see `PictureTask`."""
+    """Decode one image of a shard, which has `length` bytes; see `PictureTask`."""
     if offset + size > length:
         raise Rejected("truncated", f"the shard ends at byte {length}, before the end of the image")
     if size > MAX_BYTES:
@@ -330,7 +330,7 @@ def join_pictures(parts: list[Pictures]) -> Pictures:
     )
 
 
-# --- as much of a rejected image as can be decoded; training never sees it --------------------------
+# --- as much of a rejected image as can be decoded; training never sees it ------------------------
 
 
 #: Images with more pixels are not decoded for their picture.
@@ -376,7 +376,7 @@ def _open(data: bytes) -> Image.Image:
         ImageFile.LOAD_TRUNCATED_IMAGES = lenient
 
 
-# --- images that were not written -------------------------------------------------------------------
+# --- images that were not written -----------------------------------------------------------------
 
 
 #: Images that are shown, of each reason and in total; folders that are listed.

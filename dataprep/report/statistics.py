@@ -89,6 +89,7 @@ def class_facts(columns: Columns, flagged: Mapping[str, Rows]) -> tuple[ClassFac
     names, labels = columns.classes, np.unique(columns.label)
     if len(names) <= _MAX_NAMED:
         labels = np.union1d(np.arange(len(names)), labels)
+    # From here on, a class is its place among these labels.
     place = np.searchsorted(labels, columns.label)
     count, splits = len(labels), len(columns.splits)
     in_splits = np.bincount(place * splits + columns.split, minlength=count * splits)
@@ -128,6 +129,7 @@ def balance(split: str, counts: Rows, names: int = 0) -> Balance:
         names: number of named classes, some of which may not be in `counts`.
 
     """
+    # Empty classes have no share in the evenness.
     present = counts[counts > 0]
     sizes = present if len(present) else np.zeros(1)
     evenness = 1.0
@@ -154,6 +156,7 @@ def round_edges(low: float, high: float, most: int = 24) -> tuple[float, ...]:
 
     """
     first, last = np.floor(np.log10([low, high])).astype(int)
+    # One decade more, because the last bound is above the highest value.
     decades = 10.0 ** np.arange(first, last + 2)
     for every in (1, 2, 5, 10):
         edges = np.outer(decades, _STEPS[::every]).ravel()
@@ -163,8 +166,8 @@ def round_edges(low: float, high: float, most: int = 24) -> tuple[float, ...]:
     return tuple(edges[begin - 1 : end + 1].round(6).tolist())
 
 
-def _edges(values: NDArray[np.integer]) -> tuple[float, ...]:
-    return round_edges(values.min(), values.max())
+def _edges(values: NDArray[np.integer], most: int = 24) -> tuple[float, ...]:
+    return round_edges(values.min(), values.max(), most)
 
 
 def histogram(
@@ -206,9 +209,9 @@ def size_grid(columns: Columns) -> SizeGrid:
     """Count the images by width and height, on the same scale for both."""
     if not len(columns):
         return SizeGrid((), (), ())
-    sides = [np.maximum(side, 1) for side in (columns.height, columns.width)]
-    heights, widths = [round_edges(side.min(), side.max(), most=20) for side in sides]
-    counts = np.histogramdd(sides, [heights, widths])[0].astype(int)
+    sides = np.maximum([columns.height, columns.width], 1)
+    heights, widths = map(partial(_edges, most=20), sides)
+    counts = np.histogramdd(tuple(sides), [heights, widths])[0].astype(int)
     return SizeGrid(widths, heights, tuple(map(tuple, counts.tolist())))
 
 
@@ -219,6 +222,7 @@ def count_texts(columns: Columns, name: str) -> Counter[str]:
         for row in columns.changes.to_pylist():
             if row[name] is not None:
                 counts[row[name]] += row["count_all"]
+    # A table of another program can have any number of texts.
     for text in sorted(counts)[_MAX_TEXTS:]:
         counts[_OTHER] += counts.pop(text)
     return counts
@@ -240,7 +244,7 @@ def count_changes(columns: Columns) -> Counter[str]:
     return counts
 
 
-# --- the cost of training with the dataset ----------------------------------------------------------
+# --- the cost of training with the dataset --------------------------------------------------------
 
 
 #: Mean pixels of an image, and images per second that `loaders` delivered on one H200 with 16 CPU
@@ -263,6 +267,7 @@ def decoding_speed(mean_pixels: float, *, encoded: bool = True) -> float:
     """
     if not encoded:
         return MEASURED_RAW * min(1.0, RAW_PIXELS / max(mean_pixels, 1.0))
+    # Beyond the largest measured image, the time is in proportion to the pixels.
     largest, slowest = MEASURED[-1]
     if mean_pixels > largest:
         return slowest * largest / mean_pixels
@@ -276,6 +281,7 @@ def size_classes(columns: Columns, *, encoded: bool) -> tuple[SizeClass, ...]:
     counts, sums = np.bincount(group), np.bincount(group, columns.pixels)
     names = [f"{low + 1:,} to {high:,}" for low, high in pairwise((0, *_BOUNDS))]
     names.append(f"over {_BOUNDS[-1]:,}")
+    # Groups without images are left out.
     found = []
     for number in np.flatnonzero(counts).tolist():
         images, pixels = int(counts[number]), float(sums[number])
@@ -357,7 +363,7 @@ def _rounded(speed: float) -> float:
     return float(f"{speed:.2g}")
 
 
-# --- images that stand out --------------------------------------------------------------------------
+# --- images that stand out ------------------------------------------------------------------------
 
 
 #: Mean luma below which an image is almost black, above which it is almost white, and standard
