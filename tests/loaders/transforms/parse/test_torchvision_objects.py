@@ -195,3 +195,45 @@ def test_classes_instead_of_objects_are_not_transforms():
 def test_orders_and_chances():
     assert isinstance(words(v2.RandomOrder([v2.RandomInvert()]))[1], RandomOrder)
     assert isinstance(words(v2.RandomApply([v2.RandomInvert()]))[1], RandomApply)
+
+
+def test_a_compose_in_a_choice_is_one_transform() -> None:
+    both = torch.nn.Sequential(v2.RandomInvert(1.0), v2.RandomHorizontalFlip(1.0))
+    compose = v1.Compose([v1.RandomInvert(1.0), v1.RandomHorizontalFlip(1.0)])
+    for inner in (both, compose, v2.Compose(list(compose.transforms))):
+        (choice,) = (
+            read_recipe(
+                [v1.RandomChoice([inner, v1.RandomInvert(0.0)]), {"CenterCrop": {"size": 8}}]
+            )
+            .items[0]
+            .operations
+        )
+        assert [len(chain) for chain in choice.chains] == [2, 1]
+        (order,) = (
+            read_recipe(
+                [v1.RandomOrder([v1.RandomInvert(0.5), inner]), {"CenterCrop": {"size": 8}}]
+            )
+            .items[0]
+            .operations
+        )
+        assert [len(chain) for chain in order.chains] == [1, 2]
+
+
+def test_one_of_several_mixing_operations() -> None:
+    mix = [v2.CutMix(num_classes=7), v2.MixUp(num_classes=7)]
+    for item, probabilities in (
+        (v2.RandomChoice(mix), (0.5, 0.5)),
+        (v2.RandomChoice(mix, p=[3, 1]), (0.75, 0.25)),
+        (v2.RandomApply(mix[:1], p=0.3), (0.3,)),
+    ):
+        (found,) = read_recipe([{"CenterCrop": {"size": 8}}, item]).mixing
+        assert found.probabilities == probabilities
+        assert found.classes == 7
+    message = recipe_error(
+        [
+            {"CenterCrop": {"size": 8}},
+            v2.RandomChoice([v2.CutMix(num_classes=7), v2.RandomInvert()]),
+        ]
+    )
+    assert "cannot have others" in message
+    assert "OpSampler" in message
