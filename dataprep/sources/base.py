@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -171,10 +172,12 @@ class Source:
 
     def _part(self, prefix: str) -> pa.Table | None:
         """Return the columns ``prefix:NAME`` under their own names; `None` if there are none."""
-        names = [name for name in self.table.column_names if name.startswith(f"{prefix}:")]
-        if not names:
-            return None
-        return self.table.select(names).rename_columns([name.partition(":")[2] for name in names])
+        columns = {}
+        for name in self.table.column_names:
+            of, _, own = name.partition(":")
+            if own and of == prefix:
+                columns[own] = self.table[name]
+        return pa.table(columns) if columns else None
 
     @property
     def labels(self) -> LabelKind:
@@ -219,13 +222,11 @@ def sample_table(path: pa.Array, **columns: Any) -> pa.Table:
             table for several columns. By default, labels and splits are zeros; others are left out.
 
     """
-    given = {
-        "path": path,
-        "label": np.zeros(len(path), np.int32),
-        "split": np.zeros(len(path), np.int8),
-        **columns,
-    }
-    return pa.table(dict(pair for name, value in given.items() for pair in _arrays(name, value)))
+    label, split = np.zeros(len(path), np.int32), np.zeros(len(path), np.int8)
+    table = {"path": path}
+    for name, value in {"label": label, "split": split, **columns}.items():
+        table |= _arrays(name, value)
+    return pa.table(table)
 
 
 def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -368,24 +369,30 @@ def stored_source(
         columns: other columns, as in `sample_table`.
 
     """
-    splits = tuple(dict.fromkeys(file.split for file in files))
-    rows = [len(file.images) for file in files]
-    number = np.repeat(np.arange(len(files), dtype=np.int32), rows)
-    images = pa.concat_tables(file.images for file in files).combine_chunks()
-    container = pa.DictionaryArray.from_arrays(number, text_array(file.name for file in files))
+    names, splits, stamps, tables = [], [], [], []
+    for file in files:
+        names.append(file.name)
+        splits.append(file.split)
+        stamps.append(file.stamp)
+        tables.append(file.images)
+    order = tuple(dict.fromkeys(splits))
+    # The number of the container of each image.
+    number = np.repeat(np.arange(len(files), dtype=np.int32), [*map(len, tables)])
+    images = pa.concat_tables(tables).combine_chunks()
+    container = pa.DictionaryArray.from_arrays(number, text_array(names))
     places: dict[str, Any] = {"key": key}
     for name in ("position", "length", "key"):
         if name in images.column_names:
             places[name] = images[name]
     given = {
-        "split": np.array([splits.index(file.split) for file in files], np.int8)[number],
+        "split": np.array([*map(order.index, splits)], np.int8)[number],
         "size": images["size"],
-        "stamp": np.array([file.stamp for file in files], np.int64)[number],
+        "stamp": np.array(stamps, np.int64)[number],
         "location": location_table(container, reader, **places),
         **columns,
     }
     table = sample_table(joined_paths(container, images["name"]), **given)
-    return Source(root=root, layout=layout, table=table, splits=splits)
+    return Source(root=root, layout=layout, table=table, splits=order)
 
 
 def joined_paths(folder: pa.Array, name: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -413,17 +420,22 @@ def join_sources(parts: Sequence[Source]) -> Source:
     """
     if len(parts) == 1:
         return parts[0]
-    splits = split_order({split for part in parts for split in part.splits})
+    splits = split_order({*chain.from_iterable(part.splits for part in parts)})
     tables = []
+    notices, rejected, folders = parts[0].notices, parts[0].rejected, parts[0].folders
     for part in parts:
         number = np.array([*map(splits.index, part.splits)], np.int8)
         tables.append(part.with_columns(split=number[part.split]).table)
+    for part in parts[1:]:
+        notices += part.notices
+        rejected += part.rejected
+        folders |= part.folders
     joined = pa.concat_tables(tables, promote_options="permissive")
     return replace(
         parts[0],
         splits=splits,
         table=joined.unify_dictionaries().combine_chunks(),
-        notices=tuple(notice for part in parts for notice in part.notices),
-        rejected=tuple(row for part in parts for row in part.rejected),
-        folders=frozenset().union(*(part.folders for part in parts)),
+        notices=notices,
+        rejected=rejected,
+        folders=folders,
     )
