@@ -23,7 +23,15 @@ from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES
 from dataprep.labels.columns import number_labels
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Container, Source, image_table, stored_source, text_array
+from dataprep.sources.base import (
+    Container,
+    Names,
+    RejectedRow,
+    Source,
+    image_table,
+    stored_source,
+    text_array,
+)
 from dataprep.sources.folders import label_folders, refuse_other_archives
 from dataprep.sources.scan import (
     folders_above,
@@ -137,7 +145,7 @@ def list_archive(path: str) -> Source:
 
 def _find_images(
     path: str, members: Iterator[Member]
-) -> tuple[list[Member], list[dict[str, str]], list[str]]:
+) -> tuple[list[Member], list[RejectedRow], list[str]]:
     """Return the images of an archive, the rows for ``rejected.jsonl``, and notices about other files."""
     skipped: Counter[str] = Counter()
     images: dict[str, Member] = {}
@@ -180,13 +188,13 @@ def _find_images(
     return found, rejected, skipped_files(skipped)
 
 
-def _rejected(path: str, member: str, reason: str, detail: str) -> dict[str, str]:
+def _rejected(path: str, member: str, reason: str, detail: str) -> RejectedRow:
     name = f"{os.path.basename(path)}/{member}".encode("utf-8", "surrogateescape")
     source = name.decode("utf-8", "backslashreplace")
     return {"source": source, "reason": reason, "detail": detail}
 
 
-def _refuse_shard(path: str, images: Iterable[str], others: Sequence[str]) -> None:
+def _refuse_shard(path: str, images: Iterable[str], others: Names) -> None:
     stems = set()
     for name in others[:_MAX_COMPARED]:
         stem, suffix = os.path.splitext(name)
@@ -441,7 +449,7 @@ def _splits(path: str, folders: set[str]) -> tuple[tuple[str, ...], dict[str, in
     return order, {folder: order.index(split) for split, folder in splits.items()}
 
 
-def top_folder(names: Sequence[str]) -> str:
+def top_folder(names: Names) -> str:
     """Return the folders that contain everything and are neither a class nor a split, with a slash at the end."""
     top = ""
     while True:
@@ -455,7 +463,7 @@ def top_folder(names: Sequence[str]) -> str:
 # --- images without labels ------------------------------------------------------------------------
 
 
-def _without_labels(path: str, source: Source, names: Sequence[str]) -> Source:
+def _without_labels(path: str, source: Source, names: Names) -> Source:
     """Return all images in an archive, by the rules for a folder."""
     left_out = _label_folders_of(names)
     rows, kept = [], []
@@ -472,7 +480,7 @@ def _without_labels(path: str, source: Source, names: Sequence[str]) -> Source:
     return replace(source, splits=order, label_type="none")
 
 
-def _label_folders_of(names: Sequence[str]) -> dict[str, str]:
+def _label_folders_of(names: Names) -> dict[str, str]:
     """Return the folders of masks, depth maps or annotations beside folders of images, and why each is left out."""
     inside: defaultdict[str, set[str]] = defaultdict(set)
     for folder in {os.path.dirname(name) for name in names}:

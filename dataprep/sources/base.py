@@ -26,6 +26,15 @@ from manifests.labels import LabelType
 from manifests.process.text import printable
 from manifests.schema import TABLE_COLUMNS, split_order
 
+#: Names of folders, files, classes or splits.
+Names = Sequence[str]
+
+#: A row of ``rejected.jsonl``: ``source``, ``reason`` and ``detail``.
+RejectedRow = dict[str, str]
+
+#: A column of integers.
+Integers = NDArray[np.int64]
+
 #: Default names of the label column. A column with one of these names is not also kept as an extra
 #: column.
 LABEL_COLUMN_NAMES = ("label", "class", "target")
@@ -69,7 +78,7 @@ class Source:
     classes: tuple[str, ...] = ()
     splits: tuple[str, ...] = ("train",)
     notices: tuple[str, ...] = ()
-    rejected: tuple[dict[str, str], ...] = ()
+    rejected: tuple[RejectedRow, ...] = ()
     folders: frozenset[tuple[int, int]] = frozenset()
     label_type: LabelType = "class"
     label_origin: str = ""
@@ -95,7 +104,7 @@ class Source:
         return np.asarray(one_array(self.table["split"]))
 
     @property
-    def size(self) -> NDArray[np.int64]:
+    def size(self) -> Integers:
         """File sizes in bytes, int64 [n]; `UNREADABLE` if a size is not known."""
         return np.asarray(one_array(self.table["size"]))
 
@@ -105,7 +114,7 @@ class Source:
         return int(self.size.clip(min=0).sum())
 
     @property
-    def stamp(self) -> NDArray[np.int64] | None:
+    def stamp(self) -> Integers | None:
         """Modification time in ns and inode of each file, int64 [n, 2], -1 if not known.
 
         With masks or depth maps, numbers that change with the times and inodes of either file. Two
@@ -117,7 +126,7 @@ class Source:
         return np.asarray(one_array(self.table["stamp"]).flatten()).reshape(-1, 2)
 
     @property
-    def group(self) -> NDArray[np.int64] | None:
+    def group(self) -> Integers | None:
         """Numbers, int64 [n]: images with equal numbers are fast to read one after the other.
 
         They are in one row group of a Parquet file, for example. `None` if the order does not matter.
@@ -125,7 +134,7 @@ class Source:
         return self._numbers("group")
 
     @property
-    def copies(self) -> NDArray[np.int64] | None:
+    def copies(self) -> Integers | None:
         """The smallest row of the images that are copies of each other, int64 [n].
 
         `None` if the images were not compared.
@@ -156,7 +165,7 @@ class Source:
         extra = self._part("extra")
         return pa.table({}) if extra is None else extra
 
-    def images(self, rows: NDArray[np.int64]) -> SourceImages:
+    def images(self, rows: Integers) -> SourceImages:
         """Return the images in some rows, int64 [N]."""
         return SourceImages(
             root=self.root,
@@ -165,7 +174,7 @@ class Source:
             locations=locations_of(self.location, rows),
         )
 
-    def _numbers(self, name: str) -> NDArray[np.int64] | None:
+    def _numbers(self, name: str) -> Integers | None:
         if name not in self.table.column_names:
             return None
         return np.asarray(one_array(self.table[name]))
@@ -184,7 +193,7 @@ class Source:
         """What the stages ask about the labels."""
         return KINDS[self.label_type]
 
-    def class_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def class_pairs(self) -> tuple[Integers, Integers]:
         """Return the row and the class of each label; both empty if samples have no classes."""
         column = self.labels.class_column
         if column is None:
@@ -284,12 +293,12 @@ def numbered(counts: Sequence[int]) -> NDArray[np.int8]:
     return np.repeat(np.arange(len(counts), dtype=np.int8), counts)
 
 
-def first_names(names: Sequence[str], most: int = 5) -> str:
+def first_names(names: Names, most: int = 5) -> str:
     """Return the first names to show, and dots if there are more."""
     return ", ".join(map(printable, names[:most])) + ", ..." * (len(names) > most)
 
 
-def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
+def take_rows(source: Source, rows: Integers) -> Source:
     """Return a source with some samples, in this order.
 
     Splits without samples are removed, classes are not.

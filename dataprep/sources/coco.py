@@ -12,12 +12,19 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns, reject_outside
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Source, join_sources, positions, take_rows, text_array
+from dataprep.sources.base import (
+    Integers,
+    Names,
+    Source,
+    join_sources,
+    positions,
+    take_rows,
+    text_array,
+)
 from dataprep.sources.scan import is_folder, listed_table
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
@@ -55,7 +62,7 @@ class AnnotationFile:
 
     path: str
     split: str
-    folders: Sequence[str]
+    folders: Names
     kind: str = ""
 
 
@@ -101,7 +108,7 @@ def read_coco_file(file: str, _: Any, options: SourceOptions) -> Source:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def find_coco(src: str, folders: Sequence[str], options: SourceOptions) -> list[AnnotationFile]:
+def find_coco(src: str, folders: Names, options: SourceOptions) -> list[AnnotationFile]:
     """Return the annotation files in ``annotations/``, or those that Roboflow writes beside the images."""
     found: list[AnnotationFile] = []
     if options.label_type == "class":
@@ -118,7 +125,7 @@ def find_coco(src: str, folders: Sequence[str], options: SourceOptions) -> list[
     return found
 
 
-def _in_annotations(src: str, folder: str, folders: Sequence[str]) -> Iterator[AnnotationFile]:
+def _in_annotations(src: str, folder: str, folders: Names) -> Iterator[AnnotationFile]:
     names = []
     for entry in storage.list_folder(f"{src}/{folder}"):
         is_other = entry.name.startswith(("panoptic_", "image_info_")) or is_folder(entry)
@@ -218,7 +225,7 @@ def _read_files(
     )
 
 
-def _folder_of_images(root: str, folders: Sequence[str], names: Sequence[str]) -> str | None:
+def _folder_of_images(root: str, folders: Names, names: Names) -> str | None:
     """Return the first folder with one of the first images. A few may be missing."""
     for folder in folders:
         for name in names[:_TRIED]:
@@ -277,7 +284,7 @@ def _with_boxes(source: Source, annotations: Annotations, options: SourceOptions
 
 
 def add_boxes(
-    source: Source, boxes: BoxList, sizes: NDArray[np.int64], where: Callable[[int, int], str]
+    source: Source, boxes: BoxList, sizes: Integers, where: Callable[[int, int], str]
 ) -> Source:
     """Return a source with the columns of boxes, without images that have one outside.
 

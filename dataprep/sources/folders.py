@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -17,7 +17,12 @@ import numpy as np
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Source, numbered, positions
+from dataprep.sources.base import (
+    Names,
+    Source,
+    numbered,
+    positions,
+)
 from dataprep.sources.scan import (
     Scan,
     has_folders,
@@ -79,7 +84,7 @@ class Layout(NamedTuple):
     hint: str = _LISTS
 
 
-def _refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
+def _refuse_other_layouts(src: str, folders: Names) -> None:
     """Check that a folder is not of a layout whose folders are no classes.
 
     Args:
@@ -109,12 +114,12 @@ def _refuse(place: str, layouts: Iterable[Layout]) -> None:
         )
 
 
-def images_and_labels(folders: Sequence[str]) -> tuple[list[str], list[str]]:
+def images_and_labels(folders: Names) -> tuple[list[str], list[str]]:
     """Return the folders with names of folders of images, and with names of masks or other annotations."""
     return _named(folders, _IMAGES), _named(folders, _LABELS)
 
 
-def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
+def refuse_other_archives(path: str, folders: Names) -> None:
     """Do the same for the folders in an archive, by their names alone.
 
     Raises:
@@ -128,7 +133,7 @@ def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
     _refuse(path, _by_names(path, folders))
 
 
-def _named(folders: Sequence[str], names: Container[str]) -> list[str]:
+def _named(folders: Names, names: Container[str]) -> list[str]:
     return [name for name in folders if name.lower() in names]
 
 
@@ -145,7 +150,7 @@ def _with_suffix(names: Iterable[str], *suffixes: str) -> list[str]:
     return [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
 
 
-def _coco(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+def _coco(src: str, folders: Names) -> Iterator[Layout]:
     for folder in _named(folders, ["annotations"]):
         files = _with_suffix(_files(src, folder), ".json")
         if files and all(name.startswith("panoptic_") for name in files):
@@ -159,7 +164,7 @@ def _coco(src: str, folders: Sequence[str]) -> Iterator[Layout]:
             yield Layout("COCO annotations", os.path.join(folder, "_annotations.coco.json"))
 
 
-def _voc(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+def _voc(src: str, folders: Names) -> Iterator[Layout]:
     if "JPEGImages" in folders and {"Annotations", "ImageSets", "SegmentationClass"} & {*folders}:
         yield Layout("Pascal VOC", "JPEGImages/ and Annotations/")
     for folder in folders:
@@ -169,7 +174,7 @@ def _voc(src: str, folders: Sequence[str]) -> Iterator[Layout]:
                 yield Layout("Pascal VOC", f"{folder}/")
 
 
-def _ade20k_and_yolo(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+def _ade20k_and_yolo(src: str, folders: Names) -> Iterator[Layout]:
     for folder in folders:
         if folder.startswith(("ADEChallengeData", "ADE20K")):
             yield Layout("ADE20K", f"{folder}/")
@@ -185,7 +190,7 @@ def _ade20k_and_yolo(src: str, folders: Sequence[str]) -> Iterator[Layout]:
                 yield Layout("YOLO boxes", f"{images}/ and {labels}/*.txt")
 
 
-def _of_tools(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+def _of_tools(src: str, folders: Names) -> Iterator[Layout]:
     """Find Tiny ImageNet, and the outputs of img2dataset and of Hugging Face's datasets."""
     files = _files(src)
     for name in files if [*folders] == ["images"] else ():
@@ -212,7 +217,7 @@ def _of_tools(src: str, folders: Sequence[str]) -> Iterator[Layout]:
         )
 
 
-def _shards(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+def _shards(src: str, folders: Names) -> Iterator[Layout]:
     files = [] if folders else _files(src)
     for shard in _with_suffix(files, ".tar", ".tfrecord", ".tfrecords"):
         if MANIFEST_NAME in files:
@@ -227,7 +232,7 @@ def _shards(src: str, folders: Sequence[str]) -> Iterator[Layout]:
         yield Layout("shards without a manifest", shard, hint)
 
 
-def _by_names(src: str, folders: Sequence[str]) -> Iterator[Layout]:
+def _by_names(src: str, folders: Names) -> Iterator[Layout]:
     """Find the layouts that the names of folders show."""
     targets = ("gtfine", "gtcoarse", "gtfine_trainvaltest")
     found = _named(folders, ("leftimg8bit", "leftimg8bit_trainvaltest", *targets))
@@ -297,7 +302,7 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     return replace(source, notices=(*notices, *source.notices))
 
 
-def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
+def _split_folders(src: str, folders: Names) -> dict[str, str]:
     """Return the folder of each split.
 
     Empty if the folders are classes, as with `train` next to `car` and `bus`.
@@ -309,7 +314,7 @@ def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
 
 
 def read_class_folders(
-    root: str, class_folders: Mapping[str, Sequence[str]], layout: str, options: SourceOptions
+    root: str, class_folders: Mapping[str, Names], layout: str, options: SourceOptions
 ) -> Source:
     """Read the images of class folders.
 
@@ -375,7 +380,7 @@ def read_unlabelled(src: str, _: Any, __: SourceOptions) -> Source:
     return replace(source, notices=(*notices, *source.notices), label_type="none")
 
 
-def label_folders(folders: Sequence[str]) -> dict[str, str]:
+def label_folders(folders: Names) -> dict[str, str]:
     """Return which of these folders have masks, depth maps or annotations of the images in another one, and why."""
     images, labels = images_and_labels(folders)
     if not images:
@@ -383,7 +388,7 @@ def label_folders(folders: Sequence[str]) -> dict[str, str]:
     return dict.fromkeys(labels, f"which belongs to the images in {printable(images[0])}/")
 
 
-def _find_splits(src: str, folders: Sequence[str]) -> tuple[str, dict[str, str]]:
+def _find_splits(src: str, folders: Names) -> tuple[str, dict[str, str]]:
     """Return the folder that contains the folders of splits, and the folder of each split, relative to `src`."""
     images, labels = images_and_labels(folders)
     above = ""

@@ -14,7 +14,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -26,7 +26,12 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.options import SourceOptions
 from dataprep.sources.archives import list_archive, member_names, read_archive
-from dataprep.sources.base import Source, join_sources, positions
+from dataprep.sources.base import (
+    Names,
+    Source,
+    join_sources,
+    positions,
+)
 from dataprep.sources.folders import read_class_folders
 from dataprep.sources.scan import has_folders, hidden_notices, list_folders, scan_splits
 from manifests.errors import SourceError
@@ -49,7 +54,7 @@ _DEVKIT_HINT = (
 )
 
 
-def find_imagenet_tars(src: str, folders: Sequence[str], _: SourceOptions) -> bool:
+def find_imagenet_tars(src: str, folders: Names, _: SourceOptions) -> bool:
     """Return whether a folder contains ImageNet's archives, and they are not unpacked beside them."""
     return {"train", "val"}.isdisjoint(folders) and any(
         storage.is_file(os.path.join(src, name)) for name in (TRAIN, VAL)
@@ -111,7 +116,7 @@ def read_val(path: str, _: Any, options: SourceOptions) -> Source:
     return replace(source, layout="ImageNet's validation images", classes=classes, splits=("val",))
 
 
-def _image_numbers(path: str, names: Sequence[str], count: int) -> list[int]:
+def _image_numbers(path: str, names: Names, count: int) -> list[int]:
     """Return the number of each image, from 1."""
     numbers = []
     for name in names:
@@ -137,7 +142,7 @@ def _image_numbers(path: str, names: Sequence[str], count: int) -> list[int]:
 # --- development kit ------------------------------------------------------------------------------
 
 
-def _read_devkit(folder: str) -> tuple[Sequence[str], list[str]]:
+def _read_devkit(folder: str) -> tuple[Names, list[str]]:
     """Return the WordNet IDs of the classes with images, and the WordNet ID of each validation image."""
     place = os.path.join(folder, DEVKIT)
     found = {}
@@ -225,13 +230,13 @@ def _read_meta(content: bytes) -> dict[int, str]:
 # --- Kaggle ---------------------------------------------------------------------------------------
 
 
-def find_kaggle_imagenet(src: str, _: Sequence[str], __: SourceOptions) -> str | None:
+def find_kaggle_imagenet(src: str, _: Names, __: SourceOptions) -> str | None:
     """Return the folder CLS-LOC, `src` or a folder in it, if its ``val/`` has no class folders."""
     folder = _find_cls_loc(src)
     return None if folder is None or has_folders(f"{folder}/val") else folder
 
 
-def find_sorted_kaggle(src: str, _: Sequence[str], __: SourceOptions) -> str | None:
+def find_sorted_kaggle(src: str, _: Names, __: SourceOptions) -> str | None:
     """Return the folder CLS-LOC in `src`, of which ``val/`` has class folders, too."""
     folder = _find_cls_loc(src)
     return None if folder == src else folder
@@ -289,7 +294,7 @@ def _lines(file: str) -> Iterator[str]:
             ) from None
 
 
-def _read_classes(root: str, train: Sequence[str]) -> tuple[str, ...]:
+def _read_classes(root: str, train: Names) -> tuple[str, ...]:
     mapping = _find_upward(root, "LOC_synset_mapping.txt")
     if mapping is None:
         return tuple(train)

@@ -19,7 +19,9 @@ from dataprep.containers import location_table
 from dataprep.labels.columns import count_numbers
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, SourceOptions
 from dataprep.sources.base import (
+    Integers,
     NamedSource,
+    Names,
     Source,
     first_names,
     join_sources,
@@ -243,7 +245,7 @@ def used_names(source: Source) -> list[str]:
     return [source.classes[label] for label in np.unique(source.class_pairs()[1]).tolist()]
 
 
-def extended_classes(classes: Sequence[str], source: Source, first: str) -> tuple[str, ...]:
+def extended_classes(classes: Names, source: Source, first: str) -> tuple[str, ...]:
     """Return class names with the new ones of a source at the end.
 
     Args:
@@ -263,7 +265,7 @@ def extended_classes(classes: Sequence[str], source: Source, first: str) -> tupl
     return tuple(dict.fromkeys([*classes, *names]))
 
 
-def check_names(before: Sequence[str], names: Sequence[str], first: str, second: str) -> None:
+def check_names(before: Names, names: Names, first: str, second: str) -> None:
     """Check that the classes of two sources can be matched by name.
 
     Args:
@@ -478,5 +480,5 @@ def _identity_notice(source: Source, has_class: NDArray[np.bool_]) -> str:
     return f"{notice}; train shares {number} with {names}: {_first_names(source, shared)}"
 
 
-def _first_names(source: Source, labels: NDArray[np.int64]) -> str:
+def _first_names(source: Source, labels: Integers) -> str:
     return first_names([*map(source.classes.__getitem__, labels[:6].tolist())])

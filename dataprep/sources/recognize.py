@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,11 @@ from dataprep import storage
 from dataprep.containers import forget_readers
 from dataprep.options import SourceOptions
 from dataprep.sources.archives import is_archive, read_archive
-from dataprep.sources.base import NamedSource, Source
+from dataprep.sources.base import (
+    NamedSource,
+    Names,
+    Source,
+)
 from dataprep.sources.coco import find_coco, is_coco, read_coco, read_coco_file
 from dataprep.sources.databases import (
     SUFFIX,
@@ -108,7 +112,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     return source.with_notices(*class_notices(source))
 
 
-def read_sources(srcs: Sequence[str], options: SourceOptions) -> list[NamedSource]:
+def read_sources(srcs: Names, options: SourceOptions) -> list[NamedSource]:
     """Read one or more sources, and rename classes.
 
     Args:
@@ -127,7 +131,7 @@ def read_sources(srcs: Sequence[str], options: SourceOptions) -> list[NamedSourc
     return rename_classes(parts, renames, options)
 
 
-def _read_each(srcs: Sequence[str], options: SourceOptions) -> list[NamedSource]:
+def _read_each(srcs: Names, options: SourceOptions) -> list[NamedSource]:
     """Read sources. If there are several, an error names the one that it is about."""
     parts = []
     for src in srcs:
@@ -158,7 +162,7 @@ class Kind:
     """
 
     name: str
-    detect: Callable[[str, Sequence[str], SourceOptions], Any]
+    detect: Callable[[str, Names, SourceOptions], Any]
     read: Callable[[str, Any, SourceOptions], Source]
     takes: tuple[str, ...] = ()
 
@@ -194,7 +198,7 @@ def _read(src: str, options: SourceOptions) -> Source:
 # --- folders --------------------------------------------------------------------------------------
 
 
-def _find_lists(src: str, _: Sequence[str], __: SourceOptions) -> list[str]:
+def _find_lists(src: str, _: Names, __: SourceOptions) -> list[str]:
     paths = (os.path.join(src, name) for name in LIST_NAMES)
     return [*filter(storage.is_file, paths)]
 
@@ -247,13 +251,13 @@ FOLDERS = (
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _find_images_in_parquet(src: str, _: Sequence[str], options: SourceOptions) -> bool:
+def _find_images_in_parquet(src: str, _: Names, options: SourceOptions) -> bool:
     """Return whether a file is a Parquet file with images, and not one with paths of images."""
     images = image_columns(src) if suffix_of(src) == ".parquet" else ()
     return bool(images) and (options.path_column is None or options.path_column in images)
 
 
-def _find_list(src: str, _: Sequence[str], __: SourceOptions) -> bool:
+def _find_list(src: str, _: Names, __: SourceOptions) -> bool:
     refuse_other_files(src)
     return True
 
@@ -310,7 +314,7 @@ _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 #: Files that are no source: what they are, what to do with them, their suffixes, and the bytes that
 #: they start with.
-_OTHER_FILES: tuple[tuple[str, str, Sequence[str], tuple[bytes, ...]], ...] = (
+_OTHER_FILES: tuple[tuple[str, str, Names, tuple[bytes, ...]], ...] = (
     (
         "an archive",
         "unpack it and give the folder, or name a tar .tar and a zip .zip",

@@ -7,7 +7,7 @@ import os
 import stat
 import unicodedata
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate, chain, count
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.columns import Locate, row_error
 from dataprep.sources.base import (
+    Integers,
+    Names,
+    RejectedRow,
     Source,
     concat,
     first_names,
@@ -100,7 +102,7 @@ def stats_of(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ino & 0x7FFFFFFFFFFFFFFF
 
 
-def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
+def file_stats(root: str, path: pa.Array) -> Integers:
     """Return size, modification time in ns, and inode of each file, int64 [n, 3].
 
     `UNREADABLE` and -1 if not a file.
@@ -134,7 +136,7 @@ _Rows = dict[str, list[int]]
 
 
 def _fill_in_remote(
-    stats: NDArray[np.int64], root: str, images: Iterable[tuple[int, str]]
+    stats: Integers, root: str, images: Iterable[tuple[int, str]]
 ) -> list[tuple[int, str]]:
     """Look up images in object stores, with as few requests as possible; return the rows of local files."""
     from manifests.remote.store import open_store  # takes time, and most sources do not need it
@@ -163,7 +165,7 @@ def _fill_in_remote(
     return local
 
 
-def _fill_in(stats: NDArray[np.int64], future: Future[Any], rows: _Rows) -> None:
+def _fill_in(stats: Integers, future: Future[Any], rows: _Rows) -> None:
     """Fill in the images that a request finds."""
     from dataprep.storage.remote import stat_of
     from manifests.remote.store import ObjectInfo
@@ -200,7 +202,7 @@ def listed_table(root: str, path: pa.Array, locate: Locate, **columns: Any) -> p
     return sample_table(path, size=stats[:, 0], stamp=stats[:, 1:], **columns)
 
 
-def check_paths(root: str, path: pa.Array, size: NDArray[np.int64], locate: Locate) -> None:
+def check_paths(root: str, path: pa.Array, size: Integers, locate: Locate) -> None:
     """Check that every image exists and that no path occurs twice."""
     missing = np.flatnonzero(size == UNREADABLE)
     if len(missing):
@@ -269,7 +271,7 @@ def _missing_hint(root: str, name: str) -> str:
 FolderId = tuple[int, int]
 
 #: Which of the folders in a folder not to visit: name -> the reason.
-Skip = Callable[[Sequence[str]], dict[str, str]]
+Skip = Callable[[Names], dict[str, str]]
 
 #: An image: path, size in bytes, modification time in ns, inode.
 Image = tuple[str, int, int, int]
@@ -293,7 +295,7 @@ class Scan:
 
     def __init__(self, root: str, skip: Skip | None = None) -> None:
         self.root = root
-        self.rejected: list[dict[str, str]] = []
+        self.rejected: list[RejectedRow] = []
         self.folders = {storage.identify(root)}
         self._skip = skip
         self._paths: list[pa.Array] = []
@@ -399,7 +401,7 @@ class Scan:
             return "the name contains ? or #, which end the path of a URL; rename it"
         return ""
 
-    def source(self, layout: str, splits: Sequence[str], **columns: Any) -> Source:
+    def source(self, layout: str, splits: Names, **columns: Any) -> Source:
         """Return a source of all images, in the order in which folders were added.
 
         Args:
@@ -425,7 +427,7 @@ class Scan:
         return concat(self._paths)
 
     @property
-    def stats(self) -> NDArray[np.int64]:
+    def stats(self) -> Integers:
         """Sizes in bytes, modification times in ns and inodes, int64 [n, 3]; see `file_stats`."""
         return np.concatenate(self._stats)
 
@@ -520,7 +522,7 @@ def list_images(root: str, folder: str = "") -> list[str]:
 
 
 def map_splits(
-    src: str, folders: Sequence[str], split_of: Mapping[str, str] = SPLIT_ALIASES
+    src: str, folders: Names, split_of: Mapping[str, str] = SPLIT_ALIASES
 ) -> dict[str, str]:
     """Return the folder of each split (split -> folder).
 
@@ -546,7 +548,7 @@ def map_splits(
     return splits
 
 
-def stray_notices(images: Sequence[str], where: str) -> list[str]:
+def stray_notices(images: Names, where: str) -> list[str]:
     """Return a message about images that were skipped because of their location, `where`.
 
     Empty if there are none.
@@ -554,7 +556,7 @@ def stray_notices(images: Sequence[str], where: str) -> list[str]:
     return _skipped(images, "image", f" {where}")
 
 
-def _skipped(names: Sequence[str], noun: str, where: str = "") -> list[str]:
+def _skipped(names: Names, noun: str, where: str = "") -> list[str]:
     if not names:
         return []
     return [f"skipped {plural(len(names), noun)}{where}: {first_names(names, 1)}"]
