@@ -132,6 +132,7 @@ def list_archive(path: str) -> Source:
             file=path,
             hint="copy the archive again, or make it again",
         )
+    # The order of an archive is the order in which it was packed.
     images.sort()
     table = image_table(
         [image.name for image in images],
@@ -294,6 +295,7 @@ def _zip_members(file: ContainerFile) -> Iterator[Member]:
                 " joined"
             ),
         ) from None
+    # Members that overlap would unpack to more than the file can contain.
     stored = 0
     for info in infos:
         if info.is_dir():
@@ -392,6 +394,7 @@ def read_archive(path: str, _: Any, options: SourceOptions) -> Source:
     names = member_names(source)
     if options.unlabelled:
         return _without_labels(path, source, names)
+    # Most archives have one folder that contains all others.
     top = len(top_folder(names))
     parts = [name[top:].split("/") for name in names]
     first = {each[0] for each in parts if len(each) > 1}
@@ -404,6 +407,7 @@ def read_archive(path: str, _: Any, options: SourceOptions) -> Source:
         for name in sorted(first - number_of.keys()):
             notices.append(f"skipped {printable(name)}/: it is not train, val or test")
     level = 1 if number_of else 0
+    # Images outside of class folders, or beside the splits, have no label.
     rows, stray, splits, labels = [], [], [], []
     for row, each in enumerate(parts):
         if len(each) <= level + 1:
@@ -471,6 +475,7 @@ def _without_labels(path: str, source: Source, names: Names) -> Source:
         if left_out.keys().isdisjoint(folders_above(name)):
             rows.append(row)
             kept.append(name)
+    # Folders are splits if all images are in folders with the names of splits.
     top = len(top_folder(kept))
     first = [name[top:].rpartition("/")[0].partition("/")[0] for name in kept]
     are_splits = all(folder.lower() in SPLIT_ALIASES for folder in first)
@@ -487,6 +492,7 @@ def _label_folders_of(names: Names) -> dict[str, str]:
         for each in folders_above(f"{folder}/"):
             above, _, name = each.rpartition("/")
             inside[above].add(name)
+    # Of the folders that are beside each other.
     left_out = {}
     for above in sorted(inside):
         for name, why in label_folders(sorted(inside[above])).items():

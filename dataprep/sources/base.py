@@ -309,6 +309,7 @@ def take_rows(source: Source, rows: Integers) -> Source:
 
     """
     taken = replace(source, table=source.table.take(pa.array(rows)))
+    # Splits are counted anew, without the empty ones.
     kept, number = np.unique(taken.split, return_inverse=True)
     splits = tuple(source.splits[number] for number in kept.tolist())
     return replace(taken.with_columns(split=number.astype(np.int8)), splits=splits)
@@ -439,6 +440,7 @@ def join_sources(parts: Sequence[Source]) -> Source:
         notices += part.notices
         rejected += part.rejected
         folders |= part.folders
+    # The dictionaries of columns of text become one.
     joined = pa.concat_tables(tables, promote_options="permissive")
     return replace(
         parts[0],

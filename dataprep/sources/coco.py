@@ -75,7 +75,7 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
 
     """
     kinds = {each.kind for each in found}
-    label_type = _label_type(src, options, "caption" if kinds == {"captions"} else "boxes")
+    label_type = _label_type(src, options, kinds == {"captions"})
     prefix = _PREFIXES[label_type]
     files = [each for each in found if each.kind in ("", prefix)]
     if not files:
@@ -98,7 +98,7 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
 def read_coco_file(file: str, _: Any, options: SourceOptions) -> Source:
     """Read one annotation file in COCO's format; see `read_coco` and `is_coco`."""
     name = os.path.basename(file)
-    label_type = _label_type(file, options, "caption" if name.startswith("captions_") else "boxes")
+    label_type = _label_type(file, options, name.startswith("captions_"))
     _, stem = _parts_of(name)
     annotations = AnnotationFile(file, _split_name(stem) or "train", ("", stem, "images"))
     root = options.image_root or parent_folder(file) or "."
@@ -109,7 +109,7 @@ def read_coco_file(file: str, _: Any, options: SourceOptions) -> Source:
 
 
 def find_coco(src: str, folders: Names, options: SourceOptions) -> list[AnnotationFile]:
-    """Return the annotation files in ``annotations/``, or those that Roboflow writes beside the images."""
+    """Return the annotation files in ``annotations/``, or the files that Roboflow writes beside the images."""
     found: list[AnnotationFile] = []
     if options.label_type == "class":
         return found
@@ -136,6 +136,7 @@ def _in_annotations(src: str, folder: str, folders: Names) -> Iterator[Annotatio
         kind, stem = _parts_of(name)
         # Other tools may have a file for each image.
         if kind or is_coco(path):
+            # The images of train2017.json are in train2017/, images/train2017/, train/ and so on.
             split = _split_name(stem)
             places = [stem, f"images/{stem}"]
             if split:
@@ -156,8 +157,8 @@ def _split_name(stem: str) -> str | None:
     return SPLIT_ALIASES.get(re.sub(r"[-_.]?\d*$", "", stem.lower()))
 
 
-def _label_type(src: str, options: SourceOptions, default: LabelType) -> LabelType:
-    label_type = options.label_type or default
+def _label_type(src: str, options: SourceOptions, are_captions: bool) -> LabelType:
+    label_type = options.label_type or ("caption" if are_captions else "boxes")
     if label_type not in _PREFIXES:
         raise CallError(
             f"--label-type {label_type}: COCO's annotations in {printable(src)} are boxes or"
@@ -183,8 +184,9 @@ def _read_files(
             file=folder,
             hint="keep one file for each split, or give one of them as --src with --image-root",
         )
-    add = _with_captions if label_type == "caption" else _with_boxes
+    add = {"caption": _with_captions, "boxes": _with_boxes}[label_type]
     parts, notices = [], []
+    # Each file is read as a source of one split.
     for each in sorted(files, key=lambda file: names.index(file.split)):
         annotations = Annotations(each.path, label_type, chosen=options.label_type is not None)
         name = os.path.basename(each.path)
@@ -205,7 +207,8 @@ def _read_files(
             file=root,
             hint=f"put them into {first.folders[0]}/, or give the file as --src, with --image-root",
         )
-    filled = [part for part in parts if len(part)] or parts[:1]
+    # A split all of whose images were rejected has no classes to compare.
+    filled = [*filter(len, parts)] or parts[:1]
     for part in filled:
         if part.classes != filled[0].classes:
             raise SourceError(
@@ -236,10 +239,12 @@ def _folder_of_images(root: str, folders: Names, names: Names) -> str | None:
 
 def _with_captions(source: Source, annotations: Annotations, _: SourceOptions) -> Source:
     captions = [annotations.captions.pop(image_id, []) for image_id in annotations.ids]
+    # What is left belongs to no image.
     for image_id in annotations.captions:
         annotations.fail(
             f"annotations: a caption has the image_id {image_id}, but no image has that id"
         )
+    # An image has all of its captions as lines of one text. Without any, it is rejected.
     texts, rows, rejected = [], [], []
     for row, own in enumerate(captions):
         if own:
@@ -264,11 +269,15 @@ def _with_boxes(source: Source, annotations: Annotations, options: SourceOptions
     boxes = annotations.boxes
     # Images and categories may come after the boxes, so their ids are looked up at the end.
     for at, (image_id, category) in enumerate(zip(boxes.image, boxes.label, strict=True)):
-        place = f"annotations[{boxes.place[at]}]"
         if image_id not in annotations.ids:
-            annotations.fail(f"{place}.image_id is {image_id}, but no image has that id")
+            annotations.fail(
+                f"annotations[{boxes.place[at]}].image_id is {image_id}, but no image has that id"
+            )
         if category not in label_of:
-            annotations.fail(f"{place}.category_id is {category}, but no category has that id")
+            annotations.fail(
+                f"annotations[{boxes.place[at]}].category_id is {category}, but no category has"
+                " that id"
+            )
         boxes.image[at], boxes.label[at] = annotations.ids[image_id], label_of[category]
     file = os.path.basename(annotations.file)
     sizes = np.array(annotations.sizes, np.int64).reshape(-1, 2)
@@ -277,6 +286,7 @@ def _with_boxes(source: Source, annotations: Annotations, options: SourceOptions
         notices.append(f"left out {plural(annotations.crowds, 'box')} around crowds (iscrowd)")
     if annotations.keypoints:
         notices.append(f"left out the key points of {plural(annotations.keypoints, 'object')}")
+    # Images without objects stay: they teach a detector what is background.
     without = pc.sum(pc.equal(pc.list_value_length(source.extra["boxes"]), 0)).as_py()
     if without:
         notices.append(f"{plural(without, 'image')} without a box")
@@ -316,7 +326,8 @@ def _classes(
 ) -> tuple[tuple[str, ...], dict[int, int], list[str]]:
     """Return the class names, the label of each category by its id, and notices."""
     ids = sorted(annotations.categories)
-    names = [annotations.categories[category] for category in ids]
+    # Labels follow the order of the ids, which may have holes.
+    names = [*map(annotations.categories.__getitem__, ids)]
     for name, count in Counter(names).items():
         if count > 1:
             annotations.fail(f"two categories have the name {shorten(name)}")
@@ -450,6 +461,7 @@ class Annotations:
             self.keypoints += 1
             if not self._chosen:
                 item.fail(" has key points, which are not converted", _KEYPOINTS_HINT)
+        # A box around a crowd is not the box of an object.
         category, box = item.integer("category_id"), value.get("bbox")
         if value.get("iscrowd"):
             self.crowds += 1

@@ -46,7 +46,10 @@ from manifests.store import MANIFEST_NAME, read_manifest
 _IMAGES = {"png", "pngs", "leftimg8bit"}
 _LABELS = {"ann", "segmentationobject", "gtfine", "gtcoarse"}
 for _name, _content in CONTENTS.items():
-    (_IMAGES if _content == "image" else _LABELS).add(_name)
+    if _content == "image":
+        _IMAGES.add(_name)
+    else:
+        _LABELS.add(_name)
 
 _LISTS = (
     "give a list of images with their classes instead (`path label` lines, CSV, JSON Lines or"
@@ -123,7 +126,7 @@ def refuse_other_archives(path: str, folders: Names) -> None:
     """Do the same for the folders in an archive, by their names alone.
 
     Raises:
-        SourceError: their names are those of such a layout.
+        SourceError: such a layout has folders of these names.
 
     """
     for name in filter(_COCO_IMAGES.fullmatch, folders):
@@ -151,6 +154,7 @@ def _with_suffix(names: Iterable[str], *suffixes: str) -> list[str]:
 
 
 def _coco(src: str, folders: Names) -> Iterator[Layout]:
+    # As COCO is published.
     for folder in _named(folders, ["annotations"]):
         files = _with_suffix(_files(src, folder), ".json")
         if files and all(name.startswith("panoptic_") for name in files):
@@ -159,6 +163,7 @@ def _coco(src: str, folders: Names) -> Iterator[Layout]:
             yield Layout("COCO annotations", f"{folder}/{files[0]}")
     if folders and all(map(_COCO_IMAGES.fullmatch, folders)):
         yield Layout("images of COCO", f"{folders[0]}/", _COCO_HINT)
+    # As Roboflow exports it.
     for folder in ["", *folders[:10]]:
         if "_annotations.coco.json" in _files(src, folder):
             yield Layout("COCO annotations", os.path.join(folder, "_annotations.coco.json"))
@@ -182,6 +187,7 @@ def _ade20k_and_yolo(src: str, folders: Names) -> Iterator[Layout]:
         for folder in _named(folders, ["annotations"]):
             if _named(list_folders(f"{src}/{folder}"), ["training", "validation"]):
                 yield Layout("ADE20K", "images/ and annotations/training/")
+        # YOLO has a text file for each image, perhaps in folders of splits.
         for labels in _named(folders, ["labels"]):
             names = _files(src, labels)
             for folder in names[:10]:
@@ -192,9 +198,10 @@ def _ade20k_and_yolo(src: str, folders: Names) -> Iterator[Layout]:
 
 def _of_tools(src: str, folders: Names) -> Iterator[Layout]:
     """Find Tiny ImageNet, and the outputs of img2dataset and of Hugging Face's datasets."""
+    # The validation images of Tiny ImageNet are in one folder, with their labels in a file.
     files = _files(src)
-    for name in files if [*folders] == ["images"] else ():
-        if name.endswith("_annotations.txt"):
+    for name in files:
+        if name.endswith("_annotations.txt") and [*folders] == ["images"]:
             hint = f"write a list file with a line `path label` for each line of {name}"
             yield Layout("the flat val/ of Tiny ImageNet", f"images/ and {name}", hint)
     # img2dataset writes numbered shards, or numbered folders of images with metadata.
@@ -209,6 +216,7 @@ def _of_tools(src: str, folders: Names) -> Iterator[Layout]:
             if f"{stem}.json" in names and (f"{stem}.txt" in names or statistics):
                 evidence = f"{folder}/*.json beside the images"
                 yield Layout("the files of img2dataset (LAION)", evidence)
+    # A dataset as Arrow files, which Hugging Face's `load_from_disk` reads.
     if "dataset_dict.json" in files or {"dataset_info.json", "state.json"} <= {*files}:
         yield Layout(
             "a dataset that Hugging Face `save_to_disk` wrote",
@@ -271,11 +279,13 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
                 " label`), in a CSV, or in the file names with --pattern; or set --label-type none"
             ),
         )
-    layout, notices = "ImageFolder", []
-    class_folders = {} if splits else {"train": folders}
-    for name in folders if splits else ():
-        if name not in splits.values():
+    layout, notices, class_folders = "ImageFolder", [], {}
+    # Folders beside the splits are not read. Without splits, all folders are classes.
+    for name in folders:
+        if splits and name not in splits.values():
             notices.append(f"skipped {name}/: it is not train, val or test")
+    if not splits:
+        class_folders["train"] = folders
     for split in split_order({*splits}):
         folder = splits[split]
         classes = list_folders(f"{src}/{folder}")
@@ -295,8 +305,11 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     if splits:
         layout += f" with {' and '.join(class_folders)}"
     source = read_class_folders(src, class_folders, layout, options)
-    above = ["", *(splits[split] for split in class_folders if splits)]
-    stray = [image for folder in above for image in list_images(src, folder)]
+    # Images and hidden folders beside the class folders, and beside the folders of splits.
+    above = ["", *filter(None, map(splits.get, class_folders))]
+    stray = []
+    for folder in above:
+        stray += list_images(src, folder)
     notices += stray_notices(stray, "outside of class folders")
     notices += hidden_notices(src, above)
     return replace(source, notices=(*notices, *source.notices))
@@ -340,6 +353,7 @@ def read_class_folders(
                     hint="rename it",
                 )
             names.append(os.path.basename(folder))
+        # The number of images of each class folder.
         counts = scan.add(*folders)
         images += counts
         of_splits.append(sum(counts))
@@ -390,6 +404,7 @@ def label_folders(folders: Names) -> dict[str, str]:
 
 def _find_splits(src: str, folders: Names) -> tuple[str, dict[str, str]]:
     """Return the folder that contains the folders of splits, and the folder of each split, relative to `src`."""
+    # A folder of images beside folders of their labels only may contain the splits.
     images, labels = images_and_labels(folders)
     above = ""
     if labels and len(images) == 1 and len(labels) == len(folders) - 1:

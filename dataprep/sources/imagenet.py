@@ -101,6 +101,7 @@ def read_val(path: str, _: Any, options: SourceOptions) -> Source:
     names = member_names(source)
     wnids, truth = _read_devkit(parent_folder(path) or ".")
     classes = options.classes or tuple(sorted(wnids))
+    # The number in the name of an image leads to its class.
     label_of = positions(classes)
     labels = []
     for name, number in zip(names, _image_numbers(path, names, len(truth)), strict=True):
@@ -171,6 +172,7 @@ def _read_devkit(folder: str) -> tuple[Names, list[str]]:
         raise SourceError(
             f"{_META} is damaged: {error}", file=place, hint="download it again"
         ) from None
+    # A line for each image: the number of its class, as meta.mat counts.
     truth = []
     for number, line in enumerate(found[_TRUTH].splitlines(), 1):
         if not line.strip().isdigit() or len(line) > 9 or int(line) not in wnids:
@@ -194,6 +196,7 @@ def _read_members(path: str) -> dict[str, bytes]:
             open_file(path, SOURCE_ARCHIVE) as file,
             tarfile.open(fileobj=file, mode="r|gz") as archive,
         ):
+            # Sizes that the headers claim count too: nothing is unpacked before it is known to fit.
             for member in archive:
                 total += member.size
                 if total > _MAX_DEVKIT_BYTES:
@@ -233,18 +236,21 @@ def _read_meta(content: bytes) -> dict[int, str]:
 def find_kaggle_imagenet(src: str, _: Names, __: SourceOptions) -> str | None:
     """Return the folder CLS-LOC, `src` or a folder in it, if its ``val/`` has no class folders."""
     folder = _find_cls_loc(src)
-    return None if folder is None or has_folders(f"{folder}/val") else folder
+    if folder is None or has_folders(f"{folder}/val"):
+        return None
+    return folder
 
 
 def find_sorted_kaggle(src: str, _: Names, __: SourceOptions) -> str | None:
     """Return the folder CLS-LOC in `src`, of which ``val/`` has class folders, too."""
     folder = _find_cls_loc(src)
+    # A folder that is CLS-LOC itself is read as any other.
     return None if folder == src else folder
 
 
 def _find_cls_loc(src: str) -> str | None:
-    for inside in ("", "Data/CLS-LOC", "ILSVRC/Data/CLS-LOC"):
-        folder = os.path.join(src, inside) if inside else src
+    inside = (os.path.join(src, name) for name in ("Data/CLS-LOC", "ILSVRC/Data/CLS-LOC"))
+    for folder in (src, *inside):
         if os.path.basename(absolute(folder)) == "CLS-LOC" and storage.is_folder(f"{folder}/train"):
             return folder
     return None
@@ -264,6 +270,7 @@ def read_kaggle_imagenet(_: str, root: str, options: SourceOptions) -> Source:
         "ImageNet in Kaggle's layout",
         replace(options, classes=options.classes or _read_classes(root, train)),
     )
+    # The flat val/ follows train/; test/ has no labels at all.
     notices = hidden_notices(root, ["train"])
     if storage.is_folder(f"{root}/val"):
         val = scan_splits(root, {"val": "val"}, "")
@@ -319,6 +326,7 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
             file=f"{root}/val",
             hint="put Kaggle's file next to ILSVRC/, or move val/ away to convert only train/",
         )
+    # Each image takes its label, so what is left has no image.
     left = _read_solution(solution, label_of)
     labels = []
     for name in path.to_pylist():
@@ -400,6 +408,7 @@ def read_structs(content: bytes) -> list[dict[str, Value]]:
     if content[126:128] != b"IM":
         raise ValueError("it is not a MAT file of level 5 in little-endian order")
     for kind, data in _elements(content, _HEADER_BYTES):
+        # MATLAB compresses each variable by itself.
         if kind == _COMPRESSED:
             inflater = zlib.decompressobj()
             try:
@@ -443,6 +452,7 @@ def _structs(matrix: bytes) -> list[dict[str, Value]] | None:
     if len(header) < 5 or header[0][1][:1] != _STRUCT:
         return None
     _, dimensions, _, width, (_, names) = header
+    # The fields have names of equal length, filled up with zeros, and each struct has all fields.
     count = math.prod(map(int, _numbers(*dimensions)))
     length = int(next(iter(_numbers(*width)), 0))
     if not 0 < length <= 64 or not 0 <= count <= _MAX_STRUCTS:

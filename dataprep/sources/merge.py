@@ -41,7 +41,7 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
 
     Classes of the same name become one class; they are numbered in the order in which they first
     appear. Paths of local files are relative to the folder that contains all sources, so the column
-    ``source`` tells where a sample came from; those of object stores are URLs. A column that some
+    ``source`` tells where a sample came from; paths in object stores are URLs. A column that some
     parts do not have is null there.
 
     Raises:
@@ -53,6 +53,7 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
     if len(parts) == 1:
         return parts[0].source
     _check(parts)
+    # Classes are matched by name, and numbered as they first appear.
     first_src, first = parts[0]
     classes = first.classes
     for src, source in parts[1:]:
@@ -61,6 +62,7 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
     for src, source in parts:
         notices = tuple(f"{src}: {notice}" for notice in source.notices)
         sources.append(replace(relabel(source, classes), notices=notices))
+    # Local paths are relative to the folder that contains all sources.
     local = [os.path.abspath(each.root) for each in sources if not is_url(each.root)]
     root = os.path.commonpath(local) if local else first.root
     _check_columns(parts)
@@ -79,6 +81,7 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
 
 def _check(parts: Sequence[NamedSource]) -> None:
     first_src, first = parts[0]
+    # No image may be in two sources.
     for (other_src, other), (src, source) in combinations(parts, 2):
         if absolute(src) == absolute(other_src):
             raise CallError(f"--src {printable(src)} is given twice", hint="give each source once")
@@ -87,6 +90,7 @@ def _check(parts: Sequence[NamedSource]) -> None:
                 f"--src {printable(src)} and --src {printable(other_src)} contain the same folder",
                 hint="give only the one that contains the other",
             )
+    # Samples of one dataset have labels and images of one kind.
     for src, source in parts[1:]:
         if source.pixels != first.pixels:
             raise SourceError(
@@ -113,6 +117,7 @@ def _check(parts: Sequence[NamedSource]) -> None:
                     file=src,
                     hint="convert them into two datasets, or set --label-column",
                 )
+        # The masks of a prepared dataset are in its shards, and others are files.
         if first.labels.has_image and source.prepared != first.prepared:
             raise SourceError(
                 f"it is a prepared dataset with masks, and {printable(first_src)} is not, or the"
@@ -155,6 +160,7 @@ def _with_root(source: Source, root: str) -> Source:
     else:
         relative = os.path.relpath(source.root, root)
         prefix = "" if relative == "." else f"{relative}/"
+    # All columns with paths: of images, of masks, and of containers.
     columns = {}
     for name in ("path", f"extra:{MASK_SOURCE}", "location:container"):
         if name in source.table.column_names:
@@ -167,7 +173,7 @@ def _with_root(source: Source, root: str) -> Source:
 
 
 def _prefixed(paths: pa.Array, prefix: str) -> pa.Array:
-    """Return paths with a prefix, except those that are absolute."""
+    """Return paths with a prefix, except absolute paths."""
     if pa.types.is_dictionary(paths.type):
         names = _prefixed(paths.dictionary, prefix)
         return pa.DictionaryArray.from_arrays(paths.indices, names)
@@ -250,7 +256,7 @@ def extended_classes(classes: Names, source: Source, first: str) -> tuple[str, .
 
     Args:
         classes: the classes that are there.
-        source: the source. Of its classes, those without samples are left out, unless it begins
+        source: the source. Classes of it without samples are left out, unless it begins
             with `classes`.
         first: where `classes` come from, for messages.
 
@@ -293,6 +299,7 @@ def check_names(before: Names, names: Names, first: str, second: str) -> None:
                 " --rename-classes FILE, lines of `0,name`"
             ),
         )
+    # A class that differs in case, spaces, _ or - only is most likely the same one.
     known = {_plain(name): name for name in before}
     for name in names:
         almost = known.get(_plain(name), name)
@@ -321,6 +328,7 @@ def relabel(source: Source, classes: tuple[str, ...]) -> Source:
     if source.classes == classes:
         return source
     numbers = positions(classes)
+    # The new number of each label; -1 for classes without samples.
     mapping = np.array([numbers.get(name, -1) for name in source.classes], np.int32)
     kind, column = source.labels, source.labels.class_lists
     are_pixels = kind.names_classes and kind.class_column is None
@@ -362,6 +370,7 @@ def read_renames(file: str) -> dict[str, str]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
+        # Names may contain commas if tabs separate them.
         delimiter = "\t" if "\t" in line else ","
         row = [*map(str.strip, next(csv.reader([line], delimiter=delimiter)))]
         if len(row) != 2 or not all(row):
@@ -407,6 +416,7 @@ def rename_classes(
             )
     renamed = []
     for src, source in parts:
+        # Two names that become one get one label.
         names = tuple(renames.get(name, name) for name in source.classes)
         own = relabel(replace(source, classes=names), tuple(dict.fromkeys(names)))
         classes = options.classes or own.classes
@@ -434,6 +444,7 @@ def class_notices(source: Source) -> Iterator[str]:
         return
     counts = np.zeros((len(source.splits), len(source.classes)), np.int64)
     np.add.at(counts, (source.split, source.label), 1)
+    # The samples of each class in all splits.
     total = counts.sum(axis=0)
     used = int(np.count_nonzero(total))
     if used == len(source) >= _MANY_CLASSES:

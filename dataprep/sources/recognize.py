@@ -126,6 +126,7 @@ def read_sources(srcs: Names, options: SourceOptions) -> list[NamedSource]:
     """
     if options.rename_classes is None:
         return _read_each(srcs, options)
+    # The option --classes lists the new names, so it does not apply to what is read.
     renames = read_renames(options.rename_classes)
     parts = _read_each(srcs, replace(options, classes=None))
     return rename_classes(parts, renames, options)
@@ -181,9 +182,11 @@ def _read(src: str, options: SourceOptions) -> Source:
     """
     is_folder = stat.S_ISDIR(storage.stat(src).st_mode)
     folders = list_folders(src) if is_folder else ()
+    # The last kind of each table takes everything.
     for kind in FOLDERS if is_folder else FILES:
         if found := kind.detect(src, folders, options):
             break
+    # An option that the kind does not take would have no effect.
     for name in _OPTIONS:
         if getattr(options, name) is not None and name not in kind.takes:
             others = [other.name for other in KINDS if name in other.takes]
@@ -213,6 +216,8 @@ FOLDERS = (
     ),
     Kind("a prepared dataset", is_prepared, read_prepared),
     Kind("ImageNet in its original archives", find_imagenet_tars, read_imagenet_tars),
+    # Kaggle's flat val/ has its labels in a CSV file. If it has class folders, the folder inside is
+    # read as any other.
     Kind("ImageNet in Kaggle's layout", find_kaggle_imagenet, read_kaggle_imagenet),
     Kind(
         "ImageNet in Kaggle's layout with list files",
@@ -234,6 +239,7 @@ FOLDERS = (
     ),
     Kind("a folder of LMDB databases", find_databases, read_lmdb),
     Kind("a folder of RecordIO files", find_recordio, read_recordio),
+    # From here on, the images are files.
     Kind(
         "a folder of images without labels",
         lambda _, __, options: options.unlabelled,
@@ -241,6 +247,8 @@ FOLDERS = (
     ),
     Kind("a folder of MSMT17", find_msmt17, read_msmt17),
     Kind("a folder of a re-identification dataset", find_reid_layout, read_reid_folders),
+    # With --label-type class, folders of annotations are not detected here, and the last kind
+    # refuses them.
     Kind("a folder with annotations of COCO", find_coco, read_coco),
     Kind("a folder of Pascal VOC", find_voc, read_voc),
     Kind("a folder of images with masks or depth maps", find_segmentation, read_pairs),
@@ -276,6 +284,7 @@ def _in_folder(
 #: The kinds of files in the order in which they are tried.
 FILES = (
     Kind(
+        # Before tables: Parquet files contain either images or paths.
         "a Parquet file with images",
         _find_images_in_parquet,
         _in_folder(read_hugging_face),
@@ -300,6 +309,7 @@ FILES = (
         read_val,
     ),
     Kind("an archive", is_archive, read_archive),
+    # Any other file is a list, unless it is known to be something else.
     Kind("a list file", _find_list, _read_list, ("image_root",)),
 )
 

@@ -141,6 +141,7 @@ def _fill_in_remote(
     """Look up images in object stores, with as few requests as possible; return the rows of local files."""
     from manifests.remote.store import open_store  # takes time, and most sources do not need it
 
+    # The rows of each object, by the folder it is in.
     folders: defaultdict[str, _Rows] = defaultdict(dict)
     local = []
     for row, name in images:
@@ -158,6 +159,7 @@ def _fill_in_remote(
             pending.append((store.start_listing(), rows))
         else:
             pending += [(store.start_stat(name), rows) for name in rows]
+        # Results are taken in the order of the requests, while others are under way.
         while len(pending) >= _WINDOW:
             _fill_in(stats, *pending.popleft())
     while pending:
@@ -216,6 +218,7 @@ def check_paths(root: str, path: pa.Array, size: Integers, locate: Locate) -> No
             f" ({total} in total)",
             _missing_hint(root, name),
         )
+    # Paths that occur more than once, and the first two rows of the first of them.
     path = _absolute_twins(root, path)
     counts = pc.value_counts(path)
     if len(counts) < len(path):
@@ -383,6 +386,7 @@ class Scan:
                     images.append((path, *entry_stats(entry)))
                 else:
                     self._skipped[suffix or "no extension"] += 1
+        # Links to folders wait until all real folders have been visited.
         reasons = self._skip(sorted(is_link)) if self._skip else {}
         self._left_out += skipped_notices(reasons, folder)
         subfolders = []
