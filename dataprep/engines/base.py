@@ -11,6 +11,18 @@ from typing import Any, Protocol, TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+#: What an engine calls with a task or a part.
+Function = Callable[[Any], Any]
+
+#: The function of the parts of a task; see `TaskPart`.
+PartFunction = Callable[[Task], Generator[Any, Any, Any]]
+
+#: A function that also gets a pool; see `Engine.run_with_pool`.
+PooledFunction = Callable[[Task, "Pool | None"], Result]
+
+#: The results of tasks, as they finish.
+Results = Generator[Result, None, None]
+
 
 def default_workers() -> int:
     """Return the number of CPUs that this process may use."""
@@ -49,9 +61,7 @@ class Pool(Protocol):
 
     workers: int
 
-    def map(
-        self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]
-    ) -> Iterator[TaskPart]:
+    def map(self, function: PartFunction[Task], arguments: Iterable[Task]) -> Iterator[TaskPart]:
         """Start a part for each argument, and yield the parts in order, each as soon as it has yielded its value.
 
         At most `dataprep.engines.pool.PARTS_PER_WORKER` parts for each process are between their
@@ -102,7 +112,7 @@ class Engine(Protocol):
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task], max_workers: int
-    ) -> Generator[Result, None, None]:
+    ) -> Results[Result]:
         """Apply a function to each task and yield results as they finish, in any order.
 
         Args:
@@ -121,10 +131,10 @@ class Engine(Protocol):
 
     def run_with_pool(
         self,
-        function: Callable[[Task, Pool | None], Result],
+        function: PooledFunction[Task, Result],
         tasks: Iterable[Task],
         max_workers: int,
-    ) -> Generator[Result, None, None]:
+    ) -> Results[Result]:
         """Do the same as `run` with tasks that one process would work on for too long.
 
         The function also gets a pool of processes of the machine that runs the task, or `None` if
@@ -151,7 +161,7 @@ class Engine(Protocol):
 # --- answers of a worker: the pickled result, or the error with its traceback ---------------------
 
 
-def answer(function: Callable[[Any], Any], task: Any) -> bytes:
+def answer(function: Function, task: Any) -> bytes:
     """Call a function in the worker.
 
     Return its pickled result, error and traceback, for `result_of`.
@@ -202,7 +212,7 @@ def _picklable(error: BaseException) -> BaseException:
 _waiting: dict[int, Generator[Any, Any, Any]] = {}
 
 
-def begin(call: tuple[int, Callable[[Any], Any], Any]) -> tuple[bool, Any]:
+def begin(call: tuple[int, Function, Any]) -> tuple[bool, Any]:
     """Call the function of a part with its argument.
 
     Returns:

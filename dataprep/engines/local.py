@@ -16,7 +16,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from dataprep.engines.base import Pool, Result, Task, default_workers
+from dataprep.engines.base import (
+    Function,
+    PartFunction,
+    PooledFunction,
+    Result,
+    Results,
+    Task,
+    default_workers,
+)
 from dataprep.engines.worker import WorkerProcess
 from dataprep.images import pixel_memory
 
@@ -26,9 +34,7 @@ class InlinePool:
 
     workers = 1
 
-    def map(
-        self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]
-    ) -> Iterator[_Part]:
+    def map(self, function: PartFunction[Task], arguments: Iterable[Task]) -> Iterator[_Part]:
         """Run the parts one after the other; see `base.Pool.map`.
 
         Reply to each part before the next one.
@@ -64,9 +70,7 @@ class _Part:
 _log = logging.getLogger(__name__)
 
 
-def run(
-    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
-) -> Generator[Result, None, None]:
+def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Results[Result]:
     """Apply a function to tasks in `workers` processes, this one included.
 
     Yield results as they finish.
@@ -102,7 +106,7 @@ class LocalEngine:
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task], max_workers: int
-    ) -> Generator[Result, None, None]:
+    ) -> Results[Result]:
         """Apply a function to each task and yield results as they finish; see `base.Engine.run`.
 
         This process works on tasks too, and begins while the workers are still starting.
@@ -113,10 +117,10 @@ class LocalEngine:
 
     def run_with_pool(
         self,
-        function: Callable[[Task, Pool | None], Result],
+        function: PooledFunction[Task, Result],
         tasks: Iterable[Task],
         max_workers: int,
-    ) -> Generator[Result, None, None]:
+    ) -> Results[Result]:
         """Apply a function to each task, with a pool that all tasks share.
 
         See `base.Engine.run_with_pool`.
@@ -191,7 +195,7 @@ _Answers = queue.SimpleQueue[tuple[Any, BaseException | None] | None]
 
 def _run_shared(
     processes: list[WorkerProcess], function: Callable[[Task], Result], tasks: _TaskQueue[Task]
-) -> Generator[Result, None, None]:
+) -> Results[Result]:
     """Run tasks here and in the workers until no task is left.
 
     One thread per worker waits for its answers.
@@ -220,7 +224,7 @@ def _run_shared(
 
 def _feed(
     process: WorkerProcess,
-    function: Callable[[Any], Any],
+    function: Function,
     tasks: _TaskQueue[Any],
     answers: _Answers,
 ) -> None:

@@ -10,11 +10,21 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
-from dataprep.engines.base import Pool, Result, Task, abandon, begin, proceed
+from dataprep.engines.base import (
+    Function,
+    PartFunction,
+    PooledFunction,
+    Result,
+    Results,
+    Task,
+    abandon,
+    begin,
+    proceed,
+)
 from dataprep.engines.worker import WorkerProcess
 from manifests.process.interrupts import delayed_interrupts
 
@@ -43,7 +53,7 @@ class SharedPool(Generic[Task, Result]):
     """
 
     def __init__(
-        self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], workers: int
+        self, function: PooledFunction[Task, Result], tasks: Iterable[Task], workers: int
     ) -> None:
         self.workers = workers
         self._function = function
@@ -59,7 +69,7 @@ class SharedPool(Generic[Task, Result]):
         #: being locked would leave it locked.
         self.changed = threading.Condition()
 
-    def run(self, processes: list[WorkerProcess]) -> Generator[Result, None, None]:
+    def run(self, processes: list[WorkerProcess]) -> Results[Result]:
         """Run all tasks, and yield their results as they finish.
 
         This process works on parts too.
@@ -245,13 +255,11 @@ class _TaskPool:
         self.workers = workers
         self.is_starting = True
         self._shared = shared
-        self._function: Callable[[Any], Any] = abs
+        self._function: Function = abs
         self._arguments: Iterator[Any] | None = None
         self._taken: deque[_Part] = deque()
 
-    def map(
-        self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]
-    ) -> Iterator[_Part]:
+    def map(self, function: PartFunction[Task], arguments: Iterable[Task]) -> Iterator[_Part]:
         """Start a part for each argument; see `base.Pool.map`."""
         yield from self._run(function, arguments, lambda part: part.is_ready)
 
@@ -262,7 +270,7 @@ class _TaskPool:
 
     def _run(
         self,
-        function: Callable[[Any], Any],
+        function: Function,
         arguments: Iterable[Any],
         is_done: Callable[[_Part], bool],
     ) -> Iterator[_Part]:
@@ -298,9 +306,7 @@ class _Part:
 
     member: _Member
 
-    def __init__(
-        self, shared: SharedPool[Any, Any], function: Callable[[Any], Any], argument: Any
-    ) -> None:
+    def __init__(self, shared: SharedPool[Any, Any], function: Function, argument: Any) -> None:
         self.number = next(_numbers)
         self.value: Any = None
         self.is_ready = self.is_finished = False
@@ -310,7 +316,7 @@ class _Part:
         self._argument = argument
         self._reply: Any = None
 
-    def first_call(self) -> tuple[int, Callable[[Any], Any], Any]:
+    def first_call(self) -> tuple[int, Function, Any]:
         """Return the argument of `base.begin`."""
         call = self.number, self._function, self._argument
         self._argument = None  # may be large, and is not needed again

@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,15 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
-from dataprep.engines.base import Pool, Result, Task, answer, result_of
+from dataprep.engines.base import (
+    Function,
+    PooledFunction,
+    Result,
+    Results,
+    Task,
+    answer,
+    result_of,
+)
 from dataprep.engines.local import LocalEngine
 from manifests.errors import CallError, DatasetError, StoppedError, WorkerDiedError, machine_fault
 from manifests.process.program import debugs
@@ -386,7 +394,7 @@ class RayEngine:
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task], max_workers: int
-    ) -> Generator[Result, None, None]:
+    ) -> Results[Result]:
         """Apply a function to each task, with one CPU each, and yield results as they finish.
 
         See `base.Engine.run`.
@@ -395,10 +403,10 @@ class RayEngine:
 
     def run_with_pool(
         self,
-        function: Callable[[Task, Pool | None], Result],
+        function: PooledFunction[Task, Result],
         tasks: Iterable[Task],
         max_workers: int,
-    ) -> Generator[Result, None, None]:
+    ) -> Results[Result]:
         """Do the same with several CPUs for each task, if there are fewer tasks than CPUs."""
         cpus = self._cpus_per_task(tasks, max_workers)
         limit = None if self._limit is None else max(self._limit // cpus, 1)
@@ -411,8 +419,8 @@ class RayEngine:
         return max(1, min(min(self.workers, max_workers) // len(tasks), largest))
 
     def _run(
-        self, function: Callable[[Any], Any], tasks: Iterable[Any], limit: int | None, cpus: int
-    ) -> Generator[Any, None, None]:
+        self, function: Function, tasks: Iterable[Any], limit: int | None, cpus: int
+    ) -> Results[Any]:
         call = self._ray.remote(num_cpus=cpus, max_retries=-1, retry_exceptions=False)(_call)
         shared = tasks if isinstance(tasks, Sequence) else None
         run = self._put(function, shared)
@@ -433,7 +441,7 @@ class RayEngine:
             if not finished:  # an error, an interrupt, or a caller that stopped early
                 self._cancel()
 
-    def _put(self, function: Callable[[Any], Any], tasks: Sequence[Any] | None) -> Any:
+    def _put(self, function: Function, tasks: Sequence[Any] | None) -> Any:
         with translate_errors(self._ray):
             return self._ray.put(_Run(function, tasks, self._check, os.getcwd()))
 
@@ -499,7 +507,7 @@ class _Run:
 
     """
 
-    function: Callable[[Any], Any]
+    function: Function
     tasks: Sequence[Any] | None
     check: Callable[[], None] | None
     folder: str
@@ -569,7 +577,7 @@ def _check_machine(run: _Run) -> None:
         raise type(known)(message, file=known.file, hint=known.hint) from None
 
 
-def _run_in_pool(function: Callable[[Any, Pool | None], Any], cpus: int, task: Any) -> Any:
+def _run_in_pool(function: PooledFunction[Any, Any], cpus: int, task: Any) -> Any:
     with (
         closing(LocalEngine(cpus)) as engine,
         closing(engine.run_with_pool(function, [task], cpus)) as results,

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from dataprep.engines.base import Result, Task, answer, result_of
+from dataprep.engines.base import Function, Result, Task, answer, result_of
 from dataprep.images import pixel_memory
 from dataprep.progress import PartOfShard, listen, report_images
 from manifests.errors import HINTS, WorkerDiedError
@@ -209,7 +209,7 @@ class _PartSender:
 
 
 #: Functions with their tasks; ends with `None`.
-_Calls = queue.SimpleQueue[tuple[Callable[[Any], Any], Any] | None]
+_Calls = queue.SimpleQueue[tuple[Function, Any] | None]
 
 
 def _receive(calls: _Calls) -> None:

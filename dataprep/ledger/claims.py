@@ -19,6 +19,8 @@ from typing import Self
 
 from dataprep import storage
 from dataprep.storage.partials import is_dead, this_owner
+from manifests.errors import DamagedError
+from manifests.files import MANIFEST, read_file
 
 #: Seconds between two beats.
 BEAT_SECONDS = 5.0
@@ -27,7 +29,6 @@ BEAT_SECONDS = 5.0
 MISSED_BEATS = 3
 
 _BEAT = re.compile(r"[0-9]{20} ([0-9]{1,5}\.[0-9]{3})\n", re.ASCII)
-_MAX_CONTENT = 200
 
 
 class Claims:
@@ -88,13 +89,10 @@ class Claims:
                 os.unlink(path)
         with storage.translate_errors(path, "the file cannot be written"):
             try:
-                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                with open(path, "xb", buffering=0) as file:
+                    file.write(self._owner.encode())
             except FileExistsError:
                 return False
-            try:
-                os.write(handle, self._owner.encode())
-            finally:
-                os.close(handle)
         self._seen.pop(name, None)
         self._mine.add(name)
         return True
@@ -109,7 +107,8 @@ class Claims:
 
     def _is_stale(self, name: str, path: str) -> bool:
         """Return whether the owner of a claim is gone, as far as this process has seen."""
-        if not (content := _content(path)) and not os.path.lexists(path):
+        content = _content(path)
+        if not content and not os.path.lexists(path):
             return False
         owner = content.decode("ascii", "replace")
         if is_dead(owner):
@@ -128,13 +127,8 @@ class Claims:
 
     def _write_beat(self) -> None:
         self._beats += 1
-        handle = os.open(
-            self._beat_path(self._owner), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
-        )
-        try:
-            os.pwrite(handle, f"{self._beats:020d} {self.beat:.3f}\n".encode(), 0)
-        finally:
-            os.close(handle)
+        with open(self._beat_path(self._owner), "wb", buffering=0) as file:
+            file.write(f"{self._beats:020d} {self.beat:.3f}\n".encode())
 
     def _keep_beating(self) -> None:
         while not self._stop.wait(self.beat):
@@ -143,14 +137,8 @@ class Claims:
 
 
 def _content(path: str) -> bytes:
-    """Return the beginning of a small file; empty if it cannot be read."""
+    """Return the content of a small file; empty if it cannot be read."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        return read_file(path, MANIFEST)
+    except (OSError, DamagedError):
         return b""
-    try:
-        return os.read(handle, _MAX_CONTENT)
-    except OSError:
-        return b""
-    finally:
-        os.close(handle)

@@ -233,26 +233,18 @@ def _slurm_share(text: str, environment: Mapping[str, str], tasks: int | None) -
             f"--task {text}: SLURM_ARRAY_TASK_ID={task}",
             f"submit with --array=0-{tasks - 1}",
         )
-    count, first, last = (
-        _integer(environment, f"SLURM_ARRAY_TASK_{name}") for name in ("COUNT", "MIN", "MAX")
+    count, first, last, step = (
+        _integer({"SLURM_ARRAY_TASK_STEP": "1", **environment}, f"SLURM_ARRAY_TASK_{name}")
+        for name in ("COUNT", "MIN", "MAX", "STEP")
     )
-    step = (
-        _integer(environment, "SLURM_ARRAY_TASK_STEP")
-        if "SLURM_ARRAY_TASK_STEP" in environment
-        else 1
-    )
-    if (
-        step < 1
-        or not first <= task <= last
-        or (task - first) % step
-        or (last - first) // step + 1 != count
-    ):
+    numbers = range(first, last + 1, max(step, 1))
+    if not step or task not in numbers or len(numbers) != count:
         raise CallError(
             f"--task auto: the numbers of the Slurm array are not consecutive: {count} tasks from"
             f" {first} to {last}",
             hint="write --task auto/N, which takes the numbers as they are: task 0 to N-1 of N",
         )
-    return Share((task - first) // step, count)
+    return Share(numbers.index(task), count)
 
 
 def _share(task: int, tasks: int, place: str, hint: str) -> Share:
