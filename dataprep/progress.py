@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 
@@ -45,11 +46,12 @@ def divide(progress: Progress | None, shares: Sequence[int]) -> Iterator[tuple[P
         What receives the progress of each part.
 
     """
-    step = _Step(progress)
-    step.start(sum(shares))
-    ends = [sum(shares[: number + 1]) for number in range(len(shares))]
+    step, total = _Step(progress), sum(shares)
+    if progress:
+        progress.start(total, 1)
+    ends = list(accumulate(shares))
     yield tuple(_Part(step, end - share, end) for end, share in zip(ends, shares, strict=True))
-    step.skip_to(sum(shares))
+    step.move_to(total, resumed=True)
 
 
 class _Step:
@@ -59,18 +61,8 @@ class _Step:
         self._progress = progress
         self.done = 0
 
-    def start(self, images: int) -> None:
-        if self._progress:
-            self._progress.start(images, 1)
-
-    def advance_to(self, done: int) -> None:
-        self._move_to(done, resumed=False)
-
-    def skip_to(self, done: int) -> None:
-        """Leave out what takes no time, so that it does not count for the rate."""
-        self._move_to(done, resumed=True)
-
-    def _move_to(self, done: int, *, resumed: bool) -> None:
+    def move_to(self, done: int, *, resumed: bool = False) -> None:
+        """Advance. What takes no time is `resumed`, so that it does not count for the rate."""
         if self._progress and done > self.done:
             self._progress.advance(f"image {done}", done - self.done, resumed=resumed)
         self.done = max(self.done, done)
@@ -85,16 +77,14 @@ class _Part:
         self._count = 0
 
     def start(self, images: int | None, shards: int) -> None:  # noqa: ARG002
-        self._step.skip_to(self._begin)
+        self._step.move_to(self._begin, resumed=True)
         self._begin, self._total, self._count = self._step.done, images, 0
 
     def advance(self, shard: str, images: int, *, resumed: bool = False) -> None:  # noqa: ARG002
         self._count += images
         if self._total:
-            self._step.advance_to(
-                self._begin
-                + (self._end - self._begin) * min(self._count, self._total) // self._total
-            )
+            share = (self._end - self._begin) * min(self._count, self._total) // self._total
+            self._step.move_to(self._begin + share)
 
 
 #: Tasks that read one image after the other report this many at once.

@@ -104,7 +104,7 @@ def read_samples(
     from dataprep.run.source import open_source
 
     with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
-        opened = open_source(
+        given, samples = open_source(
             run.src,
             reading,
             request.options,
@@ -113,14 +113,14 @@ def read_samples(
             progress=bar,
             search_progress=search_bar,
         )
-    if len(opened.given) == 1:
-        _print_contents(opened.given[0].src, opened.samples)
+    if len(given) == 1:
+        _print_contents(given[0].src, samples)
     else:
-        for src, source in opened.given:
+        for src, source in given:
             _print_contents(src, source)
-    print_notes(opened.samples.notices)
+    print_notes(samples.notices)
     # Not the sources before they were merged, which take as much memory.
-    return opened.samples
+    return samples
 
 
 def _print_contents(src: str, source: Source) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from dataprep.labels.columns import count_numbers
-from dataprep.ledger.state import Folder, inspect
+from dataprep.ledger.state import INCOMPLETE, Folder, inspect
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, options_from_json
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
@@ -32,23 +32,20 @@ def read_base(out: str, option: str = "--append: ") -> Folder:
         ManifestError: the manifest is damaged.
 
     """
-    folder = inspect(out)
-    if not folder.data and folder.error is not None:
+    folder, name = inspect(out), f"{option}{printable(out)}"
+    if folder.state in INCOMPLETE and folder.error is not None:
         is_usage = isinstance(folder.error, CallError)
         hint = "check the path" if is_usage else "finish it with the command that made it"
         if option:
             hint += ", or leave out --append to make a new dataset"
-        message = f"{option}{printable(out)} is not a complete dataset ({folder.error.message})"
+        message = f"{name} is not a complete dataset ({folder.error.message})"
         raise CallError(message, hint=hint)
     if folder.manifest.creator != "convert":
-        raise CallError(
-            f"{option}the shards of {printable(out)} were made by another tool",
-            hint=(
-                "give it as one of several --src, with the new source, and choose another --out"
-                if option
-                else "only a dataset of `dataprep convert` has revisions"
-            ),
-        )
+        hint = "only a dataset of `dataprep convert` has revisions"
+        if option:
+            hint = "give it as one of several --src, with the new source, and choose another --out"
+        message = f"{option}the shards of {printable(out)} were made by another tool"
+        raise CallError(message, hint=hint)
     return folder
 
 
@@ -79,15 +76,14 @@ def inherited_options(base: Folder, given: Options, names: Collection[str]) -> O
         CallError: an option contradicts the dataset.
 
     """
-    newest = parts(base.manifest)[-1].options
     try:
-        options = options_of(newest)
+        options = options_of(parts(base.manifest)[-1].options)
     except MemberError as error:
-        hint = "use the release that made it, or convert it into a new dataset first"
         message = (
             f"--append: the options of {printable(base.out)} are not those of this release"
             f" ({error})"
         )
+        hint = "use the release that made it, or convert it into a new dataset first"
         raise CallError(message, hint=hint) from None
     return check_options(base, given.inherit(options, names))
 
@@ -99,31 +95,19 @@ def check_options(base: Folder, options: Options) -> Options:
         CallError: they do not.
 
     """
-    manifest = base.manifest
-    pixels = options.raw.pixels if options.raw else None
+    manifest, out = base.manifest, f"--append: {printable(base.out)}"
     if options.fmt != manifest.format:
-        message = (
-            f"--append: {printable(base.out)} has the format {manifest.format}, not {options.fmt}"
-        )
-        raise CallError(message, hint="leave out --fmt")
-    if pixels != manifest.pixels:
-        stored = (
-            f"raw pixels of {manifest.pixels[1]}x{manifest.pixels[0]}"
-            if manifest.pixels
-            else "encoded images"
-        )
         raise CallError(
-            f"--append: {printable(base.out)} stores {stored}",
-            hint="leave out --store and --raw-size",
+            f"{out} has the format {manifest.format}, not {options.fmt}", hint="leave out --fmt"
         )
+    stored = "encoded images"
+    if manifest.pixels:
+        stored = f"raw pixels of {manifest.pixels[1]}x{manifest.pixels[0]}"
+    if (options.raw.pixels if options.raw else None) != manifest.pixels:
+        raise CallError(f"{out} stores {stored}", hint="leave out --store and --raw-size")
     if options.raw and options.downscale:
-        height, width, _ = options.raw.pixels
-        message = (
-            f"--append: {printable(base.out)} stores raw pixels of {width}x{height}, which are not"
-            " resized"
-        )
         raise CallError(
-            message,
+            f"{out} stores {stored}, which are not resized",
             hint="leave out --resize-shorter, --max-side and the options that belong to them",
         )
     return options
@@ -136,25 +120,22 @@ def check_label_type(base: Folder, source: Source) -> None:
         CallError: it has others.
 
     """
-    label_type, out = base.manifest.label_type, printable(base.out)
+    label_type, out = base.manifest.label_type, f"--append: {printable(base.out)}"
     if source.label_type != label_type:
         raise CallError(
-            f"--append: {out} has the label type {label_type}, but the source has"
-            f" {source.label_type}",
+            f"{out} has the label type {label_type}, but the source has {source.label_type}",
             hint=f"set --label-type {label_type} if the source has such labels",
         )
     shard = next((shard for shard in base.manifest.shards if shard.samples), None)
     column = source.labels.number_column
     if column is None or shard is None:
         return
-    table = read_table(
-        os.path.join(base.out, shard.table.name), columns=[column], label_type=label_type
-    )
+    path = os.path.join(base.out, shard.table.name)
+    table = read_table(path, columns=[column], label_type=label_type)
     stored, own = count_numbers(table[column]), count_numbers(source.extra[column])
     if own != stored:
         raise CallError(
-            f"--append: {out} has {plural(stored, 'number')} for each image, but the source has"
-            f" {own}",
+            f"{out} has {plural(stored, 'number')} for each image, but the source has {own}",
             hint="convert it into a dataset of its own, or set --label-column",
         )
 
@@ -178,7 +159,12 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
     """
     labels = source.labels.columns  # the label type decides on their types
     own = [field for field in source.extra.schema if field.name not in labels]
-    for name, schema, added in _schemas(base):
+    for part in parts(base.manifest):
+        if not part.shards:
+            continue
+        name = part.shards[0].table.name
+        path = os.path.join(base.out, name)
+        schema = read_table(path, label_type=base.manifest.label_type).schema
         for field in own:
             if field.name in schema.names and not _fit(schema.field(field.name), field):
                 raise SourceError(
@@ -190,6 +176,11 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
                         " source"
                     ),
                 )
+        added: set[str] = set()
+        if part.options.get("downscale") or part.options.get("raw"):
+            added.update(CHANGE_COLUMNS)
+        if part.options.get("hash"):
+            added.add(HASH_COLUMN)
         for column in options.added_columns:
             if column in schema.names and column not in added:
                 raise CallError(
@@ -200,20 +191,6 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
                         " this column"
                     ),
                 )
-
-
-def _schemas(base: Folder) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
-    """Yield the name and the schema of the first table of each revision, and the columns that its options added."""
-    for part in parts(base.manifest):
-        shards = part.shards
-        if shards:
-            name = shards[0].table.name
-            table = read_table(os.path.join(base.out, name), label_type=base.manifest.label_type)
-            changes = (
-                CHANGE_COLUMNS if part.options.get("downscale") or part.options.get("raw") else ()
-            )
-            hashes = (HASH_COLUMN,) if part.options.get("hash") else ()
-            yield name, table.schema, (*changes, *hashes)
 
 
 def _fit(stored: pa.Field, new: pa.Field) -> bool:

@@ -483,8 +483,7 @@ def is_appended(plan: StoredPlan, out: str) -> bool:
     base = read_base(out, option="")
     if not plan.shards or plan.fingerprint in base.manifest.plans or has_ended(out):
         return True
-    mark = base.journal
-    is_planned = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
+    is_planned = base.journal is not None and base.journal.plan == plan.fingerprint
     if not is_planned or plan.append is None or plan.append.parent != base.digest:
         raise CallError(
             f"the plan in {printable(out)} is of an append that was reverted, or that ended without"

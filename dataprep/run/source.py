@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from awscrt.checksums import crc32c
@@ -38,17 +37,20 @@ def check_output(source: Source, out: str) -> None:
             or is too long.
 
     """
+    existing, length = _nearest_existing(os.path.realpath(out)), len(os.fsencode(out))
     if is_url(out):
-        _check_url(source, out)
-        return
-    existing = _nearest_existing(os.path.realpath(out))
-    if len(os.fsencode(out)) > MAX_PATH:
+        if parse_url(out).is_read_only:
+            hint = "use the s3://, gs:// or az:// URL of a bucket"
+            raise CallError(f"--out {out} can only be read", hint=hint)
+        is_inside = f"{out}/".startswith(f"{source.root}/")
+    elif length > MAX_PATH:
         raise CallError(
-            f"--out {printable(out[:80])}... is {len(os.fsencode(out)):,} bytes long, but the limit"
-            f" is {MAX_PATH:,}",
+            f"--out {printable(out[:80])}... is {length:,} bytes long, but the limit is {MAX_PATH:,}",
             hint="choose a folder with a shorter path",
         )
-    if source.folders and _is_scanned(existing, source):
+    else:
+        is_inside = _is_scanned(existing, source)
+    if source.folders and is_inside:
         raise CallError(
             f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
             " would read it as images",
@@ -64,19 +66,6 @@ def check_output(source: Source, out: str) -> None:
         raise CallError(
             f"--out {printable(out)}: {printable(existing)} is a file, not a folder",
             hint="choose another folder with --out",
-        )
-
-
-def _check_url(source: Source, out: str) -> None:
-    if parse_url(out).is_read_only:
-        raise CallError(
-            f"--out {out} can only be read", hint="use the s3://, gs:// or az:// URL of a bucket"
-        )
-    if source.folders and f"{out}/".startswith(f"{source.root}/"):
-        raise CallError(
-            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
-            " would read it as images",
-            hint="choose a folder outside the source",
         )
 
 
@@ -167,20 +156,6 @@ def _nearest_existing(path: str) -> str:
 # --- read the source ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class OpenSource:
-    """What a conversion reads.
-
-    Attributes:
-        given: each source as it was given.
-        samples: the samples to convert, of all sources.
-
-    """
-
-    given: tuple[NamedSource, ...]
-    samples: Source
-
-
 def open_source(
     srcs: Sequence[str],
     reading: SourceOptions,
@@ -190,7 +165,7 @@ def open_source(
     workers: int | None = None,
     progress: Progress | None = None,
     search_progress: Progress | None = None,
-) -> OpenSource:
+) -> tuple[Sequence[NamedSource], Source]:
     """Read one or more sources as one. No image is opened, unless the options look for duplicates.
 
     Args:
@@ -201,6 +176,9 @@ def open_source(
         workers: see `select_samples`.
         progress: see `select_samples`.
         search_progress: see `select_samples`.
+
+    Returns:
+        Each source as it was given, and the samples to convert, of all sources.
 
     Raises:
         CallError: a source does not exist or is given twice, an option does not apply to it, or it
@@ -223,7 +201,7 @@ def open_source(
     if len(given) > 1:  # the folder above all sources is not one of them
         for each in given:
             check_output(each.source, out)
-    return OpenSource(tuple(given), samples)
+    return given, samples
 
 
 def select_samples(
