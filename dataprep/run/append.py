@@ -246,8 +246,6 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
     mark = base.journal
     if base.state is State.COMPLETE:
         end_committed(base)
-        mark = None
-    if mark is None:
         _refuse_files(base, new)
         if begin_revision(base, new):
             return {}
@@ -263,11 +261,10 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
         )
     there = storage.names_in(out)
     kept = _find_finished(planned, mark.stamps, new.stamps)
-    names = [
-        name
-        for name in new.files
-        if os.path.splitext(name)[0] not in kept and not name.startswith("manifest.")
-    ]
+    names = []
+    for name in new.files:
+        if os.path.splitext(name)[0] not in kept and not name.startswith("manifest."):
+            names.append(name)
     if not storage.has_locks(out):
         # There is no lock: an equal append on another machine may write these files, and may have
         # ended meanwhile. Only a table that is not valid has to go, because tables are not replaced

@@ -155,24 +155,24 @@ def check_shards(
 
 def missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
     """Return the error that names missing shards, by their numbers in the job, and the tasks that write them."""
-    names = ", ".join(job.shards[number].name for number in missing[:5])
-    more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
+    names, count = [job.shards[number].name for number in missing[:5]], len(missing)
+    more = f" and {count - 5:,} more" if count > 5 else ""
     out = printable(job.out)
-    claim = " --claim" if storage.has_locks(job.out) else ""
-    all_left = f"`dataprep work {out}{claim}`"
-    hint = f"run {all_left}, or all tasks again, then `dataprep finish {out}`"
+    all_left = f"`dataprep work {out}{' --claim' * storage.has_locks(job.out)}`"
+    again = f"{all_left}, or all tasks again"
     if tasks := recorded_tasks(job.out):
         numbers = sorted({number % tasks for number in missing})
-        shown = ",".join(map(str, numbers[:50])) + (",..." if len(numbers) > 50 else "")
-        hint = (
-            f"run {agree(len(numbers), 'task', 'tasks')} {shown} of {tasks} again (`dataprep work"
-            f" {out} --task {numbers[0]}/{tasks}`), or {all_left}, then `dataprep finish {out}`"
+        shown = ",".join(map(str, numbers[:50])) + ",..." * (len(numbers) > 50)
+        again = (
+            f"{agree(len(numbers), 'task', 'tasks')} {shown} of {tasks} again (`dataprep work"
+            f" {out} --task {numbers[0]}/{tasks}`), or {all_left}"
         )
-    message = (
-        f"{plural(len(missing), 'shard')} of {len(job.shards):,} {agree(len(missing), 'is', 'are')}"
-        " missing"
+    return StoppedError(
+        f"{plural(count, 'shard')} of {len(job.shards):,} {agree(count, 'is', 'are')} missing or"
+        f" damaged: {', '.join(names)}{more}",
+        file=job.out,
+        hint=f"run {again}, then `dataprep finish {out}`",
     )
-    return StoppedError(f"{message} or damaged: {names}{more}", file=job.out, hint=hint)
 
 
 # --- appends --------------------------------------------------------------------------------------

@@ -168,8 +168,7 @@ class Share:
         return range(self.task, shards, self.tasks)
 
 
-_TASK = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
-_AUTO = re.compile(r"auto(?:/([0-9]{1,9}))?", re.ASCII)
+_TASK = re.compile(r"([0-9]{1,9})/([0-9]{1,9})|auto(?:/([0-9]{1,9}))?", re.ASCII)
 
 
 def parse_task(text: str, environment: Mapping[str, str]) -> Share:
@@ -184,55 +183,45 @@ def parse_task(text: str, environment: Mapping[str, str]) -> Share:
             this task.
 
     """
-    if match := _TASK.fullmatch(text):
-        return _share(
-            int(match[1]),
-            int(match[2]),
-            f"--task {text}",
-            "tasks count from 0: the last one of N is N-1/N",
-        )
-    if not (match := _AUTO.fullmatch(text)):
+    match, place = _TASK.fullmatch(text), f"--task {text}"
+    if match is None:
         raise CallError(
-            f"--task {text} is not I/N",
-            hint="write 0/8 for the first of 8 tasks, or auto, or auto/8",
+            f"{place} is not I/N", hint="write 0/8 for the first of 8 tasks, or auto, or auto/8"
         )
-    tasks = int(match[1]) if match[1] else None
-    if "SLURM_ARRAY_TASK_ID" in environment:
-        return _slurm_share(text, environment, tasks)
-    if "JOB_COMPLETION_INDEX" in environment:
-        index = _integer(environment, "JOB_COMPLETION_INDEX")
-        if tasks is None:
+    tasks = int(match[2] or match[3] or -1)
+    if match[1]:
+        task, hint = int(match[1]), "tasks count from 0: the last one of N is N-1/N"
+    elif "SLURM_ARRAY_TASK_ID" in environment:
+        task = _integer(environment, "SLURM_ARRAY_TASK_ID")
+        if not match[3]:
+            return _slurm_share(environment, task)
+        place += f": SLURM_ARRAY_TASK_ID={task}"
+        hint = f"submit with --array=0-{tasks - 1}"
+    elif "JOB_COMPLETION_INDEX" in environment:
+        task = _integer(environment, "JOB_COMPLETION_INDEX")
+        if not match[3]:
             raise CallError(
                 "--task auto: JOB_COMPLETION_INDEX is set, but Kubernetes does not tell the number"
                 " of tasks",
                 hint="write --task auto/N with the number of `completions` of the job",
             )
-        return _share(
-            index,
-            tasks,
-            f"--task {text}: JOB_COMPLETION_INDEX={index}",
-            f"set `completions: {tasks}`",
+        place += f": JOB_COMPLETION_INDEX={task}"
+        hint = f"set `completions: {tasks}`"
+    else:
+        raise CallError(
+            f"{place}: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set",
+            hint="run it in a Slurm array job or in an indexed job of Kubernetes, or write --task I/N",
         )
-    raise CallError(
-        f"--task {text}: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set",
-        hint="run it in a Slurm array job or in an indexed job of Kubernetes, or write --task I/N",
-    )
+    if not 0 < tasks <= MAX_TASKS:
+        message = f"{place}: there must be 1 to {MAX_TASKS:,} tasks"
+        raise CallError(message, hint="write 0/8 for the first of 8 tasks")
+    if task >= tasks:
+        raise CallError(f"{place}: there is no task {task} of {tasks}", hint=hint)
+    return Share(task, tasks)
 
 
-def _slurm_share(text: str, environment: Mapping[str, str], tasks: int | None) -> Share:
-    """Return the share of a task of a Slurm array.
-
-    Tasks are numbered from the first one of the array, or as they are if the user gives the number
-    of tasks.
-    """
-    task = _integer(environment, "SLURM_ARRAY_TASK_ID")
-    if tasks is not None:
-        return _share(
-            task,
-            tasks,
-            f"--task {text}: SLURM_ARRAY_TASK_ID={task}",
-            f"submit with --array=0-{tasks - 1}",
-        )
+def _slurm_share(environment: Mapping[str, str], task: int) -> Share:
+    """Return the share of a task of a Slurm array whose tasks are numbered in any way."""
     count, first, last, step = (
         _integer({"SLURM_ARRAY_TASK_STEP": "1", **environment}, f"SLURM_ARRAY_TASK_{name}")
         for name in ("COUNT", "MIN", "MAX", "STEP")
@@ -245,17 +234,6 @@ def _slurm_share(text: str, environment: Mapping[str, str], tasks: int | None) -
             hint="write --task auto/N, which takes the numbers as they are: task 0 to N-1 of N",
         )
     return Share(numbers.index(task), count)
-
-
-def _share(task: int, tasks: int, place: str, hint: str) -> Share:
-    if not 0 < tasks <= MAX_TASKS:
-        raise CallError(
-            f"{place}: there must be 1 to {MAX_TASKS:,} tasks",
-            hint="write 0/8 for the first of 8 tasks",
-        )
-    if not task < tasks:
-        raise CallError(f"{place}: there is no task {task} of {tasks}", hint=hint)
-    return Share(task, tasks)
 
 
 def _integer(environment: Mapping[str, str], name: str) -> int:
