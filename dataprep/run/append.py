@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 
 from dataprep import storage
-from dataprep.engines import Engine, LocalEngine
+from dataprep.engines import Engine
 from dataprep.formats import names_of_shard
 from dataprep.ledger.fence import begin_revision, owned
 from dataprep.ledger.finished import find_shard, is_final, stamps_of
@@ -40,7 +40,7 @@ from dataprep.run.commit import (
 )
 from dataprep.run.known import find_known, find_retried, revision_with
 from dataprep.run.source import check_output, refuse_folders
-from dataprep.run.work import Prepared, says_what_is_kept, write_shards
+from dataprep.run.work import Prepared, opened, says_what_is_kept, write_shards
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
@@ -346,11 +346,8 @@ def append_dataset(
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """
-    engine = engine or LocalEngine(workers)
-    reader = engine if engine.is_local else LocalEngine(workers)
     with (
-        closing(engine),
-        closing(reader),
+        opened(engine, workers) as (writer, reader),
         prepared_append(
             source, out, options, name=name, reader=reader, progress=check_progress
         ) as planned,
@@ -358,7 +355,7 @@ def append_dataset(
         if isinstance(planned, AppendResult):
             return planned
         with says_what_is_kept(out, planned.plan.shards):
-            results = write_shards(planned, engine, progress)
+            results = write_shards(planned, writer, progress)
             manifest, converted = finish_append(planned.base, planned.job, results, planned.append)
     return AppendResult(
         manifest,
@@ -388,7 +385,7 @@ def write_append_plan(
     nothing to append, the plan has no shards, so `work` and `finish` have nothing to do.
     """
     with (
-        closing(LocalEngine(workers)) as reader,
+        opened(None, workers) as (_, reader),
         prepared_append(
             source, out, options, name=name, reader=reader, progress=progress
         ) as planned,

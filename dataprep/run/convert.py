@@ -5,18 +5,17 @@ Every step can be interrupted and resumed; `dataprep.run.prepare` says how.
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 
 from dataprep import storage
-from dataprep.engines import Engine, LocalEngine
+from dataprep.engines import Engine
 from dataprep.ledger.fence import check_owner
 from dataprep.options import Options
 from dataprep.plan.files import has_plan, read_plan, remove_plan, write_plan
 from dataprep.progress import Progress
 from dataprep.run.commit import ConvertResult, read_result, write_dataset
 from dataprep.run.prepare import Rereading, Resumable, prepared
-from dataprep.run.work import says_what_is_kept, write_shards
+from dataprep.run.work import opened, says_what_is_kept, write_shards
 from dataprep.sources import Source
 from manifests.errors import LostFolderError
 
@@ -61,17 +60,14 @@ def convert_dataset(
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """
-    engine = engine or LocalEngine(workers)
-    reader = engine if engine.is_local else LocalEngine(workers)
-    rereading = Rereading(check_shards, reader, check_progress)
-    with (
-        closing(engine),
-        closing(reader),
-        prepared(source, out, options, overwrite=overwrite, rereading=rereading) as run,
-        says_what_is_kept(out, run.plan.shards),
-    ):
-        results = write_shards(run, engine, progress)
-        dataset = (read_result if run.is_complete else write_dataset)(run.job, results)
+    with opened(engine, workers) as (writer, reader):
+        rereading = Rereading(check_shards, reader, check_progress)
+        with (
+            prepared(source, out, options, overwrite=overwrite, rereading=rereading) as run,
+            says_what_is_kept(out, run.plan.shards),
+        ):
+            results = write_shards(run, writer, progress)
+            dataset = (read_result if run.is_complete else write_dataset)(run.job, results)
     return replace(dataset, notices=run.plan.notices)
 
 

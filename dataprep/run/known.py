@@ -39,6 +39,10 @@ from manifests.rows import RowBatch, read_dataset
 from manifests.schema import UNREADABLE, Manifest
 from manifests.serialization import parts
 
+#: Rows of the source, and a property of each sample.
+Rows = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
 #: Begins the text of labels that would be rejected.
 REJECTED = "one that is rejected"
 
@@ -115,7 +119,7 @@ def read_contents(
         [name for name in (*kind.placed_columns, MASK_SOURCE) if name in source.extra.column_names]
     )
 
-    def labels_in(some: NDArray[np.int64]) -> list[tuple[dict[str, Any], Location | None, Any]]:
+    def labels_in(some: Rows) -> list[tuple[dict[str, Any], Location | None, Any]]:
         stored: list[list[StoredMask]] = [[] for _ in some]
         if kind.has_image:
             first, stop = np.searchsorted(pair_rows, [some[0], some[-1] + 1]).tolist()
@@ -212,7 +216,7 @@ def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
 # --- the same image with another label or split ---------------------------------------------------
 
 
-def own_texts(source: Source, rows: NDArray[np.int64]) -> pa.Array:
+def own_texts(source: Source, rows: Rows) -> pa.Array:
     """Return the labels of some samples as text, if they do not refer to places in the image."""
     columns: dict[str, Any] = {"row": rows}
     for name in source.labels.columns:
@@ -222,10 +226,10 @@ def own_texts(source: Source, rows: NDArray[np.int64]) -> pa.Array:
 
 def check_labels(
     source: Source,
-    rows: NDArray[np.int64],
+    rows: Rows,
     stored: pa.Array,
     own: pa.Array,
-    is_equal: NDArray[np.bool_],
+    is_equal: Flags,
 ) -> None:
     """Refuse samples that are in the dataset with other labels.
 
@@ -270,14 +274,14 @@ def _shown(text: pa.Scalar, length: int = 200) -> str:
     return cut_middle(printable(text.as_py()), length)
 
 
-def is_in_split(source: Source, options: Options, pairs: pa.Table) -> NDArray[np.bool_]:
+def is_in_split(source: Source, options: Options, pairs: pa.Table) -> Flags:
     """Return which samples are in the split that the source names, or were moved by the options, bool [n]."""
     stored = np.asarray(pairs["split"].to_pylist(), str)
     own = np.asarray(source.splits, str)[source.split[np.asarray(pairs["row"])]]
     shares = {"val": options.val_fraction, "test": options.test_fraction}
     made = [name for name, share in shares.items() if share]
     moved = (own == "train") & np.isin(stored, made)
-    same: NDArray[np.bool_] = (own == stored) | moved | (options.duplicates == "same-split")
+    same: Flags = (own == stored) | moved | (options.duplicates == "same-split")
     return same
 
 
@@ -324,7 +328,7 @@ def revision_with(base: Folder, source: Source) -> int | None:
     return None
 
 
-def find_retried(base: Folder, source: Source) -> NDArray[np.bool_]:
+def find_retried(base: Folder, source: Source) -> Flags:
     """Return which samples were left out because they could not be read, and can be read now, bool [n]."""
     rejected = base.manifest.rejected
     retried = np.zeros(len(source), np.bool_)
@@ -351,7 +355,7 @@ class Known(NamedTuple):
 
     """
 
-    rows: NDArray[np.bool_]
+    rows: Flags
     notices: tuple[str, ...] = ()
 
 
@@ -468,7 +472,7 @@ def _compare(  # noqa: PLR0917
     source: Source,
     options: Options,
     pairs: pa.Table,
-    known: NDArray[np.bool_],
+    known: Flags,
     engine: Engine,
     progress: Progress,
 ) -> pa.Table:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow.compute as pc
@@ -26,63 +26,43 @@ class ShardTasks(Sequence[ShardTask]):
         job: the job of the plan.
         numbers: positions of the shards in the plan.
         workers: processes of the engine.
+        read: returns the task of a shard; see `ShardTask.divided`.
 
     """
 
     job: Job
     numbers: Sequence[int]
     workers: int
+    read: Callable[[int], ShardTask]
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, at: int) -> ShardTask:  # type: ignore[override]
-        return self.task(self.numbers[at], len(self) - at)
-
-    def task(self, number: int, left: int) -> ShardTask:
-        """Return the task of a shard, if `left` shards are to write from this one on."""
-        divided = divides(self.job.options, left, self.workers)
-        return self.read(number)._replace(divided=divided)
-
-    @abstractmethod
-    def read(self, number: int) -> ShardTask:
-        """Return the task of a shard; see `ShardTask.divided`."""
+        divided = divides(self.job.options, len(self) - at, self.workers)
+        return self.read(self.numbers[at])._replace(divided=divided)
 
 
-@dataclass(frozen=True)
-class SourceTasks(ShardTasks):
-    """Tasks that are made from the source.
+def source_task(job: Job, source: Source, shards: Sequence[ShardPlan], number: int) -> ShardTask:
+    """Return the task of a shard, made from the source; `shards` are all shards of the plan."""
+    return planned_task(job, source, shards[number])
 
-    Attributes:
-        source: the source of the plan.
-        shards: all shards of the plan.
+
+def stored_tasks(job: Job, numbers: Sequence[int], workers: int, plan: StoredPlan) -> ShardTasks:
+    """Return the tasks of shards that are read from the files of a plan when they are needed."""
+    return ShardTasks(job, numbers, workers, partial(stored_task, job, plan))
+
+
+def stored_task(job: Job, plan: StoredPlan, number: int) -> ShardTask:
+    """Return the task of a shard, read from the files of a plan.
+
+    Raises:
+        PlanError: its rows are missing, damaged or were changed.
 
     """
-
-    source: Source
-    shards: Sequence[ShardPlan]
-
-    def read(self, number: int) -> ShardTask:
-        """Return the task of a shard."""
-        return planned_task(self.job, self.source, self.shards[number])
-
-
-@dataclass(frozen=True)
-class StoredTasks(ShardTasks):
-    """Tasks that are read from the files of a plan."""
-
-    plan: StoredPlan
-
-    def read(self, number: int) -> ShardTask:
-        """Return the task of a shard.
-
-        Raises:
-            PlanError: its rows are missing, damaged or were changed.
-
-        """
-        name = self.job.shards[number].name
-        keys, samples = read_planned_rows(self.plan, self.job.out, number, name)
-        return shard_task(self.job, name, keys, samples, np.arange(len(keys)))
+    name = job.shards[number].name
+    keys, samples = read_planned_rows(plan, job.out, number, name)
+    return shard_task(job, name, keys, samples, np.arange(len(keys)))
 
 
 def planned_task(job: Job, source: Source, shard: ShardPlan) -> ShardTask:

@@ -39,7 +39,7 @@ from dataprep.plan.mismatch import foreign_file_error
 from dataprep.progress import Progress
 from dataprep.run.commit import is_appended
 from dataprep.run.source import refuse_appended
-from dataprep.run.tasks import SourceTasks, StoredTasks
+from dataprep.run.tasks import ShardTasks, source_task, stored_tasks
 from dataprep.shards.segments import ShardTask
 from dataprep.shards.write import (
     ShardResult,
@@ -54,6 +54,15 @@ from manifests.process.text import agree, plural
 from manifests.store import MANIFEST_NAME
 
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def opened(engine: Engine | None, workers: int | None) -> Iterator[tuple[Engine, Engine]]:
+    """Yield an engine, by default a new `LocalEngine`, and one that reads on this machine; close both."""
+    engine = engine or LocalEngine(workers)
+    reader = engine if engine.is_local else LocalEngine(workers)
+    with closing(engine), closing(reader):
+        yield engine, reader
 
 
 @contextmanager
@@ -125,7 +134,8 @@ def write_shards(
             check_machines(engine, run.source, out)
     images = sum(len(shards[number].rows) for number in left)
     job = replace(run.job, check=partial(check_owner, out, run.job.fingerprint))
-    tasks = SourceTasks(job, left, engine.workers, run.source, shards)
+    read = partial(source_task, job, run.source, shards)
+    tasks = ShardTasks(job, left, engine.workers, read)
     results = dict(run.finished)
     with closing(
         engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
@@ -319,7 +329,7 @@ def work(
         folder = inspect(out, plan.fingerprint)
         if not plan.append:
             refuse_appended(folder)
-        run = _Run(job, StoredTasks(job, numbers, engine.workers, plan), engine, folder)
+        run = _Run(job, plan, engine, folder)
         stack.enter_context(says_what_is_kept(out, [job.shards[number] for number in numbers]))
         if progress:
             images = count_images(plan, out, numbers) if share else job.images
@@ -375,14 +385,14 @@ class _Run:
 
     Attributes:
         job: what to write.
-        tasks: the tasks of the shards.
+        plan: its plan.
         engine: runs them.
         folder: what the output folder contains.
 
     """
 
     job: Job
-    tasks: StoredTasks
+    plan: StoredPlan
     engine: Engine
     folder: Folder
 
@@ -455,8 +465,8 @@ class _Run:
 
     def write(self, left: Sequence[int]) -> Generator[ShardResult, None, None]:
         """Write shards; yield them as they finish."""
-        tasks = replace(self.tasks, numbers=left)
-        useful = useful_workers(len(left), count_images(tasks.plan, self.job.out, left))
+        useful = useful_workers(len(left), count_images(self.plan, self.job.out, left))
+        tasks = stored_tasks(self.job, left, self.engine.workers, self.plan)
         return self.engine.run_with_pool(write_shard, tasks, useful)
 
     def claim_and_write(
@@ -496,6 +506,7 @@ class _Run:
 
         Put the others into `found` or `busy`.
         """
+        tasks = stored_tasks(self.job, left, self.engine.workers, self.plan)
         for at, number in enumerate(left):
             name = self.job.shards[number].name
             if result := self._find_kept(number, claims):
@@ -508,7 +519,7 @@ class _Run:
                 found.put(result)
             else:
                 self.refuse_foreign_files([number])
-                yield self.tasks.task(number, len(left) - at)
+                yield tasks[at]
 
     def _find_kept(self, number: int, claims: Claims) -> ShardResult | None:
         """Return a shard that need not be written: it is final, or was written after this process started."""

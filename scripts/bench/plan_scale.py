@@ -29,7 +29,7 @@ from dataprep.options import Options
 from dataprep.plan.files import read_plan
 from dataprep.run.convert import plan_dataset
 from dataprep.run.finish import finish
-from dataprep.run.tasks import StoredTasks
+from dataprep.run.tasks import stored_tasks
 from dataprep.run.work import work
 from dataprep.verify.verify import verify_manifest
 from manifests.store import read_manifest
@@ -69,7 +69,7 @@ def rows(folder: Path, shards: int) -> dict[str, float]:
     def read() -> Any:
         stored = read_plan(out)
         job = stored.job(out)
-        tasks = StoredTasks(job, range(len(job.shards)), 1, stored)
+        tasks = stored_tasks(job, range(len(job.shards)), 1, stored)
         return [len(tasks.read(number * (shards - 1) // ROWS_OF).keys) for number in range(ROWS_OF)]
 
     return measured(read)

@@ -13,7 +13,7 @@ import pytest
 
 from dataprep.canary import canary
 from dataprep.plan.files import read_plan
-from dataprep.run.tasks import StoredTasks
+from dataprep.run import tasks as shard_tasks
 from dataprep.run.work import Share, parse_task
 from manifests.errors import CallError, PlanError
 from manifests.serialization import seal
@@ -69,7 +69,7 @@ def test_a_worker_that_lost_its_source(out, source, dataprep, snapshot):
 
 def stored_tasks(out):
     plan = read_plan(str(out))
-    return StoredTasks(plan.job(str(out)), range(4), 1, plan)
+    return shard_tasks.stored_tasks(plan.job(str(out)), range(4), 1, plan)
 
 
 def test_an_image_that_was_deleted_after_the_plan(out, source, dataprep):

@@ -5,7 +5,7 @@ import gc
 from dataprep.options import Options
 from dataprep.plan.files import read_plan
 from dataprep.run.convert import convert_dataset, plan_dataset
-from dataprep.run.tasks import StoredTasks
+from dataprep.run.tasks import stored_tasks
 from dataprep.sources import read_source
 from dataprep.verify.verify import verify_dataset
 from manifests import store
@@ -35,7 +35,7 @@ def test_a_worker_keeps_no_footers_of_plan_files(image_folder, tmp_path):
     """Each is part of a cycle, and Python collects cycles by their number, not by their size."""
     plan_dataset(read_source(str(image_folder)), str(tmp_path / "out"), Options(shard_samples=1))
     plan = read_plan(str(tmp_path / "out"))
-    tasks = StoredTasks(plan.job(str(tmp_path / "out")), range(3), 1, plan)
+    tasks = stored_tasks(plan.job(str(tmp_path / "out")), range(3), 1, plan)
     gc.collect()
     before = len(footers())
     gc.disable()
