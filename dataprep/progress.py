@@ -96,7 +96,7 @@ class PartOfShard(NamedTuple):
 
     Attributes:
         shard: name of the shard, as `Progress.advance` receives it later.
-        images: how many images are done in addition to those that were reported before.
+        images: how many images are done since the last report.
 
     """
 

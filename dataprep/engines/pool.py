@@ -239,8 +239,8 @@ class _Member:
     """One of the processes.
 
     Attributes:
-        parts: those that it has taken and not finished.
-        replied: those of them that have a reply.
+        parts: the parts that it has taken and not finished.
+        replied: the parts of these that have a reply.
 
     """
 

@@ -84,8 +84,10 @@ def unpublished_tables(folder: Folder, name: str) -> list[Conversion]:
     found = []
     for path in storage.partials_named(folder.out, name):
         if os.path.isfile(path) and has_canonical_bytes(path):
-            found.append(read_conversion(folder.plan, path))
-    return [conversion for conversion in found if conversion]
+            conversion = read_conversion(folder.plan, path)
+            if conversion:
+                found.append(conversion)
+    return found
 
 
 #: Images that were rejected for these reasons may be readable now, or this release may be able to

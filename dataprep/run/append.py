@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -193,7 +194,7 @@ def prepared_append(
         out: folder or URL of a dataset that ``dataprep convert`` made.
         options: options of the conversion.
         name: name of the source, for the manifest.
-        reader: reads images to compare them with those of the dataset.
+        reader: reads images to compare them with the images of the dataset.
         progress: receives these images.
 
     Yields:
@@ -306,11 +307,17 @@ def _find_finished(
     planned: AppendPlan, before: Mapping[str, str], now: Mapping[str, str]
 ) -> dict[str, ShardResult]:
     out, fingerprint = planned.base.out, planned.plan.fingerprint
-    names = [
-        shard.name for shard in planned.plan.shards if before.get(shard.name) == now.get(shard.name)
-    ]
-    found = storage.map_files(out, lambda name: find_shard(fingerprint, out, name, {}), names)
-    return {result.name: result for result in found if result and is_final(result)}
+    names = []
+    for shard in planned.plan.shards:
+        # Another stamp: images of the shard may have been replaced since it was written.
+        if before.get(shard.name) == now.get(shard.name):
+            names.append(shard.name)
+    find = partial(find_shard, fingerprint, out, in_manifest={})
+    found = {}
+    for result in storage.map_files(out, find, names):
+        if result and is_final(result):
+            found[result.name] = result
+    return found
 
 
 # --- one command ----------------------------------------------------------------------------------
@@ -337,11 +344,11 @@ def append_dataset(
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.
         progress: receives the finished shards.
-        check_progress: receives the images that are compared with those of the dataset.
+        check_progress: receives the images that are compared with images of the dataset.
 
     Raises:
         CallError: `out` is not a complete dataset, or the source or the options do not fit it.
-        SourceError: a class does not fit those of the dataset, or an image is in it in another
+        SourceError: a class does not fit the classes of the dataset, or an image is in it in another
             class.
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
@@ -381,7 +388,7 @@ def write_append_plan(
 ) -> AppendPlan | AppendResult:
     """Write the plan of an append into its folder.
 
-    The arguments and the errors are those of `dataprep.run.append.append_dataset`. If there is
+    Takes the arguments of `append_dataset`, and raises its errors. If there is
     nothing to append, the plan has no shards, so `work` and `finish` have nothing to do.
     """
     with (

@@ -53,7 +53,7 @@ def options_of(members: Mapping[str, Any]) -> Options:
     """Return the options of a conversion or of a revision.
 
     Raises:
-        MemberError: they are not those of this release.
+        MemberError: they are not options of this release.
 
     """
     return options_from_json(parse_json(json.dumps(options_members(members)).encode()))
@@ -65,7 +65,7 @@ def options_members(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inherited_options(base: Folder, given: Options, names: Collection[str]) -> Options:
-    """Return the options of an append: those that the user gave, and for others those of the newest revision.
+    """Return the options of an append: what the user gave, and for the others the options of the newest revision.
 
     Args:
         base: the dataset.
@@ -89,7 +89,7 @@ def inherited_options(base: Folder, given: Options, names: Collection[str]) -> O
 
 
 def check_options(base: Folder, options: Options) -> Options:
-    """Return the options, if shards that are written with them fit those of the dataset.
+    """Return the options, if shards that are written with them fit the shards of the dataset.
 
     Raises:
         CallError: they do not.
@@ -114,7 +114,7 @@ def check_options(base: Folder, options: Options) -> Options:
 
 
 def check_label_type(base: Folder, source: Source) -> None:
-    """Check that the dataset has labels like those of a source: of one type, and with as many numbers.
+    """Check that the dataset has labels like a source: of one type, and with as many numbers.
 
     Raises:
         CallError: it has others.

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 from dataprep import storage
@@ -170,12 +171,18 @@ def check_objects(out: str, plan: str, shards: Sequence[Shard]) -> None:
 
     """
     there = {entry.name: entry.stat().st_size for entry in storage.list_folder(out)}
-    files = [file for shard in shards for file in shard.files]
-    wrong = [file.name for file in files if there.get(file.name) != file.bytes]
-    small = [file for shard in shards for file in (shard.index, shard.table)]
+    wrong, small = [], []
+    # A listing tells the lengths. Indexes and tables are short, so their checksums are compared too.
+    for shard in shards:
+        small += [shard.index, shard.table]
+        for file in shard.files:
+            if there.get(file.name) != file.bytes:
+                wrong.append(file.name)
     if not wrong:
-        found = storage.map_files(out, lambda file: has_checksum(out, file), small)
-        wrong = [file.name for file, is_right in zip(small, found, strict=True) if not is_right]
+        found = storage.map_files(out, partial(has_checksum, out), small)
+        for file, is_right in zip(small, found, strict=True):
+            if not is_right:
+                wrong.append(file.name)
     if wrong:
         check_owner(out, plan)
         raise StorageError(
@@ -240,7 +247,7 @@ def clean_up(folder: Folder, results: Iterable[ShardResult]) -> None:
 
     Args:
         folder: a complete dataset.
-        results: the finished shards, with those that have no images.
+        results: the finished shards, also without images.
 
     """
     storage.remove_all(folder.out, [*empty_tables(results), *stale_files(folder)])
@@ -288,10 +295,13 @@ def _with_shards(
         parts.append(Split(name, (*before.get(name, ()), *added.get(name, ()))))
     names = old.components
     if job.options.fmt == "webdataset" and job.options.store == "encoded":
-        # Of the image extensions, only those of the shards, and those that the dataset had before.
-        formats = {name for result in results for name in result.conversion.formats}
+        # Only the image extensions of these shards and of the dataset before.
+        formats = set().union(*(result.conversion.formats for result in results))
         kept = names.image if job.revision else ()
-        found = [each for name, each in EXTENSIONS.items() if name in formats or each in kept]
+        found = []
+        for name, extension in EXTENSIONS.items():
+            if name in formats or extension in kept:
+                found.append(extension)
         names = replace(names, image=tuple(found) or ("jpg",))
     return replace(old, components=names, classes=job.classes, splits=tuple(parts))
 
@@ -306,7 +316,7 @@ def write_ended(out: str, fingerprint: str, rows: Sequence[Mapping[str, str]]) -
 
     Args:
         out: folder or URL of the dataset.
-        fingerprint: that of the plan of the append.
+        fingerprint: fingerprint of the plan of the append.
         rows: the rows of the list.
 
     """
@@ -406,7 +416,7 @@ def end_conversion(base: Folder) -> Folder:
 
 
 def remove_empty_shards(base: Folder, plan: str, names: Iterable[str]) -> None:
-    """Remove those of the named tables that only record, for a resumed run, that all images of a shard were rejected.
+    """Remove each of these tables that only records, for a resumed run, that all images of a shard were rejected.
 
     Other files of such a shard are from a run that was killed when its images were valid.
     """
@@ -443,7 +453,10 @@ def _write_all_rejected(
             if row["reason"] != "unreadable" or row["source"] not in written:
                 before.append(row)
     known = {tuple(sorted(row.items())) for row in before}
-    new = [row for row in rows if tuple(sorted(row.items())) not in known]
+    new = []
+    for each in rows:
+        if tuple(sorted(each.items())) not in known:
+            new.append(each)
     is_unchanged = not new and before == listed
     written_list = [] if is_unchanged else [*before, *new]
     file = _write_rejected(base.out, numbered(REJECTED_NAME, revision), written_list)

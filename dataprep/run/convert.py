@@ -48,11 +48,11 @@ def convert_dataset(
             closed at the end. Finished shards are read again on this machine.
         overwrite: start over, and replace a dataset in `out` that was made from another source or
             with other options. Resumes only a run that was itself started with `overwrite`.
-        check_shards: read the shards that an earlier run finished, and write those with another
+        check_shards: read the shards that an earlier run finished, and write one with another
             checksum again. The checksums of indexes and tables are always compared.
-        progress: receives the finished shards, including those of earlier runs.
+        progress: receives the finished shards, also the shards of earlier runs.
         check_progress: receives the finished shards that are read again: all with `check_shards`,
-            and those whose source images have other times than in the earlier run.
+            and shards whose source images have other times than in the earlier run.
 
     Raises:
         CallError: the options do not fit the source, `out` cannot be used or contains another

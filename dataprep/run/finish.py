@@ -67,7 +67,7 @@ def finish(
         out: output folder with a plan.
         workers: number of processes; `None` means one per CPU.
         engine: checks the shards instead of a new `LocalEngine`. It is closed at the end.
-        progress: receives the shards; those that are missing have no images.
+        progress: receives the shards; a missing shard has no images.
 
     Raises:
         CallError: there is no plan, or its append is not in progress any more.
@@ -133,7 +133,10 @@ def check_shards(
     def tasks() -> Iterator[_CheckTask]:
         for shard in job.shards:
             names = names_of_shard(job.options.fmt, shard.name)
-            listed = {name: in_manifest[name] for name in names if name in in_manifest}
+            listed = {}
+            for name in names:
+                if name in in_manifest:
+                    listed[name] = in_manifest[name]
             yield _CheckTask(job.fingerprint, job.out, shard.name, listed)
 
     if progress:

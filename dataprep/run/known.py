@@ -94,8 +94,8 @@ def read_contents(
         source: the samples.
         options: how the dataset stores them.
         pairs: a row of the source and a sample each, in ascending order of the rows: the columns
-            ``row``, ``crc32c``, and, if there are masks or depth maps, where those of the samples
-            are.
+            ``row``, ``crc32c``, and, if there are masks or depth maps, where they are in the
+            shards.
         engine: runs the workers.
         progress: receives the images that are read.
 
@@ -184,7 +184,10 @@ def labeled_content(
     except Rejected as error:
         return Content(checksum, f"{REJECTED} ({error.detail})")
     row = {"mask_size": len(mask), "mask_crc32c": crc32c(mask)}
-    equal = [each.number for each in same if _is_same_mask(mask, each, options.max_pixels)]
+    equal = []
+    for each in same:
+        if _is_same_mask(mask, each, options.max_pixels):
+            equal.append(each.number)
     return Content(checksum, kind.text(row, classes), tuple(equal))
 
 
@@ -365,7 +368,7 @@ def find_known(
     """Find the samples of a source that are in the dataset.
 
     Only images with the file name and the folder of a sample are read, and if the dataset stores
-    images as they are, only those that also have its length.
+    images as they are, only images that also have its length.
 
     Args:
         base: the dataset.
@@ -374,7 +377,7 @@ def find_known(
         progress: receives the number of images that are read.
 
     Raises:
-        CallError: the images cannot be compared, because other libraries resized those of the
+        CallError: the images cannot be compared, because other libraries resized the images of the
             dataset.
         SourceError: an image is in the dataset with another label.
 
@@ -476,7 +479,7 @@ def _compare(  # noqa: PLR0917
     engine: Engine,
     progress: Progress,
 ) -> pa.Table:
-    """Read the images of pairs of which none is known yet, mark those that are the same, and return their pairs."""
+    """Read the images of pairs of which none is known yet, mark the rows that are the same, and return their pairs."""
     rows = np.asarray(pairs["row"])
     candidates = ~known[rows]
     if not options.changes_images and source.location is None:

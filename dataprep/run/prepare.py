@@ -320,7 +320,10 @@ def _intact_shards(
     resumes = folder.state is State.WRITING and journal is not None and journal.overwrite
     if foreign or (overwrite and not resumes):
         return {}
-    final = [result for result in tables if result and is_final(result)]
+    final = []
+    for result in tables:
+        if result and is_final(result):
+            final.append(result)
     intact = storage.map_files(out, partial(is_intact, out), final)
     kept = {}
     for result, is_kept in zip(final, intact, strict=True):
@@ -336,10 +339,15 @@ def _outdated(names: Sequence[str], kept: Collection[str], out: str) -> tuple[st
 
     A kill in between must leave neither a manifest, nor a shard without its table.
     """
-    replaced = [name for name in names if os.path.splitext(name)[0] not in kept]
-    replaced.sort(key=lambda name: name.endswith(".parquet"))
-    in_order = (MANIFEST_NAME, STAMPS_NAME, *replaced)
-    return tuple(name for name in in_order if storage.exists(os.path.join(out, name)))
+    outdated = []
+    for name in (MANIFEST_NAME, STAMPS_NAME):
+        if storage.exists(os.path.join(out, name)):
+            outdated.append(name)
+    # The tables last.
+    for name in sorted(names, key=lambda name: name.endswith(".parquet")):
+        if os.path.splitext(name)[0] not in kept:
+            outdated.append(name)
+    return tuple(outdated)
 
 
 def _replaced_error(out: str, path: str, options: Options) -> CallError:
@@ -393,7 +401,7 @@ class Reread(NamedTuple):
 
 
 def _reread(run: Resumable, changed: Collection[str], rereading: Rereading) -> Iterator[Reread]:
-    """Read shards again, or the source images of those that changed, or both.
+    """Read shards again, or the source images of shards that changed, or both.
 
     Yield what was found in each.
     """
@@ -439,7 +447,7 @@ def _find_replaced(task: RereadTask) -> str | None:
     `None` if all are.
 
     If the options change images, return the first path: the checksums in the table are then not
-    those of the source.
+    checksums of the source.
     """
     shard, paths = task.shard, task.shard.images.paths
     if shard.options.changes_images:

@@ -41,7 +41,7 @@ class RevertResult:
 
 
 def revert_dataset(out: str) -> RevertResult:
-    """Remove the files of an interrupted append; if there is none, those of the newest revision.
+    """Remove the files of an interrupted append; if there is none, the files of the newest revision.
 
     ``manifest.json`` is the old or the new one at any moment. After an interruption, the same call
     continues.

@@ -162,7 +162,7 @@ MAX_TASKS = 1_000_000
 
 @dataclass(frozen=True)
 class Share:
-    """One of several equal shares of the shards: those whose number in the plan is `task` modulo `tasks`.
+    """One of several equal shares of the shards: the shards whose number in the plan is `task` modulo `tasks`.
 
     Attributes:
         task: number of the share, from 0.
@@ -451,8 +451,12 @@ class _Run:
 
     def find_finished(self, numbers: Sequence[int]) -> dict[int, ShardResult]:
         """Return the finished shards that need not be written again."""
-        found = ((number, self.find(number)) for number in numbers)
-        return {number: result for number, result in found if result and is_final(result)}
+        found = {}
+        for number in numbers:
+            result = self.find(number)
+            if result and is_final(result):
+                found[number] = result
+        return found
 
     def without_finished(self, numbers: Sequence[int], finished: Collection[int]) -> list[int]:
         """Return the shards that are left to write."""
@@ -460,7 +464,12 @@ class _Run:
         files, shards = self.folder.files, self.job.shards
         if lists_everything(self.job.out, files):
             fmt = self.job.options.fmt
-            left = [each for each in left if names_of_shard(fmt, shards[each].name)[0] in files]
+            # The images of a shard that the manifest does not list are all rejected.
+            listed = []
+            for number in left:
+                if names_of_shard(fmt, shards[number].name)[0] in files:
+                    listed.append(number)
+            return listed
         return left
 
     def write(self, left: Sequence[int]) -> Generator[ShardResult, None, None]:
@@ -474,7 +483,7 @@ class _Run:
     ) -> Generator[ShardResult, None, None]:
         """Claim shards and write them, until all are finished.
 
-        Yield them, also those that others have written.
+        Yield them, also the shards that others have written.
         """
         start = crc32c(this_owner().encode()) % len(left)
         left = [*left[start:], *left[:start]]  # processes begin at different shards
