@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -147,25 +147,9 @@ class BoxList:
         self.place.append(place)
 
 
-@dataclass(frozen=True)
-class BoxColumns:
-    """The boxes of n images.
-
-    Attributes:
-        boxes: column ``boxes``, [n].
-        labels: column ``box_labels``, [n].
-        outside: for each image with a box that is outside of it, the number of the box in its file.
-        notices: messages for the user.
-
-    """
-
-    boxes: pa.Array
-    labels: pa.Array
-    outside: dict[int, int]
-    notices: tuple[str, ...]
-
-
-def box_columns(boxes: BoxList, sizes: NDArray[np.int64]) -> BoxColumns:
+def box_columns(
+    boxes: BoxList, sizes: NDArray[np.int64]
+) -> tuple[dict[str, pa.Array], dict[int, int], list[str]]:
     """Check boxes against the sizes of their images, and sort them by image.
 
     Args:
@@ -173,21 +157,24 @@ def box_columns(boxes: BoxList, sizes: NDArray[np.int64]) -> BoxColumns:
         sizes: width and height of each image as the annotations state them, int64 [n, 2]; 0 if they
             do not.
 
+    Returns:
+        The columns ``boxes`` and ``box_labels``, [n]; for each image with a box that is outside of
+        it, the number of the first such box in its file; and messages for the user.
+
     """
     import numpy as np
     import pyarrow as pa
 
-    image, label, place = (
-        np.array(part, np.int64) for part in (boxes.image, boxes.label, boxes.place)
-    )
+    from dataprep.labels.columns import Lists
+
+    parts = (boxes.image, boxes.label, boxes.place)
+    image, label, place = (np.array(part, np.int64) for part in parts)
     corners = np.array(boxes.corners, np.float64).reshape(-1, 4)
     room = np.concatenate([np.where(sizes[image] > 0, sizes[image], np.inf)] * 2, axis=1)
     wrong = ((corners < -TOLERANCE) | (corners > room + TOLERANCE)).any(axis=1)
     wrong |= (corners[:, 2:] < corners[:, :2]).any(axis=1)
-    outside = {
-        int(at): int(number)
-        for at, number in zip(image[wrong][::-1], place[wrong][::-1], strict=True)
-    }
+    # Of several boxes of an image, the first one is written last.
+    outside = dict(zip(image[wrong][::-1].tolist(), place[wrong][::-1].tolist(), strict=True))
     clipped = np.clip(corners, 0, room)
     beyond = int((~wrong & (clipped != corners).any(axis=1)).sum())
     # In float32, as they are stored, a box may have no area although it has one in float64.
@@ -196,8 +183,9 @@ def box_columns(boxes: BoxList, sizes: NDArray[np.int64]) -> BoxColumns:
     kept = ~wrong & ~empty
     order = np.argsort(image[kept], kind="stable")
     counts = np.bincount(image[kept], minlength=len(sizes))
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
-    flat = pa.array(stored[kept][order].ravel(), pa.float32())
+    sides = pa.array(stored[kept][order].ravel(), pa.float32())
+    corners_of = Lists(pa.FixedSizeListArray.from_arrays(sides, 4), counts)
+    label_of = Lists(pa.array(label[kept][order]), counts)
     notices = []
     if empty.any():
         notices.append(
@@ -209,39 +197,8 @@ def box_columns(boxes: BoxList, sizes: NDArray[np.int64]) -> BoxColumns:
             f"clipped {plural(beyond, 'box')} that reach up to {TOLERANCE:g} pixel beyond their"
             " image"
         )
-    return BoxColumns(
-        pa.ListArray.from_arrays(offsets, pa.FixedSizeListArray.from_arrays(flat, 4)).cast(
-            arrow_type("boxes")
-        ),
-        pa.ListArray.from_arrays(offsets, pa.array(label[kept][order], pa.int64())).cast(
-            arrow_type("integers")
-        ),
-        outside,
-        tuple(notices),
-    )
-
-
-def reject_outside(
-    paths: pa.Array, columns: BoxColumns, sizes: NDArray[np.int64], name: Callable[[int, int], str]
-) -> tuple[dict[str, str], ...]:
-    """Return the rows of ``rejected.jsonl`` for images with a box outside of them.
-
-    Args:
-        paths: the images in the source.
-        columns: what `box_columns` returned.
-        sizes: width and height of each image, int64 [n, 2].
-        name: returns what to call a box in a message, from the number of its image and its place in
-            the annotations.
-
-    """
-    return tuple(
-        {
-            "source": paths[image].as_py(),
-            "reason": "bad-label",
-            "detail": (
-                f"{name(image, place)} is outside of the image of"
-                f" {sizes[image, 0]}x{sizes[image, 1]} pixels"
-            ),
-        }
-        for image, place in sorted(columns.outside.items())
-    )
+    columns = {
+        "boxes": corners_of.as_array(arrow_type("boxes")),
+        "box_labels": label_of.as_array(arrow_type("integers")),
+    }
+    return columns, outside, notices

@@ -149,13 +149,12 @@ def label_values(data: bytes, info: ImageInfo) -> NDArray[Any]:
     image = open_with_pillow(data, info)
     if colors == _PALETTE:
         return np.asarray(image, np.uint8)
-    if colors == _GRAY and bits <= 8:
-        return (np.asarray(image.convert("L")) // _SCALES[bits]).astype(np.uint8)
-    if colors == _GRAY:
+    if colors == _GRAY and bits > 8:
         return np.asarray(image).astype(np.uint16)
-    pixels = np.asarray(image)
-    channels = pixels[..., : 1 if image.mode == "LA" else 3]
-    if (channels != channels[..., :1]).any() or bits > 8:
+    if colors == _GRAY:
+        return (np.asarray(image.convert("L")) // _SCALES[bits]).astype(np.uint8)
+    channels = np.asarray(image)[..., : 1 if image.mode == "LA" else 3]
+    if bits > 8 or (channels != channels[..., :1]).any():
         detail = (
             f"{_kind(bits, colors)}, but a mask has one class number for each pixel; replace colors"
             " by numbers"
@@ -169,16 +168,12 @@ def _placed(values: NDArray[Any], placement: Placement, fill: int) -> NDArray[An
     import numpy as np
 
     out = np.full(placement.stored[::-1], fill, values.dtype)
-    columns, rows = (
-        np.floor(
-            (np.arange(placement.stored[axis]) + 0.5 - placement.offset[axis])
-            / placement.scale[axis]
-            + 1e-9
-        )
-        for axis in (0, 1)
-    )
-    inside_rows = (rows >= 0) & (rows < values.shape[0])
-    inside_columns = (columns >= 0) & (columns < values.shape[1])
-    taken = values[rows[inside_rows].astype(np.intp)][:, columns[inside_columns].astype(np.intp)]
-    out[np.ix_(inside_rows, inside_columns)] = taken
+    inside, taken = [], []
+    for axis in (1, 0):
+        centers = np.arange(placement.stored[axis]) + 0.5 - placement.offset[axis]
+        at = np.floor(centers / placement.scale[axis] + 1e-9).astype(np.intp)
+        is_inside = (at >= 0) & (at < values.shape[1 - axis])
+        inside.append(is_inside)
+        taken.append(at[is_inside])
+    out[np.ix_(*inside)] = values[np.ix_(*taken)]
     return out

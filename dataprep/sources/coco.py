@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
-from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns, reject_outside
+from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Integers,
@@ -305,19 +305,21 @@ def add_boxes(
         where: returns where the box of an image is, by both numbers, for messages.
 
     """
-    columns = box_columns(boxes, sizes)
-    rejected = reject_outside(source.path, columns, sizes, where)
-    values = (columns.boxes, columns.labels, *sizes.T)
-    names = ("boxes", "box_labels", *ANNOTATED)
-    source = source.with_columns(
-        **{f"extra:{name}": value for name, value in zip(names, values, strict=True)}
-    )
+    columns, outside, notices = box_columns(boxes, sizes)
+    columns |= dict(zip(ANNOTATED, sizes.T, strict=True))
+    rejected = []
+    for image, place in sorted(outside.items()):
+        width, height = sizes[image]
+        detail = f"{where(image, place)} is outside of the image of {width}x{height} pixels"
+        row = {"source": source.path[image].as_py(), "reason": "bad-label", "detail": detail}
+        rejected.append(row)
+    source = source.with_columns(**{f"extra:{name}": each for name, each in columns.items()})
     if rejected:
-        source = take_rows(source, np.delete(np.arange(len(source)), [*columns.outside]))
+        source = take_rows(source, np.delete(np.arange(len(source)), [*outside]))
     return replace(
         source,
         rejected=(*source.rejected, *rejected),
-        notices=(*source.notices, *columns.notices),
+        notices=(*source.notices, *notices),
     )
 
 
