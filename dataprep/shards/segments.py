@@ -241,7 +241,7 @@ def _samples(
     task = batch.task
     labels, class_names, options = task.labels, task.class_names, task.options
     kind = KINDS[task.label_type]
-    is_placed, class_lists = kind.is_placed, kind.class_lists
+    is_placed, class_lists, added = kind.is_placed, kind.class_lists, options.added_columns
     root, paths, sizes, locations = task.images
     label_images: Iterable[Future[Buffer] | None] = repeat(None, len(paths))
     if kind.pixels:
@@ -279,6 +279,10 @@ def _samples(
         except Rejected as error:
             rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
+        # Pixels of a prepared dataset are carried over with the columns that say how they were made.
+        for name in added:
+            if name not in values:
+                values[name] = extra[name]
         every = extra | values if values else extra
         if labels is not None:
             label = labels[row]
