@@ -22,7 +22,7 @@ from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dataprep.formats.base import MAX_TEXT, ByteView
+from dataprep.formats.base import MAX_TEXT, ByteView, read_bytes
 from manifests.parquet import read_varint
 
 #: Location of the single value of a feature: (kind, first byte, end). The kind is the field number
@@ -271,22 +271,22 @@ def read_int(view: ByteView, value: Value | None) -> int | None:
     return number - (1 << 64) if number >> 63 else number
 
 
-def read_text(view: ByteView, value: Value | None, max_bytes: int = MAX_TEXT) -> str:
+def read_text(view: ByteView, value: Value | None, max_bytes: int = MAX_TEXT) -> str | None:
     """Read a text value.
 
-    Empty if the feature is missing, of another kind, or longer than `max_bytes`.
+    `None` if the feature is missing, of another kind, or longer than `max_bytes`.
     """
     if value is None or value[0] != BYTES or value[2] - value[1] > max_bytes:
-        return ""
-    length = value[2] - value[1]
-    data, i = view(value[1], length)
-    return data[i : i + length].decode("utf-8", "replace")
+        return None
+    return read_bytes(view, value[1], value[2] - value[1]).decode("utf-8", "replace")
 
 
 # --- locate in any valid layout -------------------------------------------------------------------
 
 _VARINT, _FIXED_64, _LENGTH, _GROUP, _GROUP_END, _FIXED_32 = range(6)
 
+#: Bytes of a field by its wire type, if it does not state them.
+_LENGTHS = {_FIXED_64: 8, _GROUP: 0, _GROUP_END: 0, _FIXED_32: 4}
 #: Wire type of a list's value if it is not packed.
 _UNPACKED = {FLOATS: _FIXED_32, INTS: _VARINT}
 
@@ -310,13 +310,11 @@ def locate_features_of_any(
 ) -> dict[bytes, Value]:
     """Locate features; see `locate_features`."""
     values: dict[bytes, Value] = {}
-    for features in _messages(view, at, end, 1):
-        for entry in _messages(view, features.start, features.end, 1):
-            name, lists = _entry(view, entry)
-            if name in wanted:
-                values.pop(name, None)
-                if (value := _single_value(view, lists)) is not None:
-                    values[name] = value
+    for name, lists in _entries(view, at, end, wanted):
+        values.pop(name, None)
+        value = _single_value(view, lists)
+        if value is not None:
+            values[name] = value
     return values
 
 
@@ -330,11 +328,10 @@ def read_lists(
 
     """
     values: dict[bytes, list[Any]] = {}
-    for features in _messages(view, at, end, 1):
-        for entry in _messages(view, features.start, features.end, 1):
-            name, lists = _entry(view, entry)
-            if name in wanted:
-                values[name] = [value for each in lists for value in _values(view, each)]
+    for name, lists in _entries(view, at, end, wanted):
+        values[name] = []
+        for each in lists:
+            values[name] += _values(view, each)
     return values
 
 
@@ -342,8 +339,7 @@ def _values(view: ByteView, values: _Field) -> Iterator[Any]:
     for field in _fields(view, values.start, values.end):
         if field.number != 1:
             continue
-        data, i = view(field.start, field.end - field.start)
-        part = bytes(data[i : i + field.end - field.start])
+        part = read_bytes(view, field.start, field.end - field.start)
         if values.number == BYTES:
             yield part
         elif values.number == FLOATS:
@@ -355,6 +351,17 @@ def _values(view: ByteView, values: _Field) -> Iterator[Any]:
                 yield number - (1 << 64) if number >> 63 else number
 
 
+def _entries(
+    view: ByteView, at: int, end: int, wanted: Container[bytes]
+) -> Iterator[tuple[bytes, list[_Field]]]:
+    """Iterate over the items of the map of features with a name that is wanted."""
+    for features in _messages(view, at, end):
+        for item in _messages(view, features.start, features.end):
+            name, lists = _entry(view, item)
+            if name in wanted:
+                yield name, lists
+
+
 def _entry(view: ByteView, entry: _Field) -> tuple[bytes, list[_Field]]:
     """Return the name in a map item, cut at `_MAX_NAME`, and its lists."""
     name = b""
@@ -364,8 +371,7 @@ def _entry(view: ByteView, entry: _Field) -> tuple[bytes, list[_Field]]:
             continue
         if field.number == 1:
             length = min(field.end - field.start, _MAX_NAME + 1)
-            data, i = view(field.start, length)
-            name = bytes(data[i : i + length])
+            name = read_bytes(view, field.start, length)
             if length <= _MAX_NAME:
                 name.decode()  # UnicodeDecodeError is a ValueError
         elif field.number == 2:
@@ -391,13 +397,11 @@ def _single_value(view: ByteView, lists: list[_Field]) -> Value | None:
     return values[0] if values else None
 
 
-def _messages(view: ByteView, at: int, end: int, number: int) -> Iterator[_Field]:
-    """Iterate over the occurrences of a field that is a message."""
-    return (
-        field
-        for field in _fields(view, at, end)
-        if field.number == number and field.wire_type == _LENGTH
-    )
+def _messages(view: ByteView, at: int, end: int) -> Iterator[_Field]:
+    """Iterate over the occurrences of field 1, which is a message."""
+    for field in _fields(view, at, end):
+        if field.number == 1 and field.wire_type == _LENGTH:
+            yield field
 
 
 def _fields(view: ByteView, at: int, end: int) -> Iterator[_Field]:
@@ -430,9 +434,9 @@ def _read_field(view: ByteView, at: int, end: int) -> _Field:
     elif wire_type == _LENGTH:
         length, i = read_varint(data, i)
         start = base + i
-    elif wire_type in (_FIXED_64, _FIXED_32):
-        length = 8 if wire_type == _FIXED_64 else 4
-    elif wire_type not in (_GROUP, _GROUP_END):
+    elif wire_type in _LENGTHS:
+        length = _LENGTHS[wire_type]
+    else:
         raise ValueError("an unknown wire type")
     if not 0 < tag >> 3 < 1 << 29:
         raise ValueError("not the number of a field")

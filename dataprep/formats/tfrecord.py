@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -136,68 +137,65 @@ def scan(
     """Walk the records of a shard by their headers; see `RecordFormat.scan`."""
     component = options.components.image[0]
     image_name = _encoded(component)
-    label_name = _encoded(options.components.label) if options.components.label else None
+    label_name = _encoded(options.components.label or "")
+    caption_name = _encoded(options.caption or "")
     texts = _TEXTS if options.texts else ()
-    caption_name = _encoded(options.caption) if options.caption else None
-    names = (image_name, label_name, caption_name, *texts)
-    wanted = frozenset(name for name in names if name)
-    class_name = source = ""
-    caption = None
+    wanted = frozenset({image_name, label_name, caption_name, *texts} - {b""})
     at, number = start, 0
-    while at < size:
-        end = _record_end(view, at, size, file, number)
-        try:
+    try:
+        while at < size:
+            end = _record_end(view, at, size)
             values = locate_features(view, at + _PREFIX.size, end - _CRC.size, wanted)
-            image = values.get(image_name)
-            if image is None or image[0] != BYTES:
-                features = locate_features(view, at + _PREFIX.size, end - _CRC.size)
-                listed = _list_names(features)
-                message = (
-                    f"the record has no image under the feature {component!r}; its features are:"
-                    f" {listed}"
-                )
-                hint = "name the feature of the image with --image"
-                raise ShardError(message, file=file, record=number, byte=at, hint=hint)
-            label = read_int(view, values.get(label_name)) if label_name else None
-            if texts:
-                class_name, source = (read_text(view, values.get(name)) for name in texts)
-            if caption_name:
-                value = values.get(caption_name)
-                is_short = (
-                    value is not None and value[0] == BYTES and value[2] - value[1] <= MAX_CAPTION
-                )
-                caption = read_text(view, value, MAX_CAPTION) if is_short else None
-        except MALFORMED:
-            raise ShardError(
-                _NOT_EXAMPLE, file=file, record=number, byte=at, hint=_DAMAGED_HINT
-            ) from None
-        _, first, stop = image
-        line = tfrecord_line(at, end - at)
-        yield Record(
-            at, end, line, "", first, stop - first, component, label, class_name, source, caption
-        )
-        at = end
-        number += 1
+            kind, first, stop = values.get(image_name, (0, 0, 0))
+            if kind != BYTES:
+                _refuse_without_image(view, at, end, component)
+            class_name, source = (read_text(view, values.get(name)) or "" for name in _TEXTS)
+            yield Record(
+                start=at,
+                end=end,
+                index_line=tfrecord_line(at, end - at),
+                key="",
+                offset=first,
+                size=stop - first,
+                component=component,
+                label=read_int(view, values.get(label_name)),
+                class_name=class_name,
+                source=source,
+                caption=read_text(view, values.get(caption_name), MAX_CAPTION),
+            )
+            at = end
+            number += 1
+    except MALFORMED:
+        raise ShardError(
+            _NOT_EXAMPLE, file=file, record=number, byte=at, hint=_DAMAGED_HINT
+        ) from None
+    except ShardError as error:
+        error.file, error.record = file, number
+        raise
 
 
-def _record_end(view: ByteView, at: int, size: int, file: str, number: int) -> int:
+def _refuse_without_image(view: ByteView, at: int, end: int, component: str) -> None:
+    features = locate_features(view, at + _PREFIX.size, end - _CRC.size)
+    message = (
+        f"the record has no image under the feature {component!r}; its features are:"
+        f" {_list_names(features)}"
+    )
+    raise ShardError(message, byte=at, hint="name the feature of the image with --image")
+
+
+def _record_end(view: ByteView, at: int, size: int) -> int:
     if size - at < _OVERHEAD:
         message = f"the shard ends within the header of a record ({size - at} bytes are left)"
-        raise ShardError(message, file=file, record=number, byte=at, hint=_TRUNCATED_HINT)
+        raise ShardError(message, byte=at, hint=_TRUNCATED_HINT)
     data, i = view(at, _PREFIX.size)
     length, crc = _PREFIX.unpack_from(data, i)
     if masked(crc32c(data[i : i + 8])) != crc:
-        raise ShardError(
-            "the CRC of the record's length is wrong",
-            file=file,
-            record=number,
-            byte=at,
-            hint=_DAMAGED_HINT,
-        )
+        message = "the CRC of the record's length is wrong"
+        raise ShardError(message, byte=at, hint=_DAMAGED_HINT)
     end: int = at + length + _OVERHEAD
     if end > size:
         message = f"the shard ends at byte {size}, but this record ends at byte {end}"
-        raise ShardError(message, file=file, record=number, byte=at, hint=_TRUNCATED_HINT)
+        raise ShardError(message, byte=at, hint=_TRUNCATED_HINT)
     return end
 
 
@@ -226,26 +224,26 @@ def find_components(view: ByteView, size: int, file: str, image: str | None) -> 
     """Find the image and the label in the first record; see `RecordFormat.find_components`."""
     if not size:
         raise ShardError("the shard is empty", file=file, byte=0, hint="remove it")
-    end = _record_end(view, 0, size, file, 0)
     try:
+        end = _record_end(view, 0, size)
         features = locate_features(view, _PREFIX.size, end - _CRC.size)
         names = [_encoded(image)] if image else _image_names(view, features)
     except MALFORMED:
         raise ShardError(_NOT_EXAMPLE, file=file, record=0, byte=0, hint=_DAMAGED_HINT) from None
+    except ShardError as error:
+        error.file, error.record = file, 0
+        raise
+    hint = "set --image to the feature that contains the image"
     if image and features.get(names[0], (0,))[0] != BYTES:
         message = (
             f"--image {image}: {file} has no image of that name in its first record; "
             f"its features are: {_list_names(features)}"
         )
-        raise CallError(message, hint="set --image to the feature that contains the image")
+        raise CallError(message, hint=hint)
     if len(names) != 1:
-        what = (
-            "more than one feature contains an image" if names else "no feature contains an image"
-        )
-        message = f"{what}; the features are: {_list_names(features)}"
-        raise ShardError(
-            message, file=file, record=0, hint="set --image to the feature that contains the image"
-        )
+        what = "more than one feature contains" if names else "no feature contains"
+        message = f"{what} an image; the features are: {_list_names(features)}"
+        raise ShardError(message, file=file, record=0, hint=hint)
     label = next((name for name in _LABELS if name.encode() in features), None)
     return Components(image=(names[0].decode(),), label=label)
 
@@ -259,25 +257,24 @@ def _encoded(name: str) -> bytes:
 
 
 def _list_names(features: Mapping[bytes, Value]) -> str:
-    names = [name.decode("utf-8", "replace") for name in sorted(features)[:_MAX_NAMES]]
-    shown = [
-        printable(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}...") for name in names
-    ]
-    more = [f"and {len(features) - _MAX_NAMES:,} more"] if len(features) > _MAX_NAMES else []
-    return ", ".join((*shown, *more)) or "none"
+    names = []
+    for name in sorted(features)[:_MAX_NAMES]:
+        text = name.decode("utf-8", "replace")
+        if len(text) > _MAX_NAME:
+            text = f"{text[:_MAX_NAME]}..."
+        names.append(printable(text))
+    if len(features) > _MAX_NAMES:
+        names.append(f"and {len(features) - _MAX_NAMES:,} more")
+    return ", ".join(names) or "none"
 
 
 def _image_names(view: ByteView, features: Mapping[bytes, Value]) -> list[bytes]:
     if b"image/encoded" in features:
         return [b"image/encoded"]
-    return [
-        name for name, value in features.items() if value[0] == BYTES and _is_image(view, value)
-    ]
-
-
-def _is_image(view: ByteView, value: Value) -> bool:
-    try:
-        image_header(view, value[1], value[2] - value[1])
-    except Rejected:
-        return False
-    return True
+    names = []
+    for name, (kind, first, end) in features.items():
+        if kind == BYTES:
+            with suppress(Rejected):
+                image_header(view, first, end - first)
+                names.append(name)
+    return names
