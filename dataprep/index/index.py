@@ -103,9 +103,11 @@ def index_shards(
     shards = find_shards(paths)
     if progress:
         progress.start(None, len(shards.names))
+    # Shards can be in subfolders, which get indexes and tables too.
     folders = {shards.folder, *(parent_folder(path) for path in shards.paths)}
     with storage.locked(*folders) as is_locked:
         storage.check_partials(folders)
+        # Everything that can be refused is, before a shard is read.
         with storage.remember(shards.folder):
             _refuse_folders(shards)
             _refuse_unfinished(shards.folder)
@@ -113,6 +115,7 @@ def index_shards(
                 _refuse_to_replace(shards)
         seen = "" if storage.has_locks(shards.folder) else seen_digest(shards.folder)
         scan = find_components(shards, options)
+        # Files have temporary names until all shards are indexed.
         with storage.partials(folders, is_locked=is_locked):
             indexed, errors = _index(shards, scan, options, workers, progress)
             if errors:
@@ -141,6 +144,7 @@ def _index(
                 _log.info("%s: %s samples, %s rejected", name, samples, rejected)
             if progress:
                 progress.advance(name, samples)
+    # Results come in any order, the manifest lists shards as they were found.
     errors, indexed = [], []
     for name in shards.names:
         result = results[name]
@@ -195,6 +199,7 @@ def _refuse_to_replace(shards: FoundShards) -> None:
 
 
 def _default_workers(shards: FoundShards) -> int:
+    # Stop as soon as the shards are enough work for all processes.
     limit, size = engines.default_workers(), 0
     for path in shards.paths:
         with storage.translate_errors(path, "the file cannot be read"):
@@ -231,6 +236,7 @@ def _commit(
     stored["validate"] = options.validate
     if scan.caption:
         stored["caption"] = scan.caption
+    # Shards keep their order in each split.
     splits: dict[str, tuple[Shard, ...]] = {}
     for each in indexed:
         split = split_of(each.shard.name, options)
@@ -264,7 +270,7 @@ def _components(
 ) -> Components:
     """Return where records store image and label.
 
-    Of the known image extensions, keep those that the shards contain.
+    Of the known image extensions, keep only what the shards contain.
     """
     if fmt == "tfrecord" or options.image:
         return scan.components
@@ -280,6 +286,7 @@ def _class_names(indexed: Sequence[IndexedShard], options: IndexOptions) -> tupl
     if not KINDS[options.label_type].is_class:
         return ()
     names: dict[int, str] = {}
+    # One label with two names, or one name for two labels, is no list of classes.
     is_clear = True
     for each in indexed:
         for label, name in each.class_names.items():

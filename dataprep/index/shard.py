@@ -81,6 +81,7 @@ def find_shards(paths: Sequence[str]) -> FoundShards:
             formats, or two of them would have the same index file.
 
     """
+    # A pattern can name many shards, and a folder has as many as there are below it.
     files: list[str] = []
     for path in paths:
         for expanded in _expand_braces(path):
@@ -91,6 +92,7 @@ def find_shards(paths: Sequence[str]) -> FoundShards:
             hint="unpack compressed shards (.tar.gz, .tgz) first",
         )
     folder = paths[0]
+    # The manifest names shards relative to one folder.
     if len(paths) > 1 or not storage.is_folder(folder):
         folders = {parent_folder(absolute(file)) for file in files}
         if len(folders) > 1:
@@ -132,6 +134,7 @@ def exists(path: str) -> bool:
 
 def _check_names(names: Sequence[str]) -> None:
     by_stem: dict[str, str] = {}
+    # The index and the table of a shard have its name with another suffix.
     for name in names:
         other = by_stem.get(shard_stem(name))
         if other == name:
@@ -169,6 +172,7 @@ def _format_of(name: str) -> Format | None:
     """Return the format that a file name stands for, if any."""
     if _TENSORFLOW_NAME.search(name):
         return "tfrecord"
+    # Suffixes of other tools count too: .tfrec, .record.
     for fmt, record_format in FORMATS.items():
         if name.lower().endswith(record_format.SUFFIXES):
             return fmt
@@ -184,6 +188,7 @@ def split_of(name: str, options: IndexOptions) -> str:
     """Return the split of a shard: the one in the options, else the last one in its path, else ``"train"``."""
     if options.split:
         return SPLIT_ALIASES.get(options.split.lower(), options.split)
+    # ``data/val/part-0003.tar``: the word that is nearest to the shard.
     parts = re.split(r"[^a-z]+", name.lower())
     return next((SPLIT_ALIASES[part] for part in reversed(parts) if part in SPLIT_ALIASES), "train")
 
@@ -223,6 +228,7 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
         ShardError: the first record cannot be read.
 
     """
+    # Options that contradict each other or the format, before a shard is opened.
     if options.split and not is_split_name(options.split):
         raise CallError(
             f"--split {shown(options.split)} cannot be part of a file name",
@@ -243,6 +249,7 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
             "--label-key requires WebDataset shards",
             hint="give the feature of the label with --label",
         )
+    # Without options, the names are found in the first record.
     path = next(shards.paths)
     with storage.open_view(path) as (view, size):
         components = FORMATS[shards.format].find_components(view, size, path, options.image)
@@ -262,8 +269,10 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
                 ),
             )
         scan = ScanOptions(replace(components, label=label))
+    # Only names that the user gives can be wrong: the others are in the record.
     if options.label or options.label_key:
         _check_label(shards, scan, without_label)
+    # The offset is added to the labels that are read, so it does not matter before.
     offset = replace(scan.components, label_offset=options.label_offset)
     return scan._replace(components=offset)
 
@@ -290,6 +299,7 @@ def _without_class(shards: FoundShards, options: IndexOptions, scan: ScanOptions
             " other tools",
             hint="add --label-type none, or convert the source with dataprep convert",
         )
+    # The most specific name comes first.
     for name in (options.label,) if options.label else labels.foreign[shards.format]:
         with_caption = scan._replace(caption=name)
         if _first_record(shards, with_caption).caption is not None:
@@ -324,6 +334,7 @@ def _check_label(shards: FoundShards, scan: ScanOptions, without_label: ScanOpti
         if scan.label_key and error.byte is not None:
             return
         message = error.message
+    # If the record is damaged without its label too, this raises the better error.
     _first_record(shards, without_label)
     raise CallError(f"{option}: {next(shards.paths)}: {message}", hint=hint)
 
@@ -393,6 +404,7 @@ def index_batch(task: IndexTask) -> list[tuple[str, IndexedShard | DamagedError]
             error.file = os.path.join(task.shards.folder, name)
             return name, error
 
+    # Threads only help while they wait for a disk or a server.
     if storage.is_cached(next(task.shards.paths)):
         return [*map(index, task.shards.names)]
     with ThreadPoolExecutor(THREADS) as pool:
@@ -411,9 +423,11 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
     index_file = file_of(f"{shard_stem(name)}.idx", index)
     samples_name = table_name(folder, name)
     paths = [os.path.join(folder, each) for each in (index_file.name, samples_name)]
+    # Another tool may need its own index; an equal one can be replaced.
     if not task.options.overwrite:
         _refuse_to_replace(paths[0], index)
     partial_table = storage.partial_path(paths[1])
+    # Both files get their names when all shards are indexed.
     try:
         storage.write_partial(paths[0], index)
         with storage.translate_errors(paths[0], "the file cannot be written"):
@@ -488,6 +502,7 @@ class ShardReader:
         self.rejected: list[dict[str, str]] = []
         self._task, self._name, self._view = task, name, view
         self._kind = KINDS[task.options.label_type]
+        # Keys of WebDataset end at the first dot, and tar names contain no spaces.
         self._key_prefix = re.sub(r"[.\s/]", "_", shard_stem(name))
         classes = task.options.classes
         self._labels = len(classes) if classes else task.options.max_classes
@@ -504,6 +519,7 @@ class ShardReader:
                 f"the record has no caption under {self._task.scan.caption!r}",
                 "name another feature or extension with --label, or add --label-type none",
             )
+        # Records without a source or a key are named by their place.
         place, crc = f"{self._name}#{number}", None
         try:
             if self._task.options.validate == "none":
@@ -539,6 +555,7 @@ class ShardReader:
                 "name another feature or extension with --label",
             )
         options = self._task.options
+        # The limit keeps one wrong label from making a million class names.
         label = record.label + options.label_offset
         if not 0 <= label < self._labels:
             hint = "check --label-offset and --classes"

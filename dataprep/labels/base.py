@@ -150,6 +150,7 @@ class LabelKind(LabelSchema):
 
         from dataprep.labels.columns import Lists, lists_of_column
 
+        # Numbers of classes become other numbers; the lists stay as long as they are.
         lists = lists_of_column(column.combine_chunks())
         labels = mapping[np.asarray(lists.values)]
         if self.is_set:  # two classes may have become one
@@ -204,6 +205,7 @@ class LabelKind(LabelSchema):
     def members(self, sample: PendingSample) -> str:
         """Return the members of a WebDataset ``.json`` with the label, each followed by a comma."""
         members = []
+        # Numbers of label images say where they are in the shard, which a record does not know.
         for name, kind in self.columns.items():
             if kind in ("integers", "text"):
                 members.append((name, sample.extra[name]))
@@ -271,6 +273,7 @@ class LabelKind(LabelSchema):
         if column == self.number_column:
             return _first_numbers(table[column])
         rows, labels = self.pairs(table[column])
+        # The first class of each sample; the number after the last one if it has none.
         values = np.full(len(table), classes, np.float64)
         rows, first = np.unique(rows, return_index=True)
         values[rows] = labels[first]
@@ -292,6 +295,7 @@ class LabelKind(LabelSchema):
             names = classes if self.class_column else ("all images",)
             return np.zeros(len(values), np.int32), names
         if self.group_column == self.number_column:
+            # Equal numbers may fill several tenths, which are one group then.
             used, groups = np.unique(_tenths(values), return_inverse=True)
             parts = [values[groups == number] for number in range(len(used))]
             return groups.astype(np.int32), [f"{part.min():g} to {part.max():g}" for part in parts]

@@ -175,12 +175,14 @@ def box_columns(
     wrong |= (corners[:, 2:] < corners[:, :2]).any(axis=1)
     # Of several boxes of an image, the first one is written last.
     outside = dict(zip(image[wrong][::-1].tolist(), place[wrong][::-1].tolist(), strict=True))
+    # Annotations round corners, so a box may reach a little beyond its image.
     clipped = np.clip(corners, 0, room)
     beyond = int((~wrong & (clipped != corners).any(axis=1)).sum())
     # In float32, as they are stored, a box may have no area although it has one in float64.
     stored = clipped.astype(np.float32)
     empty = ~wrong & (stored[:, 2:] <= stored[:, :2]).any(axis=1)
     kept = ~wrong & ~empty
+    # Boxes of an image keep their order.
     order = np.argsort(image[kept], kind="stable")
     counts = np.bincount(image[kept], minlength=len(sizes))
     sides = pa.array(stored[kept][order].ravel(), pa.float32())

@@ -70,6 +70,7 @@ def number_labels(
     are_names = classes is not None and every(pc.is_in(text, pa.array(classes, text.type)))
     if every(pc.match_substring_regex(text, INTEGER)) and not (are_names and len(text)):
         return _integer_labels(text, classes, locate, max_classes)
+    # In sorted order, the numbers do not depend on the order of the rows.
     names = classes or tuple(sorted(pc.unique(text).to_pylist()))
     label = pc.index_in(text, pa.array(names, pa.large_string()))
     row = first_true(pc.is_null(label))
@@ -83,6 +84,7 @@ def _integer_labels(
     text: pa.Array, classes: tuple[str, ...] | None, locate: Locate, max_classes: int
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     limit = len(classes) if classes is not None else max_classes
+    # Text of ten digits and more may not fit into an int64: it is out of range anyway.
     digits = pc.replace_substring_regex(text, r"^\+?0*([0-9]+)$", r"\1")
     short = pc.less_equal(pc.utf8_length(digits), 9)
     value = np.asarray(pc.if_else(short, digits, "-1").cast(pa.int64()))
@@ -151,11 +153,13 @@ class Lists:
         text = self.values.cast(pa.large_string())
         if not every(pc.is_in(text, pa.array(["0", "1"], text.type))):
             return None
+        # Each row has as many items, so they are a matrix.
         ones = np.asarray(pc.equal(text, "1")).reshape(-1, length)
         return Lists(pa.array(np.nonzero(ones)[1], pa.int64()), ones.sum(1).astype(np.int64))
 
     def sorted_unique(self, label: NDArray[np.int32]) -> Lists:
         """Return lists of these labels instead of the items: in ascending order, and each once."""
+        # One number for row and label, so that one call sorts and counts both.
         labels = int(label.max(initial=0)) + 1
         row, unique = np.divmod(np.unique(self.rows() * labels + label), labels)
         return Lists(
@@ -266,6 +270,7 @@ class LabelColumn:
     def error(self, what: str, row: int | None = None, hint: str = "") -> SourceError:
         """Return an error about the column, or about the value in a row."""
         file, line = self.locate(row or 0) if len(self) else ("", None)
+        # Without a row, the whole column is wrong.
         line = None if row is None else line
         return SourceError(f"column {self.name!r} {what}", file=file, line=line, hint=hint)
 
@@ -277,6 +282,7 @@ class LabelColumn:
 
         """
         column = self.values
+        # Lists are taken as they are; one value in each row is a list of one.
         if is_list(column.type):
             return self._checked_lists()
         if is_text(column.type) and separator is not None:
@@ -294,6 +300,7 @@ class LabelColumn:
         parts = pc.split_pattern(text, separator)
         counts = np.asarray(pc.list_value_length(parts)).astype(np.int64)
         values = pc.utf8_trim_whitespace(pc.list_flatten(parts))
+        # An empty text is no class, not a class with an empty name.
         is_empty = np.asarray(pc.equal(pc.utf8_trim_whitespace(text), ""))
         keep = ~np.repeat(is_empty, counts)
         lists = Lists(values.filter(pa.array(keep)), np.where(is_empty, 0, counts))

@@ -72,6 +72,7 @@ class LabelImage(LabelKind):
                 "mask-size",
                 f"{info.width}x{info.height} pixels, but the upright image has {width}x{height}",
             )
+        # A PNG that is already as it would be stored keeps its bytes.
         bits, colors = data[_BITS], data[_COLORS]
         is_stored_type = (bits, colors) == (self.bits, _GRAY)
         self._check_type(bits, colors)
@@ -169,6 +170,7 @@ def _placed(values: NDArray[Any], placement: Placement, fill: int) -> NDArray[An
 
     out = np.full(placement.stored[::-1], fill, values.dtype)
     inside, taken = [], []
+    # Rows, then columns: where the center of each stored pixel is in the source.
     for axis in (1, 0):
         centers = np.arange(placement.stored[axis]) + 0.5 - placement.offset[axis]
         at = np.floor(centers / placement.scale[axis] + 1e-9).astype(np.intp)

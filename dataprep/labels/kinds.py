@@ -60,6 +60,7 @@ class SingleClass(LabelKind):
                 f"has the type {column.shown_type}, but labels are integers or names",
                 hint="convert it, or set --label-column or --label-type",
             )
+        # Class names and numbers are both read as text.
         text = values.cast(pa.large_string())
         label, classes = number_labels(
             text, column.classes, column.locate, max_classes=options.max_classes
@@ -71,6 +72,7 @@ class SingleClass(LabelKind):
                 f"the integers in column {name} are taken as classes; if they are numbers such as"
                 " ages, set --label-type regression"
             )
+        # Mostly numbers with a few words are more likely a mistake than names.
         is_number = np.asarray(pc.match_substring_regex(text, FLOAT))
         numbers = int(is_number.sum())
         if not are_integers and len(text) > numbers >= max(1, len(text) / 2):
@@ -87,6 +89,7 @@ class SingleClass(LabelKind):
                     "correct it, or set --label-type class to take all labels as names of classes",
                 )
             notices.append(f"{mixed}, so all are taken as names of classes")
+        # Other separators than the default one are only suggested.
         for separator in (";", ","):
             if not are_integers and column.classes is None and _recombines(text, separator):
                 notices.append(
@@ -174,6 +177,7 @@ class MultiLabel(LabelKind):
             raise column.error(
                 "has numbers with fractions, not classes", hint="set --label-type regression"
             )
+        # The row of each item, for errors.
         rows = lists.rows()
         label, found = number_labels(
             lists.values.cast(pa.large_string()),
@@ -242,6 +246,7 @@ class Regression(LabelKind):
 
         from dataprep.labels.columns import Lists, every
 
+        # float32 is what is stored; the exact numbers tell what is lost.
         exact = column.numbers(lists)
         values = exact.values.cast(pa.float32(), safe=False)
         stored = Lists(values, exact.counts).as_array(arrow_type("floats"))
@@ -255,6 +260,7 @@ class Regression(LabelKind):
                 f"column {printable(column.name)}: numbers of more than 7 digits are rounded to"
                 " float32"
             )
+        # All rows have as many numbers as the first one.
         count = int(exact.counts[0]) if len(exact.counts) else 0
         origin = f"{column.origin}, {count} numbers each"
         if count == 1:
@@ -358,6 +364,7 @@ def _detect(column: LabelColumn) -> LabelKind:
     from dataprep.labels.columns import is_text
     from manifests.parquet import is_list
 
+    # The type of the values decides, as far as it can.
     value_type, name = column.values.type, column.name.lower()
     if is_list(value_type):
         return REGRESSION if pa.types.is_floating(value_type.value_type) else MULTI_LABEL

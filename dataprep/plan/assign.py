@@ -100,6 +100,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
     shards = []
     for number, name in enumerate(splits.names):
         rows = np.flatnonzero(splits.index == number)
+        # Each split has its own random stream, so the others keep their order if it grows.
         if options.shuffle:
             rows = _shuffled(source, rows, options.seed, ORDER_STREAM, number)
         sizes = source.size[rows]
@@ -197,6 +198,7 @@ def _shuffled(source: Source, rows: NDArray[np.int64], *stream: int) -> NDArray[
 
     If the source has groups, rows of few groups are close to each other.
     """
+    # A random order of the rows, then of the groups.
     order = permutation(len(rows), *stream)
     if source.group is None:
         return rows[order]

@@ -236,6 +236,7 @@ def plan_from_json(body: Member) -> StoredPlan:
         MemberError: a member is missing or wrong.
 
     """
+    # Plans of classes do not state the label type.
     plan = Member({"label_type": "class", **body.mapping()}).record(StoredPlan)
     options_from_json(body["options"])
     if not is_absolute(plan.root):
@@ -252,6 +253,7 @@ def plan_from_json(body: Member) -> StoredPlan:
     check_rejected(body["rejected"])
     if len(plan.classes) > MAX_LABEL + 1:
         raise MemberError(f"classes has {len(plan.classes):,} names")
+    # Every shard has a row group, and every file but the last one is full.
     groups = [len(table.groups) // 8 for table in plan.tables]
     full, rest = divmod(plan.shards, SHARDS_PER_FILE)
     if groups != [SHARDS_PER_FILE] * full + [rest] * (rest > 0):
@@ -298,6 +300,7 @@ def write_plan(
     folder = plan_folder(out)
     with storage.translate_errors(folder, "the folder cannot be made"):
         storage.make_folder(folder)
+    # Tables have temporary names until the plan that describes them is written.
     revision = append.revision if append else 0
     tables, pairs = [], []
     for number, start in enumerate(range(0, len(plan.shards), SHARDS_PER_FILE)):
@@ -416,6 +419,7 @@ def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool)
         stored = read_plan(out)
     except PlanError:
         return True
+    # A run that starts over replaces the plan of any other run.
     if overwrite:
         return stored.fingerprint != fingerprint or stored.canary != canary().digest
     if stored.append:

@@ -30,7 +30,7 @@ _MEASURED = ("width", "height")
 def filter_source(source: Source, where: str) -> Source:
     """Return a source with the samples that match a filter.
 
-    Classes keep their labels, also those without samples.
+    Classes keep their labels, also classes without samples.
 
     Args:
         source: the samples.

@@ -98,7 +98,7 @@ def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _other_versions(recorded: Mapping[str, Any]) -> str:
-    """Describe the installed library versions and those that made the dataset.
+    """Describe the installed library versions and the versions that made the dataset.
 
     Empty if they are the same.
     """

@@ -101,6 +101,7 @@ def assign_splits(source: Source, options: Options) -> Splits:
     else:
         _check_counts(len(train), new, counts)
         chosen = _choose_stratified(_strata(source)[train], options.seed, counts)
+    # Splits are listed as train, val, test, then the others.
     others = [*new, *(name for name in source.splits if name != "train")]
     ranks = {name: rank for rank, name in enumerate(SPLIT_NAMES)}
     names = ("train", *sorted(others, key=lambda name: ranks.get(name, len(ranks))))
@@ -153,6 +154,7 @@ def _choose_stratified(
     per_class = np.bincount(label).astype(np.int64)
     order = permutation(len(label), seed, SPLIT_STREAM)
     by_class = order[np.argsort(label[order], kind="stable")]  # each class in random order
+    # The position of each sample among the samples of its class.
     first = np.cumsum(per_class) - per_class
     rank = np.arange(len(label)) - first[label[by_class]]
     taken = np.zeros_like(per_class)
@@ -204,6 +206,7 @@ def _choose_copies(
     """
     if source.copies is None:
         raise CallError("the images were not compared", hint="call `resolve_duplicates` first")
+    # A group counts as one sample, with the label of its first image.
     _, first, group = np.unique(source.copies[train], return_index=True, return_inverse=True)
     groups = {
         name: max(1, round(count * len(first) / len(train))) for name, count in counts.items()

@@ -110,6 +110,7 @@ def write_plan_table(
             keys = [key_of(row, revision) for row in shard.rows.tolist()]
             rows = rows.add_column(0, key, pa.array(keys, pa.string()))
             rows = rows.add_column(0, shard_name, pa.repeat(shard.name, len(keys)))
+            # Dictionaries become plain text: Parquet would store all values of each for every shard.
             table = rows.rename_columns(schema.names).cast(schema)
             writer.write_table(table, row_group_size=max(1, len(table)))
     with open(path, "rb") as file:

@@ -67,6 +67,7 @@ def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int) -> dic
 
     """
     rebuilt: dict[str, bytes] = {}
+    # Both yield the index, then the table, so that an index is kept if the table is not exact.
     if manifest.creator == "index":
         contents = _indexed(folder, manifest, shard)
     else:
@@ -111,6 +112,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
         for record in records:
             image = read_bytes(view, record.offset, record.size)
             info = _info(manifest, view, record)
+            # The columns of `TABLE_COLUMNS` in their order.
             place = (record.key, record.label, record.offset, record.size, info.width, info.height)
             rows.append((*place, record.source, crc32c(image)))
             extra.append(_members_of(manifest, view, record, schema))
@@ -123,6 +125,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
     kinds = KINDS[manifest.label_type].columns
     if "label" not in kinds:
         del columns["label"]
+    # WebDataset samples are named by their key; TFRecord has none.
     if manifest.format == "tfrecord":
         columns["key"] = _keys(manifest, shard, revision)
     written = (*TABLE_COLUMNS, "class", KINDS[manifest.label_type].class_member)
@@ -136,6 +139,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
             columns[name] = pa.array([row.get(name) for row in extra], column_type)
     if hashes:  # which records in TFRecord do not have
         columns[HASH_COLUMN] = pa.array(hashes, pa.string())
+    # As a conversion that rejected and changed no image.
     conversion = Conversion(
         plan=manifest.plans[0],
         samples=shard.samples,
@@ -197,6 +201,7 @@ def _features_of(
     columns = {_FEATURES.get(name, name).encode(): name for name in names}
     members: dict[str, Any] = {}
     for feature, values in read_lists(view, *payload, columns).items():
+        # Features are lists; columns of one value are not.
         name = columns[feature]
         members[name] = [value.decode() if isinstance(value, bytes) else value for value in values]
         is_list = schema is not None and pa.types.is_list(schema.field(name).type)
@@ -211,6 +216,7 @@ def _keys(manifest: Manifest, shard: Shard, revision: int) -> Sequence[str]:
     They are right if the source has the splits one after the other, no image was rejected, and the
     order was not made from the groups of a container.
     """
+    # Splits of a source follow each other, so rows count over all of them.
     base = 0
     for number, split in enumerate(manifest.splits):
         names = [other.name for other in split.shards]
@@ -285,6 +291,7 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
     reason = "what the shard contains does not determine its content"
     if damages[shard.name]:
         reason = "the shard itself is damaged"
+    # Only an intact shard can tell what its index and table were.
     elif any(damages.values()):
         try:
             rebuilt = rebuild(folder, parts(manifest)[task.revision], shard, task.revision)
@@ -296,6 +303,7 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
     hint = "restore the file from a copy, or run `dataprep index` again"
     if manifest.creator == "convert":
         hint = _SET_SRC
+    # What was rebuilt has the checksum in the manifest.
     files, remade = [], []
     for name, damage in damages.items():
         if damage and name in rebuilt:
@@ -319,6 +327,7 @@ def damage_of(folder: str, file: File) -> str:
     path = os.path.join(folder, file.name)
     try:
         actual = storage.describe(folder, file.name)
+    # A file that is there and cannot be read is no damage that a repair may hide.
     except StorageError:
         if storage.file_length(path) >= 0:
             raise

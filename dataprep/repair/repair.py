@@ -89,6 +89,7 @@ def remake_all(
     """
     tasks: list[RemakeTask] = []
     suffix = FORMATS[manifest.format].SUFFIX
+    # Each revision was planned on its own, with its own options.
     for number, part in enumerate(parts(manifest)):
         names = {shard.name: _unrepaired(shard, found) for shard in part.shards}
         shards = [shard for shard in part.shards if names[shard.name]]
@@ -109,6 +110,7 @@ def remake_all(
                 tasks.append(RemakeTask(task, shard, left))
     if not tasks:
         return
+    # Workers compare what they make with the checksums in the manifest.
     with closing(engines.run(remake, tasks, min(workers, len(tasks)))) as results:
         for shard, made, reason in results:
             _repair(found, made)
@@ -137,11 +139,13 @@ def _plan(
     """Return what a conversion or an append read, its job and its shards by name, or why they are not known."""
     planned = None
     try:
+        # The same choice of samples as in the run that wrote the revision.
         options = options_of(part.options)
         source = select_samples(source, options, workers=workers)
         if revision:
             before, data = read_older(folder, manifest, revision - 1)
             base = Folder(out=folder, state=State.COMPLETE, data=data, newest=before)
+            # An append planned only what the revision before did not have.
             with closing(LocalEngine(workers)) as engine:
                 append = plan_append(source, base, options, name="", reader=engine)
             if isinstance(append, AppendPlan):
@@ -158,6 +162,7 @@ def _plan(
             "a file of an earlier revision, which has to be repaired first, is damaged"
             f" ({error.message})"
         )
+    # The fingerprint of the plan tells whether the source is still the same.
     if planned is None or planned[1].fingerprint != part.plans[0]:
         versions = ", or other library versions made it" if options.changes_images else ""
         what = "the dataset" if not manifest.revisions else f"revision {revision}"
@@ -170,7 +175,7 @@ def _plan(
 
 
 def remake(task: RemakeTask) -> tuple[Shard, frozenset[str], str]:
-    """Make the files of a shard again, and replace those that are damaged if the new ones have the right checksums.
+    """Make the files of a shard again, and replace damaged files whose new content has the right checksum.
 
     Returns:
         The shard, the files that were replaced, and why the others were not.
@@ -179,9 +184,11 @@ def remake(task: RemakeTask) -> tuple[Shard, frozenset[str], str]:
     shard, folder = task.shard, task.task.out
     paths = [os.path.join(folder, file.name) for file in shard.files]
     try:
+        # All three files are made: the table depends on the shard.
         conversion, table = write_files(task.task, InlinePool(), *paths)
         made = {conversion.shard, conversion.index, table} & {*shard.files}
         names = task.names & {file.name for file in made}
+        # Files that are intact are not replaced, not even by equal ones.
         published = [path for path in paths if os.path.basename(path) in names]
         with storage.guarded(folder, task.task.check):
             storage.publish_all((storage.partial_path(path), path) for path in published)
@@ -248,6 +255,7 @@ def repair_dataset(
         if progress:
             progress.start(sum(shard.samples for shard in shards), len(shards))
         found: dict[str, DamagedFile] = {}
+        # First what the shards themselves determine, then what needs the source.
         samples = {shard.name: shard.samples for shard in shards}
         revisions = revisions_of_shards(manifest)
         tasks = [
@@ -261,6 +269,7 @@ def repair_dataset(
         if source is not None and manifest.creator == "convert":
             fence = None if dry_run else check
             remake_all(folder, manifest, source, found, fence, workers=workers)
+        # In the order of the manifest, not in which workers ended.
         damaged = [found[file.name] for file in manifest.shard_files if file.name in found]
         # A revision may keep the list of the one before.
         lists = {}
@@ -304,6 +313,7 @@ def _repair_rejected(
             table = os.path.join(folder, shard.table.name)
             conversion = read_conversion(part.plans[0], table)
             rows += conversion.rejected if conversion else ()
+    # An image that several tables or the scan list is in the list once.
     unique = {tuple(sorted(row.items())): row for row in rows}
     data = rejected_bytes(sorted(unique.values(), key=lambda row: row["source"]))
     if file_of(file.name, data) == file:
@@ -311,6 +321,7 @@ def _repair_rejected(
             replace_files(folder, [(file.name, data)])
         repair = "rebuilt from the sample tables" + " and the source" * bool(source)
         return DamagedFile(file.name, damage, repair)
+    # What is left to do depends on how the dataset was made.
     hint = "restore the file from a copy"
     if not manifest.revision:
         hint = f"run the same `dataprep {manifest.creator}` again, or {hint}"

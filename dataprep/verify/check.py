@@ -59,7 +59,7 @@ class ProblemList:
         self.counts: Counter[str] = Counter()
 
     def add(self, *problems: Problem) -> None:
-        """Count problems, and keep those that are among the first of their file."""
+        """Count problems, and keep the first ones of each file."""
         for problem in problems:
             self.counts[problem.file] += 1
             if self.counts[problem.file] <= MAX_PER_FILE:

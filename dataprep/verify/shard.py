@@ -32,6 +32,7 @@ def check_record(
     """Compare a record with its table row: label, size, checksum, image header, and the bytes around the image."""
     labels, classes = check.manifest.labels, check.manifest.classes
     lists = row.extra.get(labels.class_lists or "")
+    # Labels of the table index the class names of the manifest.
     for label in [row.label] if labels.is_class else lists or ():
         if label is None or not 0 <= label < len(classes):
             message = (
@@ -40,10 +41,12 @@ def check_record(
             )
             yield check.table_problem(message, number)
             return
+    # Everything else compares with the row, so its size must be right first.
     if record.size != row.size:
         message = f"the image has {record.size} bytes, but the table states {row.size}"
         yield check.shard_problem(message, number, record.offset)
         return
+    # The label in the record, which readers of the shard alone use.
     components = check.manifest.components
     if record.label is None and components.label is not None:
         message = (
@@ -67,6 +70,7 @@ def _check_image(
     check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int
 ) -> Iterator[Problem]:
     image = read_bytes(view, record.offset, record.size)
+    # Shards that were indexed without reading them have no checksums.
     if row.crc32c is not None and crc32c(image) != row.crc32c:
         last = record.offset + record.size - 1
         message = f"the image in bytes {record.offset} to {last} does not match its checksum"
@@ -77,6 +81,7 @@ def _check_image(
     except Rejected as error:
         yield _invalid_image(check, record, number, error)
         return
+    # An image that decodes must be the one that the row describes.
     if (info.width, info.height) != (row.width, row.height):
         message = (
             f"row {number} states {row.width}x{row.height} pixels, but the image has"
@@ -91,6 +96,7 @@ def _invalid_image(check: ShardCheck, record: Record, number: int, error: Reject
     message = f"the image is not valid ({error.reason}): {error.detail}"
     problem = check.shard_problem(message, number, record.offset)
     limit = check.converted_max_pixels
+    # Not the data is wrong, but this program.
     if error.reason == FAILED:
         return replace(problem, hint=FAILED_HINT)
     if error.reason == "too-large" and limit > check.max_pixels:
@@ -127,6 +133,7 @@ def _check_envelope(  # noqa: PLR0917
             message = f"the mask or depth map is not valid ({error.reason}): {error.detail}"
             yield check.shard_problem(message, number, row.extra["mask_offset"])
             return
+    # Write the record again from the row, and compare it.
     lists = row.extra.get(labels.class_lists or "", ())
     sample = PendingSample(
         key=row.key,
@@ -146,6 +153,7 @@ def _check_envelope(  # noqa: PLR0917
     if mask and start + mask_start != row.extra["mask_offset"]:
         yield check.table_problem("the table states another place of the mask or depth map", number)
         return
+    # The first difference is enough to find the damage.
     for at, expected in ((start, head), (record.offset + record.size, tail)):
         actual = read_bytes(view, max(at, 0), len(expected))
         if actual != expected:
@@ -213,10 +221,12 @@ def check_records(
             report(record)
             continue
         row_number = row_of_offset.pop(record.offset, None)
+        # A record without a row, of a rejected image, is named by its place.
         shown_number = number if row_number is None else row_number
         if row_number is not None:
             report(*check_record(check, view, record, rows[row_number], row_number))
             index_lines.append(record.index_line)
+        # Images that were rejected have a record and no row, if another tool made the shard.
         elif rows and check.manifest.rejected is None:
             message = "the record has no row in the table"
             report(check.shard_problem(message, number, record.start))
@@ -225,6 +235,7 @@ def check_records(
         number += 1
         if number % REPORTED_IMAGES == 0:
             report_images(check.shard.name, REPORTED_IMAGES)
+    # What is left are rows whose record the scan has not found.
     for offset, row_number in row_of_offset.items():
         if row_number not in damaged:
             message = "the record is missing, but the table has a row for it"
@@ -248,6 +259,7 @@ def check_framing(
 def scan_past_damage(check: ShardCheck, view: ByteView, size: int) -> Iterator[Record | Problem]:
     """Scan a shard. After a damaged record, yield a problem and continue at the next record in the index."""
     options = ScanOptions(check.manifest.components, check.label_key, texts=False)
+    # The index says where records begin after a damaged one.
     starts: Sequence[int] = []
     with suppress(DatasetError):
         starts = record_starts(check.manifest.format, _read_index(check))
@@ -258,6 +270,7 @@ def scan_past_damage(check: ShardCheck, view: ByteView, size: int) -> Iterator[R
         except ShardError as error:
             byte = start if error.byte is None else error.byte
             next_index = bisect_right(starts, byte)
+            # The scan counts only from where it began, the index from the first record.
             number = max(next_index - 1, 0) if starts else error.record
             yield check.shard_problem(error.message, number, byte)
             if next_index >= len(starts):
@@ -288,6 +301,7 @@ def verify_shard(check: ShardCheck) -> tuple[Shard, ProblemList]:
     shard, problems, rows = check.shard, ProblemList(), list[Sample]()
     problems.add(*check_file(check.folder, shard.index, INDEX, check.index_hint))
     problems.add(*check_file(check.folder, shard.table, TABLE, check.index_hint))
+    # A damaged table says nothing about the shard.
     if shard.table.name not in problems.counts:
         rows = _read_rows(check, problems)
     try:
@@ -355,6 +369,7 @@ def _check_shard_file(check: ShardCheck, rows: list[Sample], problems: ProblemLi
                 _first_difference(actual, expected),
             )
             problems.add(Problem(check.shard.index.name, message, None, byte, check.index_hint))
+    # Bytes that no record owns: the end of a tar file, for example.
     if file.checksum != checksum and file.name not in problems.counts:
         message = "the shard does not match its checksum, but every record in it is intact"
         problems.add(check.shard_problem(message))

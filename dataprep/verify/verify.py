@@ -141,6 +141,7 @@ def _verify(
     samples = sum(shard.samples for shard in shards)
     if progress:
         progress.start(samples, len(shards))
+    # Shards end in any order, and are reported in the order of the manifest.
     by_name: dict[str, ProblemList] = {}
     for shard, found in check(shards):
         by_name[shard.name] = found
@@ -165,6 +166,7 @@ def _check_lengths(
     for shard in shards:
         problems = ProblemList()
         for file, kind in zip(shard.files, (SHARD, INDEX, TABLE), strict=True):
+            # Names that the listing lacks are looked up, which gives the reason.
             length = known.get(file.name, UNREADABLE)
             try:
                 if length == UNREADABLE:
@@ -191,6 +193,7 @@ def _entries(folder: str) -> Sequence[storage.Entry]:
 
 def _check_old_revisions(folder: str, manifest: Manifest) -> Iterator[Problem]:
     """Check the files that only `dataprep revert` and ``loaders.build(revision=)`` need."""
+    # A revision may keep the list of the one before.
     rejected = {manifest.rejected}
     for revision in range(manifest.revision):
         try:
@@ -213,11 +216,13 @@ def _check_journal(folder: str, manifest: Manifest) -> tuple[list[Problem], froz
         journal = read_journal(folder)
     except DamagedError as error:
         return [Problem(JOURNAL_NAME, error.message, hint=error.hint)], frozenset()
+    # An append that has ended leaves nothing but its journal.
     pending = frozenset(unlisted_files(journal, manifest) if journal else ())
     if not journal or not pending:
         return [], pending
     again = "`dataprep convert --append`" if journal.action == "append" else "`dataprep revert`"
     hint = f"run the same {again} again"
+    # The steps of an append are continued by other commands.
     if has_append_plan(folder):
         again = "the append of `dataprep plan`"
         hint = f"run `dataprep work {folder}`, then `dataprep finish {folder}`"
@@ -240,6 +245,7 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
             message = f"the manifest names {file.name!r} twice"
             yield Problem(MANIFEST_NAME, message, hint="make the dataset again")
         named.add(file.name)
+    # What else is in the folder.
     names = sorted(entry.name for entry in _entries(folder))
     partials = os.path.join(folder, storage.PARTIALS_NAME)
     if storage.BOOKKEEPING in names and (storage.is_folder(partials) or storage.is_file(partials)):
@@ -247,6 +253,7 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
         message = "the folder is left over from an interrupted run"
         yield Problem(storage.PARTIALS_NAME, message, hint=hint)
     for name in names:
+        # Files of other tools and of users are not reported.
         is_ours = manifest.creator == "convert" and name.endswith(_SUFFIXES)
         if is_ours and name not in named | pending:
             hint = "remove it, or make the dataset again"
