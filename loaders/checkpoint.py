@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -39,15 +40,14 @@ class State:
     revisions: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return strings, numbers, lists and dictionaries, which JSON can store too."""
         revision = self.revisions[0] if len(self.revisions) == 1 else list(self.revisions)
         return {
             "version": VERSION,
             "revision": revision,
             "built": self.built,
             "position": asdict(self.position),
-            # `torch.load` refuses empty bytes by default.
-            "checkpoint": self.checkpoint or None,
+            "checkpoint": b64encode(self.checkpoint).decode(),
             "checksum": zlib.crc32(self.checkpoint),
             "errors": [[row, reason] for row, reason in sorted(self.errors.items())],
             "set": {
@@ -94,9 +94,12 @@ def read_state(
             )
         saved = {name: _plain(member) for name, member in whole["built"].members().items()}
         position = _position(whole["position"], batches)
-        checkpoint = b"" if whole["checkpoint"].value is None else whole["checkpoint"].value
-        if not isinstance(checkpoint, bytes) or bool(checkpoint) != bool(position.read):
-            whole["checkpoint"].fail("bytes, and empty before the first batch")
+        try:
+            checkpoint = b64decode(whole["checkpoint"].text(), validate=True)
+        except ValueError:
+            whole["checkpoint"].fail("base64")
+        if bool(checkpoint) != bool(position.read):
+            whole["checkpoint"].fail("empty before the first batch, and only then")
         if whole["checksum"].value != zlib.crc32(checkpoint):
             # DALI accepts some damaged checkpoints, and continues with other batches.
             whole["checkpoint"].fail("the bytes that were saved")

@@ -129,7 +129,7 @@ class Loader(LoaderState, Generic[BatchT_co]):
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a checkpoint as plain values: epoch, batch, and the state of DALI's pipeline.
+        """Return a checkpoint as plain values, which JSON can store: epoch, batch, and DALI's pipeline.
 
         Pass it to `load_state_dict` of a loader that was built with the same arguments, also in a
         new process, to continue with the same batches bit for bit, including augmentation. Each

@@ -1,5 +1,6 @@
 """The state machine of a loader, without DALI: which epoch comes next, when the pipeline restarts, what is saved."""
 
+import json
 import zlib
 
 import numpy as np
@@ -205,12 +206,14 @@ def test_a_state_is_plain_values():
         "revision": 3,
         "built": {"batch_size": 4},
         "position": {"epoch": 1, "batch": 2, "read": 5, "started": 0, "skipped": 0},
-        "checkpoint": b"checkpoint",
+        "checkpoint": "Y2hlY2twb2ludA==",
         "checksum": zlib.crc32(b"checkpoint"),
         "errors": [[3, "no pixels"], [7, "no data"]],
         "set": {"size": [128, 96], "magnitude": 4.5},
     }
-    assert read_state(state.to_dict(), {"batch_size": 4}, batches=3) == state
+    stored = json.loads(json.dumps(state.to_dict()))
+    assert stored == state.to_dict()
+    assert read_state(stored, {"batch_size": 4}, batches=3) == state
 
 
 def test_a_state_of_another_loader_is_rejected():
@@ -322,8 +325,6 @@ def nested(depth):
 def test_a_damaged_member_is_named(path, value):
     first, _, second = path.partition(".")
     state = {**VALID, first: {**VALID[first], second: value} if second else value}
-    if path == "checkpoint" and type(value) is bytes:
-        pytest.skip("this is valid")
     with pytest.raises(CallError) as caught:
         read_state(state, VALID["built"], batches=3)
     assert (

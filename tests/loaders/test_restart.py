@@ -88,7 +88,7 @@ def test_a_damaged_checkpoint_leaves_the_loader_where_it_was(make_dataset, mixed
     loader = build(folder)
     iteration = iter(loader)
     assert [next(iteration)[0].tolist() for _ in range(2)] == epoch[:2]
-    state = {**loader.state_dict(), "checkpoint": b"junk"}
+    state = {**loader.state_dict(), "checkpoint": "anVuaw=="}
     with pytest.raises(CallError, match=r"this state is damaged|this is not the state of a loader"):
         loader.load_state_dict(state)
     assert [labels.tolist() for (labels,) in iteration] == epoch[2:]

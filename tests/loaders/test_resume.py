@@ -164,8 +164,10 @@ def test_state_after_a_batch_function_fails(make_dataset, mixed):
 @pytest.mark.parametrize(
     "change",
     [
+        {"checkpoint": "anVuaw=="},
+        {"checkpoint": "no base64"},
         {"checkpoint": b"junk"},
-        {"checkpoint": b""},
+        {"checkpoint": ""},
         {"checkpoint": 5},
         {"position": {"epoch": 0, "batch": 99, "read": 99, "started": 0}},
         {"position": {"epoch": -1, "batch": 1, "read": 1, "started": -1}},

@@ -73,7 +73,7 @@ def parse_item(location: str, item: Any) -> RecipeItem:
             f"{location}: {name} takes named arguments, got {shown(arguments)}",
             hint=f"write {{{shown(name)}: {{argument: value}}}}",
         )
-    arguments = arguments or {}
+    arguments = {key: _plain(value) for key, value in (arguments or {}).items()}
     try:
         parsed = parse_transform(name, arguments)
     except CallError as error:
@@ -87,6 +87,26 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         item,
         any(isinstance(each, NeedsBytes) for each in parsed),
     )
+
+
+def _plain(value: Any) -> Any:
+    """Return an argument as Python numbers and lists, and a sequence of one number as the number.
+
+    Scripts compute means with NumPy and torch, and torchvision accepts ``(0.5,)`` for ``0.5``.
+    """
+    if _is_array(value):
+        value = value.tolist()
+    elif isinstance(value, (list, tuple)):
+        numbers = [each.tolist() if _is_array(each) else each for each in value]
+        value = tuple(numbers) if isinstance(value, tuple) else numbers
+    if isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], (int, float)):
+        return value[0]
+    return value
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether a value is an array, a number or a tensor of NumPy or torch."""
+    return type(value).__module__ in ("numpy", "torch") and hasattr(value, "tolist")
 
 
 def _name_of(function: Callable[..., Any]) -> str:

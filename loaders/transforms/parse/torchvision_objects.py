@@ -129,9 +129,7 @@ def _translate(location: str, item: Any) -> dict[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as users write it: the text of an enum member or a dtype, one number for a list of one."""
+    """Return a value as users write it: the text of an enum member or a dtype."""
     if _is_of("torch", value) and type(value).__name__ == "dtype":
         return str(value).removeprefix("torch.")
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (int, float)):
-        return value[0]
     return getattr(value, "value", value) if _is_of("torchvision", value) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers.parsing import recipe_error
@@ -237,3 +238,19 @@ def test_one_of_several_mixing_operations() -> None:
     )
     assert "cannot have others" in message
     assert "OpSampler" in message
+
+
+def test_numbers_of_numpy_and_torch() -> None:
+    mean, std = np.array([0.5, 0.4, 0.3]), torch.tensor([0.25, 0.5, 1.0])
+    plain = words("ToTensor", {"Normalize": {"mean": mean.tolist(), "std": std.tolist()}})
+    assert words("ToTensor", v1.Normalize(mean, std)) == plain
+    assert words("ToTensor", {"Normalize": {"mean": list(mean), "std": tuple(std)}}) == plain
+    assert words({"CenterCrop": {"size": np.int64(9)}}) == words({"CenterCrop": {"size": 9}})
+
+
+def test_a_sequence_of_one_number_is_the_number() -> None:
+    assert words(v1.ToTensor(), v1.Normalize((0.5,), (0.5,))) == words(
+        v1.ToTensor(), {"Normalize": {"mean": 0.5, "std": 0.5}}
+    )
+    assert words(v1.Resize((20,))) == words({"Resize": {"size": 20}})
+    assert words(v1.Pad((3,), fill=(9,))) == words({"Pad": {"padding": 3, "fill": 9}})
