@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from manifests.errors import (
@@ -106,8 +106,11 @@ PLAN_TABLE = FileKind("source table of the plan", 16 << 30, PlanError, _PLAN_AGA
 
 #: Kinds of files by name, with the number of a revision in it or not.
 _KINDS_BY_NAME = {
-    re.compile(r"rejected\.(?:[0-9]+\.)?jsonl"): REJECTED,
-    re.compile(r"manifest\.shards\.(?:[0-9]+\.)?parquet"): SHARD_LIST,
+    r"rejected\.(?:[0-9]+\.)?jsonl": REJECTED,
+    r"manifest\.shards\.(?:[0-9]+\.)?parquet": SHARD_LIST,
+    r"(?s).+\.json": MANIFEST,
+    r"(?s).+\.idx": INDEX,
+    r"(?s).+\.parquet": TABLE,
 }
 
 #: A longer line of a list or a table is refused. Linux limits paths to 4,096 bytes.
@@ -128,11 +131,9 @@ def kind_of(name: str) -> FileKind:
     A name without a known extension is a shard.
     """
     for pattern, kind in _KINDS_BY_NAME.items():
-        if pattern.fullmatch(os.path.basename(name)):
+        if re.fullmatch(pattern, os.path.basename(name)):
             return kind
-    return {".json": MANIFEST, ".idx": INDEX, ".parquet": TABLE}.get(
-        os.path.splitext(name)[1], SHARD
-    )
+    return SHARD
 
 
 def open_handle(path: StrPath, kind: FileKind) -> int:
@@ -319,17 +320,14 @@ def _write(handle: int, data: memoryview) -> None:
 def some_files(folder: str, most: int) -> list[str] | None:
     """Return names of at most `most` files below a folder; `None` if it does not exist."""
     if not is_url(folder):
-        if not os.path.isdir(folder):
-            return None
-        found = (name for _, _, files in os.walk(folder) for name in files)
-        return list(islice(found, most))
+        found = chain.from_iterable(files for _, _, files in os.walk(folder))
+        return list(islice(found, most)) if os.path.isdir(folder) else None
     url = parse_url(folder)
     if url.is_read_only:
         return []
     from manifests.remote.store import open_store
 
-    keys = [each.name for each in islice(open_store(url).list_objects(), most)]
-    return keys or None
+    return [each.name for each in islice(open_store(url).list_objects(), most)] or None
 
 
 def map_files(

@@ -89,12 +89,11 @@ class Member:
 
     def members(self) -> dict[str, Member]:
         """Return all members of an object by name."""
-        return {
-            Member(name, f"a name in {self.path or 'the content'}").text(): Member(
-                value, self._path_of(str(name))
-            )
-            for name, value in self.mapping().items()
-        }
+        members = {}
+        for name, value in self.mapping().items():
+            Member(name, f"a name in {self.path or 'the content'}").text()
+            members[name] = Member(value, self._path_of(name))
+        return members
 
     def items(self) -> list[Member]:
         """Return the items of an array."""
@@ -107,11 +106,10 @@ class Member:
         if not isinstance(self.value, (list, tuple)):
             self.fail("an array of text")
         # A manifest can have a million classes: only a wrong one needs its path.
-        if not all(isinstance(value, str) for value in self.value) or not is_unicode(
-            "".join(self.value)
-        ):
-            return tuple(item.text() for item in self.items())
-        return tuple(self.value)
+        is_text = all(isinstance(value, str) for value in self.value)
+        if is_text and is_unicode("".join(self.value)):
+            return tuple(self.value)
+        return tuple(map(Member.text, self.items()))
 
     def text(self) -> str:
         """Return text. Halves of surrogate pairs are not text: they cannot be written as UTF-8."""

@@ -145,10 +145,10 @@ def arrow_type(kind: str) -> pa.DataType:
     """Return the Arrow type of a kind of values in `LabelSchema.columns`."""
     import pyarrow as pa
 
-    def list_of(item: pa.DataType) -> pa.DataType:
+    def list_of(item: pa.DataType, length: int = -1) -> pa.DataType:
         # The name that Parquet gives to the items: a table that is read and written again keeps its
         # bytes.
-        return pa.list_(pa.field("element", item))
+        return pa.list_(pa.field("element", item), length)
 
     types = {
         "integer": pa.int64(),
@@ -156,7 +156,7 @@ def arrow_type(kind: str) -> pa.DataType:
         "integers": list_of(pa.int64()),
         "floats": list_of(pa.float32()),
         "text": pa.string(),
-        "boxes": list_of(pa.list_(pa.field("element", pa.float32()), 4)),
+        "boxes": list_of(list_of(pa.float32(), 4)),
     }
     return types[kind]
 
@@ -186,41 +186,29 @@ def find_wrong_value(
     if kind not in LIST_KINDS or not len(column):
         return None
     rows, values = pc.list_parent_indices(column), pc.list_flatten(column)
-    if kind == "integers":
-        return _outside(rows, values, classes)
     if kind == "boxes":
         return _wrong_box(rows, values)
-    return _wrong_numbers(column, rows, values)
+    if kind == "integers":
+        problem = f"out of the range 0 to {classes - 1}"
+        valid = pc.and_(pc.greater_equal(values, 0), pc.less(values, classes))
+    else:
+        problem, valid = "not a finite number", pc.is_finite(values)
+    at = pc.index(pc.fill_null(valid, False), False).as_py()
+    if at >= 0:
+        return WrongValue(f"contains {values[at]}, which is {problem}", rows[at].as_py())
+    return _wrong_length(column) if kind == "floats" else None
 
 
-def _outside(rows: Any, values: Any, classes: int) -> WrongValue | None:
+def _wrong_length(column: Any) -> WrongValue | None:
     import pyarrow.compute as pc
 
-    wrong = pc.or_(
-        pc.is_null(values), pc.or_kleene(pc.less(values, 0), pc.greater_equal(values, classes))
-    )
-    at = pc.index(wrong, True).as_py()
-    if at < 0:
-        return None
-    return WrongValue(
-        f"contains {values[at]}, which is out of the range 0 to {classes - 1}", rows[at].as_py()
-    )
-
-
-def _wrong_numbers(column: Any, rows: Any, values: Any) -> WrongValue | None:
-    import pyarrow.compute as pc
-
-    wrong = pc.invert(pc.fill_null(pc.is_finite(values), False))
-    if (at := pc.index(wrong, True).as_py()) >= 0:
-        return WrongValue(f"contains {values[at]}, which is not a finite number", rows[at].as_py())
     lengths = pc.list_value_length(column)
     first = lengths[0].as_py()
     at = pc.index(pc.not_equal(lengths, first), True).as_py()
     if at >= 0:
-        return WrongValue(
-            f"has {plural(lengths[at].as_py(), 'value')} in a row, but {first} in the first one", at
-        )
-    return WrongValue("has a row without a value", 0) if first == 0 else None
+        values = plural(lengths[at].as_py(), "value")
+        return WrongValue(f"has {values} in a row, but {first} in the first one", at)
+    return None if first else WrongValue("has a row without a value", 0)
 
 
 def _wrong_box(rows: Any, boxes: Any) -> WrongValue | None:
@@ -228,17 +216,13 @@ def _wrong_box(rows: Any, boxes: Any) -> WrongValue | None:
     import pyarrow.compute as pc
 
     if boxes.null_count:
-        return WrongValue(
-            "has a box without a value", rows[pc.index(pc.is_null(boxes), True).as_py()].as_py()
-        )
+        at = pc.index(pc.is_null(boxes), True).as_py()
+        return WrongValue("has a box without a value", rows[at].as_py())
     corners = np.asarray(pc.fill_null(pc.list_flatten(boxes), float("nan"))).reshape(-1, 4)
-    wrong = ~(
-        np.isfinite(corners).all(1)
-        & (corners >= 0).all(1)
-        & (corners[:, :2] <= corners[:, 2:]).all(1)
-    )
-    if not wrong.any():
+    low, high = corners[:, :2], corners[:, 2:]
+    valid = np.isfinite(corners).all(1) & (low >= 0).all(1) & (low <= high).all(1)
+    if valid.all():
         return None
-    at = int(wrong.argmax())
+    at = int(valid.argmin())
     shown = ", ".join(f"{value:g}" for value in corners[at].tolist())
     return WrongValue(f"has the box {shown}, which is not x1, y1, x2, y2", rows[at].as_py())

@@ -330,10 +330,6 @@ MAX_SPLIT_NAME = 100
 
 def is_split_name(name: str) -> bool:
     """Return whether shards can be named after a split of this name, and stay in the folder of the dataset."""
-    length = len(name.encode("utf-8", "surrogateescape"))
-    return (
-        0 < length <= MAX_SPLIT_NAME
-        and is_unicode(name)
-        and not {"/", "\0"} & {*name}
-        and not name.startswith(".")
-    )
+    is_short = 0 < len(name.encode("utf-8", "surrogateescape")) <= MAX_SPLIT_NAME
+    is_file_name = "/" not in name and "\0" not in name and not name.startswith(".")
+    return is_short and is_file_name and is_unicode(name)

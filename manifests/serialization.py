@@ -375,9 +375,10 @@ def is_sealed(data: bytes) -> bool:
 def matches_seal(data: bytes) -> bool:
     """Return whether a document ends with the checksum of everything before it."""
     end = _seal_of(data)
-    return end is not None and end[1].decode() == checksum_text(
-        crc32c(b"\n}\n", crc32c(memoryview(data)[: end.start()]))
-    )
+    if end is None:
+        return False
+    crc = crc32c(b"\n}\n", crc32c(memoryview(data)[: end.start()]))
+    return end[1].decode() == checksum_text(crc)
 
 
 def parse_sealed(data: bytes) -> Member:

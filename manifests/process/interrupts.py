@@ -60,12 +60,11 @@ _interrupts = _Interrupts()
 def end_now() -> NoReturn:
     """End the process with one line."""
     message, status = how_interrupted()
+    end_of_bar = "\n" if os.isatty(2) else ""
+    text = f"{end_of_bar}{_interrupts.program}: {message}\n"
+    if _interrupts.render:
+        text = _interrupts.render(message, status)
     with suppress(OSError):
-        if _interrupts.render:
-            text = _interrupts.render(message, status)
-        else:
-            end_of_bar = "\n" if os.isatty(2) else ""
-            text = f"{end_of_bar}{_interrupts.program}: {message}\n"
         os.write(2, text.encode())
     os._exit(status)
 

@@ -108,11 +108,8 @@ def _has_mark(path: str, marks: Sequence[bytes]) -> bool:
     """Return whether a file is empty, or has one of these texts in its first KiB."""
     try:
         # A named pipe must not block.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            head = os.read(handle, _HEAD)
-        finally:
-            os.close(handle)
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            head = file.read(_HEAD)
     except OSError:
         return False
     return not head or any(mark in head for mark in marks)

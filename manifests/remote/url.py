@@ -48,11 +48,7 @@ class Url:
     path: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.scheme}://{self.bucket}/{self.path}"
-            if self.path
-            else f"{self.scheme}://{self.bucket}"
-        )
+        return f"{self.scheme}://{self.bucket}/{self.path}".rstrip("/")
 
     @property
     def name(self) -> str:
@@ -66,9 +62,7 @@ class Url:
 
     def join(self, name: str) -> Url:
         """Return the URL of a path in this folder."""
-        return replace(
-            self, path=f"{self.path}/{name}" if self.path and name else self.path or name
-        )
+        return replace(self, path=f"{self.path}/{name}".strip("/"))
 
     @property
     def is_read_only(self) -> bool:
@@ -115,13 +109,10 @@ def parse_url(text: str) -> Url:
         )
     is_http = scheme in ("https", "http")
     if not (_HOST if is_http else _BUCKET).fullmatch(bucket):
+        place = "host" if is_http else "bucket"
         raise CallError(
-            f"the URL {scheme}://... has no valid {'host' if is_http else 'bucket'}",
-            hint=(
-                "write it like https://host/path"
-                if is_http
-                else f"write it like {scheme}://bucket/path"
-            ),
+            f"the URL {scheme}://... has no valid {place}",
+            hint=f"write it like {'https' if is_http else scheme}://{place}/path",
         )
     return Url(scheme, bucket, check_key(unquote(path) if is_http else path))
 
@@ -137,7 +128,7 @@ def check_key(path: str) -> str:
     key = path.strip("/")
     parts = key.split("/") if key else []
     problem = ""
-    if any(part in ("", ".", "..") for part in parts):
+    if not {"", ".", ".."}.isdisjoint(parts):
         problem = "an empty part, or a part . or .."
     elif not key.isprintable() or "\\" in key:
         problem = "a control character, a backslash, or a character that is not valid Unicode"
@@ -172,7 +163,9 @@ def join_path(root: str, path: str) -> str:
 
     Either may be a URL, and an absolute path or URL is returned as it is.
     """
-    return path if path.startswith("/") or is_url(path) else f"{root}/{path}" if root else path
+    if not root or path.startswith("/") or is_url(path):
+        return path
+    return f"{root}/{path}"
 
 
 def parent_folder(path: str) -> str:

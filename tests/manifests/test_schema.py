@@ -65,9 +65,7 @@ def test_public_names_are_frozen():
     assert public(tables) == [
         "SampleTable",
         "build_table",
-        "filter_columns",
         "has_canonical_bytes",
-        "matching_rows",
         "outside_error",
         "parse_shard_list",
         "read_table",
