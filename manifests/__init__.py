@@ -5,8 +5,8 @@ Never imports `dataprep` or `loaders`.
 ::
 
     the format       schema, labels, dali_index; docs/format.md specifies it
-    its manifest     store, serialization, json_members
-    its tables       rows (begin here), tables, parquet
+    its manifest     store (begin here), serialization, json_members
+    its tables       tables, parquet, filters
     files            files: local or in an object store, perhaps from anybody
     errors           errors
     object stores    package remote
@@ -18,14 +18,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from manifests.rows import read_dataset
+    from manifests.store import read_dataset
 
 __all__ = ["read_dataset"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "read_dataset":  # imported late: programs start without what it needs
-        from manifests.rows import read_dataset
+        from manifests.store import read_dataset
 
         return read_dataset
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

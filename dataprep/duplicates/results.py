@@ -21,8 +21,7 @@ from dataprep.progress import Progress
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
 from manifests.process.text import agree, plural
-from manifests.rows import read_some_rows
-from manifests.store import read_manifest
+from manifests.store import read_manifest, read_some_rows
 
 
 class Place(NamedTuple):

@@ -18,9 +18,8 @@ from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.labels import LabelType
 from manifests.remote.url import absolute
-from manifests.rows import read_dataset
 from manifests.schema import Format, Manifest, Revision, Split, Store
-from manifests.store import read_manifest
+from manifests.store import read_dataset, read_manifest
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.labels.kinds import KINDS
 from manifests.errors import ShardError
-from manifests.rows import RowBatch, read_dataset
 from manifests.schema import Manifest
-from manifests.store import read_manifest
+from manifests.store import RowBatch, read_dataset, read_manifest
 
 _HINT = (
     "run `dataprep repair` on the dataset, restore the file from a copy, or make the dataset again"

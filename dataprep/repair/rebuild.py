@@ -30,9 +30,9 @@ from manifests.errors import DamagedError, DatasetError, StoppedError, StorageEr
 from manifests.json_members import parse_json
 from manifests.labels import arrow_type
 from manifests.parquet import parquet_bytes
-from manifests.rows import read_dataset
 from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, Shard
 from manifests.serialization import file_of, parts
+from manifests.store import read_dataset
 from manifests.tables import build_table
 
 #: Bytes of a TFRecord record before and after its payload.

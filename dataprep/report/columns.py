@@ -19,8 +19,8 @@ from dataprep.report.facts import Rows, SampleName
 from dataprep.verify.check import Problem
 from manifests.errors import DatasetError, TableError
 from manifests.files import SHARD, file_length
-from manifests.rows import read_dataset, read_some_rows
 from manifests.schema import Manifest, Shard
+from manifests.store import read_dataset, read_some_rows
 
 #: Columns of the sample tables that have one number for each sample.
 _COLUMNS = ["offset", "size", "width", "height", "crc32c"]

@@ -35,9 +35,9 @@ from manifests.json_members import MemberError
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.text import agree, cut_middle, plural, printable
 from manifests.remote.url import absolute
-from manifests.rows import RowBatch, read_dataset
 from manifests.schema import UNREADABLE, Manifest
 from manifests.serialization import parts
+from manifests.store import RowBatch, read_dataset
 
 #: Rows of the source, and a property of each sample.
 Rows = NDArray[np.int64]

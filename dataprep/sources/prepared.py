@@ -26,9 +26,8 @@ from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
 from manifests.process.text import cut_middle, printable
-from manifests.rows import RowBatch, read_dataset
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
-from manifests.store import MANIFEST_NAME, read_manifest
+from manifests.store import MANIFEST_NAME, RowBatch, read_dataset, read_manifest
 
 _VERIFY = "run `dataprep verify` on it, then `dataprep repair`, or restore a copy"
 

@@ -10,8 +10,7 @@ from helpers.handmade import make_dataset
 
 import manifests
 from manifests.errors import CallError, TableError
-from manifests.rows import read_some_rows
-from manifests.store import read_manifest
+from manifests.store import read_manifest, read_some_rows
 from manifests.tables import read_table
 
 SAMPLES = [("jpg", b"image %d" % number, number % 4) for number in range(10)]

@@ -49,17 +49,20 @@ def test_public_names_are_frozen():
         "split_order",
     ]
     assert public(store) == [
+        "RowBatch",
         "check_manifest_size",
         "has_shard_list",
         "manifest_bytes",
         "manifest_files",
         "may_replace_manifest",
         "parse_manifest",
+        "read_dataset",
         "read_manifest",
         "read_manifest_bytes",
         "read_old_manifest",
         "read_older",
         "read_revision",
+        "read_some_rows",
         "rejected_bytes",
     ]
     assert public(tables) == [
