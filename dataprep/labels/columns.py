@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -252,20 +253,11 @@ class LabelColumn:
         label_type: LabelType,
         columns: dict[str, pa.Array],
         notices: Sequence[str] = (),
-        *,
-        label: NDArray[np.int32] | None = None,
-        classes: tuple[str, ...] = (),
-        origin: str | None = None,
+        **others: Any,
     ) -> Labels:
-        """Return what was read from this column; see `Labels`."""
-        return Labels(
-            label_type=label_type,
-            label=np.zeros(len(self), np.int32) if label is None else label,
-            classes=classes,
-            origin=self.origin if origin is None else origin,
-            columns=columns,
-            notices=tuple(notices),
-        )
+        """Return what was read from this column; `others` are other fields of `Labels`."""
+        given = {"label": np.zeros(len(self), np.int32), "origin": self.origin, **others}
+        return Labels(label_type=label_type, columns=columns, notices=tuple(notices), **given)
 
     def error(self, what: str, row: int | None = None, hint: str = "") -> SourceError:
         """Return an error about the column, or about the value in a row."""

@@ -28,16 +28,6 @@ from manifests.schema import MAX_SPLIT_NAME, is_split_name
 from manifests.store import check_manifest_size
 from manifests.tables import MAX_SHARDS_IN_JSON
 
-__all__ = [
-    "ConversionPlan",
-    "Options",
-    "PlannedShard",
-    "ShardPlan",
-    "key_of",
-    "make_plan",
-    "shard_name",
-]
-
 
 @dataclass(frozen=True)
 class PlannedShard:
@@ -222,17 +212,18 @@ def _estimated_sizes(sizes: NDArray[np.int64], options: Options) -> NDArray[np.i
 
 def _shard_bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, int]]:
     """Yield the first sample of each shard and the one after its last, divided by count or by `shard_bytes`."""
+    if options.shard_samples:
+        for start in range(0, len(sizes), options.shard_samples):
+            yield start, min(start + options.shard_samples, len(sizes))
+        return
     # In as few arrays as possible: a split can have a hundred million samples.
-    start, ends = 0, np.cumsum(sizes) if not options.shard_samples else sizes
+    start, before, ends = 0, 0, np.cumsum(sizes)
     while start < len(sizes):
-        if options.shard_samples:
-            stop = start + min(options.shard_samples, len(sizes))
-        else:
-            limit = min((int(ends[start - 1]) if start else 0) + options.shard_bytes, int(ends[-1]))
-            stop = int(np.searchsorted(ends, limit, side="right"))
-        stop = min(max(stop, start + 1), len(sizes))
+        limit = min(before + options.shard_bytes, int(ends[-1]))
+        # An image that is larger than a shard should be is a shard of its own.
+        stop = max(int(np.searchsorted(ends, limit, side="right")), start + 1)
         yield start, stop
-        start = stop
+        start, before = stop, int(ends[stop - 1])
 
 
 def fingerprint_of(source: Source, options: Mapping[str, Any]) -> str:

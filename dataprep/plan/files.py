@@ -430,23 +430,21 @@ def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool)
     return False
 
 
-_VERSION = re.compile(rb'\{\n "plan_version": ([0-9]{1,9}),\n')
-
-
 def _parse(data: bytes, path: str) -> StoredPlan:
-    version = _VERSION.match(data)
-    if version and int(version[1]) not in PLAN_VERSIONS:
-        raise PlanError(
-            f"the plan has plan_version {int(version[1])}, but this release reads"
-            f" {PLAN_VERSIONS[0]} to {PLAN_VERSIONS[-1]}",
-            file=path,
-            hint="use the release that made the plan, or run `dataprep plan` again",
-        )
     try:
-        return plan_from_json(unseal(data))
+        body = unseal(data)
+        version = body["plan_version"].integer()
+        if version in PLAN_VERSIONS:
+            return plan_from_json(body)
     except ValueError as error:
         message = f"the plan was changed after `dataprep plan` wrote it, or is damaged ({error})"
         raise PlanError(message, file=path, hint=PLAN.hint) from None
+    raise PlanError(
+        f"the plan has plan_version {version}, but this release reads"
+        f" {PLAN_VERSIONS[0]} to {PLAN_VERSIONS[-1]}",
+        file=path,
+        hint="use the release that made the plan, or run `dataprep plan` again",
+    )
 
 
 def count_images(plan: StoredPlan, out: str, numbers: Sequence[int]) -> int:

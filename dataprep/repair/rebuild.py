@@ -129,13 +129,14 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
     if manifest.format == "tfrecord":
         columns["key"] = _keys(manifest, shard, revision)
     written = (*TABLE_COLUMNS, "class", KINDS[manifest.label_type].class_member)
-    # The labels come after the columns of the source.
-    found = dict.fromkeys(name for row in extra for name in row if name not in kinds)
-    for name in schema.names if schema else (*found, *kinds):
+    if schema:
+        types = dict(zip(schema.names, schema.types, strict=True))
+    else:
+        # The labels come after the columns of the source.
+        types = dict.fromkeys(name for row in extra for name in row if name not in kinds)
+        types |= {name: arrow_type(kind) for name, kind in kinds.items()}
+    for name, column_type in types.items():
         if name not in written:
-            column_type = arrow_type(kinds[name]) if name in kinds else None
-            if schema:
-                column_type = schema.field(name).type
             columns[name] = pa.array([row.get(name) for row in extra], column_type)
     if hashes:  # which records in TFRecord do not have
         columns[HASH_COLUMN] = pa.array(hashes, pa.string())
