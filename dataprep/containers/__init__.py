@@ -8,7 +8,6 @@ A worker opens a container when it needs the first image of it, and keeps the la
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from awscrt.checksums import crc32c
@@ -46,7 +45,7 @@ __all__ = [
 #: Containers that a process keeps open.
 MAX_OPEN = 64
 
-_open: OrderedDict[tuple[str, ReaderName], ContainerReader] = OrderedDict()
+_open: dict[tuple[str, ReaderName], ContainerReader] = {}
 _lock = threading.Lock()
 
 
@@ -105,14 +104,13 @@ def _reader(path: str, name: ReaderName) -> ContainerReader:
     """
     key = (path, name)
     with _lock:
-        if key not in _open:
-            if name == "parquet":
-                from dataprep.containers.parquet import ParquetReader  # imports NumPy
+        reader = _open.pop(key, None)
+        if reader is None and name == "parquet":
+            from dataprep.containers.parquet import ParquetReader  # imports NumPy
 
-                _open[key] = ParquetReader(path)
-            else:
-                _open[key] = open_members(path, name)
-            if len(_open) > MAX_OPEN:
-                _open.popitem(last=False)
-        _open.move_to_end(key)
+            reader = ParquetReader(path)
+        # The container that was not used for the longest time is first.
+        _open[key] = reader or open_members(path, name)
+        if len(_open) > MAX_OPEN:
+            del _open[next(iter(_open))]
         return _open[key]

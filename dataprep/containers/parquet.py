@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -26,27 +25,9 @@ ROWS_PER_BYTE = 2.0
 CACHED_BYTES = 128 << 20
 
 
-class _Groups:
-    """Unpacked row groups of all files, the most recently used last."""
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[tuple[int, bytes, int], Any] = OrderedDict()
-        self._bytes = 0
-        self.lock = threading.Lock()
-
-    def get(self, key: tuple[int, bytes, int]) -> Any:
-        if key in self._groups:
-            self._groups.move_to_end(key)
-        return self._groups.get(key)
-
-    def add(self, key: tuple[int, bytes, int], group: Any) -> None:
-        self._groups[key] = group
-        self._bytes += group.nbytes
-        while self._bytes > CACHED_BYTES and len(self._groups) > 1:
-            self._bytes -= self._groups.popitem(last=False)[1].nbytes
-
-
-_groups = _Groups()
+#: Unpacked row groups of all files, the most recently used last.
+_groups: dict[tuple[int, bytes, int], Any] = {}
+_lock = threading.Lock()
 #: Numbers of the files that were opened: a path may lead to another file later.
 _numbers = count()
 
@@ -72,7 +53,7 @@ class ParquetReader:
         if location.key.decode() not in self._leaves or number >= len(self._ends):
             raise self._changed("the row or the column does not exist any more")
         first = int(self._ends[number - 1]) if number else 0
-        with _groups.lock:
+        with _lock:
             value = self._group(location.key, number)[location.position - first]
         image = value.as_py()
         if image is None:
@@ -86,15 +67,19 @@ class ParquetReader:
 
     def _group(self, column: bytes, number: int) -> Any:
         key = (self._number, column, number)
-        group = _groups.get(key)
-        if group is None:
+        group = _groups.pop(key, None)
+        is_new = group is None
+        if is_new:
             try:
                 group = self._parquet.read_group(number, column.decode())
             except ParquetError as error:
                 raise Rejected(
                     "corrupt", f"the row group of the image cannot be read ({error})"
                 ) from None
-            _groups.add(key, group)
+        _groups[key] = group
+        # The groups that were not used for the longest time are first.
+        while is_new and len(_groups) > 1 and _cached_bytes() > CACHED_BYTES:
+            _groups.pop(next(iter(_groups)))
         return group
 
     def _changed(self, reason: str) -> SourceVanishedError:
@@ -103,3 +88,7 @@ class ParquetReader:
             file=self._path,
             hint="restore the source and run the same command again; finished shards are kept",
         )
+
+
+def _cached_bytes() -> int:
+    return sum(group.nbytes for group in _groups.values())

@@ -33,7 +33,7 @@ from dataprep.sources.tables import (
     PATH_COLUMNS,
     check_split_names,
     extra_columns,
-    given_label_columns,
+    find_columns,
     is_readable_type,
     labels_of,
     not_kept,
@@ -303,12 +303,11 @@ def _label_names(
     """
     if options.unlabelled:
         return ()
-    if options.label_column is not None:
-        return given_label_columns(options.label_column, columns, file)
     preferred = CAPTION.column_names if options.label_type == "caption" else _LABEL_COLUMNS
-    for name in (*preferred, *features, *_OTHER_LABEL_COLUMNS):
-        if name in columns:
-            return (name,)
+    searched = (*preferred, *features, *_OTHER_LABEL_COLUMNS)
+    names = find_columns("--label-column", options.label_column, searched, columns, file)
+    if names:
+        return names
     shown = ", ".join(map(printable, columns[:20])) or "none"
     raise CallError(
         f"{file} has no column of labels",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -77,21 +77,20 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
     """
     table, lines = _load(file)
     columns = table.column_names
-    path_name = _find_path_column(columns, options.path_column, file)
+    path_names = find_columns("--path-column", options.path_column, PATH_COLUMNS, columns, file)
+    if not path_names:
+        raise _no_column(file, PATH_COLUMNS, "--path-column", columns)
     label_names = label_columns(columns, options, file)
-    split_names = ["split"] if "split" in columns else []
-    if options.split_column:
-        split_names = [options.split_column]
-        check_columns("--split-column", options.split_column, split_names, columns, file)
+    split_names = find_columns("--split-column", options.split_column, ["split"], columns, file)
 
     def locate(row: int) -> tuple[str, int]:
         return file, int(lines[row])
 
-    for name in {path_name, *split_names}:
+    for name in {*path_names, *split_names}:
         check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
     root = options.image_root or parent_folder(file) or "."
-    path = normalize_paths(_text_column(table, path_name, file), locate)
+    path = normalize_paths(_text_column(table, path_names[0], file), locate)
     labels = labels_of(table, label_names, options, locate)
     if KINDS[labels.label_type].is_class:
         for name in label_names:
@@ -100,7 +99,7 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
     split = np.zeros(len(table), np.int8)
     for name in split_names:
         splits, split = _number_splits(_text_column(table, name, file), name, file)
-    used = {path_name, *split_names, *not_kept(table, label_names, labels)}
+    used = {*path_names, *split_names, *not_kept(table, label_names, labels)}
     extra = extra_columns(table, used, file, labels)
     samples = listed_table(root, path, locate, split=split, extra=extra)
     return with_labels(Source(root=root, layout="table", table=samples, splits=splits), labels)
@@ -173,30 +172,33 @@ def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def check_columns(
-    option: str, given: str, names: Iterable[str], columns: Sequence[str], file: str
-) -> None:
-    """Check that a table has the columns that an option names.
+def find_columns(
+    option: str, given: str | None, searched: Iterable[str], columns: Sequence[str], file: str
+) -> tuple[str, ...]:
+    """Return the columns that an option names, or the first of the names to search for.
+
+    Args:
+        option: the option; ``--label-column`` can name several columns, separated by commas.
+        given: its value, if it is set.
+        searched: names of columns.
+        columns: columns of the table.
+        file: the table.
 
     Raises:
-        CallError: it has not.
+        CallError: the table does not have a column that the option names.
 
     """
+    if given is None:
+        return tuple(islice(filter(columns.__contains__, searched), 1))
+    names = [given]
+    if option == "--label-column" and given not in columns:
+        names = [*map(str.strip, given.split(","))]
     for name in names:
         if name not in columns:
             raise CallError(
                 f"{option} {given}: {file} has no such column", hint=suggest(name, columns)
             )
-
-
-def _find_path_column(columns: Sequence[str], given: str | None, file: str) -> str:
-    if given:
-        check_columns("--path-column", given, [given], columns, file)
-        return given
-    for name in PATH_COLUMNS:
-        if name in columns:
-            return name
-    raise _no_column(file, PATH_COLUMNS, "--path-column", columns)
+    return tuple(names)
 
 
 def _no_column(
@@ -350,26 +352,12 @@ def label_columns(columns: Sequence[str], options: SourceOptions, file: str) -> 
                 " maps"
             ),
         )
-    if options.label_column is not None:
-        return given_label_columns(options.label_column, columns, file)
     searched: tuple[str, ...] = (*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS)
     if kind is not None:
         searched = (*kind.column_names, *LABEL_COLUMN_NAMES)
-    for name in searched:
-        if name in columns:
-            return (name,)
-    raise _no_column(file, searched, "--label-column or --label-type none", columns)
-
-
-def given_label_columns(given: str, columns: Sequence[str], file: str) -> tuple[str, ...]:
-    """Return the columns that ``--label-column`` names: one, or several that are separated by commas.
-
-    Raises:
-        CallError: the table does not have one of them.
-
-    """
-    names = (given,) if given in columns else tuple(map(str.strip, given.split(",")))
-    check_columns("--label-column", given, names, columns, file)
+    names = find_columns("--label-column", options.label_column, searched, columns, file)
+    if not names:
+        raise _no_column(file, searched, "--label-column or --label-type none", columns)
     return names
 
 

@@ -125,16 +125,18 @@ def _read_images(root: str, purpose: str, labels: str, suffix: str) -> tuple[Sou
             file=root,
             hint=f"unpack {_IMAGES}/ again, or remove the line",
         )
-    names = split_order({*sets.values()} or {"train"})
+    # Without lists, all images are read.
+    split_of = sets or dict.fromkeys(stems, "train")
+    names = split_order({*split_of.values()})
     files = storage.list_folder(f"{root}/{labels}")
     stats = {entry.name: entry_stats(entry) for entry in files}
     kept, rejected = {}, {}
     for row, stem in enumerate(stems):
-        if sets and stem not in sets:
+        if stem not in split_of:
             continue
         name = f"{stem}{suffix}"
         if name in stats:
-            kept[row] = names.index(sets.get(stem, names[0])), stats[name]
+            kept[row] = names.index(split_of[stem]), stats[name]
         else:
             rejected[paths[row]] = f"{labels}/{name} does not exist"
     if not kept:
