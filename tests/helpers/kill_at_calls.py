@@ -13,18 +13,18 @@ import signal
 import sys
 from pathlib import Path
 
-from dataprep import storage
 from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
+from dataprep.storage import local
 
 #: The functions that change a folder. The process can be killed before each call of one of them.
 CALLS = (
     *((os, name) for name in ("mkdir", "open", "pwritev", "write", "rename", "unlink", "fsync")),
     (builtins, "open"),
     (shards, "write_table"),
-    (storage, "flush"),
+    (local, "flush"),
 )
 
 
