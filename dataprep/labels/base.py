@@ -75,7 +75,6 @@ class LabelKind(LabelSchema):
         column_names: columns of a table that are searched for labels if this type is asked for.
         foreign: names of features (TFRecord) and extensions (WebDataset) with such labels in shards
             of other tools, the most specific first. Empty if they are not read.
-        is_set: whether the classes of an image are sorted, and each is there once.
         copies_agree: whether copies of an image must have equal labels.
         stratification: how new splits are made, to show to the user. Empty for classes.
         feature: TFRecord feature of the label image. `None` if there is none.
@@ -88,7 +87,6 @@ class LabelKind(LabelSchema):
 
     column_names: ClassVar[tuple[str, ...]] = ()
     foreign: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    is_set: ClassVar[bool] = False
     copies_agree: ClassVar[bool] = False
     stratification: ClassVar[str] = ""
     feature: ClassVar[str | None] = None
@@ -153,7 +151,8 @@ class LabelKind(LabelSchema):
         # Numbers of classes become other numbers; the lists stay as long as they are.
         lists = lists_of_column(column.combine_chunks())
         labels = mapping[np.asarray(lists.values)]
-        if self.is_set:  # two classes may have become one
+        # Boxes have a class each. Other classes are a set, and two of them may have become one.
+        if not self.is_placed:
             lists = lists.sorted_unique(labels)
         else:
             lists = Lists(pa.array(labels, pa.int64()), lists.counts)

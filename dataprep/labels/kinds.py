@@ -144,7 +144,6 @@ class MultiLabel(LabelKind):
     """Any number of classes for each image, sorted, and each once."""
 
     column_names = ("labels", "tags")
-    is_set = True
     copies_agree = True
     stratification = "stratified by the rarest class of each image"
     class_member = "classes"
@@ -308,8 +307,7 @@ class Caption(LabelKind):
 
     def content(self, sample: PendingSample) -> bytes:
         """Return the caption."""
-        caption: str = sample.extra["caption"]
-        return caption.encode()
+        return str(sample.extra["caption"]).encode()
 
     def texts(self, table: pa.Table, classes: Sequence[str]) -> pa.Array:
         """Return the captions."""

@@ -56,7 +56,7 @@ tables = runpy.run_path("docs/tables.py")
 print(json.dumps({
     "help": CliRunner().invoke(main, ["convert", "--help-all"]).stdout,
     "json": json.dumps(options.as_json()),
-    "mismatch": str(foreign_file_error(folder, "a file", options, ("manifest.json",))),
+    "mismatch": str(foreign_file_error(folder, "a file", options)),
     "docs": tables["stored_options"](),
 }))
 """
