@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import attrgetter
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from dataprep.images.base import MAX_BYTES
 from dataprep.labels.columns import number_labels
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
+    Classes,
     Container,
     Names,
     RejectedRow,
@@ -135,9 +137,9 @@ def list_archive(path: str) -> Source:
     # The order of an archive is the order in which it was packed.
     images.sort()
     table = image_table(
-        [image.name for image in images],
-        [(image.position, image.length, image.size) for image in images],
-        key=pa.array([image.crc for image in images], pa.binary()),
+        map(attrgetter("name"), images),
+        [*map(attrgetter("position", "length", "size"), images)],
+        key=pa.array(map(attrgetter("crc"), images), pa.binary()),
     )
     container = Container(archive, "train", stats_of(file.status)[1:], table)
     source = stored_source(root or ".", "archive of images", reader, [container])
@@ -358,8 +360,8 @@ class _BoundedReads:
         self._at = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}
-        self._at = offset + starts[whence]
+        # From the start, the position or the end of the file.
+        self._at = offset + (0, self._at, self._file.size)[whence]
         if self._at < 0:
             raise ValueError("it begins before the file")
         return self._at
@@ -446,7 +448,7 @@ def _chosen(source: Source, rows: Sequence[int], **columns: Any) -> Source:
     return replace(source, table=source.table.take(np.lexsort((source.label, source.split))))
 
 
-def _splits(path: str, folders: set[str]) -> tuple[tuple[str, ...], dict[str, int]]:
+def _splits(path: str, folders: set[str]) -> tuple[Classes, dict[str, int]]:
     """Return the names of the splits, and the number of the split of each folder that is one."""
     splits = map_splits(path, sorted(folders))
     order = split_order({*splits}) or ("train",)
@@ -456,12 +458,12 @@ def _splits(path: str, folders: set[str]) -> tuple[tuple[str, ...], dict[str, in
 def top_folder(names: Names) -> str:
     """Return the folders that contain everything and are neither a class nor a split, with a slash at the end."""
     top = ""
-    while True:
-        parts = [name[len(top) :].split("/", 2) for name in names]
-        first = {each[0] for each in parts}
-        if len(first) != 1 or min(map(len, parts)) < 3 or parts[0][0].lower() in SPLIT_ALIASES:
-            return top
-        top += f"{parts[0][0]}/"
+    # The last two parts of a name are its class folder and the file.
+    for level in zip(*(name.split("/")[:-2] for name in names), strict=False):
+        if len({*level}) > 1 or level[0].lower() in SPLIT_ALIASES:
+            break
+        top += f"{level[0]}/"
+    return top
 
 
 # --- images without labels ------------------------------------------------------------------------
@@ -478,7 +480,7 @@ def _without_labels(path: str, source: Source, names: Names) -> Source:
     # Folders are splits if all images are in folders with the names of splits.
     top = len(top_folder(kept))
     first = [name[top:].rpartition("/")[0].partition("/")[0] for name in kept]
-    are_splits = all(folder.lower() in SPLIT_ALIASES for folder in first)
+    are_splits = {*map(str.lower, first)} <= SPLIT_ALIASES.keys()
     order, number_of = _splits(path, {*first} if are_splits else set())
     split = np.array([number_of.get(folder, 0) for folder in first], np.int8)
     source = _chosen(source, rows, split=split).with_notices(*skipped_notices(left_out))
@@ -488,7 +490,7 @@ def _without_labels(path: str, source: Source, names: Names) -> Source:
 def _label_folders_of(names: Names) -> dict[str, str]:
     """Return the folders of masks, depth maps or annotations beside folders of images, and why each is left out."""
     inside: defaultdict[str, set[str]] = defaultdict(set)
-    for folder in {os.path.dirname(name) for name in names}:
+    for folder in {*map(os.path.dirname, names)}:
         for each in folders_above(f"{folder}/"):
             above, _, name = each.rpartition("/")
             inside[above].add(name)

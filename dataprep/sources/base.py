@@ -29,6 +29,9 @@ from manifests.schema import TABLE_COLUMNS, split_order
 #: Names of folders, files, classes or splits.
 Names = Sequence[str]
 
+#: Class names in label order, or the names of splits.
+Classes = tuple[str, ...]
+
 #: A row of ``rejected.jsonl``: ``source``, ``reason`` and ``detail``.
 RejectedRow = dict[str, str]
 
@@ -75,8 +78,8 @@ class Source:
     root: str
     layout: str
     table: pa.Table
-    classes: tuple[str, ...] = ()
-    splits: tuple[str, ...] = ("train",)
+    classes: Classes = ()
+    splits: Classes = ("train",)
     notices: tuple[str, ...] = ()
     rejected: tuple[RejectedRow, ...] = ()
     folders: frozenset[tuple[int, int]] = frozenset()
@@ -311,7 +314,7 @@ def take_rows(source: Source, rows: Integers) -> Source:
     taken = replace(source, table=source.table.take(pa.array(rows)))
     # Splits are counted anew, without the empty ones.
     kept, number = np.unique(taken.split, return_inverse=True)
-    splits = tuple(source.splits[number] for number in kept.tolist())
+    splits = tuple(map(source.splits.__getitem__, kept.tolist()))
     return replace(taken.with_columns(split=number.astype(np.int8)), splits=splits)
 
 

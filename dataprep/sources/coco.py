@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -17,6 +17,7 @@ from dataprep import storage
 from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
+    Classes,
     Integers,
     Names,
     Source,
@@ -48,8 +49,7 @@ _TRIED = 10
 _PREFIXES: dict[LabelType, str] = {"boxes": "instances", "caption": "captions"}
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotationFile:
+class AnnotationFile(NamedTuple):
     """An annotation file, and where its images are.
 
     Attributes:
@@ -325,7 +325,7 @@ def add_boxes(
 
 def _classes(
     annotations: Annotations, options: SourceOptions
-) -> tuple[tuple[str, ...], dict[int, int], list[str]]:
+) -> tuple[Classes, dict[int, int], list[str]]:
     """Return the class names, the label of each category by its id, and notices."""
     ids = sorted(annotations.categories)
     # Labels follow the order of the ids, which may have holes.

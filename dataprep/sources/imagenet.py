@@ -27,6 +27,7 @@ from dataprep import storage
 from dataprep.options import SourceOptions
 from dataprep.sources.archives import list_archive, member_names, read_archive
 from dataprep.sources.base import (
+    Classes,
     Names,
     Source,
     join_sources,
@@ -77,7 +78,7 @@ def read_imagenet_tars(src: str, _: Any, options: SourceOptions) -> Source:
             # The classes of train, if it is there, number the labels of val, too.
             options = replace(options, classes=parts[0].classes)
     notices = []
-    for name in sorted(entry.name for entry in storage.list_folder(src)):
+    for name in sorted(storage.names_in(src)):
         if re.fullmatch(r"ILSVRC2012_img_test.*\.tar", name):
             notices.append(f"skipped {name}: it has no labels")
     source = join_sources(parts).with_notices(*notices)
@@ -301,7 +302,7 @@ def _lines(file: str) -> Iterator[str]:
             ) from None
 
 
-def _read_classes(root: str, train: Names) -> tuple[str, ...]:
+def _read_classes(root: str, train: Names) -> Classes:
     mapping = _find_upward(root, "LOC_synset_mapping.txt")
     if mapping is None:
         return tuple(train)
@@ -393,10 +394,11 @@ _STRUCT, _CHAR = b"\2", b"\4"
 _NUMBERS = dict(zip((1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17), "bBhHiIfdqQBH", strict=True))
 _MAX_STRUCTS = 100_000
 
-Value = str | float | None
+#: The fields of a struct.
+Struct = dict[str, str | float | None]
 
 
-def read_structs(content: bytes) -> list[dict[str, Value]]:
+def read_structs(content: bytes) -> list[Struct]:
     """Return the first struct array of a MAT file: for each struct its fields, text or a number.
 
     `None` for others.
@@ -446,7 +448,7 @@ def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
     return kind, data[start:end], end + padding
 
 
-def _structs(matrix: bytes) -> list[dict[str, Value]] | None:
+def _structs(matrix: bytes) -> list[Struct] | None:
     elements = _elements(matrix)
     header = [*islice(elements, 5)]
     if len(header) < 5 or header[0][1][:1] != _STRUCT:
@@ -467,7 +469,7 @@ def _structs(matrix: bytes) -> list[dict[str, Value]] | None:
     return structs
 
 
-def _value(matrix: bytes) -> Value:
+def _value(matrix: bytes) -> str | float | None:
     """Return the text or the first number of a matrix; `None` if it is empty or of another kind."""
     # The flags, the dimensions and the name are before the content.
     header = [*islice(_elements(matrix), 4)]

@@ -19,6 +19,7 @@ from dataprep.containers import location_table
 from dataprep.labels.columns import count_numbers
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, SourceOptions
 from dataprep.sources.base import (
+    Classes,
     Integers,
     NamedSource,
     Names,
@@ -248,10 +249,10 @@ def used_names(source: Source) -> list[str]:
     """Return the names of the classes that have samples, in label order; for masks, all names."""
     if source.labels.class_column is None:
         return [*source.classes]
-    return [source.classes[label] for label in np.unique(source.class_pairs()[1]).tolist()]
+    return [*map(source.classes.__getitem__, np.unique(source.class_pairs()[1]).tolist())]
 
 
-def extended_classes(classes: Names, source: Source, first: str) -> tuple[str, ...]:
+def extended_classes(classes: Names, source: Source, first: str) -> Classes:
     """Return class names with the new ones of a source at the end.
 
     Args:
@@ -318,7 +319,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name).casefold()
 
 
-def relabel(source: Source, classes: tuple[str, ...]) -> Source:
+def relabel(source: Source, classes: Classes) -> Source:
     """Return a source whose labels number `classes`, which contain the names of all its samples.
 
     Raises:
@@ -406,7 +407,7 @@ def rename_classes(
         SourceError: no source has a class of an old name, or `classes` lacks a new name.
 
     """
-    known = {name for part in parts for name in part.source.classes}
+    known = set().union(*(part.source.classes for part in parts))
     for name in renames:
         if name not in known:
             raise SourceError(
@@ -481,7 +482,7 @@ def _identity_notice(source: Source, has_class: NDArray[np.bool_]) -> str:
     notice = f"classes: {', '.join(counts)}"
     if "train" not in splits:
         return notice
-    others = [split for split in ("query", "gallery") if split in splits]
+    others = sorted({"query", "gallery"} & {*splits}, reverse=True)
     in_others = has_class[[*map(splits.index, others)]].any(axis=0)
     shared = np.flatnonzero(has_class[splits.index("train")] & in_others)
     names = " and ".join(others)

@@ -8,8 +8,8 @@ import re
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from dataprep import storage
 from dataprep.containers import forget_readers
@@ -148,8 +148,7 @@ def _read_each(srcs: Names, options: SourceOptions) -> list[NamedSource]:
 # --- kinds ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of source.
 
     Attributes:
@@ -165,7 +164,7 @@ class Kind:
     name: str
     detect: Callable[[str, Names, SourceOptions], Any]
     read: Callable[[str, Any, SourceOptions], Source]
-    takes: tuple[str, ...] = ()
+    takes: Names = ()
 
 
 #: Options that only some kinds take.
@@ -265,15 +264,6 @@ def _find_images_in_parquet(src: str, _: Names, options: SourceOptions) -> bool:
     return bool(images) and (options.path_column is None or options.path_column in images)
 
 
-def _find_list(src: str, _: Names, __: SourceOptions) -> bool:
-    refuse_other_files(src)
-    return True
-
-
-def _read_list(src: str, _: Any, options: SourceOptions) -> Source:
-    return read_lists([src], options.image_root or parent_folder(src) or ".", options)
-
-
 def _in_folder(
     read: Callable[[str, list[str], SourceOptions], Source],
 ) -> Callable[[str, Any, SourceOptions], Source]:
@@ -310,7 +300,14 @@ FILES = (
     ),
     Kind("an archive", is_archive, read_archive),
     # Any other file is a list, unless it is known to be something else.
-    Kind("a list file", _find_list, _read_list, ("image_root",)),
+    Kind(
+        "a list file",
+        lambda src, *_: is_list(src),
+        lambda src, _, options: read_lists(
+            [src], options.image_root or parent_folder(src) or ".", options
+        ),
+        ("image_root",),
+    ),
 )
 
 KINDS = (*FOLDERS, *FILES)
@@ -392,8 +389,8 @@ def missing_source(src: str, path: str) -> CallError:
     return CallError(f"--src {printable(src)}: {printable(path)} does not exist", hint=hint)
 
 
-def refuse_other_files(src: str) -> None:
-    """Check that a file is not of a known other kind, before it is read as a list of images.
+def is_list(src: str) -> bool:
+    """Return whether a file may be a list of images: any file that is not of a known other kind.
 
     Raises:
         CallError: it is an archive, a shard, an image, or a table that cannot be read.
@@ -410,3 +407,4 @@ def refuse_other_files(src: str) -> None:
     for what, hint, suffixes, starts in _OTHER_FILES:
         if suffix in suffixes or start.startswith(starts):
             raise CallError(f"--src {printable(src)} is {what}", hint=hint)
+    return True

@@ -158,7 +158,8 @@ def _fill_in_remote(
         if len(rows) > _MAX_LOOKUPS and not url.is_read_only:
             pending.append((store.start_listing(), rows))
         else:
-            pending += [(store.start_stat(name), rows) for name in rows]
+            for name in rows:
+                pending.append((store.start_stat(name), rows))
         # Results are taken in the order of the requests, while others are under way.
         while len(pending) >= _WINDOW:
             _fill_in(stats, *pending.popleft())
