@@ -240,14 +240,15 @@ def picture_tasks(
 ) -> Iterator[PictureTask]:
     """Divide rows into tasks, none of which has rows of several shards."""
     images = np.stack([rows, columns.offset[rows], columns.size[rows]], axis=1)
-    ends = np.cumsum([each.rows for each in columns.shards])
-    shard_of = np.searchsorted(ends, rows, "right")
-    for number in np.unique(shard_of).tolist():
-        path = os.path.join(folder, columns.shards[number].shard.name)
-        of_shard = images[shard_of == number]
-        for at in range(0, len(of_shard), _TASK_IMAGES):
-            part = of_shard[at : at + _TASK_IMAGES]
-            yield PictureTask(path, part, np.intersect1d(part[:, 0], keep), pixels)
+    is_kept = np.isin(rows, keep)
+    end = 0
+    for each in columns.shards:
+        path = os.path.join(folder, each.shard.name)
+        first, end = end, end + each.rows
+        low, high = np.searchsorted(rows, [first, end])
+        for at in range(low, high, _TASK_IMAGES):
+            part = slice(at, min(high, at + _TASK_IMAGES))
+            yield PictureTask(path, images[part], rows[part][is_kept[part]], pixels)
 
 
 def decode_pictures(task: PictureTask) -> Pictures:
