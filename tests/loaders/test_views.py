@@ -12,6 +12,7 @@ import loaders
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
+from loaders.transforms.parse.recipe import read_views
 from manifests.errors import CallError
 
 GLOBAL = [
@@ -245,3 +246,15 @@ def test_a_word_in_a_view_that_cannot_keep_boxes_is_named(placed):
             SHARED,
             fields=("image", "boxes"),
         )
+
+
+def test_views_that_decode_share_one_decoded_image():
+    view = ["DecodeImage", {"RandCropImage": {"size": 8}}]
+    found = read_views([], [view, [*view, "NormalizeImage"]], image_size=lambda: None)
+    shared = [view[1:], [view[1], "NormalizeImage"]]
+    expected = read_views(["DecodeImage"], shared, image_size=lambda: None)
+    assert found.operations == expected.operations
+    for own, other in zip(found.views, expected.views, strict=True):
+        assert [each.operations for each in own.items] == [each.operations for each in other.items]
+    with pytest.raises(CallError, match="views decode images in different ways"):
+        read_views([], [view, view[1:]], image_size=lambda: None)

@@ -13,7 +13,7 @@ from loaders.transforms.base import Operation, check_probability
 from loaders.transforms.containers import Chain, RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.limits import MAX_NESTING, MAX_TRANSFORMS
 from loaders.transforms.mixing import Mixing, MixOneOf
-from loaders.transforms.parse.items import parse_item
+from loaders.transforms.parse.items import converts_to_rgb, parse_item
 from loaders.transforms.parse.registry import BatchFunction, Note, Parsed, register
 from loaders.transforms.parse.torchvision_objects import flatten
 from loaders.transforms.parse.values import parse_numbers
@@ -81,6 +81,8 @@ def lambda_(lambd: Any) -> Parsed:
     """Call a function with the finished batch, [B, C, H, W] in the layout of the loader."""
     if not callable(lambd) or isinstance(lambd, (type, Operation)):
         raise CallError(f"lambd must be a function, got {shown(lambd)}")
+    if converts_to_rgb(lambd):
+        return
     yield BatchFunction(lambd)
     yield Note("the function gets the finished batch, while torchvision calls it with each image")
 

@@ -54,6 +54,8 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         CallError: the item is unknown or wrong; the message starts with `location`.
 
     """
+    if converts_to_rgb(item):
+        return RecipeItem(location, f"{_name_of(item)}(image)")
     if callable(item) and not isinstance(item, (Operation, type)):
         return RecipeItem(location, f"{_name_of(item)}(images)", function=item)
     if isinstance(item, Operation):
@@ -86,6 +88,20 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         next((each.function for each in parsed if isinstance(each, BatchFunction)), None),
         item,
         any(isinstance(each, NeedsBytes) for each in parsed),
+    )
+
+
+def converts_to_rgb(function: Any) -> bool:
+    """Return whether all that a function does is ``image.convert("RGB")``: images always are RGB.
+
+    Lists for CLIP have such a function in the middle. Only its code is looked at.
+    """
+    code = getattr(function, "__code__", None)
+    return (
+        code is not None
+        and code.co_names == ("convert",)
+        and set(code.co_consts) - {None, getattr(function, "__doc__", None)} == {"RGB"}
+        and code.co_argcount == 1
     )
 
 

@@ -194,6 +194,15 @@ def read_views(
         )
     shared = [*written_items("transforms", items)]
     lists = [_written_view(f"views[{number}]", view) for number, view in enumerate(views)]
+    decoding = [each[0] for each in lists if each and _decodes(parse_item(*each[0]))]
+    if decoding and not shared:
+        # All views see one decoded image.
+        if len(decoding) < len(lists) or any(item != decoding[0][1] for _, item in decoding):
+            raise CallError(
+                "views decode images in different ways",
+                hint="write DecodeImage once, in transforms",
+            )
+        shared, lists = decoding[:1], [each[1:] for each in lists]
 
     def recipes() -> list[Recipe]:
         return [
@@ -217,6 +226,10 @@ def read_views(
     first, count = parsed[0], len(shared)
     made = tuple(View(each.items[count:], each.batch_functions, each.output) for each in parsed)
     return replace(first, items=first.items[:count], batch_functions=(), views=made)
+
+
+def _decodes(item: RecipeItem) -> bool:
+    return any(isinstance(each, Decode) for each in item.operations)
 
 
 def _written_view(location: str, view: Any) -> list[tuple[str, Any]]:

@@ -72,16 +72,40 @@ def flatten(location: str, item: Any, depth: int = 0) -> Iterator[tuple[str, Any
 
 
 def composed(item: Any) -> list[Any] | None:
-    """Return the transforms of a torchvision `Compose`, or of a `torch.nn.Sequential` of them.
+    """Return the transforms of a `Compose`, a `torch.nn.Sequential` of them, or a model's weights.
 
     Else ``None``.
     """
+    if _is_of("torchvision.transforms._presets", item):
+        return _preprocessing(item)
     if _is_of("torchvision.transforms", item) and type(item).__name__ == "Compose":
         return list(item.transforms)
     if _is_of("torch.nn", item) and type(item).__name__ == "Sequential":
         parts = list(item)
         return parts if any(map(_has_torchvision_base, parts)) else None
     return None
+
+
+def _preprocessing(item: Any) -> list[Any] | None:
+    """Return the steps of what ``weights.transforms()`` returns; `None` if they are for other data."""
+    steps = {
+        "ImageClassification": ("resize_size", "crop_size", "mean"),
+        "SemanticSegmentation": ("resize_size", "mean"),
+        "ObjectDetection": (),
+    }.get(type(item).__name__)
+    if steps is None:
+        return None
+    result: list[Any] = []
+    if "resize_size" in steps:
+        names = ("interpolation", "antialias")
+        resize = {name: _plain(getattr(item, name)) for name in names}
+        result.append({"Resize": {"size": item.resize_size, **resize}})
+    if "crop_size" in steps:
+        result.append({"CenterCrop": {"size": item.crop_size}})
+    result.append("ToTensor")
+    if "mean" in steps:
+        result.append({"Normalize": {"mean": item.mean, "std": item.std}})
+    return result
 
 
 def _is_of(package: str, item: Any) -> bool:

@@ -254,3 +254,34 @@ def test_a_sequence_of_one_number_is_the_number() -> None:
     )
     assert words(v1.Resize((20,))) == words({"Resize": {"size": 20}})
     assert words(v1.Pad((3,), fill=(9,))) == words({"Pad": {"padding": 3, "fill": 9}})
+
+
+def to_rgb(image):
+    """Convert an image."""
+    return image.convert("RGB")
+
+
+@pytest.mark.parametrize("function", [to_rgb, lambda img: img.convert("RGB")])
+def test_a_conversion_to_rgb_does_nothing(function) -> None:
+    plain = words(v1.Resize(9), v1.ToTensor())
+    assert words(v1.Resize(9), function, v1.ToTensor()) == plain
+    assert words(v1.Lambda(function), v1.Resize(9), v1.ToTensor()) == plain
+    assert not read_recipe([{"CenterCrop": {"size": 8}}, function]).batch_functions
+
+
+@pytest.mark.parametrize(
+    "function", [lambda img: img.convert("L"), lambda img: img.convert("RGB").rotate(9), len]
+)
+def test_other_functions_are_kept(function) -> None:
+    assert read_recipe([{"CenterCrop": {"size": 8}}, function]).batch_functions == (function,)
+
+
+def test_the_preprocessing_of_weights() -> None:
+    from torchvision.transforms import _presets
+
+    preset = _presets.ImageClassification(crop_size=9, resize_size=12)
+    steps = [v1.Resize(12), v1.CenterCrop(9), v1.ToTensor(), v1.Normalize(MEAN, STD)]
+    assert read_recipe([preset]).operations == read_recipe(steps).operations
+    segmentation = _presets.SemanticSegmentation(resize_size=12)
+    assert words(segmentation) == words(v1.Resize(12), v1.ToTensor(), v1.Normalize(MEAN, STD))
+    assert words(_presets.ObjectDetection()) == words(v1.ToTensor())
