@@ -413,7 +413,7 @@ def parse_shard_list(data: bytes, counts: Mapping[str, int]) -> tuple[Split, ...
         counts: number of shards of each split, in the order of the manifest.
 
     Raises:
-        ValueError: the list is damaged, or its splits are not those of the manifest.
+        ValueError: the list is damaged, or contradicts the manifest.
 
     """
     table = _read_shard_list(data)

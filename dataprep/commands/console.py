@@ -148,7 +148,7 @@ console = Console()
 
 Clock = Callable[[], float]
 
-#: The rate is that of this many last seconds.
+#: Seconds before now in which the rate is measured.
 _WINDOW = 30.0
 
 #: Seconds between two points that the rate is computed from.

@@ -54,8 +54,9 @@ def resolve_request(run: RunOptions, options: Options) -> Request:
     """
     if run.out == "":
         raise CallError("--out is empty", hint="set a folder")
-    if run.append:
-        _refuse_with_append(run)
+    for flag, is_set in (("--overwrite", run.overwrite), ("--check-shards", run.check_shards)):
+        if run.append and is_set:
+            raise CallError(f"--append excludes {flag}", hint=f"leave out {flag}")
     if run.out is None and len(run.src) > 1:
         which = "dataset to append to" if run.append else "folder of the new dataset"
         raise CallError("several --src require --out", hint=f"set --out to the {which}")
@@ -63,12 +64,6 @@ def resolve_request(run: RunOptions, options: Options) -> Request:
     if run.append:
         options = _appended_options(out, options)
     return Request(options, out, " + ".join(map(_name_of, run.src)))
-
-
-def _refuse_with_append(run: RunOptions) -> None:
-    for flag, is_set in (("--overwrite", run.overwrite), ("--check-shards", run.check_shards)):
-        if is_set:
-            raise CallError(f"--append excludes {flag}", hint=f"leave out {flag}")
 
 
 def _appended_options(out: str, options: Options) -> Options:

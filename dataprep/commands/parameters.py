@@ -85,9 +85,7 @@ def given_fields() -> set[str]:
     return given
 
 
-def _options(
-    record: Any, command: str | None = None, part: str = ""
-) -> Iterator[tuple[str, Decorator]]:
+def _options(record: Any, command: str, part: str = "") -> Iterator[tuple[str, Decorator]]:
     """Yield the options of a record that a command has, with the names of their parameters."""
     for member in _members(record, command):
         declared, flag = declaration(member), flag_of(member)
@@ -107,10 +105,10 @@ def _options(
             yield from _options(kind, command, member.name)
 
 
-def _members(record: Any, command: str | None) -> Iterator[Field[Any]]:
+def _members(record: Any, command: str) -> Iterator[Field[Any]]:
     for member in fields(record):
         commands = declaration(member).commands
-        if command is None or not commands or command in commands:
+        if not commands or command in commands:
             yield member
 
 
@@ -145,26 +143,20 @@ def _attributes(declared: Declaration, kind: Any, default: Any, *, is_part: bool
 
 def _type(declared: Declaration, kind: Any) -> tuple[str | None, Any]:
     """Return the placeholder and the type of a value on the command line."""
-    unit: str | None = None
-    value_type: Any
-    if declared.form == "bytes":
-        unit, value_type = "SIZE", byte_size
-    elif declared.form == "seconds":
-        unit, value_type = "SECONDS", Number(declared.low, declared.high)
-    elif declared.form != "text":
-        value_type = path_or_url
-    elif kind is str:
-        unit, value_type = "NAME", str
-    elif kind is float:
-        unit, value_type = "FRACTION", Fraction(0, 1, max_open=not declared.closed)
-    elif kind is int:
-        low, high = (
-            None if abs(limit) >= MAX_INTEGER else limit for limit in (declared.low, declared.high)
-        )
-        unit, value_type = "N", Count(low, high) if (low, high) != (None, None) else int
-    else:
-        value_type = click.Choice(declared.names or get_args(Store if kind is Raw else kind))
-    return unit, value_type
+    if declared.form != "text":
+        low, high = declared.low, declared.high
+        forms = {"bytes": ("SIZE", byte_size), "seconds": ("SECONDS", Number(low, high))}
+        return forms.get(declared.form, (None, path_or_url))
+    if kind is str:
+        return "NAME", str
+    if kind is float:
+        return "FRACTION", Fraction(0, 1, max_open=not declared.closed)
+    if kind is not int:
+        names = declared.names or get_args(Store if kind is Raw else kind)
+        return None, click.Choice(names)
+    limits = (declared.low, declared.high)
+    low, high = (None if abs(limit) >= MAX_INTEGER else limit for limit in limits)
+    return "N", int if low is None and high is None else Count(low, high)
 
 
 # --- records from values --------------------------------------------------------------------------

@@ -330,7 +330,7 @@ class Store:
         """Write an object only if it is still the one that `old` describes.
 
         Returns:
-            Whether it was written. `False` is as uncertain as that of `create`.
+            Whether it was written. `False` is as uncertain as in `create`.
 
         """
         mode = {}

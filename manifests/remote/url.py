@@ -12,7 +12,7 @@ from manifests.process.text import printable
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
-#: What `parse_url` accepts. The names are those of AWS, Google and Azure's own tools.
+#: What `parse_url` accepts. The tools of AWS, Google and Azure use these names.
 SCHEMES = ("s3", "gs", "az", "https", "memory")
 
 #: Buckets and containers. A user name, a password or a port is none.
