@@ -8,13 +8,14 @@ After a kill, these files tell the next run where to continue::
                                notice that they were replaced
     .dataprep/partial/         files that are being written, and claims; `dataprep.storage` says who removes them
 
-What the next run does with them, in order, is in `prepared` of `dataprep.run.convert`.
+What the next run does with them, in order, is at the top of `dataprep.run.prepare`.
 
 Where the code is::
 
-    state        `inspect`: what the folder contains, as one of eight states; begin here
+    state        `inspect`: what the folder contains, as one of seven states; begin here
     journal      what a run that has not ended does: a conversion, an append, or its removal
     finished     which shards are finished, whose files are in the folder, and stamps of the source images
-    fence        a run in an object store takes a folder over, and stops if another run has done so
+    fence        a run in an object store takes a folder over, and stops if another run has done so; what that run still
+                 wrote, the next run removes
     claims       which of several processes writes a shard
 """

@@ -106,6 +106,7 @@ def take_over(seen: Folder, journal: Journal) -> None:
     if storage.has_locks(out):
         storage.replace_file(path, data)
         return
+    # Replace only the journal that this run has seen, or the journal of an equal run.
     plans = (journal.plan, seen.journal.plan if seen.journal else journal.plan)
     is_written = False
     while not is_written:
@@ -116,6 +117,7 @@ def take_over(seen: Folder, journal: Journal) -> None:
             is_written = storage.replace_unchanged(path, data, old)
         else:
             raise lost_error(out)
+    # Another run may have ended in between: then there is no journal, but another manifest.
     manifest = read_existing(out, MANIFEST_NAME) or b""
     if manifest != seen.data and newest_plan(out) != journal.plan:
         storage.remove(path)

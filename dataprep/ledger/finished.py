@@ -189,6 +189,7 @@ def foreign_files(
     planned = {REJECTED_NAME}
     for shard in plan.shards:
         planned.update(names_of_shard(options.fmt, shard.name))
+    # Only names of datasets matter; a planned name must be known to be of this plan.
     stale = stale_files(folder)
     for name in dataset_files(plan.splits, out):
         if name in stale or (folder.owns_names and name in planned):

@@ -103,6 +103,7 @@ def plan_append(
         CallError, SourceError: as `append_dataset`.
 
     """
+    # What fits the dataset at all; no image is read.
     check_options(base, options)
     check_label_type(base, source)
     number = revision_with(base, source)
@@ -113,6 +114,7 @@ def plan_append(
         # The digest of a source does not say what masks contain.
         if not may_be_new.any() and not source.labels.has_image:
             return nothing
+    # Which samples are new: images with the paths of known ones are read and compared.
     check_columns(base, source, options)
     classes = extended_classes(base.manifest.classes, source, printable(base.out))
     labelled = relabel(source, classes)
@@ -129,6 +131,7 @@ def plan_append(
     known, notices = found.rows | ~may_be_new, found.notices
     if known.all():
         return replace(nothing, notices=notices)
+    # Plan the new samples. A split that would be empty is not made.
     new = take_rows(labelled, np.flatnonzero(~known)) if known.any() else labelled
     try:
         made = make_plan(new, options)
@@ -137,6 +140,7 @@ def plan_append(
         split_by = options.split_by if options.duplicates == "same-split" else None
         options = replace(options, val_fraction=0.0, test_fraction=0.0, split_by=split_by)
         made = make_plan(new, options)
+    # Their shards are numbered after the shards that the dataset has.
     numbers = {split: count(_next_number(base.manifest, split)) for split in made.splits}
     shards = []
     for shard in made.shards:
@@ -244,6 +248,7 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
         stamps=stamps_of(planned.source, planned.plan),
     )
     refuse_folders(out, (JOURNAL_NAME, *new.files))
+    # Begin: the journal is written while no file has one of the names.
     mark = base.journal
     if base.state is State.COMPLETE:
         end_committed(base)
@@ -260,6 +265,7 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
                 " wrote"
             ),
         )
+    # Resume. The names are listed first: what appears later is of an equal append.
     there = storage.names_in(out)
     kept = _find_finished(planned, mark.stamps, new.stamps)
     names = []

@@ -138,10 +138,12 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
     `clean_up`.
     """
     path, journal = os.path.join(out, MANIFEST_NAME), os.path.join(out, JOURNAL_NAME)
+    # The list of shards, if the manifest has one, before the manifest that names it.
     *others, (_, data) = manifest_files(manifest).items()
     replace_files(out, others)
     if not others:
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
+    # In an object store, the manifest replaces nothing: it is written once all objects are as they should be.
     is_written = read_existing(out, MANIFEST_NAME) == data
     if not is_written and not storage.has_renames(out):
         check_objects(out, manifest.plans[0], manifest.shards)
@@ -150,6 +152,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
     if not is_written:
         storage.write_partial(path, data)
         storage.publish_all([(storage.partial_path(path), journal)])
+    # On a file system, the manifest has the name of the journal while obsolete files are removed.
     storage.remove_all(out, obsolete)
     if is_written:
         remove_journal(out, manifest.plans[0])
@@ -367,6 +370,7 @@ def finish_append(
     """
     rejected, shards = rejected_rows(job, results), _shards_of(job, results)
     manifest = base.manifest
+    # The next revision, or only the list of its images if every one was rejected.
     if shards:
         added = {}
         for split, own in shards.items():
@@ -441,6 +445,7 @@ def _write_all_rejected(
     Images that could not be read before, and are in the new shards, are rejected no longer.
     """
     old = base.manifest.rejected
+    # The old list, without images that could be read this time.
     listed = [*read_rejected(base.out, old.name)] if old else []
     before = listed
     if any(row["reason"] == "unreadable" for row in listed):
@@ -452,6 +457,7 @@ def _write_all_rejected(
         for row in listed:
             if row["reason"] != "unreadable" or row["source"] not in written:
                 before.append(row)
+    # With the new rows; an image that is tried again may be in the list already.
     known = {tuple(sorted(row.items())) for row in before}
     new = []
     for each in rows:

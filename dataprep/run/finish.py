@@ -91,6 +91,7 @@ def _finish_conversion(job: Job, engine: Engine, progress: Progress | None) -> C
     refuse_appended(folder)
     if folder.pending_files and has_all_of(out, folder.pending_files):
         folder = _complete_interrupted(folder)
+    # All shards are looked for, also after another process has finished the dataset.
     found, missing = check_shards(job, folder.files, engine, progress)
     # Tables of shards without images are removed at the end, so a complete dataset lacks them.
     if missing:  # another process may have finished the dataset meanwhile
@@ -197,6 +198,7 @@ def _finish_append(
     if missing and not is_appended(plan, out):
         storage.sweep(out, is_locked=False)
         raise missing_error(job, missing)
+    # All shards are there. The dataset must still be the one that the append was planned for.
     base = read_base(out, option="")
     if base.digest != append.parent:
         return _describe_finished(plan, append, out)
@@ -229,6 +231,7 @@ def _describe_finished(plan: StoredPlan, append: PlannedAppend, out: str) -> App
         mark = None
     if mark is None:  # else the temporary files belong to the append of the journal
         storage.remove_partials(out, is_locked=True)
+    # Describe it: every image was rejected, or some were appended.
     if is_rejected:
         rows = [*read_rejected(plan_folder(out), ENDED_NAME)]
         converted = describe_result(plan.job(out), (), replace(manifest, splits=()), rows)

@@ -398,6 +398,7 @@ def find_known(
         pairs = _pairs(own, stored, by_size=is_unchanged and source.location is None)
         if len(pairs):
             pending.append((_comparable(base, part.options, pairs), pairs))
+    # Read the images of each revision, with the options that it was stored with.
     found = [pa.table({"row": pa.array([], pa.int64()), "split": pa.array([], pa.string())})]
     same = [np.zeros(0, np.bool_)]
     with divide(progress, [len(pc.unique(pairs["row"])) for _, pairs in pending]) as shares:
@@ -445,6 +446,7 @@ def _pairs(own: pa.Table, stored: pa.Table, *, by_size: bool) -> pa.Table:
         counts = np.searchsorted(second, first, "right", order) - start
         if counts.sum() <= _MOST_PAIRS * (len(own) + len(stored)):
             break
+    # One pair for each image and each sample with the same key.
     rows = np.repeat(np.arange(len(own)), counts)
     within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     found = stored.take(order[np.repeat(start, counts) + within])
@@ -480,6 +482,7 @@ def _compare(  # noqa: PLR0917
     progress: Progress,
 ) -> pa.Table:
     """Read the images of pairs of which none is known yet, mark the rows that are the same, and return their pairs."""
+    # Images that an earlier revision has are known already, and another size is another image.
     rows = np.asarray(pairs["row"])
     candidates = ~known[rows]
     if not options.changes_images and source.location is None:
@@ -493,6 +496,7 @@ def _compare(  # noqa: PLR0917
         if isinstance(found, Content):
             checksums[row], labels[row] = found.crc32c, found.label
             is_equal[list(found.equal)] = True
+    # The same content: the labels must be the same too.
     same = checksums[rows] == np.asarray(pairs["crc32c"].cast(pa.int64()).fill_null(-2))
     pairs, rows, is_equal = pairs.filter(pa.array(same)), rows[same], is_equal[same]
     stored = pairs["label"].combine_chunks()

@@ -151,14 +151,17 @@ def prepared(
     with ExitStack() as stack:
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
+        # The list of an append without a new image does not outlive the dataset that it is of.
         has_ended_append = overwrite and has_ended(out)
         has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
         remove_empty_plan_folder(out)
+        # In an object store, one listing tells what each of many small questions would ask.
         with storage.remember(out):
             run = find_resumable(
                 source, plan, out, options, overwrite=overwrite, rereading=rereading
             )
         stack.enter_context(owned(out, plan.fingerprint))
+        # From here on, files change.
         if run.is_complete:
             clean_up(run.folder, run.finished.values())
         is_unchanged = run.is_complete and not (has_other_plan or always_writes or run.stamps)
@@ -232,12 +235,14 @@ def find_resumable(
     )
     if not storage.is_folder(out):
         return run
+    # Before anything is decided: what no run may touch.
     names = dataset_files(plan.splits, out)
     refuse_folders(out, (MANIFEST_NAME, JOURNAL_NAME, STAMPS_NAME, *names))
     folder = inspect(out, plan.fingerprint)
     if not overwrite:
         refuse_appended(folder)
         _refuse_grown(source, folder, options)
+    # Finished shards, without shards whose source images may have been replaced since.
     kept = _intact_shards(plan, folder, options, overwrite=overwrite)
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
@@ -251,6 +256,7 @@ def find_resumable(
                 result.name,
             )
             del kept[result.name]
+    # What is left to write; if nothing is, whether the manifest is there.
     missing = [shard.name for shard in plan.shards if shard.name not in kept]
     # The manifest lists no shard whose images are all rejected.
     is_finished = not missing or lists_everything(out, folder.files)
@@ -279,6 +285,7 @@ def _refuse_grown(source: Source, folder: Folder, options: Options) -> None:
     shards = manifest.shards
     if options_members(manifest.options) != options.as_json() or not shards:
         return
+    # The same options, more images, and every image of the first shard is still there.
     rejected = sum(1 for _ in read_rejected(folder.out)) if manifest.rejected else 0
     before = rejected + sum(shard.samples for shard in shards)
     now = len(source) + len(source.rejected)
@@ -316,6 +323,7 @@ def _intact_shards(
     foreign = next(foreign_files(plan, folder, options, listed), None)
     if foreign and not overwrite:
         raise foreign_file_error(out, foreign, options)
+    # An interrupted run with `overwrite` is resumed; a new one keeps nothing.
     journal = folder.journal
     resumes = folder.state is State.WRITING and journal is not None and journal.overwrite
     if foreign or (overwrite and not resumes):
@@ -459,6 +467,7 @@ def _find_replaced(task: RereadTask) -> str | None:
         stored = _stored_checksums(shard)
     except TableError:
         return paths[0]
+    # A rejected image must be rejected again, for the same reason.
     reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
     # Only the bytes matter of an image that was valid.
     unchecked = replace(shard.options, validate="none")

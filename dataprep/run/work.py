@@ -132,6 +132,7 @@ def write_shards(
             from dataprep.run.machines import check_machines  # a local engine needs no check
 
             check_machines(engine, run.source, out)
+    # Only what is left is written; the order of the results is the order of the plan.
     images = sum(len(shards[number].rows) for number in left)
     job = replace(run.job, check=partial(check_owner, out, run.job.fingerprint))
     read = partial(source_task, job, run.source, shards)
@@ -317,6 +318,7 @@ def work(
     engine = engine or LocalEngine(workers)
     with ExitStack() as stack:
         stack.enter_context(closing(engine))
+        # Check the plan, this machine and the folder.
         plan = read_plan(out)
         check_canary(plan.machine)
         job = replace(plan.job(out), check=partial(check_owner, out, plan.fingerprint))
@@ -334,12 +336,14 @@ def work(
         if progress:
             images = count_images(plan, out, numbers) if share else job.images
             progress.start(images, len(numbers))
+        # Of a share, look for finished shards now; with claims, when a shard is about to be claimed.
         finished = run.find_finished(numbers) if share or folder.files else {}
         for result in finished.values():
             report(result, progress)
         left = run.without_finished(numbers, finished)
         written: list[ShardResult] = []
         if left:
+            # Prepare the folder, then write the shards that are left.
             stack.enter_context(storage.shared_partials(out))
             if share:
                 run.refuse_foreign_files(left)
