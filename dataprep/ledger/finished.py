@@ -50,11 +50,14 @@ def read_finished(
     if not storage.is_file(path):
         return None
     table = storage.describe(out, f"{name}.parquet")
-    is_whole = (
-        table == in_manifest[table.name] if table.name in in_manifest else has_canonical_bytes(path)
-    )
-    conversion = read_conversion(fingerprint, path) if is_whole else None
-    return ShardResult(name, conversion, table, resumed=True) if conversion else None
+    if table.name in in_manifest:
+        is_whole = table == in_manifest[table.name]
+    else:
+        is_whole = has_canonical_bytes(path)
+    conversion = read_conversion(fingerprint, path)
+    if is_whole and conversion:
+        return ShardResult(name, conversion, table, resumed=True)
+    return None
 
 
 def find_shard(
@@ -62,7 +65,9 @@ def find_shard(
 ) -> ShardResult | None:
     """Find a finished shard; `None` if its table, its index or the shard is missing or damaged."""
     result = read_finished(fingerprint, out, name, in_manifest)
-    return result if result and is_intact(out, result) else None
+    if result and is_intact(out, result):
+        return result
+    return None
 
 
 def read_conversion(fingerprint: str, path: str) -> Conversion | None:
@@ -212,7 +217,9 @@ def stale_files(folder: Folder) -> list[str]:
     listed = {*own_files(manifest), *(file.name for file in manifest.shard_files)}
     names = dataset_files([split.name for split in manifest.splits], folder.out)
     unlisted = [name for name in names if name not in listed]
-    return unlisted if unlisted and has_displaced(folder.out) else []
+    if unlisted and not has_displaced(folder.out):
+        return []
+    return unlisted
 
 
 def _is_rejected_list(path: str) -> bool:

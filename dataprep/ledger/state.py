@@ -159,12 +159,13 @@ def _state(
     if has_manifest and (newest is None or newest.creator != "convert"):
         return State.FOREIGN
     # No run is working, or it was killed after it wrote the manifest.
-    if journal is None:
-        return State.COMPLETE if newest else State.EMPTY
-    if newest is not None and newest.plans[-1] == journal.plan:
+    is_ended = journal is None or (newest is not None and newest.plans[-1] == journal.plan)
+    if newest is not None and is_ended:
         return State.COMPLETE
-    if journal.action != "convert" and newest is not None:
-        return State.APPENDING if journal.action == "append" else State.REVERTING
+    if journal is None:
+        return State.EMPTY
+    if newest is not None and journal.action != "convert":
+        return {"append": State.APPENDING, "revert": State.REVERTING}[journal.action]
     # A conversion. One of another plan has not changed the dataset yet, if there is one.
     if journal.plan == plan:
         return State.WRITING
