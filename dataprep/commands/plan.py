@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import click
 
@@ -125,4 +124,4 @@ def finish(out: str, *, run: RunOptions) -> ExitStatus:
         result = finish_dataset(out, workers=run.workers, progress=bar)
     if isinstance(result, AppendResult):
         return print_append(result, out, run.max_rejected)
-    return print_result(replace(result, resumed=0), out, run.max_rejected)
+    return print_result(result._replace(resumed=0), out, run.max_rejected)

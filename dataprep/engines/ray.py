@@ -20,11 +20,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from dataprep.engines.base import (
@@ -495,8 +494,7 @@ class RayEngine:
                 self._ray.shutdown()
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(NamedTuple):
     """What all calls of one run share, in Ray's object store.
 
     Attributes:

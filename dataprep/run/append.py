@@ -127,10 +127,10 @@ def plan_append(
             "the masks of these images were not compared with those of the dataset:"
             f" {error.message}"
         )
-        return replace(nothing, notices=(notice,))
+        return nothing._replace(notices=(notice,))
     known, notices = found.rows | ~may_be_new, found.notices
     if known.all():
-        return replace(nothing, notices=notices)
+        return nothing._replace(notices=notices)
     # Plan the new samples. A split that would be empty is not made.
     new = take_rows(labelled, np.flatnonzero(~known)) if known.any() else labelled
     try:
@@ -374,7 +374,7 @@ def append_dataset(
         manifest,
         planned.append.known,
         None,
-        replace(converted, notices=planned.plan.notices),
+        converted._replace(notices=planned.plan.notices),
         planned.new_classes,
         planned.notices,
     )

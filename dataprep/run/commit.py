@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from dataprep import storage
 from dataprep.formats import FORMATS, names_of_shard
@@ -48,8 +49,7 @@ from manifests.tables import SHARD_LIST_NAME, read_table
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ConvertResult:
+class ConvertResult(NamedTuple):
     """The dataset in the output folder, and totals that include the shards of earlier runs.
 
     Attributes:
@@ -78,8 +78,7 @@ class ConvertResult:
     notices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """What an append did.
 
     Attributes:

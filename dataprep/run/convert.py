@@ -5,8 +5,6 @@ Every step can be interrupted and resumed; `dataprep.run.prepare` says how.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dataprep import storage
 from dataprep.engines import Engine
 from dataprep.ledger.fence import check_owner
@@ -68,7 +66,7 @@ def convert_dataset(
         ):
             results = write_shards(run, writer, progress)
             dataset = (read_result if run.is_complete else write_dataset)(run.job, results)
-    return replace(dataset, notices=run.plan.notices)
+    return dataset._replace(notices=run.plan.notices)
 
 
 # --- the first of three steps ---------------------------------------------------------------------

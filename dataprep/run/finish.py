@@ -214,7 +214,7 @@ def _finish_append(
             raise
         return _describe_finished(plan, append, out)
     new = job.classes[len(base.manifest.classes) :]
-    return AppendResult(manifest, append.known, None, replace(converted, resumed=0), new)
+    return AppendResult(manifest, append.known, None, converted._replace(resumed=0), new)
 
 
 def _describe_finished(plan: StoredPlan, append: PlannedAppend, out: str) -> AppendResult:

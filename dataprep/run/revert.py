@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from dataprep import storage
 from dataprep.ledger.fence import begin_revision, owned, owner_text, take_removal_over
@@ -24,8 +25,7 @@ from manifests.serialization import old_manifest_name, parts
 from manifests.store import MANIFEST_NAME, parse_manifest, read_old_manifest
 
 
-@dataclass(frozen=True)
-class RevertResult:
+class RevertResult(NamedTuple):
     """What `revert_dataset` did.
 
     Attributes:

@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from awscrt.checksums import crc32c
 
@@ -161,8 +162,7 @@ def report(result: ShardResult, progress: Progress | None) -> None:
 MAX_TASKS = 1_000_000
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """One of several equal shares of the shards: the shards whose number in the plan is `task` modulo `tasks`.
 
     Attributes:
@@ -273,8 +273,7 @@ def recorded_tasks(out: str) -> int | None:
 # --- write shards ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WorkResult:
+class WorkResult(NamedTuple):
     """What one call of `work` did.
 
     Attributes:
