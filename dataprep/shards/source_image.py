@@ -65,11 +65,13 @@ def start_reading(images: SourceImages) -> Sequence[Future[Buffer] | None]:
     root, paths, sizes, locations = images
     started: list[Future[Buffer] | None] = [None] * len(paths)
     if _URL_MARK in "\n".join((root, *paths)):
-        for at, location in enumerate(locations):
+        for at, (path, size, location) in enumerate(zip(paths, sizes, locations, strict=True)):
+            if size > MAX_BYTES:
+                continue
             if location is None:
-                started[at] = _start(join_path(root, paths[at]), sizes[at])
+                started[at] = _start(join_path(root, path), size)
             else:
-                started[at] = _start_location(root, location, sizes[at])
+                started[at] = start_location(root, location)
     return started
 
 
@@ -190,22 +192,18 @@ def _start(path: str, size: int) -> Future[Buffer] | None:
 
     Nothing is read of one that has another size, or is huge.
     """
-    if not storage.has_latency(path) or size > MAX_BYTES:
+    if not storage.has_latency(path):
         return None
     from manifests.remote.store import open_store
 
     def check(info: ObjectInfo) -> None:
         if size not in (UNREADABLE, info.bytes):
             raise _size_changed(info.bytes, size, path)
-        if size == UNREADABLE and info.bytes > MAX_BYTES:
+        if info.bytes > MAX_BYTES:
             raise _TooLargeError(f"{info.bytes} bytes, but the limit is {MAX_BYTES}")
 
     url = parse_url(path)
     return open_store(url.parent).start_get(url.name, check)
-
-
-def _start_location(root: str, location: Location, size: int) -> Future[Buffer] | None:
-    return None if size > MAX_BYTES else start_location(root, location)
 
 
 def _read_file(path: str, size: int) -> bytes:
@@ -241,21 +239,6 @@ def _size_changed(actual: int, size: int, path: str) -> SourceVanishedError:
 _AHEAD = 8
 
 
-class _Place(NamedTuple):
-    """Where a label image is.
-
-    Attributes:
-        path: its path.
-        size: its length in bytes; `UNREADABLE` if it is not known.
-        location: where it is in a shard; `None` if it is a file of its own.
-
-    """
-
-    path: str
-    size: int
-    location: Location | None
-
-
 def start_reading_label_images(
     root: str, extras: Sequence[Mapping[str, Any]], locations: Sequence[Location | None]
 ) -> Iterator[Future[Buffer] | None]:
@@ -271,23 +254,19 @@ def start_reading_label_images(
     """
     ahead: deque[Future[Buffer] | None] = deque()
     for extra, location in zip(extras, locations, strict=True):
-        place = _place_of(extra, location)
-        images = SourceImages(root, [place.path], [place.size], [place.location])
-        ahead += start_reading(images)
+        ahead += start_reading(_label_image(root, extra, location))
         if len(ahead) > _AHEAD:
             yield ahead.popleft()
     yield from ahead
 
 
-def _place_of(extra: Mapping[str, Any], location: Location | None) -> _Place:
-    path: str = extra[MASK_SOURCE] or ""
-    if location is None or "mask_offset" not in extra:
-        return _Place(path, UNREADABLE, None)
-    size = extra["mask_size"]
-    place = Location(
-        location.container, "range", extra["mask_offset"], size, crc32c=extra["mask_crc32c"]
-    )
-    return _Place(path, size, place)
+def _label_image(root: str, extra: Mapping[str, Any], location: Location | None) -> SourceImages:
+    """Return the label image of a sample: a file, or a range of a shard if the sample is in one."""
+    size, place = UNREADABLE, None
+    if location is not None and "mask_offset" in extra:
+        offset, size, crc = (extra[name] for name in ("mask_offset", "mask_size", "mask_crc32c"))
+        place = Location(location.container, "range", offset, size, crc32c=crc)
+    return SourceImages(root, [extra[MASK_SOURCE] or ""], [size], [place])
 
 
 def load_label_image(
@@ -317,7 +296,8 @@ def load_label_image(
         SourceVanishedError: the container is gone or has changed.
 
     """
-    path, size, place = _place_of(extra, location)
+    _, (path,), (size,), (place,) = _label_image(root, extra, location)
+    name = f"its {label_type} {path}"
     if place is None and not storage.has_latency(join_path(root, path)):
         with suppress(OSError, DatasetError):
             size = storage.stat(join_path(root, path)).st_size
@@ -325,18 +305,16 @@ def load_label_image(
     try:
         data, info, *_ = load_image(root, path, size, unchanged, place, pending=pending)
     except Rejected as error:
-        raise Rejected(error.reason, f"its {label_type} {path}: {error.detail}") from None
+        raise Rejected(error.reason, f"{name}: {error.detail}") from None
     except SourceVanishedError as error:
         if place is not None:
             raise
-        raise Rejected("unreadable", f"its {label_type} {path}: {error.message}") from None
+        raise Rejected("unreadable", f"{name}: {error.message}") from None
     if info.format != "png":
-        detail = (
-            f"its {label_type} {path} is a {info.format.upper()}, but masks and depths are stored"
-            " as PNG"
-        )
+        kind = info.format.upper()
+        detail = f"{name} is a {kind}, but masks and depths are stored as PNG"
         raise Rejected("unsupported", detail)
     try:
         return KINDS[label_type].store(data, info, placement)
     except Rejected as error:
-        raise Rejected(error.reason, f"its {label_type} {path} has {error.detail}") from None
+        raise Rejected(error.reason, f"{name} has {error.detail}") from None
