@@ -59,8 +59,8 @@ def bytes_head(
 ) -> bytes:
     """Encode a feature up to its values, which have `size` bytes.
 
-    `tags` are those of the messages in an item of ``map<string, Feature>`` that contain the values,
-    the innermost first. By default, they are the tags of a bytes feature with one value.
+    `tags` name the messages in an item of ``map<string, Feature>`` that contain the values, the
+    innermost first. By default, they are the tags of a bytes feature with one value.
     """
     head = b""
     for tag in tags:
@@ -95,7 +95,7 @@ def int_list_feature(name: bytes, values: Iterable[int]) -> bytes:
 
 
 def float_list_feature(name: bytes, values: Iterable[float]) -> bytes:
-    """Encode a float feature with any number of values. One that does not fit into a float32 is infinite."""
+    """Encode a float feature. A value that does not fit into a float32 is infinite."""
     packed = b""
     for value in values:
         fits = not abs(value) > _FLOAT_MAX
@@ -120,7 +120,7 @@ _SHORT_VARINTS = tuple(bytes((value,)) for value in range(0x80))
 
 
 def _varint(value: int) -> bytes:
-    # Lengths of one to three bytes are those of every image; each has an expression of its own.
+    # Every image has lengths of one to three bytes; each has an expression of its own.
     if value < 0x80:
         return _SHORT_VARINTS[value]
     if value < 0x4000:
@@ -240,21 +240,21 @@ def _locate_value(data: Any, i: int, base: int, end: int) -> Value:
             and outer == end - i - 2 == middle + 2 == inner + 4
         ):
             return kind >> 3, base + i + 6, base + end
-    kind = 0
-    for level in range(3):  # the value of the map item, the list, and the value in it
-        tag = data[i]
+    tags = []
+    # The value of the map item, the list, and the value in it.
+    for allowed in (b"\x12", _LISTS, b"\x0a"):
+        tags.append(data[i])
         length, i = _length(data, i + 1)
-        if i + length != end or (
-            tag not in _LISTS if level == 1 else tag != (0x12, 0, 0x0A)[level]
-        ):
+        if i + length != end or tags[-1] not in allowed:
             raise ValueError("not the usual layout")
-        kind = tag >> 3 if level == 1 else kind
-    return kind, base + i, base + end
+    return tags[1] >> 3, base + i, base + end
 
 
 def _length(data: Any, i: int) -> tuple[int, int]:
     length = data[i]
-    return (length, i + 1) if length < 0x80 else read_varint(data, i)
+    if length >= 0x80:
+        return read_varint(data, i)
+    return length, i + 1
 
 
 def read_int(view: ByteView, value: Value | None) -> int | None:
@@ -268,6 +268,10 @@ def read_int(view: ByteView, value: Value | None) -> int | None:
     number, after = read_varint(data, i)
     if after - i != value[2] - value[1]:
         return None
+    return _signed(number)
+
+
+def _signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
@@ -348,7 +352,7 @@ def _values(view: ByteView, values: _Field) -> Iterator[Any]:
             at = 0
             while at < len(part):
                 number, at = read_varint(part, at)
-                yield number - (1 << 64) if number >> 63 else number
+                yield _signed(number)
 
 
 def _entries(
@@ -394,7 +398,7 @@ def _single_value(view: ByteView, lists: list[_Field]) -> Value | None:
                 values.append((each.number, field.start, field.end))
                 if len(values) > 1:
                     return 0, values[0][1], field.end
-    return values[0] if values else None
+    return next(iter(values), None)
 
 
 def _messages(view: ByteView, at: int, end: int) -> Iterator[_Field]:

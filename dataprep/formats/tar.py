@@ -50,7 +50,7 @@ _CONSTANT_SUM = sum(_OWNER) + sum(_MTIME) + sum(_REST) + 8 * ord(" ")
 def header(name: bytes, size: int) -> bytes:
     """Return the header of a regular file. `name` has at most 100 bytes."""
     length = b"%011o\0" % size
-    # The low half of Adler-32 is the sum of all bytes plus 1. These few bytes stay below its modulus.
+    # The low half of Adler-32 is the sum of all bytes plus 1, which stays below its modulus here.
     checksum = b"%06o\0 " % (_CONSTANT_SUM - 1 + (zlib.adler32(name + length) & 0xFFFF))
     return _HEADER.pack(name, _OWNER, length, _MTIME, checksum, _REST)
 
@@ -93,7 +93,7 @@ def members(
         view: the archive.
         size: its length in bytes, or the end of the part to read.
         file: its name, for errors.
-        start: first byte to read: that of a header.
+        start: first byte to read, where a header begins.
         part: whether `size` is the end of a part, which need not end in zero blocks.
         links: whether to return links too. Readers of WebDataset shards skip them.
 
@@ -123,7 +123,10 @@ def _members(view: ByteView, size: int, start: int, part: bool, links: bool) -> 
             length = int(texts[b"size"])
         content = at + BLOCK
         padded = content + (length + BLOCK - 1) // BLOCK * BLOCK
-        end = padded if not part else content + length
+        # The last file of a part may lack its padding.
+        end = content + length
+        if not part:
+            end = padded
         if end > size:
             message = (
                 f"the archive ends at byte {size}, but its file {_name(block)!r} ends at byte"
@@ -175,8 +178,8 @@ ZERO_BLOCK = bytes(BLOCK)
 _REGULAR = frozenset({b"0", b"\0", b"7"})
 #: Hard links, and symbolic ones.
 _LINKS = frozenset({b"1", b"2"})
-#: GNU long names and long targets of links, PAX headers of the file that follows, and those of the
-#: whole archive.
+#: GNU long names and long targets of links, PAX headers of the file that follows and of the whole
+#: archive.
 _EXTENSIONS = frozenset({b"L", b"K", b"x", b"g"})
 
 
@@ -187,7 +190,10 @@ def _read_texts(view: ByteView, type_flag: bytes, at: int, length: int) -> dict[
     text = _read(view, at, length)
     if type_flag == b"x":
         return _pax(text, at)
-    return {b"path" if type_flag == b"L" else b"linkpath": text.rstrip(b"\0")}
+    key = b"path"
+    if type_flag == b"K":
+        key = b"linkpath"
+    return {key: text.rstrip(b"\0")}
 
 
 def read_text(view: ByteView, at: int, length: int) -> str:

@@ -227,7 +227,9 @@ def find_components(view: ByteView, size: int, file: str, image: str | None) -> 
     try:
         end = _record_end(view, 0, size)
         features = locate_features(view, _PREFIX.size, end - _CRC.size)
-        names = [_encoded(image)] if image else _image_names(view, features)
+        names = _image_names(view, features)
+        if image:
+            names = [_encoded(image)]
     except MALFORMED:
         raise ShardError(_NOT_EXAMPLE, file=file, record=0, byte=0, hint=_DAMAGED_HINT) from None
     except ShardError as error:
@@ -241,8 +243,10 @@ def find_components(view: ByteView, size: int, file: str, image: str | None) -> 
         )
         raise CallError(message, hint=hint)
     if len(names) != 1:
-        what = "more than one feature contains" if names else "no feature contains"
-        message = f"{what} an image; the features are: {_list_names(features)}"
+        what = "no feature"
+        if names:
+            what = "more than one feature"
+        message = f"{what} contains an image; the features are: {_list_names(features)}"
         raise ShardError(message, file=file, record=0, hint=hint)
     label = next((name for name in _LABELS if name.encode() in features), None)
     return Components(image=(names[0].decode(),), label=label)

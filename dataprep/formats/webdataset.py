@@ -91,8 +91,10 @@ def _sample_json(sample: PendingSample) -> str:
     if sample.extra:
         columns = labels.other_columns(sample.extra)
         extra = _json({name: _finite(value) for name, value in columns})[1:-1]
+        if extra:
+            extra += ","
     return (
-        f'{{{extra}{"," if extra else ""}"key":"{sample.key}",{labels.members(sample)}'
+        f'{{{extra}"key":"{sample.key}",{labels.members(sample)}'
         f'"width":{sample.info.width},"height":{sample.info.height},"source":{_quoted(sample.source)},'
         f'"crc32c":{sample.crc32c}}}'
     )
@@ -282,7 +284,9 @@ def groups(
 def split_name(name: str) -> tuple[str, str]:
     """Return key and extension of a file, as DALI's own index tool does: the extension follows the first dot."""
     dot = name.find(".", name.rfind("/") + 1)
-    return (name[:dot], name[dot + 1 :]) if dot >= 0 else (name[:-1], name)
+    if dot < 0:
+        return name[:-1], name
+    return name[:dot], name[dot + 1 :]
 
 
 def _check_name(member: tar.Member) -> None:

@@ -180,7 +180,8 @@ def divide(
 
 
 # This function runs for each image, and reads, checks and wraps at 20,000 images a second and CPU:
-# a call that it makes for each image is seen in the speed. tests/dataprep/shards/test_work.py counts.
+# a call that it makes for each image is seen in the speed. tests/dataprep/shards/test_work.py
+# counts them.
 def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     """Prepare a segment, yield its length, receive the offset in the shard where it begins, and write it there.
 
@@ -206,9 +207,11 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
         crc = crc32c(tail, combine_crc32c(crc32c(head, crc), sample.crc32c, sample.size))
     segment.length, segment.crc = length, crc
     report_images(task.name, len(task.keys))
+    # The engine replies when the segments before this one have their place.
     start = yield length
     if buffers:
         storage.write_to(batch.file, batch.partial, buffers, start, length=length, crc=crc)
+    # Only now are the positions in the shard known.
     for row, at, sample, envelope, values in pending:
         info, begin = sample.info, start + at
         if sample.mask:
@@ -235,8 +238,8 @@ def _samples(
 ) -> Iterator[tuple[int, bytes, PendingSample, dict[str, Any]]]:
     """Read the images of a batch; yield the number, the bytes and the sample of each.
 
-    The last element has the columns that the image got when it was prepared. Add those that must
-    not go into the shard to `rejected`.
+    The last element has the columns that the image got when it was prepared. Images that must not
+    go into the shard are added to `rejected`.
     """
     task = batch.task
     labels, class_names, options = task.labels, task.class_names, task.options
@@ -284,6 +287,7 @@ def _samples(
             if name not in values:
                 values[name] = extra[name]
         every = extra | values if values else extra
+        # Class names are stored beside the numbers, so that a record needs no manifest.
         if labels is not None:
             label = labels[row]
             class_name = class_names[label]

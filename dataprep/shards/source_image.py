@@ -1,4 +1,4 @@
-"""Read one source image from a file or a container, check it, and downscale or convert it if the options say so."""
+"""Read one source image from a file or a container, check it, and downscale or convert it if asked."""
 
 from __future__ import annotations
 
@@ -117,6 +117,7 @@ def load_image(
             stored, info, changes = prepare(data, options)
     else:
         info = inspect(data, options.validate, options.max_pixels)
+    # Boxes and masks move with the pixels of their image.
     if placed:
         placement = _placement(data, LoadedImage(stored, info, changes), options)
     if options.hash:
@@ -301,6 +302,7 @@ def load_label_image(
     if place is None and not storage.has_latency(join_path(root, path)):
         with suppress(OSError, DatasetError):
             size = storage.stat(join_path(root, path)).st_size
+    # A label image is checked like an image, and moves with it instead of being resized.
     unchanged = replace(options, downscale=None, raw=None)
     try:
         data, info, *_ = load_image(root, path, size, unchanged, place, pending=pending)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -144,6 +144,7 @@ def write_files(
     task: ShardTask, pool: Pool, shard_path: str, index_path: str, table_path: str
 ) -> tuple[Conversion, File]:
     """Write the three files under their temporary names, and return what the caller is to publish."""
+    # The shard comes first: its index and its table describe what was written.
     written = _write_records(task, pool, shard_path)
     shard = File(os.path.basename(shard_path), written.length, checksum_text(written.crc))
     if written.records:
@@ -168,6 +169,7 @@ def write_files(
     with storage.translate_errors(table_path, "the file cannot be written"):
         table = build_table(_table_columns(task, written.records), conversion)
         write_table(table, storage.partial_path(table_path))
+    # What the disk returns is what the manifest will state.
     described = storage.describe(*os.path.split(storage.partial_path(table_path)))
     return conversion, replace(described, name=os.path.basename(table_path))
 
@@ -181,6 +183,7 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
     end = FORMATS[task.options.fmt].END
     file = storage.PartialFile(path, storage.partial_path(path), create=True)
     try:
+        # A part gets its place as soon as its length is known; its result may come later.
         parts, start = [], 0
         for part in pool.map(write_segment, _batches(task, path, file.partial)):
             part.reply(start)
@@ -200,14 +203,23 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
 
 def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     root, paths, sizes, locations = task.images
-    stored = math.prod(task.options.raw.pixels) if task.options.raw else None
-    max_bytes = REMOTE_BATCH_BYTES if storage.has_latency(root) else MAX_BATCH_BYTES
+    stored, max_bytes = None, MAX_BATCH_BYTES
+    if task.options.raw:
+        stored = math.prod(task.options.raw.pixels)
+    if storage.has_latency(root):
+        max_bytes = REMOTE_BATCH_BYTES
     column = KINDS[task.label_type].class_lists
+    # The lists of each batch are parts of the lists of the task.
     for first, stop in divide(sizes, stored, max_bytes):
         chosen = slice(first, stop)
         labels = task.labels and task.labels[chosen]
-        extra = [{}] * (stop - first) if task.extra is None else task.extra[chosen].to_pylist()
-        used = chain.from_iterable(row[column] for row in extra) if column else labels or ()
+        extra: list[dict[str, Any]] = [{}] * (stop - first)
+        if task.extra is not None:
+            extra = task.extra[chosen].to_pylist()
+        # Only the names of these labels: another process may get the batch.
+        used: Iterable[int] = labels or ()
+        if column:
+            used = chain.from_iterable(row[column] for row in extra)
         part = task._replace(
             keys=task.keys[chosen],
             images=task.images._replace(
@@ -245,6 +257,7 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
         columns["label"] = [task.labels[row] for row in rows]
     columns["source"] = [task.images.paths[row] for row in rows]
     columns |= zip(StoredRecord._fields[1:-1], known, strict=True)
+    # The columns of the source, without the images that were rejected.
     if task.extra is not None:
         extra = task.extra.take(pa.array(rows, pa.int64()))
         columns |= zip(extra.column_names, extra.columns, strict=True)
@@ -261,7 +274,7 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
 
 
 def _count_changes(task: ShardTask, written: Segment) -> Mapping[str, tuple[int, int, int]]:
-    """Return, for each value of ``change``, the number of samples and their total bytes in the source and as stored."""
+    """Return, for each value of ``change``, the samples and their bytes in the source and as stored."""
     totals: dict[str, tuple[int, int, int]] = {}
     for record in written.records:
         change = record.values["change"]

@@ -22,7 +22,7 @@ def publish(paths: Sequence[str]) -> None:
 
 
 def discard(paths: Sequence[str]) -> None:
-    """Remove the temporary files of these paths that this process wrote, and abort its uploads of them in parts."""
+    """Remove the temporary files of these paths, and abort uploads of this process in parts."""
     for path in paths:
         with suppress(OSError):
             remove_partial(os.path.dirname(path), partial_path(path))

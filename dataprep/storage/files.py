@@ -210,7 +210,7 @@ def guarded(folder: str, check: Check | None) -> Iterator[None]:
 
 
 def publish_all(pairs: Iterable[tuple[str, str]]) -> None:
-    """Give complete temporary files their final paths, in this order, after all of them are stored safely."""
+    """Give temporary files their final paths, in this order, after all are stored safely."""
     pairs = list(pairs)
     if pairs:
         files_of(pairs[0][1]).publish(pairs)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def translate_errors(path: str, message: str) -> Iterator[None]:
-    """Raise an `OSError` of the block as a `StorageError` with the path, the message, the reason and a hint."""
+    """Raise an `OSError` of the block as a `StorageError` with path, message, reason and hint."""
     try:
         yield
     except OSError as error:
@@ -44,7 +44,8 @@ def lock_folder(
 ) -> bool:
     """Lock a folder until the stack is closed; return whether the file system has locks.
 
-    `folder` is what errors name, the URL that the folder `path` stands for. `seen` are the device and inode of each folder that is locked already.
+    `folder` is what errors name, the URL that the folder `path` stands for. `seen` are the device and
+    inode of each folder that is locked already.
 
     Raises:
         StorageError: another process has a lock.
@@ -118,7 +119,7 @@ class FileView:
         self._data = b""
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Return a buffer that contains `n` bytes of the file from offset `at`, and their position in the buffer."""
+        """Return a buffer with `n` bytes of the file from offset `at`, and their position in it."""
         i = at - self._base
         if i < 0 or i + n > len(self._data):
             self._data = os.pread(self._handle, max(n, self._span), at)
@@ -168,7 +169,7 @@ def open_view(path: str, span: int = 4096) -> Iterator[tuple[FileView, int]]:
 
 
 def checksum_of(handle: int, start: int, end: int, buffer: memoryview) -> int:
-    """Read an open file from byte `start` to `end`, or to its end, and return the CRC-32C of these bytes.
+    """Return the CRC-32C of an open file from byte `start` to `end`, or to its end.
 
     Args:
         handle: file descriptor, open for reading.
@@ -198,7 +199,7 @@ Replace = Callable[[str, bytes], None]
 
 
 class Entry(Protocol):
-    """A file or a folder in a folder: an `os.DirEntry`, or what an object store says about an object."""
+    """A file or a folder in a folder: an `os.DirEntry`, or an object of an object store."""
 
     @property
     def name(self) -> str:
@@ -221,7 +222,7 @@ class RandomAccess(Protocol):
     """Random access to the bytes of a file. Implements `dataprep.formats.ByteView`."""
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Return a buffer that contains `n` bytes of the file from offset `at`, and their position in the buffer."""
+        """Return a buffer with `n` bytes of the file from offset `at`, and their position in it."""
 
     def is_cached(self, at: int) -> bool:
         """Return whether byte `at` can be read without waiting for a disk or a server."""
@@ -234,7 +235,7 @@ class RandomAccess(Protocol):
 
 
 class LocalFiles:
-    """Files on a file system; `dataprep.storage.remote.RemoteFiles` overrides each method for an object store.
+    """Files on a file system; `dataprep.storage.remote.RemoteFiles` overrides each method.
 
     Every method raises `StorageError` for a fault of the disk or the server.
     """
@@ -259,15 +260,15 @@ class LocalFiles:
             return [*entries]
 
     def remember(self, folder: str) -> AbstractContextManager[None]:  # noqa: ARG002
-        """In this block, which changes no file, look into each folder of an object store once, and now into this one.
+        """In this block, which changes no file, look into each folder of an object store once.
 
-        Only one thread may enter the block; all threads may use it. Of a file system, the operating
+        This folder is listed now. Only one thread may enter the block; all threads may use it. Of a file system, the operating
         system already caches metadata.
         """
         return nullcontext()
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder, and those above it.
+        """Make a folder, and the folders above it.
 
         Of a store, check that it can be written safely: `Store.check_conditions`.
 
@@ -302,7 +303,7 @@ class LocalFiles:
             os.close(handle)
 
     def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Rename complete files from temporary to final paths, in this order, after all of them are flushed to disk.
+        """Rename complete files to their final paths, in this order, after all are flushed to disk.
 
         The temporary files are gone afterwards.
         """
@@ -350,7 +351,7 @@ class LocalFiles:
             os.unlink(path)
 
     def local_folder(self, folder: str) -> str:
-        """Return the local folder in which temporary files of a folder are written, and which is locked for it."""
+        """Return the local folder for temporary files of a folder, which is also locked for it."""
         return folder
 
 
@@ -396,7 +397,7 @@ def temporary_folder() -> Iterator[str]:
 
 
 def save_array(path: str, array: NDArray[Any]) -> None:
-    """Write an array as `numpy.save` does, whose error on a full disk does not say what is wrong."""
+    """Write an array as `numpy.save` does, whose error on a full disk says nothing."""
     import numpy as np  # takes time to import
 
     array = np.ascontiguousarray(array)

@@ -165,7 +165,7 @@ def shared_names(folder: str, kind: str) -> list[str]:
 
 
 def partial_path(path: str) -> str:
-    """Return the temporary path of a file, which is different for each process: on the same file system, if local."""
+    """Return the temporary path of a file, which is different for each process."""
     folder, name = _split(path)
     if is_url(folder) and not has_partials(folder):
         _make_folder(folder)  # only the machine that started the run has made it
@@ -234,7 +234,7 @@ def partials(
     Args:
         folders: the folders to write to.
         is_locked: whether this process holds their locks. If not, only its own temporary files and
-            those of dead processes are removed, and the folders stay while another process holds
+            the files of dead processes are removed, and the folders stay while another process holds
             the locks.
         keeps_proofs: see `sweep`.
 
@@ -292,7 +292,7 @@ def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
     """Remove the temporary files in a folder; without a lock, only the files of this process and of dead ones.
 
     Args:
-        folder: the folder above that of the temporary files.
+        folder: the output folder.
         is_locked: whether this process holds its lock. If not, the proofs of dead processes stay.
         keeps_proofs: keep the sample tables of shards that have their final name while the table
             has not: they tell which run wrote the shard.
@@ -314,7 +314,7 @@ def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
 def _is_proof(folder: str, name: str) -> bool:
     """Return whether a temporary file is the table of a shard that has its final name, while the table has not.
 
-    A process was stopped between the two renames. Without the table, the shard could be that of
+    A process was stopped between the two renames. Without the table, the shard could be of
     another tool.
     """
     stem, suffix = os.path.splitext(name.partition("-")[2])
@@ -353,7 +353,7 @@ def _remove_folder(folder: str, *, is_locked: bool) -> None:
     """Remove the folder for temporary files if it contains none.
 
     Without the lock, do not remove it while another process holds the lock: that process needs the
-    folder between two files too, and for a URL, the lock is that of the folder above, which is also
+    folder between two files too, and for a URL, the folder above is locked, which is also
     removed.
 
     Raises:

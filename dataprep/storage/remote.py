@@ -199,7 +199,7 @@ class RemoteFiles(LocalFiles):
         """Upload the files of a shard; the table only if there is none.
 
         If the table exists, another process has written the shard. Its other files may be lost, or
-        deleted by a process that looked before they had a table, so those that differ are uploaded
+        deleted by a process that looked before they had a table, so files that differ are uploaded
         again.
 
         Raises:
@@ -340,12 +340,12 @@ class RemoteEntry(NamedTuple):
         return False
 
     def stat(self) -> os.stat_result:
-        """Return length, time of the last change, and a number that changes with the ETag in place of the inode."""
+        """Return length, time of the last change, and for the inode a number that follows the ETag."""
         return self.status
 
 
 def stat_of(info: ObjectInfo) -> os.stat_result:
-    """Return what is known of an object as `os.stat` does, with a number that changes with the ETag as the inode."""
+    """Return what is known of an object as `os.stat` does; its inode follows the ETag."""
     digest = hashlib.blake2b((info.etag or "").encode(), digest_size=8).digest()
     return _status(stat.S_IFREG, info.bytes, info.modified_ns, int.from_bytes(digest, "big") >> 1)
 
@@ -460,7 +460,7 @@ class RemoteView:
         self._crc = self._crc_end = 0  # of the bytes from the beginning that were read in order
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Return a buffer that contains `n` bytes of the object from offset `at`, and their position in the buffer."""
+        """Return a buffer with `n` bytes of the object from offset `at`, and their position in it."""
         i = at - self._base
         if i < 0 or i + n > len(self._data):
             self._advance(at, n)
@@ -501,7 +501,7 @@ class RemoteView:
         return COALESCE_BYTES if self._least < self._most else 0
 
     def _read_ahead(self, at: int) -> None:
-        """Request the bytes from `at`, and those after them."""
+        """Request the bytes from `at` on, as far ahead as configured."""
         if self._pending:
             at = self._pending[-1][1]
         while len(self._pending) < self._ahead and at < self._info.bytes:
