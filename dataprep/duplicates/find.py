@@ -66,8 +66,7 @@ def number_rows(*columns: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArr
     starts = starts_run(*[column[order] for column in columns])
     firsts = order[starts]
     by_first = np.argsort(firsts)
-    number = np.empty(len(firsts), np.int64)
-    number[by_first] = np.arange(len(firsts))
+    number = np.argsort(by_first)
     result = np.empty(len(order), np.int64)
     result[order] = number[np.cumsum(starts) - 1]
     return result, firsts[by_first]

@@ -64,7 +64,7 @@ def transform_hashes(hashes: NDArray[np.uint64], symmetry: Symmetry) -> NDArray[
     """Return the hashes that images have after a symmetry, uint64 [N, 4]."""
     transposed, mirrored, flipped = _STEPS[symmetry]
     if transposed:
-        hashes = _transpose(hashes)
+        hashes = select_bits(hashes, np.arange(256).reshape(16, 16).T.ravel())
     odd = np.zeros((16, 16), np.bool_)
     if mirrored:
         odd[:, 1::2] ^= True
@@ -73,18 +73,18 @@ def transform_hashes(hashes: NDArray[np.uint64], symmetry: Symmetry) -> NDArray[
     return hashes ^ np.packbits(odd).view(np.uint64)
 
 
-#: Hashes that are transposed at a time: their bits take a byte each.
+#: Hashes whose bits are selected at a time: each takes a byte.
 _HASHES_AT_ONCE = 1 << 16
 
 
-def _transpose(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    out = np.empty_like(hashes)
+def select_bits(hashes: NDArray[np.uint64], places: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """Return some bits of hashes, in this order, uint64 [N, bits / 64]."""
+    out = np.empty((len(hashes), len(places) // 64), np.uint64)
     for start in range(0, len(hashes), _HASHES_AT_ONCE):
         part = np.ascontiguousarray(hashes[start : start + _HASHES_AT_ONCE])
-        bits = np.unpackbits(part.view(np.uint8), axis=1).reshape(-1, 16, 16)
-        out[start : start + _HASHES_AT_ONCE] = np.packbits(
-            bits.swapaxes(1, 2).reshape(-1, 256), axis=1
-        ).view(np.uint64)
+        # `take` is much faster than an index.
+        bits = np.unpackbits(part.view(np.uint8), axis=1).take(places, axis=1)
+        out[start : start + _HASHES_AT_ONCE] = np.packbits(bits, axis=1).view(np.uint64)
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 from typing import NamedTuple
@@ -43,35 +43,26 @@ class Place(NamedTuple):
     label: str
 
 
-def find_places(
-    images: Collection, datasets: Sequence[str], numbers: Iterable[int]
-) -> dict[int, Place]:
+def find_places(images: Collection, datasets: Sequence[str], numbers: set[int]) -> dict[int, Place]:
     """Describe some images, by their numbers in the collection."""
     places: dict[int, Place] = {}
-    by_source: dict[int, list[int]] = {}
-    for number in sorted(numbers):
-        by_source.setdefault(images.place(number)[0], []).append(number)
-    for at, some in by_source.items():
-        source, rows = images.sources[at], [images.place(number)[1] for number in some]
-        keys = _keys(datasets[at], rows) if source.prepared else dict.fromkeys(rows)
-        for number, row in zip(some, rows, strict=True):
-            split = source.splits[source.split[row]]
-            path = source.path[row].as_py()
-            places[number] = Place(
-                datasets[at], split, path, keys[row], images.labels[images.label[number]]
+    starts = images.starts.tolist()
+    for name, source, (start, stop) in zip(datasets, images.sources, pairwise(starts), strict=True):
+        rows = [number - start for number in sorted(numbers) if start <= number < stop]
+        keys: list[str | None] = [None] * len(rows)
+        if source.prepared and rows:
+            # The keys, counted over all shards. Only the tables that contain them are read again.
+            shards = [shard for split in read_manifest(name).splits for shard in split.shards]
+            keys = read_some_rows(name, shards, ["key"], np.array(rows))["key"].to_pylist()
+        for row, key in zip(rows, keys, strict=True):
+            places[start + row] = Place(
+                dataset=name,
+                split=source.splits[source.split[row]],
+                path=source.path[row].as_py(),
+                key=key,
+                label=images.labels[images.label[start + row]],
             )
     return places
-
-
-def _keys(folder: str, rows: Sequence[int]) -> dict[int, str | None]:
-    """Read the keys of some samples, counted over all shards.
-
-    Only the tables that contain them are read again.
-    """
-    shards = read_manifest(folder).shards
-    wanted = np.unique(np.array(rows, np.int64))
-    keys = read_some_rows(folder, shards, ["key"], wanted)["key"].to_pylist()
-    return dict(zip(wanted.tolist(), keys, strict=True))
 
 
 # --- what a conversion does -----------------------------------------------------------------------
@@ -237,8 +228,7 @@ def _join(source: Source) -> Source:
 # --- leaks and conflicting labels -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """Two images of which one is a copy of the other.
 
     Attributes:
@@ -297,30 +287,20 @@ def summarize(images: Collection, found: Duplicates, limit: int) -> Summary:
         limit: number of `Summary.matches`, at most.
 
     """
-    links = join_pairs([_exact_links(images, found), _near_links(found)])
+    links = join_pairs([_exact_links(images, found), near_links(found)])
     return Summary(
         images=len(images),
         hashed=int(images.has_hash.sum()),
         exact=len(images) - len(found.first_image),
         near=len(found.pairs.first),
         groups=int((np.bincount(found.group) > 1).sum()),
-        conflicts=int(_conflicts(images, links).sum()),
+        conflicts=int(conflicts(images, links).sum()),
         leaks={
             (images.parts[later], images.parts[earlier]): len(rows)
             for (earlier, later), rows in leaked_rows(images, found).items()
         },
-        matches=_first_matches(images, links, limit),
+        matches=first_matches(images, links, limit),
     )
-
-
-def near_matches(images: Collection, found: Duplicates, limit: int) -> tuple[Match, ...]:
-    """Return the first near copies, in the order of `Summary.matches`."""
-    return _first_matches(images, _near_links(found), limit)
-
-
-def count_near_conflicts(images: Collection, found: Duplicates) -> int:
-    """Return the number of pairs of near copies with different labels."""
-    return int(_conflicts(images, _near_links(found)).sum())
 
 
 def _exact_links(images: Collection, found: Duplicates) -> Pairs:
@@ -330,12 +310,12 @@ def _exact_links(images: Collection, found: Duplicates) -> Pairs:
     return make_pairs(originals, copies, np.full(len(copies), -1, np.int16))
 
 
-def _near_links(found: Duplicates) -> Pairs:
+def near_links(found: Duplicates) -> Pairs:
     """Link the first images of near items."""
     return found.pairs.among(found.first_image)
 
 
-def _conflicts(images: Collection, links: Pairs) -> NDArray[np.bool_]:
+def conflicts(images: Collection, links: Pairs) -> NDArray[np.bool_]:
     """Return which pairs have different labels.
 
     Labels of two types, such as a class and none, do not conflict.
@@ -346,20 +326,19 @@ def _conflicts(images: Collection, links: Pairs) -> NDArray[np.bool_]:
     return is_same_type & (images.label[links.first] != images.label[links.second])
 
 
-def _first_matches(images: Collection, links: Pairs, limit: int) -> tuple[Match, ...]:
-    has_conflict = _conflicts(images, links)
+def first_matches(images: Collection, links: Pairs, limit: int) -> tuple[Match, ...]:
+    """Return the first pairs, in the order of `Summary.matches`."""
+    has_conflict = conflicts(images, links)
     is_leak = images.part[links.first] != images.part[links.second]
     order = np.lexsort((links.second, links.first, links.distance, ~is_leak, ~has_conflict))[:limit]
-    return tuple(
-        Match(
-            images=(int(links.first[at]), int(links.second[at])),
-            distance=None if links.distance[at] < 0 else int(links.distance[at]),
-            symmetry=SYMMETRIES[links.symmetry[at]],
-            has_conflict=bool(has_conflict[at]),
-            is_leak=bool(is_leak[at]),
-        )
-        for at in order.tolist()
-    )
+    shown = *links.take(order), has_conflict[order], is_leak[order]
+    matches = []
+    for first, second, distance, symmetry, *flags in zip(
+        *(column.tolist() for column in shown), strict=True
+    ):
+        bits = distance if distance >= 0 else None
+        matches.append(Match((first, second), bits, SYMMETRIES[symmetry], *flags))
+    return tuple(matches)
 
 
 def leaked_rows(images: Collection, found: Duplicates) -> dict[tuple[int, int], NDArray[np.int64]]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.duplicates.pixels import INVERSES
+from dataprep.duplicates.pixels import INVERSES, select_bits
 from manifests.errors import CallError
 
 #: Bits of a band.
@@ -133,23 +133,14 @@ def band_order(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     each other.
     """
     band, bit = np.divmod(np.arange(256), BAND_BITS)
-    return _select_bits(hashes, bit * 16 + (band + bit) % 16)
+    return select_bits(hashes, bit * 16 + (band + bit) % 16)
 
 
 def low_frequencies(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the 8x8 lowest frequencies of hashes, uint64 [N, 4], in 4 bands: uint64 [N, 1]."""
     band, bit = np.divmod(np.arange(64), BAND_BITS)
     row = bit % 8
-    return _select_bits(hashes, row * 16 + (row + 2 * band + bit // 8) % 8)
-
-
-def _select_bits(hashes: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.uint64]:
-    out = np.empty((len(hashes), len(places) // 64), np.uint64)
-    for start in range(0, len(hashes), 1 << 16):
-        part = np.ascontiguousarray(hashes[start : start + (1 << 16)])
-        bits = np.ascontiguousarray(np.unpackbits(part.view(np.uint8), axis=1)[:, places])
-        out[start : start + (1 << 16)] = np.packbits(bits, axis=1).view(np.uint64)
-    return out
+    return select_bits(hashes, row * 16 + (row + 2 * band + bit // 8) % 8)
 
 
 def find_pairs(

@@ -9,6 +9,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 from dataprep.images.base import MAX_RLE_PIXELS, MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
@@ -480,6 +481,7 @@ def _read_integers(data: bytes, at: int, items: int, kind: str) -> tuple[int, ..
     return struct.unpack_from(f"{kind[0]}{items}{kind[1]}", data, at)
 
 
+@cache
 def silence_decoder() -> None:
     """Stop libtiff and Pillow from printing to standard error: they raise an error too."""
     from PIL import _imaging

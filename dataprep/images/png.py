@@ -53,8 +53,8 @@ def check_complete(data: bytes) -> None:
         if not chunk.type[0] & _ANCILLARY:
             # libpng stops at a wrong checksum, so DALI does too. Pillow does not.
             if chunk.end <= len(data):
-                expected = struct.unpack_from(">I", data, chunk.end - 4)[0]
-                if zlib.crc32(memoryview(data)[chunk.start + 4 : chunk.end - 4]) != expected:
+                expected = int.from_bytes(data[chunk.end - 4 : chunk.end], "big")
+                if zlib.crc32(chunk.content, zlib.crc32(chunk.type)) != expected:
                     raise Rejected("corrupt", f"the PNG's {chunk} does not match its checksum")
             has_pixels = has_pixels or chunk.type == b"IDAT"
             if chunk.type == b"IEND" and chunk.end <= len(data):
@@ -85,7 +85,7 @@ def _check_animation(data: bytes, chunk: _Chunk) -> None:
     DALI decodes the first frame. OpenCV, which does it on the CPU, refuses a PNG whose other frames
     are impossible.
     """
-    content = data[chunk.start + 8 : chunk.end - 4]
+    content = chunk.content
     if chunk.type == b"acTL":
         valid = len(content) == 8 and content[:4] != bytes(4)
     elif valid := len(content) == 26:
@@ -130,11 +130,12 @@ def check_palette(data: bytes) -> None:
 
 
 class _Chunk(NamedTuple):
-    """A chunk: its type, the byte where it starts, and the byte after its checksum."""
+    """A chunk: its type, the byte where it starts, the byte after its checksum, and its content."""
 
     type: bytes
     start: int
     end: int
+    content: memoryview
 
     def __str__(self) -> str:
         return f"chunk {self.type!r} at byte {self.start}"
@@ -142,11 +143,11 @@ class _Chunk(NamedTuple):
 
 def _chunks(data: bytes) -> Iterator[_Chunk]:
     """Yield the chunks in order. The last one may end after `data`."""
-    at = 8
+    view, at = memoryview(data), 8
     while at + 12 <= len(data):
-        length = int.from_bytes(data[at : at + 4], "big")
-        yield _Chunk(data[at + 4 : at + 8], at, at + 12 + length)
-        at += 12 + length
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        yield _Chunk(data[at + 4 : at + 8], at, end, view[at + 8 : end - 4])
+        at = end
 
 
 #: First column, first row and steps of the seven passes of an interlaced PNG (section 8.2).
@@ -194,11 +195,10 @@ def check_pixels(data: bytes) -> None:
 
 def _pixel_parts(data: bytes) -> Iterator[memoryview]:
     """Yield the compressed pixels in parts of up to `_STEP` bytes."""
-    view = memoryview(data)
     for chunk in _chunks(data):
         if chunk.type == b"IDAT":
-            for at in range(chunk.start + 8, min(chunk.end - 4, len(data)), _STEP):
-                yield view[at : min(at + _STEP, chunk.end - 4)]
+            for at in range(0, len(chunk.content), _STEP):
+                yield chunk.content[at : at + _STEP]
 
 
 def _count_pixel_bytes(data: bytes) -> int:
@@ -232,7 +232,7 @@ def without_large_texts(data: bytes) -> bytes:
     view, kept, copied, texts = memoryview(data), [], 0, 0
     for chunk in _chunks(data):
         if chunk.type in _TEXTS:
-            size = _text_size(data, chunk) if texts <= 8 * MAX_TEXT_BYTES else 0
+            size = _text_size(chunk) if texts <= 8 * MAX_TEXT_BYTES else 0
             texts += size
             drop = size >= MAX_TEXT_BYTES or texts > 8 * MAX_TEXT_BYTES
         else:
@@ -245,9 +245,9 @@ def without_large_texts(data: bytes) -> bytes:
     return b"".join([*kept, view[copied:]])
 
 
-def _text_size(data: bytes, chunk: _Chunk) -> int:
+def _text_size(chunk: _Chunk) -> int:
     """Return the decompressed size of a text or color profile, at most `MAX_TEXT_BYTES`."""
-    content = data[chunk.start + 8 : chunk.end - 4]
+    content = bytes(chunk.content)
     text = content.partition(b"\0")[2]  # after the keyword
     if chunk.type == b"iTXt" and text[:1] == b"\1":
         # The text is after the language and the translated keyword.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import struct
 import threading
@@ -254,8 +253,5 @@ def _for_pillow(data: bytes, info: ImageInfo) -> bytes:
     if info.format == "webp":
         return other_formats.with_alpha_flag(data)
     if info.format == "tiff":
-        _silence_tiff_decoder()
+        other_formats.silence_decoder()
     return data
-
-
-_silence_tiff_decoder = functools.cache(other_formats.silence_decoder)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.duplicates.collection import collect, has_all_hashes
 from dataprep.duplicates.find import find_duplicates, number_rows
-from dataprep.duplicates.results import count_near_conflicts, leaked_rows, near_matches
+from dataprep.duplicates.results import conflicts, first_matches, leaked_rows, near_links
 from dataprep.duplicates.search import join_pairs
 from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_NAME, SourceOptions
 from dataprep.report.columns import Columns
@@ -172,8 +172,8 @@ def find_near(
         count = len(np.setdiff1d(rows, same_bytes.get((earlier, later), rows[:0])))
         if count:
             leaked[f"{images.parts[later].split} in {images.parts[earlier].split}"] = count
-    shown = []
-    for match in near_matches(images, found, _MAX_PAIRS):
+    shown, links = [], near_links(found)
+    for match in first_matches(images, links, _MAX_PAIRS):
         note = f"{plural(match.distance or 0, 'bit')} differ"
         if match.symmetry != "identical":
             note += f", {match.symmetry}"
@@ -184,7 +184,7 @@ def find_near(
         distance=found.distance,
         pairs=len(found.pairs.first),
         leaked=leaked,
-        conflicting=count_near_conflicts(images, found),
+        conflicting=int(conflicts(images, links).sum()),
         shown=tuple(shown),
         note=" ".join(notes),
     )
