@@ -70,11 +70,9 @@ def prepare(data: bytes, options: Options) -> StoredImage:
 
 def target_size(width: int, height: int, downscale: Downscale) -> tuple[int, int] | None:
     """Return the (width, height) of an image after downscaling; `None` if it is not resized."""
-    short, long = min(width, height), max(width, height)
-    if (
-        downscale.only_above is not None
-        and (short if downscale.shorter else long) <= downscale.only_above
-    ):
+    short, long = sorted((width, height))
+    measured = short if downscale.shorter else long
+    if downscale.only_above is not None and measured <= downscale.only_above:
         return None
     factor = min((downscale.shorter or short) / short, (downscale.longest or long) / long)
     if factor >= 1:

@@ -51,7 +51,13 @@ def parse_header(data: bytes) -> ImageInfo:
         if marker not in _SPECIAL:
             at += 2 + length
         elif marker in _SUPPORTED_FRAMES:
-            return _parse_frame(data, at)
+            precision, height, width = _FRAME_START.unpack_from(data, at + 4)
+            if precision != 8:
+                raise Rejected("unsupported", f"JPEG with {precision} bits per component")
+            if not width or not height:
+                size = f"{width}x{height}"
+                raise Rejected("unsupported", f"JPEG whose header gives its size as {size}")
+            return ImageInfo("jpeg", width, height)
         elif marker in _OTHER_FRAMES:
             raise Rejected("unsupported", f"{_OTHER_FRAMES[marker]} JPEG")
         elif marker in (_START_OF_SCAN, _END_OF_IMAGE):
@@ -59,15 +65,6 @@ def parse_header(data: bytes) -> ImageInfo:
         else:
             at += 1 if marker == _FILL else 2
     raise IncompleteHeader
-
-
-def _parse_frame(data: bytes, at: int) -> ImageInfo:
-    precision, height, width = _FRAME_START.unpack_from(data, at + 4)
-    if precision != 8:
-        raise Rejected("unsupported", f"JPEG with {precision} bits per component")
-    if not width or not height:
-        raise Rejected("unsupported", f"JPEG whose header gives its size as {width}x{height}")
-    return ImageInfo("jpeg", width, height)
 
 
 def read_metadata(data: bytes) -> dict[str, bytes]:
@@ -93,29 +90,23 @@ def read_metadata(data: bytes) -> dict[str, bytes]:
     return metadata
 
 
-def check_segments(data: bytes) -> None:
-    """Check that nothing but segments lies before the first scan.
+def without_metadata(data: bytes) -> bytes:
+    """Leave out the metadata before the first scan, except what tells how to decode the pixels.
 
-    Libjpeg only warns, and Pillow ignores its warnings.
+    Libjpeg only warns of other bytes than segments there, and Pillow ignores its warnings.
 
     Raises:
         Rejected: there are other bytes.
 
     """
-    end = max((end for _, _, end in _segments(data)), default=2)
-    if _MARKER.match(data, end) is None:
-        raise Rejected(
-            "corrupt", f"expected a JPEG marker at byte {end}, got {data[end : end + 2]!r}"
-        )
-
-
-def without_metadata(data: bytes) -> bytes:
-    """Leave out the metadata before the first scan, except what tells how to decode the pixels."""
-    parts, copied = [], 0
+    parts, copied, end = [], 0, 2
     for marker, start, end in _segments(data):
         if marker in _METADATA:
             parts.append(data[copied:start])
             copied = end
+    if _MARKER.match(data, end) is None:
+        found = data[end : end + 2]
+        raise Rejected("corrupt", f"expected a JPEG marker at byte {end}, got {found!r}")
     return b"".join([*parts, data[copied:]])
 
 

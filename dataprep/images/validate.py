@@ -214,7 +214,10 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
     from PIL import Image, UnidentifiedImageError
 
     import_module(f"PIL.{_PLUGINS[info.format]}ImagePlugin")
-    data = _for_pillow(data, info)
+    if info.format in _CHANGES:
+        data = _CHANGES[info.format](data)
+    elif info.format == "tiff":
+        other_formats.silence_decoder()
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("error")
         # `inspect` has checked the number of pixels.
@@ -243,15 +246,10 @@ def _check_same_size(image: Image, info: ImageInfo) -> None:
         )
 
 
-def _for_pillow(data: bytes, info: ImageInfo) -> bytes:
-    """Change what Pillow would ignore, read at great expense, or refuse without need."""
-    if info.format == "jpeg":
-        jpeg.check_segments(data)
-        return jpeg.without_metadata(data)
-    if info.format == "png":
-        return png.without_large_texts(data)
-    if info.format == "webp":
-        return other_formats.with_alpha_flag(data)
-    if info.format == "tiff":
-        other_formats.silence_decoder()
-    return data
+#: How the data is changed for Pillow: what it would ignore, read at great expense, or refuse without
+#: need.
+_CHANGES: dict[str, Callable[[bytes], bytes]] = {
+    "jpeg": jpeg.without_metadata,
+    "png": png.without_large_texts,
+    "webp": other_formats.with_alpha_flag,
+}
