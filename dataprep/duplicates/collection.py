@@ -249,9 +249,11 @@ def collect(
         SourceVanishedError: an image is gone, or its size changed after the scan.
 
     """
-    parts = [
-        Part(number, split) for number, source in enumerate(sources) for split in source.splits
-    ]
+    parts: list[Part] = []
+    part, label = [], []
+    for number, source in enumerate(sources):
+        part.append(len(parts) + source.split.astype(np.int64))
+        parts += [Part(number, split) for split in source.splits]
     if len(parts) > MAX_PARTS:
         raise CallError(
             f"the datasets have {len(parts)} splits, but at most {MAX_PARTS} can be compared",
@@ -259,22 +261,20 @@ def collect(
         )
     known = [_known(source) for source in sources]
     starts = np.cumsum([0, *map(len, sources)])
-    part, label = [], []
     problems: dict[int, str] = {}
     numbers: dict[str, int] = {}
-    for number, (source, (_, own_problems)) in enumerate(zip(sources, known, strict=True)):
+    for source, (_, own_problems), start in zip(sources, known, starts.tolist(), strict=False):
         names, positions = _labels(source)
         in_all = [numbers.setdefault(name, len(numbers)) for name in names]
         label.append(np.array(in_all, np.int32)[positions])
-        in_parts = [parts.index(Part(number, split)) for split in source.splits]
-        part.append(np.array(in_parts, np.int8)[source.split])
-        problems.update((int(starts[number]) + row, why) for row, why in own_problems.items())
+        for row, why in own_problems.items():
+            problems[start + row] = why
     joined = {name: np.concatenate([arrays[name] for arrays, _ in known]) for name in _TYPES}
     images = Collection(
         sources=tuple(sources),
         starts=starts,
         parts=tuple(parts),
-        part=np.concatenate(part),
+        part=np.concatenate(part).astype(np.int8),
         labels=tuple(numbers),
         label=np.concatenate(label),
         **joined,

@@ -286,7 +286,7 @@ def _near(
     checked = pairs.take(check).among(rows)
     keep[check] = pixels_agree(images, checked, workers=workers, progress=in_pixels)
     near = pairs.take(keep)
-    return near, tuple(each for each in (note, doubt(near, is_small)) if each)
+    return near, tuple(filter(None, (note, doubt(near, is_small))))
 
 
 # --- the same bytes -------------------------------------------------------------------------------

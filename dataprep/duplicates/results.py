@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, permutations
+from itertools import chain, pairwise, permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -52,8 +52,8 @@ def find_places(images: Collection, datasets: Sequence[str], numbers: set[int]) 
         keys: list[str | None] = [None] * len(rows)
         if source.prepared and rows:
             # The keys, counted over all shards. Only the tables that contain them are read again.
-            shards = [shard for split in read_manifest(name).splits for shard in split.shards]
-            keys = read_some_rows(name, shards, ["key"], np.array(rows))["key"].to_pylist()
+            shards = chain(*(split.shards for split in read_manifest(name).splits))
+            keys = read_some_rows(name, [*shards], ["key"], np.array(rows))["key"].to_pylist()
         for row, key in zip(rows, keys, strict=True):
             places[start + row] = Place(
                 dataset=name,
@@ -321,7 +321,7 @@ def conflicts(images: Collection, links: Pairs) -> NDArray[np.bool_]:
     Labels of two types, such as a class and none, do not conflict.
     """
     types = [images.sources[part.source].label_type for part in images.parts]
-    kind = np.array([types.index(each) for each in types])[images.part]
+    kind = np.unique(types, return_inverse=True)[1][images.part]
     is_same_type = kind[links.first] == kind[links.second]
     return is_same_type & (images.label[links.first] != images.label[links.second])
 
