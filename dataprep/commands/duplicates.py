@@ -115,7 +115,7 @@ def _as_json(
 def _match_json(match: Match, places: dict[int, Place]) -> dict[str, Any]:
     return {
         "same_bytes": match.distance is None,
-        "distance": 0 if match.distance is None else match.distance,
+        "distance": match.distance or 0,
         "symmetry": match.symmetry,
         "conflicting_labels": match.has_conflict,
         "leak": match.is_leak,
