@@ -242,7 +242,8 @@ def parse_members(data: bytes) -> dict[str, Any]:
     """
     value = parse_json(data, _unique).value
     if not isinstance(value, dict):
-        raise ValueError("it is not an object")  # noqa: TRY004  (the content is wrong, not an argument)
+        # The content is wrong, not an argument.
+        raise ValueError("it is not an object")  # noqa: TRY004
     return value
 
 

@@ -156,7 +156,7 @@ def _read_header(read_at: ReadAt, at: int, end: int) -> tuple[dict[int, Any], in
     raise ValueError(f"the header of a page is cut off, or longer than {MAX_HEADER_BYTES} bytes")
 
 
-# --- Thrift's compact protocol ------------------------------------------------------------------
+# --- Thrift's compact protocol --------------------------------------------------------------------
 
 _INTEGERS, _BINARY, _STRUCT = (4, 5, 6), 8, 12
 
@@ -269,7 +269,7 @@ def _is_any_list(arrow_type: pa.DataType) -> bool:
     return any(check(arrow_type) for check in checks)
 
 
-# --- values that Arrow has read ---------------------------------------------------------------------
+# --- values that Arrow has read -------------------------------------------------------------------
 
 
 #: Text that is decoded in one step, approximately.
@@ -333,7 +333,7 @@ def _decode(column: pa.DictionaryArray) -> pa.Array:
     )
 
 
-# --- the file ---------------------------------------------------------------------------------------
+# --- the file -------------------------------------------------------------------------------------
 
 
 #: A file with more columns is refused.

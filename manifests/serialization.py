@@ -219,7 +219,8 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
                 f"split {shorten(split.name)} has samples={samples}, but its shards have"
                 f" {split.samples}"
             )
-    pixels, revisions, rejected = body.get("pixels"), body.get("revisions"), body["rejected"]
+    pixels, rejected = body.get("pixels"), body["rejected"]
+    revisions = body["revisions"].items() if "revisions" in body.mapping() else []
     manifest = Manifest(
         format=body["format"].one_of(FORMAT_NAMES),
         store=body["store"].one_of(STORES),
@@ -231,9 +232,7 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
         pixels=pixels.read(Pixels) if pixels else None,
         label_type=label_type_of(body),
         creator=body["creator"].one_of(CREATORS),
-        revisions=tuple(map(_revision_from_json, range(1, MAX_REVISION), revisions.items()))
-        if revisions
-        else (),
+        revisions=tuple(map(_revision_from_json, range(1, MAX_REVISION), revisions)),
     )
     image, mask = manifest.components.image, manifest.components.mask
     if not image or not all(image):

@@ -318,11 +318,9 @@ def read_older(folder: StrPath, newest: Manifest, revision: int) -> tuple[Manife
 
     """
     if not 0 <= revision < newest.revision:
-        hint = (
-            f"choose a revision from 0 to {newest.revision}"
-            if newest.revision
-            else "leave out revision"
-        )
+        hint = "leave out revision"
+        if newest.revision:
+            hint = f"choose a revision from 0 to {newest.revision}"
         raise CallError(f"{os.fspath(folder)} has no revision {revision}", hint=hint)
     data = read_old_manifest(folder, newest, revision)
     return parse_manifest(data, os.path.join(folder, old_manifest_name(revision))), data

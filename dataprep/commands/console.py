@@ -156,7 +156,7 @@ _SPACING = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StepState:
     """How far a step is.
 
     Attributes:
@@ -231,7 +231,7 @@ class Meter:
             self._points.popleft()
 
     @property
-    def state(self) -> State:
+    def state(self) -> StepState:
         """How far the step is now."""
         now, done = self._clock(), self._new + self._old
         total, is_estimate = self._images, False
@@ -248,7 +248,7 @@ class Meter:
             left = 0.0
         elif total is not None and rate is not None:
             left = max(total - done, 0) / rate
-        return State(done, total, is_estimate, rate, left, now - self._started)
+        return StepState(done, total, is_estimate, rate, left, now - self._started)
 
 
 #: Without a terminal, progress is reported after so many seconds, or as often as this in total.
@@ -265,7 +265,7 @@ class Cadence:
         self._elapsed = 0.0
         self._part = 0
 
-    def is_due(self, state: State) -> bool:
+    def is_due(self, state: StepState) -> bool:
         """Return whether to report this state. If so, the next one is due 30 s or 10% later."""
         seconds, part = state.seconds - self._elapsed, int((state.fraction or 0.0) * _LINES)
         if seconds < _MIN_SECONDS or (seconds < _LINE_SECONDS and part == self._part):
@@ -274,7 +274,7 @@ class Cadence:
         return True
 
 
-def describe(state: State) -> str:
+def describe(state: StepState) -> str:
     """Describe a state in one line."""
     images = f"{state.done:,} images"
     if state.fraction is not None:
@@ -283,7 +283,7 @@ def describe(state: State) -> str:
     return ", ".join([images, *describe_speed(state)])
 
 
-def describe_speed(state: State) -> list[str]:
+def describe_speed(state: StepState) -> list[str]:
     """Describe the rate and the time left, as far as they are known."""
     parts, rate = [], state.images_per_second
     if rate is not None:
@@ -364,7 +364,7 @@ class ProgressBar:
             self._display.close(self._meter.state)
 
 
-def _make_display(step: str, state: State) -> _Bar | _Lines | None:
+def _make_display(step: str, state: StepState) -> _Bar | _Lines | None:
     if console.quiet:
         return None
     if not console.is_json and sys.stderr.isatty():
@@ -380,7 +380,7 @@ _COUNTER = "{desc}: {n_fmt} images [{elapsed}{postfix}]"
 class _Bar:
     """A bar on a terminal."""
 
-    def __init__(self, step: str, state: State) -> None:
+    def __init__(self, step: str, state: StepState) -> None:
         from tqdm import tqdm
 
         self._bar: Any = tqdm(
@@ -392,7 +392,7 @@ class _Bar:
         )
         console.bar = self._bar
 
-    def show(self, state: State) -> None:
+    def show(self, state: StepState) -> None:
         bar = self._bar
         if bar.total is None and state.total is not None:
             bar.bar_format = _BAR
@@ -400,7 +400,7 @@ class _Bar:
         bar.set_postfix_str(", ".join(describe_speed(state)), refresh=False)
         bar.update(state.done - bar.n)
 
-    def close(self, state: State) -> None:
+    def close(self, state: StepState) -> None:
         self.show(state)
         self._bar.refresh()
         console.bar = None
@@ -410,21 +410,21 @@ class _Bar:
 class _Lines:
     """Lines in a log: text, or JSON objects."""
 
-    def __init__(self, step: str, state: State) -> None:
+    def __init__(self, step: str, state: StepState) -> None:
         self._step = step
         self._cadence = Cadence()
         if console.is_json:
             self._write(state)
 
-    def show(self, state: State) -> None:
+    def show(self, state: StepState) -> None:
         if self._cadence.is_due(state):
             self._write(state)
 
-    def close(self, state: State) -> None:
+    def close(self, state: StepState) -> None:
         if console.is_json:
             self._write(state)
 
-    def _write(self, state: State) -> None:
+    def _write(self, state: StepState) -> None:
         fields = asdict(state)
         for name, value in fields.items():
             if isinstance(value, float):

@@ -30,7 +30,7 @@ INSTEAD = {"--unlabelled": "set --label-type none"}
 
 
 @dataclass(frozen=True)
-class Request:
+class ConvertRequest:
     """What a command line asks for.
 
     Attributes:
@@ -45,7 +45,7 @@ class Request:
     name: str
 
 
-def resolve_request(run: RunOptions, options: Options) -> Request:
+def resolve_request(run: RunOptions, options: Options) -> ConvertRequest:
     """Return the options of the conversion and its output folder.
 
     Raises:
@@ -63,7 +63,7 @@ def resolve_request(run: RunOptions, options: Options) -> Request:
     out = run.out or f"{_name_of(run.src[0], without_suffix=True)}-{options.fmt}"
     if run.append:
         options = _appended_options(out, options)
-    return Request(options, out, " + ".join(map(_name_of, run.src)))
+    return ConvertRequest(options, out, " + ".join(map(_name_of, run.src)))
 
 
 def _appended_options(out: str, options: Options) -> Options:
@@ -88,7 +88,7 @@ def _name_of(src: str, *, without_suffix: bool = False) -> str:
 
 
 def read_samples(
-    run: RunOptions, reading: SourceOptions, request: Request, workers: int | None = None
+    run: RunOptions, reading: SourceOptions, request: ConvertRequest, workers: int | None = None
 ) -> Source:
     """Open the source, print what was found to stderr, and return the samples to convert.
 

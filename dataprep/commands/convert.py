@@ -14,7 +14,7 @@ from dataprep.commands.base import Command, print_line
 from dataprep.commands.console import ProgressBar, console
 from dataprep.commands.conversion import (
     INSTEAD,
-    Request,
+    ConvertRequest,
     planned_images,
     print_append,
     print_append_plan,
@@ -109,7 +109,7 @@ def _make_engine(run: RunOptions) -> Engine:
     return engine
 
 
-def _append(source: Source, request: Request, run: RunOptions, engine: Engine) -> ExitStatus:
+def _append(source: Source, request: ConvertRequest, run: RunOptions, engine: Engine) -> ExitStatus:
     """Append a source to the dataset in the output folder, and print what was added."""
     from dataprep.run.append import append_dataset, plan_append
     from dataprep.run.base import read_base
@@ -133,7 +133,7 @@ def _append(source: Source, request: Request, run: RunOptions, engine: Engine) -
 # --- --dry-run ------------------------------------------------------------------------------------
 
 
-def _print_plan(source: Source, request: Request, workers: int, *, overwrite: bool) -> None:
+def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwrite: bool) -> None:
     """Print the planned shards, and estimates of disk space and time. Nothing is written.
 
     Raises:

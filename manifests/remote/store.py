@@ -395,11 +395,9 @@ class Store:
             ):  # there is nothing to delete, or the first deletion that matters says why not
                 self.delete(PROBE_NAME)
         if not replaces:
-            condition = (
-                "replace-if-unchanged (If-Match)"
-                if creates
-                else "create-if-absent (If-None-Match: *)"
-            )
+            condition = "create-if-absent (If-None-Match: *)"
+            if creates:
+                condition = "replace-if-unchanged (If-Match)"
             raise CallError(
                 f"{self.url.scheme}://{self.url.bucket}: this object store ignores {condition}",
                 hint="update its server, or write to a local folder and copy the dataset",
