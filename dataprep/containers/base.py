@@ -97,8 +97,8 @@ def location_table(container: pa.Array, reader: ReaderName | pa.Array, **columns
     Args:
         container: path of the container of each image, text [n].
         reader: how the containers are read.
-        columns: arrays of n values for the other columns; those that are not given have the
-            defaults of `Location`.
+        columns: arrays of n values for the other columns; a column that is not given has the
+            default of `Location`.
 
     """
     import pyarrow as pa

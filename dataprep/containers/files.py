@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FIRST_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
 #: Requests on their way while it is listed in order.
 _AHEAD = 4
-#: Bytes that `ReadAhead` requests when fewer are needed beside those that were read in advance.
+#: Bytes that `ReadAhead` requests when fewer are needed beside the bytes that were read in advance.
 _BLOCK_BYTES = 64 << 10
 
 
@@ -74,6 +74,7 @@ class LocalFile:
     def read(self, at: int, length: int) -> bytes:
         """Return exactly `length` bytes from byte `at`; see `ContainerFile`."""
         data = b""
+        # The system may return fewer bytes than are asked for.
         while len(data) < length:
             more = os.pread(self.file.fileno(), length - len(data), at + len(data))
             if not more:
@@ -168,6 +169,7 @@ class ReadAhead:
 
     def read(self, at: int, length: int) -> bytes:
         """Return exactly `length` bytes from byte `at`; see `ContainerFile`."""
+        # Headers and padding around the image are often in the same block.
         for start, data in (self._in_advance, self._block):
             if start <= at and at + length <= start + len(data):
                 return data[at - start : at - start + length]

@@ -132,6 +132,7 @@ def _read_database(src: str, name: str) -> tuple[str, Container]:
 
 def _maker_of(file: ContainerFile, entry: Entry) -> str:
     """Return the program that writes such a first value: an image, or a ``Datum`` with an image in it."""
+    # A header that continues, or an image of another format, is an image as well.
     head = read_some(file, entry.position, min(entry.length, 1 << 16))
     try:
         parse_header(head)
@@ -172,6 +173,7 @@ def _read_datum(file: ContainerFile, entry: Entry) -> tuple[int, int, str]:
     end = at + entry.length
     window = b""
     while at < end:
+        # The bytes of the image are skipped, so the fields after it are read anew.
         if at + _FIELD_BYTES > start + len(window):
             start, window = at, read_some(file, at, min(end - at, _PEEK))
         try:
@@ -292,6 +294,7 @@ def _walk(
     for pointer in struct.unpack_from(f"<{(lower - _HEADER.size) // 2}H", page, _HEADER.size):
         if pointer + _NODE.size > page_size:
             raise damaged
+        # In a branch, the length and the flags are the number of the page below.
         low, high, node_flags, key_length = _NODE.unpack_from(page, pointer)
         length = low | high << 16
         if flags & _BRANCH:
@@ -304,6 +307,7 @@ def _walk(
         if data + (8 if is_big else length) > page_size:
             raise damaged
         position = start + data
+        # A large value has its own pages, and the node has the number of the first.
         if is_big:
             first = int.from_bytes(page[data : data + 8], "little")
             position = _overflow(file, page_size, first, length)
@@ -374,12 +378,11 @@ def _read_records(src: str, name: str) -> tuple[Container, int]:
     """Return the images of a file, and the number of records without an image."""
     path = os.path.join(src, name)
     file = open_listed_file(path)
-    starts: set[int] = set()
-    identifiers, labels, places = array("Q"), [], array("q")
+    starts, identifiers, labels, places = array("q"), array("Q"), [], array("q")
     try:
         for number, parts in enumerate(walk(file)):
             start = parts[0].position - 8
-            starts.add(start)
+            starts.append(start)
             length, size, identifier, label = _read_header(file, number, parts)
             # InsightFace stores the ranges of its identities in records without an image.
             if size > 0:
@@ -390,14 +393,14 @@ def _read_records(src: str, name: str) -> tuple[Container, int]:
         raise SourceError(str(error), file=path, byte=error.byte, hint=_DAMAGED) from None
     if not file.size:
         raise SourceError("the file is empty", file=path, hint=_DAMAGED)
-    stem = path.removesuffix(SUFFIX)
+    stem, _ = os.path.splitext(path)
     _check_index(f"{stem}.idx", name, starts)
     images = image_table(_names_of(f"{stem}.lst", identifiers), places, label=text_array(labels))
     container = Container(name, _split_of(name), stats_of(file.status)[1:], images)
     return container, len(starts) - len(labels)
 
 
-def _check_index(path: str, name: str, starts: set[int]) -> None:
+def _check_index(path: str, name: str, starts: Sequence[int]) -> None:
     """Check that the index, if there is one, has the records of the file: a file can be cut between two records.
 
     Raises:
@@ -407,13 +410,14 @@ def _check_index(path: str, name: str, starts: set[int]) -> None:
     if not storage.is_file(path):
         return
     hint = "copy both files again, or make the index again"
+    known = {*starts}
     count = 0
     for number, line in enumerate(read_lines(path, SOURCE_LIST), 1):
         fields = line.split()
         if not fields:
             continue
         count += 1
-        if len(fields) != 2 or not fields[1].isdigit() or int(fields[1][:20]) not in starts:
+        if len(fields) != 2 or not fields[1].isdigit() or int(fields[1][:20]) not in known:
             raise SourceError(
                 f"the index states a record that {name} does not have",
                 file=path,
@@ -486,6 +490,7 @@ def _names_of(path: str, identifiers: Sequence[int]) -> list[str]:
                 line=number,
                 hint="make the list again with im2rec",
             ) from None
+    # Names are of use only if every image has one of its own.
     found = [names.get(identifier, "") for identifier in identifiers]
     if "" not in found and len({*found}) == len(found):
         return found

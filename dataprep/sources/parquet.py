@@ -91,6 +91,7 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
         features = _features(parquet)
         leaf = image if image in parquet.binary_leaves() else f"{image}.bytes"
         schema = parquet.schema
+    # Lists are read only if they are labels.
     readable, lists, skipped, notices = [], [], [], []
     for field in schema:
         if is_list(field.type):
@@ -204,6 +205,7 @@ def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File
 
 def _class_names(root: str, files: Sequence[_File], column: str) -> tuple[str, ...] | None:
     """Return the class names of a column, the same in all files that state them."""
+    # A file without metadata has the numbers of the others.
     stated = [file for file in files if column in file.features]
     for file in stated:
         if file.features[column] != stated[0].features[column]:
@@ -356,6 +358,7 @@ def find_parquet_files(src: str, folders: Sequence[str], _: SourceOptions) -> li
         inner = []
         for folder in folders:
             inner += [f"{folder}/{name}" for name in _peek(src, folder, folders=True)]
+        # Look at the first files of each folder; the folder of a split may be in a folder.
         places = []
         for place in [*folders, *inner[:_MAX_FOLDERS]]:
             suffixes = {*map(suffix_of, _peek(src, place))}

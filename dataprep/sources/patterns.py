@@ -245,7 +245,7 @@ def sorted_values(column: pa.Array) -> tuple[str, ...]:
 # --- folders of images whose file names give the labels -------------------------------------------
 
 
-#: Folders that are splits: those of ImageFolders, and those of re-identification datasets.
+#: Folders that are splits, of ImageFolders and of re-identification datasets.
 SPLIT_FOLDERS = {
     **SPLIT_ALIASES,
     "query": "query",
@@ -294,6 +294,7 @@ def _read_labels(
     """
     named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
     splits, notices = {"train": ""}, []
+    # One folder called `test` beside others may be a class.
     if len(named) > 1 or (named and len(named) == len(folders)):
         splits = map_splits(src, named, SPLIT_FOLDERS)
         notices = skipped_folders(folders, splits)
@@ -360,6 +361,7 @@ def read_filenames(
     label_name = find_label(pattern, options.label_column, _LABEL_PARTS)
     source = scan_splits(src, splits, layout)
     columns = read_names(source.path, pattern, src)
+    # Junk images are in no split.
     if junk is not None:
         keep = pc.not_equal(columns[label_name], junk)
         skipped = len(columns)
@@ -378,6 +380,7 @@ def read_filenames(
     if label_name in LABEL_COLUMN_NAMES:
         columns = columns.drop_columns(label_name)
     source = source.with_columns(extra=_extra_table(columns))
+    # A part such as {age} has numbers to predict, not classes.
     if options.label_type is None and label_name.lower() in REGRESSION.column_names:
         return with_label_type(source, replace(options, label_type="regression"))
     return source
@@ -493,7 +496,7 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
     """Read the images of all four lists.
 
     The test lists contain other people than the training lists, and number them from 0 again. Their
-    identities are renumbered to follow those of training.
+    identities are renumbered to follow the identities of training.
 
     Raises:
         SourceError: a line, an identity or a file name is not valid, or an image is missing or
@@ -512,7 +515,7 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
         )
     folders = text_array(train_and_test[number] for number in SPLITS.values())
     path = joined_paths(folders.take(split), table["path"])
-    # The test lists number their people from 0 again; here they follow those of training.
+    # The test lists number their people from 0 again; here they follow the people of training.
     identity = np.array(text.cast(pa.int64()))
     in_test = np.array([*SPLITS.values()], bool)[split]
     first = int(identity[~in_test].max(initial=-1)) + 1

@@ -72,6 +72,7 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
     split = np.repeat(
         np.arange(len(manifest.splits)), [len(each.shards) for each in manifest.splits]
     )
+    # Each row of the tables is in the shard that its table belongs to.
     stamps, samples, names = [], [], []
     for shard in manifest.shards:
         stamps.append(_stamp_of(src, shard))
@@ -86,6 +87,7 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         length=table["size"],
         crc32c=table["crc32c"],
     )
+    # The columns that every sample table has are not extra columns.
     own = [name for name in TABLE_COLUMNS if name in labels.column_names]
     rows = sample_table(
         _paths(table, container),
@@ -133,6 +135,7 @@ def _concat(src: str, batches: Sequence[RowBatch]) -> pa.Table:
     try:
         return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     except (pa.ArrowInvalid, pa.ArrowTypeError):
+        # Name the column and the table whose type differs.
         first = tables[0].schema
         for batch in batches:
             for field in batch.table.schema:
@@ -201,6 +204,7 @@ def _mapping(
     if options.classes is None or options.classes == manifest.classes:
         return np.arange(len(manifest.classes), dtype=np.int32), manifest.classes
     # The class names decide, also if all of them are numbers.
+    # A class that no sample has need not be in the names.
     used = np.unique(label)
     names = text_array(manifest.classes).take(pa.array(used))
     new, classes = number_labels(names, options.classes, lambda _: (src, None))

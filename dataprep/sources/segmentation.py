@@ -119,7 +119,7 @@ def find_segmentation(src: str, folders: Sequence[str], options: SourceOptions) 
     """
     if options.label_type == "class":
         return None
-    # If there are no labels of the type that is asked for, `read_pairs` names those that there are.
+    # If there are no labels of the type that is asked for, `read_pairs` names the labels that there are.
     wanted: list[_Wanted] = [("mask", "depth")]
     if options.label_type:
         wanted.insert(0, (options.label_type,))
@@ -349,6 +349,7 @@ def read_pairs(src: str, pairs: Pairs, options: SourceOptions) -> Source:
         found = _find_label_images(pairs, labels)
         unused = {path for path, _ in found.values()}
         paths = scan.path.slice(at).to_pylist()
+        # An image without a file of labels is rejected; a file without an image is skipped.
         for row, path in enumerate(paths, at):
             stem = stem_of(path, images).removesuffix(pairs.ending)
             if stem in found:
@@ -432,6 +433,7 @@ def _find_label_images(pairs: Pairs, folder: str) -> dict[str, tuple[str, Sequen
     found: dict[str, tuple[str, Sequence[int]]] = {}
     for path, stats in zip(scan.path.to_pylist(), scan.stats, strict=True):
         name = stem_of(path, folder)
+        # The file may be called like the image, or like the image with one of the endings.
         for ending in pairs.endings:
             stem = name.removesuffix(ending)
             if not name.endswith(ending) or not os.path.basename(stem):

@@ -86,6 +86,7 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
     def locate(row: int) -> tuple[str, int]:
         return file, int(lines[row])
 
+    # Paths and splits are text of one line in each row.
     for name in {*path_names, *split_names}:
         check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
@@ -224,6 +225,7 @@ def _number_splits(
     text: pa.Array, name: str, file: str
 ) -> tuple[tuple[str, ...], NDArray[np.int8]]:
     """Return the split names, and the split of each row as an index into them, int8 [n]."""
+    # A table has few splits, so their names are looked up once each.
     coded = text.dictionary_encode()
     given = coded.dictionary.to_pylist()
     check_split_names(given, file)
@@ -406,6 +408,7 @@ def _labels_of_columns(
         numbers.append(LabelColumn(column, name, options, locate).numbers(one_each).values)
     values = np.stack(numbers, axis=1)
     shown = f"{names[0]} to {names[-1]}"
+    # -1 stands for 0 in CelebA, for example.
     is_hot = np.isin(values, (-1, 0, 1)).all(axis=1)
     if options.label_type == MULTI_LABEL.name or (options.label_type is None and is_hot.all()):
         if not is_hot.all():

@@ -253,6 +253,7 @@ def _note_kinds(seen: dict[str, tuple[Any, int]], line: int, members: dict[str, 
             raise ValueError(f"member {shorten(name)} {error}") from None
         if kind == known:
             continue
+        # Integers and numbers may mix, and so may empty lists and others.
         wider = _WIDER.get(frozenset((known, kind)))
         if wider is None:
             raise ValueError(f"member {shorten(name)} is {_difference(kind, known, first)}")

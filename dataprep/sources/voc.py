@@ -65,6 +65,7 @@ def find_voc(src: str, folders: Sequence[str], options: SourceOptions) -> str | 
     places = [src]
     if "VOCdevkit" in folders:
         places.append(f"{src}/VOCdevkit")
+    # An archive of several years unpacks to one folder for each.
     years = []
     for place in places:
         for name in list_folders(place):
