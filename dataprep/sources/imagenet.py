@@ -35,8 +35,9 @@ from dataprep.sources.base import (
 )
 from dataprep.sources.folders import read_class_folders
 from dataprep.sources.scan import has_folders, hidden_notices, list_folders, scan_splits
+from dataprep.sources.text_tables import text_lines
 from manifests.errors import SourceError
-from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file, read_lines
+from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file
 from manifests.json_members import shorten
 from manifests.process.text import plural
 from manifests.remote.url import absolute, parent_folder
@@ -292,21 +293,13 @@ def _find_upward(root: str, name: str) -> str | None:
     return None
 
 
-def _lines(file: str) -> Iterator[str]:
-    for number, line in enumerate(read_lines(file, SOURCE_LIST), 1):
-        try:
-            yield line.decode()
-        except UnicodeDecodeError:
-            raise SourceError(
-                "the line is not valid UTF-8", file=file, line=number, hint="save the file as UTF-8"
-            ) from None
-
-
 def _read_classes(root: str, train: Names) -> Classes:
     mapping = _find_upward(root, "LOC_synset_mapping.txt")
     if mapping is None:
         return tuple(train)
-    synsets = {line.split(maxsplit=1)[0] for line in _lines(mapping) if line.strip()}
+    synsets = {
+        line.split(maxsplit=1)[0] for line in text_lines(mapping, SOURCE_LIST) if line.strip()
+    }
     unknown = sorted({*train} - synsets)
     if unknown:
         raise SourceError(
@@ -351,7 +344,7 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
 def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
     """Return the label of each image in LOC_val_solution.csv, by its name without extension."""
     labels: dict[str, int] = {}
-    rows = csv.reader(_lines(solution), strict=True)
+    rows = csv.reader(text_lines(solution, SOURCE_LIST), strict=True)
     try:
         for row in rows:
             if not row or (rows.line_num == 1 and row[0] == "ImageId"):

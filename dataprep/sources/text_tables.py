@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from manifests.errors import SourceError
-from manifests.files import SOURCE_ANNOTATIONS, SOURCE_TABLE, open_file, read_lines
+from manifests.files import SOURCE_ANNOTATIONS, SOURCE_TABLE, FileKind, open_file, read_lines
 from manifests.json_members import MAX_INTEGER, is_unicode, parse_members, shorten
 from manifests.parquet import MAX_COLUMNS
 from manifests.process.text import plural
@@ -38,7 +38,7 @@ def table_of(rows: Iterator[Sequence[Any]], names: Sequence[str], types: Sequenc
 
 def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     """Read all columns as text; return them with the number of the line on which each row ends."""
-    reader = csv.reader(_text_lines(file), delimiter=_detect_delimiter(file), strict=True)
+    reader = csv.reader(text_lines(file), delimiter=_detect_delimiter(file), strict=True)
     try:
         rows = _rows(reader, file)
         header = next(rows, [])
@@ -118,7 +118,7 @@ _DELIMITERS = (",", "\t", ";", "|")
 
 def _detect_delimiter(file: str) -> str:
     """Return the delimiter that the name of the file stands for, unless the header has columns only with another."""
-    line = next(_text_lines(file), "")
+    line = next(text_lines(file), "")
     usual = "\t" if file.lower().endswith(".tsv") else ","
 
     def columns(delimiter: str) -> int:
@@ -138,8 +138,14 @@ def decoded_line(line: bytes, number: int) -> str:
     return line.decode("utf-8-sig" if number == 1 else "utf-8")
 
 
-def _text_lines(file: str) -> Iterator[str]:
-    for number, line in enumerate(read_lines(file, SOURCE_TABLE), 1):
+def text_lines(file: str, kind: FileKind = SOURCE_TABLE) -> Iterator[str]:
+    """Iterate over the lines of a file in UTF-8.
+
+    Raises:
+        SourceError: a line is not valid UTF-8.
+
+    """
+    for number, line in enumerate(read_lines(file, kind), 1):
         try:
             yield decoded_line(line, number)
         except UnicodeDecodeError:
