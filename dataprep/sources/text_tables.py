@@ -41,7 +41,7 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     reader = csv.reader(text_lines(file), delimiter=_detect_delimiter(file), strict=True)
     try:
         rows = _rows(reader, file)
-        header = next(rows, [])
+        _, *header = next(rows, [0])
         if len(header) > MAX_COLUMNS:
             raise SourceError(
                 f"the table has {len(header):,} columns, but the limit is {MAX_COLUMNS:,}",
@@ -64,7 +64,7 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
                 hint="rename one of them",
             )
         table = table_of(
-            _numbered_rows(reader, rows, len(header), file),
+            rows,
             ["", *header],
             [pa.int64(), *repeat(pa.large_string(), len(header))],
         )
@@ -78,28 +78,11 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     return table.remove_column(0), np.asarray(table.column(0))
 
 
-def _numbered_rows(
-    reader: Any, rows: Iterator[list[str]], columns: int, file: str
-) -> Iterator[list[Any]]:
-    """Yield the rows that are not empty, each after the number of its line."""
-    for row in filter(None, rows):
-        if len(row) != columns:
-            raise SourceError(
-                f"the row has {plural(len(row), 'column')}, but the header has {columns}",
-                file=file,
-                line=reader.line_num,
-                hint="fix this row",
-            )
-        yield [reader.line_num, *row]
-
-
-def _rows(reader: Any, file: str) -> Iterator[list[str]]:
-    """Iterate over the rows.
-
-    In a TSV, a row is a line: an unbalanced quotation mark must not join two of them.
-    """
-    before = 0
+def _rows(reader: Any, file: str) -> Iterator[list[Any]]:
+    """Yield the number of the line and the cells of each row that is not empty, the header first."""
+    before = columns = 0
     for row in reader:
+        # In a TSV, a row is a line: an unbalanced quotation mark must not join two of them.
         if reader.line_num > before + 1 and file.lower().endswith(".tsv"):
             raise SourceError(
                 "a quotation mark opens here and closes in a later line",
@@ -107,8 +90,17 @@ def _rows(reader: Any, file: str) -> Iterator[list[str]]:
                 line=before + 1,
                 hint="remove it",
             )
+        columns = columns or len(row)
+        if row and len(row) != columns:
+            raise SourceError(
+                f"the row has {plural(len(row), 'column')}, but the header has {columns}",
+                file=file,
+                line=reader.line_num,
+                hint="fix this row",
+            )
+        if row or not before:
+            yield [reader.line_num, *row]
         before = reader.line_num
-        yield row
 
 
 #: What separates the columns, in the order of preference for a file that could be read in several
