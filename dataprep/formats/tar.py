@@ -210,7 +210,8 @@ def _read(view: ByteView, at: int, length: int) -> bytes:
     if length > MAX_TEXT:
         message = f"a text in the archive has {length} bytes, but the limit is {MAX_TEXT}"
         raise ShardError(message, byte=at, hint="write the archive again with shorter texts")
-    return read_bytes(view, at, length)
+    data, i = view(at, length)
+    return data[i : i + length]
 
 
 def _checked_length(block: bytes, at: int, size: int) -> int:
