@@ -87,7 +87,8 @@ class Folder:
     def manifest(self) -> Manifest:
         """The manifest of the newest revision; raises `error` if there is none."""
         if self.newest is None:
-            raise self.error or ManifestError("there is no manifest", file=self.out)
+            hint = "run the same `dataprep convert` again to finish the dataset"
+            raise self.error or ManifestError("there is no manifest", file=self.out, hint=hint)
         return self.newest
 
     @property

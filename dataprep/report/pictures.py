@@ -518,11 +518,12 @@ def _read(path: str, folder: str) -> bytes:
 
     """
     if "\0" in path:
-        raise SourceError("the path contains a zero byte")
+        raise SourceError("the path contains a zero byte", hint="rename the file")
     root = os.path.realpath(folder)
     actual = os.path.realpath(os.path.join(root, path))
     if os.path.commonpath([root, actual]) != root:
-        raise SourceError("the path leads out of the folder that --src names")
+        message = "the path leads out of the folder that --src names"
+        raise SourceError(message, hint="set --src to the folder above")
     with open_file(actual, _IMAGE) as file:
         return file.read(MAX_BYTES)
 
