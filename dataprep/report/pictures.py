@@ -33,8 +33,7 @@ from dataprep.verify.check import Problem
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.json_members import parse_json
-from manifests.process.options import jpeg_uri
-from manifests.process.text import cut_middle, printable
+from manifests.process.text import cut_middle, jpeg_uri, printable
 from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME
 

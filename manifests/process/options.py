@@ -6,7 +6,6 @@ A page is one file. It loads nothing from the network and runs no script. All te
 
 from __future__ import annotations
 
-import base64
 import math
 import os
 import re
@@ -155,8 +154,3 @@ def mark_code(text: str, code: re.Pattern[str] = BACKQUOTED) -> Markup:
     for number, part in enumerate(code.split(text)):
         parts.append(Markup("<code>{}</code>").format(part) if number % 2 else escape(part))
     return Markup("").join(parts)
-
-
-def jpeg_uri(jpeg: bytes) -> str:
-    """Return the address of an image that is inside the page."""
-    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"

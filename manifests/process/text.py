@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable, Sequence
 
@@ -158,3 +159,8 @@ def cut_middle(text: str, limit: int) -> str:
         f"{text[: limit - tail - 40]} … ({len(text) - limit:,} characters left out) …"
         f" {text[-tail:]}"
     )
+
+
+def jpeg_uri(jpeg: bytes) -> str:
+    """Return the address of an image that is inside the page."""
+    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
