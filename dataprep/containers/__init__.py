@@ -21,8 +21,7 @@ from dataprep.containers.base import (
     location_table,
     locations_of,
 )
-from dataprep.containers.files import FileReader
-from dataprep.containers.members import open_members
+from dataprep.containers.files import FileReader, open_members
 from dataprep.images.base import Rejected
 from manifests.remote.url import join_path
 

@@ -4,7 +4,7 @@
 
     validate                     which format, and whether the image is complete: jpeg, png, other_formats (BMP, WebP,
                                  TIFF); begin here
-    downscale                    what a shard stores of an image: pixels (decode), resampling (resize)
+    downscale                    what a shard stores of an image: pixels (decode and resize)
     perceptual_hash              hashes of images that look alike
     base, pixel_memory           what an image is and why one is rejected; how many decoded pixels there may be
 """

@@ -20,8 +20,7 @@ from PIL import Image
 from dataprep.images.base import FAILED, ImageInfo, Rejected, rejects_failures
 from dataprep.images.jpeg import check_scans
 from dataprep.images.pixel_memory import pixels_of
-from dataprep.images.pixels import decode
-from dataprep.images.resampling import as_image
+from dataprep.images.pixels import as_image, decode
 
 #: Pixels per side that a JPEG is decoded to at least, and then reduced to.
 _DECODED, SIDE = 128, 32

@@ -24,8 +24,7 @@ from dataprep import storage
 from dataprep.images import jpeg
 from dataprep.images.base import MAX_BYTES, Rejected, failed
 from dataprep.images.downscale import apply_orientation
-from dataprep.images.pixels import decode
-from dataprep.images.resampling import as_image
+from dataprep.images.pixels import as_image, decode
 from dataprep.images.validate import inspect
 from dataprep.options import MAX_PIXELS
 from dataprep.report.facts import FailedImage, OddImage, RejectedFacts, Rows, ranked

@@ -18,8 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from dataprep.containers import ReaderName
-from dataprep.containers.files import ContainerFile, open_container_file, open_listed_file
-from dataprep.containers.members import DEFLATED, MIN_HEADER_BYTES, STORED, max_deflated_bytes
+from dataprep.containers.files import (
+    DEFLATED,
+    MIN_HEADER_BYTES,
+    STORED,
+    ContainerFile,
+    max_deflated_bytes,
+    open_container_file,
+    open_listed_file,
+)
 from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES
 from dataprep.labels.columns import number_labels

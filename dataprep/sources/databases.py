@@ -16,8 +16,15 @@ from typing import NamedTuple
 
 from dataprep import storage
 from dataprep.containers import ReaderName
-from dataprep.containers.files import ContainerFile, open_listed_file, read_some
-from dataprep.containers.members import IMAGE_HEADER, Fragment, RecordIOError, walk
+from dataprep.containers.files import (
+    IMAGE_HEADER,
+    ContainerFile,
+    Fragment,
+    RecordIOError,
+    open_listed_file,
+    read_some,
+    walk,
+)
 from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
 from dataprep.options import SourceOptions

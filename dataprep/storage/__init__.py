@@ -3,30 +3,18 @@
 ::
 
     files       the interface of both; local and remote implement it
-    commit      writes files under temporary names, and renames them when they are complete
-    partials    the folders of temporary files, and which process writes each of them
+    partials    temporary files: writes and renames them when they are complete; their folders, and
+                which process writes each of them
 
 Who removes a temporary file that is never renamed::
 
-    the process that wrote it                   commit.discard, after an error
+    the process that wrote it                   partials.discard, after an error
     the run that has locked the folder          partials.partials at its end: also files of dead workers
     the next run, if that run was killed        partials.sweep
     another process of `dataprep work`          partials.sweep: files of dead processes of its machine
     `dataprep finish`                           partials.remove_partials: the files of all machines
 """
 
-from dataprep.storage.commit import (
-    PartialFile,
-    close_file,
-    create_file,
-    discard,
-    not_as_written,
-    publish,
-    replace_file,
-    replace_unchanged,
-    write_partial,
-    write_to,
-)
 from dataprep.storage.files import (
     describe,
     exists,
@@ -64,16 +52,26 @@ from dataprep.storage.partials import (
     BOOKKEEPING,
     PARTIALS_NAME,
     PLAN_FOLDER,
+    PartialFile,
     check_partials,
+    close_file,
+    create_file,
+    discard,
     has_partials,
+    not_as_written,
     partial_path,
     partials,
     partials_named,
+    publish,
     remove_partials,
+    replace_file,
+    replace_unchanged,
     shared_names,
     shared_partials,
     shared_path,
     sweep,
+    write_partial,
+    write_to,
 )
 from manifests.files import map_files
 

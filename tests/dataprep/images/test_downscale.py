@@ -18,7 +18,7 @@ from PIL import Image
 
 from dataprep.images.base import Rejected
 from dataprep.images.downscale import prepare, target_size
-from dataprep.images.resampling import sharpen
+from dataprep.images.pixels import sharpen
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 
 LANCZOS = Image.Resampling.LANCZOS
@@ -179,7 +179,7 @@ def test_strength_of_sharpening_stays_in_range_for_long_narrow_images(options, m
         strengths.append(strength)
         return sharpen(pixels, strength)
 
-    monkeypatch.setattr("dataprep.images.resampling.sharpen", record)
+    monkeypatch.setattr("dataprep.images.pixels.sharpen", record)
     for short in range(1, 80):
         for size in ((4096, short), (short, 4096)):
             prepare(encode(Image.new("RGB", size, "white"), "JPEG"), options)

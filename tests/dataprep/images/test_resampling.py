@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 from skimage.metrics import peak_signal_noise_ratio
 
-from dataprep.images import resampling
-from dataprep.images.pixels import decode
-from dataprep.images.resampling import (
+from dataprep.images import pixels as resampling
+from dataprep.images.pixels import (
     REDUCING_GAP,
     as_image,
+    decode,
     resample,
     sharpen,
     size_of,
