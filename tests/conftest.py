@@ -123,7 +123,7 @@ def warm() -> Iterator[WarmPython]:
     )
     # What the commands import when they need it takes longer than their work.
     parts = (
-        "run.append", "run.finish", "run.source", "run.work", "info.diff", "info.info", "images.downscale",
+        "run.finish", "run.source", "run.work", "info.diff", "info.info", "images.downscale",
         "plan.filter", "repair.repair", "storage.remote",
     )  # fmt: skip
     plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))

@@ -18,8 +18,8 @@ from manifests.remote.url import last_name
 
 if TYPE_CHECKING:
     from dataprep.plan.assign import ShardPlan
-    from dataprep.run.append import AppendPlan
     from dataprep.run.commit import AppendResult, ConvertResult
+    from dataprep.run.convert import AppendPlan
     from dataprep.sources import Source
 
 #: What users expect instead of an option's name.

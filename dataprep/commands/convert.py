@@ -111,8 +111,8 @@ def _make_engine(run: RunOptions) -> Engine:
 
 def _append(source: Source, request: ConvertRequest, run: RunOptions, engine: Engine) -> ExitStatus:
     """Append a source to the dataset in the output folder, and print what was added."""
-    from dataprep.run.append import append_dataset, plan_append
     from dataprep.run.base import read_base
+    from dataprep.run.convert import append_dataset, plan_append
 
     options, out, name = request.options, request.out, request.name
     if run.dry_run:

@@ -36,9 +36,8 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     shards, and `dataprep finish OUT` the manifest. The three steps give the same bytes as `dataprep
     convert`. `dataprep info OUT/.dataprep/plan` describes the plan.
     """
-    from dataprep.run.append import write_append_plan
     from dataprep.run.commit import AppendResult
-    from dataprep.run.convert import plan_dataset
+    from dataprep.run.convert import plan_dataset, write_append_plan
     from dataprep.storage import PLAN_FOLDER
 
     request = resolve_request(run, options)

@@ -30,11 +30,10 @@ from dataprep.index.shard import (
     table_metadata,
 )
 from dataprep.labels.kinds import KINDS
-from dataprep.ledger.fence import seen_digest
+from dataprep.ledger.fence import replace_dataset, seen_digest
 from dataprep.ledger.journal import read_journal
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
-from dataprep.run.manifest import replace_dataset
 from manifests.errors import CallError, DamagedError
 from manifests.process.text import printable
 from manifests.remote.url import parent_folder

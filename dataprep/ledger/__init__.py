@@ -16,6 +16,6 @@ Where the code is::
     journal      what a run that has not ended does: a conversion, an append, or its removal
     finished     which shards are finished, whose files are in the folder, and stamps of the source images
     fence        a run in an object store takes a folder over, and stops if another run has done so; what that run still
-                 wrote, the next run removes
-    claims       which of several processes writes a shard
+                 wrote, the next run removes; also files that are replaced while the shards stay, and claims: which
+                 of several processes writes a shard
 """

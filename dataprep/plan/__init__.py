@@ -6,6 +6,6 @@
                      ``.tfrecord`` or ``.tar``
     splits           which samples go to val and test, and random orders
     filter           samples that a filter keeps
-    files, table     the job that the steps of a conversion share, and the plan on disk
-    mismatch         how a plan differs from another one
+    files, table     the job that the steps of a conversion share, the plan on disk, and how it differs from
+                     another one
 """

@@ -171,7 +171,7 @@ def key_of(row: int, revision: int = 0) -> str:
 
     Args:
         row: the row.
-        revision: number of the revision that the sample is new in; see `dataprep.run.append`.
+        revision: number of the revision that the sample is new in; see `dataprep.run.convert`.
 
     """
     return f"{revision}-{row:08d}" if revision else f"{row:08d}"

@@ -19,12 +19,11 @@ from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_or_none
 from dataprep.index.shard import FoundShards, IndexTask, read_records
 from dataprep.labels.kinds import KINDS
+from dataprep.ledger.fence import replace_files
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, IndexOptions
 from dataprep.plan.assign import key_of
 from dataprep.plan.splits import ORDER_STREAM, permutation
-from dataprep.run.manifest import replace_files
-from dataprep.verify.check import manifest_of
-from dataprep.verify.shard import differences
+from dataprep.verify.shard import differences, manifest_of
 from manifests.dali_index import format_index
 from manifests.errors import DamagedError, DatasetError, StoppedError, StorageError
 from manifests.json_members import parse_json

@@ -17,22 +17,21 @@ from dataprep import engines, storage
 from dataprep.engines import LocalEngine
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS
-from dataprep.ledger.fence import check_manifest
+from dataprep.ledger.fence import check_manifest, replace_files
 from dataprep.ledger.finished import read_conversion
 from dataprep.ledger.state import Folder, State
 from dataprep.plan.assign import ShardPlan, make_plan
 from dataprep.plan.files import Job, job_of
 from dataprep.progress import Progress
 from dataprep.repair.rebuild import CheckTask, DamagedFile, check_shard, damage_of
-from dataprep.run.append import AppendPlan, plan_append
 from dataprep.run.base import options_of
-from dataprep.run.manifest import replace_files
+from dataprep.run.convert import AppendPlan, plan_append
 from dataprep.run.source import select_samples
-from dataprep.run.tasks import planned_task
+from dataprep.run.work import planned_task
 from dataprep.shards.segments import ShardTask
 from dataprep.shards.write import write_files
 from dataprep.sources import Source
-from dataprep.verify.check import manifest_of
+from dataprep.verify.shard import manifest_of
 from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError
 from manifests.json_members import MemberError
 from manifests.process.text import printable

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dataprep.labels.kinds import KINDS
 from dataprep.options import CHANGE_COLUMNS
 from dataprep.report.facts import Rows, SampleName
-from dataprep.verify.check import Problem
+from dataprep.verify.shard import Problem
 from manifests.errors import DatasetError, TableError
 from manifests.files import SHARD, file_length
 from manifests.schema import Manifest, Shard

@@ -14,7 +14,7 @@ from dataprep import storage
 from dataprep.formats import FORMATS, names_of_shard
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
 from dataprep.labels.kinds import KINDS
-from dataprep.ledger.fence import check_owner, owned, owner_text, read_existing
+from dataprep.ledger.fence import check_owner, owned, owner_text, read_existing, replace_files
 from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected, stale_files
 from dataprep.ledger.journal import remove_journal, unlisted_files
 from dataprep.ledger.state import Folder
@@ -29,7 +29,6 @@ from dataprep.plan.files import (
     remove_plan,
 )
 from dataprep.run.base import read_base
-from dataprep.run.manifest import replace_files
 from dataprep.shards.write import ShardResult
 from dataprep.storage.partials import JOURNAL_NAME
 from manifests.errors import CallError, StorageError

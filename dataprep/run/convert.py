@@ -1,21 +1,65 @@
-"""Convert a source into a dataset: plan, prepare the folder, write the shards, then the manifest.
+"""Convert a source into a dataset, or append it: plan, write the shards, then the manifest.
 
 Every step can be interrupted and resumed; `dataprep.run.prepare` says how.
+
+An append plans the new samples of the source. Until the new ``manifest.json`` replaces the old one,
+in one step, the dataset is the old revision. An append that is killed leaves its shards and its
+mark; the same call resumes it and writes the same bytes. ``plan --append``, ``work`` and ``finish``
+do the same in separate processes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+
+import numpy as np
+
 from dataprep import storage
 from dataprep.engines import Engine
-from dataprep.ledger.fence import check_owner
+from dataprep.formats import names_of_shard
+from dataprep.ledger.fence import begin_revision, check_owner, owned
+from dataprep.ledger.finished import find_shard, is_final, stamps_of
+from dataprep.ledger.journal import Journal, read_journal
+from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
-from dataprep.plan.files import has_plan, read_plan, remove_plan, write_plan
+from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name, shard_number
+from dataprep.plan.files import PlannedAppend, has_plan, job_of, read_plan, remove_plan, write_plan
+from dataprep.plan.splits import EmptySplitError
 from dataprep.progress import Progress
-from dataprep.run.commit import ConvertResult, read_result, write_dataset
+from dataprep.run.base import check_columns, check_label_type, check_options, read_base
+from dataprep.run.commit import (
+    AppendResult,
+    ConvertResult,
+    changed_error,
+    end_committed,
+    end_conversion,
+    finish_append,
+    read_result,
+    remove_empty_shards,
+    remove_ended,
+    write_dataset,
+)
+from dataprep.run.known import find_known, find_retried, revision_with
 from dataprep.run.prepare import Rereading, Resumable, prepared
-from dataprep.run.work import opened, says_what_is_kept, write_shards
+from dataprep.run.source import check_output, refuse_folders
+from dataprep.run.work import Prepared, opened, says_what_is_kept, write_shards
+from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
-from manifests.errors import LostFolderError
+from dataprep.sources.base import take_rows
+from dataprep.sources.merge import extended_classes, relabel
+from dataprep.storage.partials import JOURNAL_NAME
+from manifests.errors import CallError, LostFolderError
+from manifests.process.text import printable
+from manifests.schema import Manifest
+from manifests.serialization import numbered, old_manifest_name
+from manifests.store import REJECTED_NAME
+from manifests.tables import SHARD_LIST_NAME
 
 
 def convert_dataset(
@@ -69,7 +113,7 @@ def convert_dataset(
     return dataset._replace(notices=run.plan.notices)
 
 
-# --- the first of three steps ---------------------------------------------------------------------
+# --- plan, the first of three steps ---------------------------------------------------------------
 
 
 def plan_dataset(
@@ -95,3 +139,373 @@ def plan_dataset(
             remove_plan(out)
         raise
     return run
+
+
+# --- append: what its plan contains ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppendPlan(Prepared):
+    """What an append writes: the new samples, with labels of the dataset.
+
+    Attributes:
+        base: the dataset.
+        append: what the append adds, for the manifest.
+        notices: messages about the samples that are in the dataset, one line each.
+
+    """
+
+    base: Folder
+    append: PlannedAppend
+    notices: tuple[str, ...] = ()
+
+    @property
+    def new_classes(self) -> tuple[str, ...]:
+        """Names of the classes that the dataset does not have yet."""
+        return self.job.classes[len(self.base.manifest.classes) :]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files that the append may write, except ``manifest.json``."""
+        number, fmt = self.job.revision, self.job.options.fmt
+        names = [numbered(name, number) for name in (REJECTED_NAME, SHARD_LIST_NAME)]
+        names.append(old_manifest_name(number - 1))
+        for shard in self.plan.shards:
+            names += names_of_shard(fmt, shard.name)
+        return tuple(names)
+
+
+def plan_append(
+    source: Source,
+    base: Folder,
+    options: Options,
+    *,
+    name: str,
+    reader: Engine,
+    progress: Progress | None = None,
+) -> AppendPlan | AppendResult:
+    """Plan the samples that are not in the dataset; return an `AppendResult` if there are none.
+
+    Writes nothing.
+
+    Raises:
+        CallError, SourceError: as `append_dataset`.
+
+    """
+    # What fits the dataset at all; no image is read.
+    check_options(base, options)
+    check_label_type(base, source)
+    number = revision_with(base, source)
+    nothing = AppendResult(base.manifest, len(source), number, None)
+    may_be_new = np.ones(len(source), np.bool_)
+    if number is not None:
+        may_be_new = find_retried(base, source)
+        # The digest of a source does not say what masks contain.
+        if not may_be_new.any() and not source.labels.has_image:
+            return nothing
+    # Which samples are new: images with the paths of known ones are read and compared.
+    check_columns(base, source, options)
+    classes = extended_classes(base.manifest.classes, source, printable(base.out))
+    labelled = relabel(source, classes)
+    try:
+        found = find_known(base, labelled, reader, progress)
+    except CallError as error:
+        if number is None:
+            raise
+        notice = (
+            "the masks of these images were not compared with those of the dataset:"
+            f" {error.message}"
+        )
+        return nothing._replace(notices=(notice,))
+    known, notices = found.rows | ~may_be_new, found.notices
+    if known.all():
+        return nothing._replace(notices=notices)
+    # Plan the new samples. A split that would be empty is not made.
+    new = take_rows(labelled, np.flatnonzero(~known)) if known.any() else labelled
+    try:
+        made = make_plan(new, options)
+    except EmptySplitError as error:
+        notices = (*notices, f"{error.message}, so the new images stay in the splits of the source")
+        split_by = options.split_by if options.duplicates == "same-split" else None
+        options = replace(options, val_fraction=0.0, test_fraction=0.0, split_by=split_by)
+        made = make_plan(new, options)
+    # Their shards are numbered after the shards that the dataset has.
+    numbers = {split: count(_next_number(base.manifest, split)) for split in made.splits}
+    shards = []
+    for shard in made.shards:
+        number_in_split = next(numbers[shard.split])
+        shards.append(replace(shard, name=shard_name(shard.split, number_in_split)))
+    # The same samples make another plan in another revision: names, keys and labels depend on it.
+    fingerprint = hashlib.sha256(f"{made.fingerprint} {base.digest}".encode()).hexdigest()[:32]
+    plan = replace(made, shards=tuple(shards), fingerprint=fingerprint)
+    digest = fingerprint_of(source, options.as_json())
+    append = _describe(base, name, digest, known.sum().item())
+    return AppendPlan(
+        source=new,
+        plan=plan,
+        job=replace(job_of(new, plan, base.out, options), revision=append.revision),
+        base=base,
+        append=append,
+        notices=notices,
+    )
+
+
+def _describe(base: Folder, name: str, source_digest: str, known: int) -> PlannedAppend:
+    return PlannedAppend(
+        parent=base.digest,
+        revision=base.manifest.revision + 1,
+        source=name,
+        source_digest=source_digest,
+        known=known,
+    )
+
+
+def _next_number(manifest: Manifest, split: str) -> int:
+    """Return the number of the next shard of a split."""
+    found = manifest.split(split)
+    names = [os.path.splitext(shard.name)[0] for shard in found.shards] if found else []
+    return max(map(shard_number, names), default=-1) + 1
+
+
+# --- prepare the folder of an append --------------------------------------------------------------
+
+
+@contextmanager
+def prepared_append(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    name: str,
+    reader: Engine,
+    progress: Progress | None = None,
+) -> Iterator[AppendPlan | AppendResult]:
+    """Plan an append, lock the dataset, and write the mark.
+
+    Args:
+        source: the samples.
+        out: folder or URL of a dataset that ``dataprep convert`` made.
+        options: options of the conversion.
+        name: name of the source, for the manifest.
+        reader: reads images to compare them with the images of the dataset.
+        progress: receives these images.
+
+    Yields:
+        The plan, or an `AppendResult` if there is nothing to append.
+
+    Raises:
+        CallError, SourceError, StoppedError: as `append_dataset`.
+
+    """
+    with ExitStack() as stack:
+        check_output(source, out)
+        read_base(out)  # there may be no folder to lock
+        is_locked = stack.enter_context(storage.locked(out))
+        storage.check_partials([out])
+        base = end_conversion(read_base(out))
+        if base.state is State.REVERTING:
+            raise CallError(
+                f"--append: `dataprep revert` of {printable(out)} was interrupted",
+                hint=f"run `dataprep revert {out}` again first",
+            )
+        planned = plan_append(source, base, options, name=name, reader=reader, progress=progress)
+        if isinstance(planned, AppendPlan):
+            stack.enter_context(storage.partials([out], is_locked=is_locked))
+            planned = replace(planned, finished=_begin(planned))
+            stack.enter_context(owned(out, planned.plan.fingerprint))
+            remove_ended(out)
+        elif base.journal or storage.has_partials(out):
+            with storage.partials([out], is_locked=is_locked):
+                if base.state is State.COMPLETE:  # killed after it wrote the manifest
+                    end_committed(base)
+        yield planned
+
+
+def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
+    """Write the journal, or resume its append: return the finished shards and remove what is not finished.
+
+    Raises:
+        CallError: there is the journal of another append, or a file that is not of this append has one
+            of its names.
+
+    """
+    out, base = planned.base.out, planned.base
+    new = Journal(
+        action="append",
+        plan=planned.plan.fingerprint,
+        files=planned.files,
+        stamps=stamps_of(planned.source, planned.plan),
+    )
+    refuse_folders(out, (JOURNAL_NAME, *new.files))
+    # Begin: the journal is written while no file has one of the names.
+    mark = base.journal
+    if base.state is State.COMPLETE:
+        end_committed(base)
+        _refuse_files(base, new)
+        if begin_revision(base, new):
+            return {}
+        mark = read_journal(out)
+    if mark is None or mark.plan != new.plan:
+        raise CallError(
+            f"--append: another append to {printable(out)} was interrupted, or is running",
+            hint=(
+                "run that command again to finish it (after `dataprep plan`: `dataprep work"
+                f" {out}`, `dataprep finish {out}`), or `dataprep revert {out}` to remove what it"
+                " wrote"
+            ),
+        )
+    # Resume. The names are listed first: what appears later is of an equal append.
+    there = storage.names_in(out)
+    kept = _find_finished(planned, mark.stamps, new.stamps)
+    names = []
+    for name in new.files:
+        if os.path.splitext(name)[0] not in kept and not name.startswith("manifest."):
+            names.append(name)
+    if not storage.has_locks(out):
+        # There is no lock: an equal append on another machine may write these files, and may have
+        # ended meanwhile. Only a table that is not valid has to go, because tables are not replaced
+        # as other files are.
+        names = [name for name in names if name in there and name.endswith(".parquet")]
+        now = read_base(out)
+        if now.journal != mark or now.digest != base.digest:
+            raise changed_error(out)
+    with owned(out, new.plan):
+        storage.remove_all(out, sorted(names, key=lambda name: name.endswith(".parquet")))
+    return kept
+
+
+def _refuse_files(base: Folder, mark: Journal) -> None:
+    out = base.out
+    if there := _present(out, mark.files):
+        # A late `work` of an earlier append may have written tables of shards without images after
+        # its end.
+        for plan in base.manifest.plans[1:]:
+            remove_empty_shards(base, plan, there)
+        for name in _present(out, mark.files):
+            now = read_base(out)
+            if now.journal is not None:  # another machine has begun meanwhile
+                return
+            if now.digest != base.digest:
+                raise changed_error(out)
+            raise CallError(
+                f"--append: {printable(out)} contains {name!r}, which is not in its manifest",
+                hint="move it away; an append needs this name",
+            )
+
+
+def _present(out: str, names: Iterable[str]) -> list[str]:
+    there = storage.names_in(out)
+    return [name for name in names if name in there]
+
+
+def _find_finished(
+    planned: AppendPlan, before: Mapping[str, str], now: Mapping[str, str]
+) -> dict[str, ShardResult]:
+    out, fingerprint = planned.base.out, planned.plan.fingerprint
+    names = []
+    for shard in planned.plan.shards:
+        # Another stamp: images of the shard may have been replaced since it was written.
+        if before.get(shard.name) == now.get(shard.name):
+            names.append(shard.name)
+    find = partial(find_shard, fingerprint, out, in_manifest={})
+    found = {}
+    for result in storage.map_files(out, find, names):
+        if result and is_final(result):
+            found[result.name] = result
+    return found
+
+
+# --- append in one command ------------------------------------------------------------------------
+
+
+def append_dataset(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    name: str,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    check_progress: Progress | None = None,
+) -> AppendResult:
+    """Append the samples of a source that are not in a dataset yet, as its next revision.
+
+    Args:
+        source: the samples.
+        out: folder or URL of a dataset that ``dataprep convert`` made.
+        options: options of the conversion, see `dataprep.run.base.inherited_options`.
+        name: name of the source, for the manifest.
+        workers: number of processes; `None` means one per CPU.
+        engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.
+        progress: receives the finished shards.
+        check_progress: receives the images that are compared with images of the dataset.
+
+    Raises:
+        CallError: `out` is not a complete dataset, or the source or the options do not fit it.
+        SourceError: a class does not fit the classes of the dataset, or an image is in it in another
+            class.
+        StoppedError: a problem outside of the program stopped the run; the same call resumes it.
+
+    """
+    with (
+        opened(engine, workers) as (writer, reader),
+        prepared_append(
+            source, out, options, name=name, reader=reader, progress=check_progress
+        ) as planned,
+    ):
+        if isinstance(planned, AppendResult):
+            return planned
+        with says_what_is_kept(out, planned.plan.shards):
+            results = write_shards(planned, writer, progress)
+            manifest, converted = finish_append(planned.base, planned.job, results, planned.append)
+    return AppendResult(
+        manifest,
+        planned.append.known,
+        None,
+        converted._replace(notices=planned.plan.notices),
+        planned.new_classes,
+        planned.notices,
+    )
+
+
+# --- append in three steps ------------------------------------------------------------------------
+
+
+def write_append_plan(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    name: str,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> AppendPlan | AppendResult:
+    """Write the plan of an append into its folder.
+
+    Takes the arguments of `append_dataset`, and raises its errors. If there is
+    nothing to append, the plan has no shards, so `work` and `finish` have nothing to do.
+    """
+    with (
+        opened(None, workers) as (_, reader),
+        prepared_append(
+            source, out, options, name=name, reader=reader, progress=progress
+        ) as planned,
+    ):
+        if isinstance(planned, AppendPlan):
+            write_plan(planned.source, planned.plan, out, planned.job.options, planned.append)
+        else:
+            base = read_base(out)
+            if base.journal is None:  # else the folder has the plan of an append in progress
+                _write_empty_plan(source, base, options, name)
+        return planned
+
+
+def _write_empty_plan(source: Source, base: Folder, options: Options, name: str) -> None:
+    digest = hashlib.sha256(base.digest.encode()).hexdigest()[:32]
+    nothing = replace(
+        take_rows(source, np.zeros(0, np.int64)), rejected=(), classes=base.manifest.classes
+    )
+    append = _describe(base, name, digest, len(source))
+    with storage.partials([base.out], is_locked=True):
+        write_plan(nothing, ConversionPlan((), digest), base.out, options, append)

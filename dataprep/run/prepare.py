@@ -56,14 +56,18 @@ from dataprep.ledger.finished import (
 from dataprep.ledger.state import Folder, State, inspect
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, make_plan
-from dataprep.plan.files import check_plan, job_of, remove_empty_plan_folder, remove_plan
-from dataprep.plan.mismatch import foreign_file_error
+from dataprep.plan.files import (
+    check_plan,
+    foreign_file_error,
+    job_of,
+    remove_empty_plan_folder,
+    remove_plan,
+)
 from dataprep.progress import REPORTED_IMAGES, Progress, report_images
 from dataprep.run.base import options_members
 from dataprep.run.commit import clean_up, has_ended, remove_ended
 from dataprep.run.source import check_output, refuse_appended, refuse_folders
-from dataprep.run.tasks import planned_task
-from dataprep.run.work import Prepared
+from dataprep.run.work import Prepared, planned_task
 from dataprep.shards.segments import ShardTask
 from dataprep.shards.source_image import load_image, load_label_image
 from dataprep.shards.write import ShardResult

@@ -10,21 +10,24 @@ import os
 import queue
 import re
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow.compute as pc
 from awscrt.checksums import crc32c
+from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import names_of_shard
-from dataprep.ledger.claims import BEAT_SECONDS, Claims
-from dataprep.ledger.fence import begin_conversion, check_owner, owned
+from dataprep.labels.kinds import KINDS
+from dataprep.ledger.fence import BEAT_SECONDS, Claims, begin_conversion, check_owner, owned
 from dataprep.ledger.finished import (
     find_shard,
     is_final,
@@ -34,16 +37,22 @@ from dataprep.ledger.finished import (
     read_finished,
 )
 from dataprep.ledger.state import Folder, inspect
-from dataprep.plan.assign import ConversionPlan, PlannedShard
-from dataprep.plan.files import Job, StoredPlan, count_images, read_plan
-from dataprep.plan.mismatch import foreign_file_error
+from dataprep.plan.assign import ConversionPlan, PlannedShard, ShardPlan, key_of
+from dataprep.plan.files import (
+    Job,
+    StoredPlan,
+    count_images,
+    foreign_file_error,
+    read_plan,
+    read_planned_rows,
+)
 from dataprep.progress import Progress
 from dataprep.run.commit import is_appended
-from dataprep.run.source import refuse_appended
-from dataprep.run.tasks import ShardTasks, source_task, stored_tasks
+from dataprep.run.source import check_machines, refuse_appended
 from dataprep.shards.segments import ShardTask
 from dataprep.shards.write import (
     ShardResult,
+    divides,
     log_shard,
     useful_workers,
     write_shard,
@@ -130,8 +139,6 @@ def write_shards(
     if not run.is_complete:
         left = [number for number, shard in enumerate(shards) if shard.name not in run.finished]
         if not engine.is_local:
-            from dataprep.run.machines import check_machines  # a local engine needs no check
-
             check_machines(engine, run.source, out)
     # Only what is left is written; the order of the results is the order of the plan.
     images = sum(len(shards[number].rows) for number in left)
@@ -545,3 +552,84 @@ class _Run:
 def _drain(found: queue.SimpleQueue[ShardResult]) -> Iterator[ShardResult]:
     while not found.empty():
         yield found.get()
+
+
+# --- the tasks of shards --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShardTasks(Sequence[ShardTask]):
+    """The tasks of some shards.
+
+    Attributes:
+        job: the job of the plan.
+        numbers: positions of the shards in the plan.
+        workers: processes of the engine.
+        read: returns the task of a shard; see `ShardTask.divided`.
+
+    """
+
+    job: Job
+    numbers: Sequence[int]
+    workers: int
+    read: Callable[[int], ShardTask]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, at: int) -> ShardTask:  # type: ignore[override]
+        divided = divides(self.job.options, len(self) - at, self.workers)
+        return self.read(self.numbers[at])._replace(divided=divided)
+
+
+def source_task(job: Job, source: Source, shards: Sequence[ShardPlan], number: int) -> ShardTask:
+    """Return the task of a shard, made from the source; `shards` are all shards of the plan."""
+    return planned_task(job, source, shards[number])
+
+
+def stored_tasks(job: Job, numbers: Sequence[int], workers: int, plan: StoredPlan) -> ShardTasks:
+    """Return the tasks of shards that are read from the files of a plan when they are needed."""
+    return ShardTasks(job, numbers, workers, partial(stored_task, job, plan))
+
+
+def stored_task(job: Job, plan: StoredPlan, number: int) -> ShardTask:
+    """Return the task of a shard, read from the files of a plan.
+
+    Raises:
+        PlanError: its rows are missing, damaged or were changed.
+
+    """
+    name = job.shards[number].name
+    keys, samples = read_planned_rows(plan, job.out, number, name)
+    return shard_task(job, name, keys, samples, np.arange(len(keys)))
+
+
+def planned_task(job: Job, source: Source, shard: ShardPlan) -> ShardTask:
+    """Return the task of a shard of a plan that is in memory."""
+    keys = [key_of(row, job.revision) for row in shard.rows.tolist()]
+    return shard_task(job, shard.name, keys, source, shard.rows)
+
+
+def shard_task(
+    job: Job, name: str, keys: list[str], source: Source, rows: NDArray[np.int64]
+) -> ShardTask:
+    """Return the task of one shard, whose samples are these rows of a source, in stored order."""
+    kind = KINDS[job.label_type]
+    labels = source.label[rows].tolist() if kind.is_class else None
+    extra = source.extra.take(rows) if source.extra.num_columns else None
+    used = labels or []
+    if extra is not None and kind.class_lists is not None:
+        used = pc.unique(pc.list_flatten(extra[kind.class_lists])).to_pylist()
+    return ShardTask(
+        out=job.out,
+        name=name,
+        images=source.images(rows),
+        options=job.options,
+        fingerprint=job.fingerprint,
+        keys=keys,
+        labels=labels,
+        class_names={label: job.classes[label] for label in used},
+        extra=extra,
+        label_type=job.label_type,
+        check=job.check,
+    )

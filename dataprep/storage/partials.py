@@ -133,7 +133,7 @@ _RECORD_NAME = "made-by-dataprep"
 _TEMPORARY = re.compile(rf"({OWNER}|[0-9]+)-(?s:.+)")
 
 #: Prefixes of other files that processes that share the folder keep there; see
-#: `dataprep.ledger.claims`.
+#: `dataprep.ledger.fence`.
 _SHARED = re.compile(r"(claim|beat|tasks)-(?s:.+)")
 
 #: A file of bookkeeping that is written under a temporary name, after the output folder.

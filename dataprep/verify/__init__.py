@@ -3,6 +3,5 @@
 ::
 
     verify     all files; begin here
-    shard      one shard: its index, its table, and each of its records
-    check      what to check, and what was found
+    shard      one shard: its index, its table, and each of its records; the problems that were found
 """

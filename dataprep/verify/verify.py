@@ -19,8 +19,16 @@ from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
 from dataprep.storage.partials import JOURNAL_NAME
-from dataprep.verify.check import MAX_PROBLEMS, Problem, ProblemList, ShardCheck, manifest_of
-from dataprep.verify.shard import check_file, differences, verify_shard
+from dataprep.verify.shard import (
+    MAX_PROBLEMS,
+    Problem,
+    ProblemList,
+    ShardCheck,
+    check_file,
+    differences,
+    manifest_of,
+    verify_shard,
+)
 from manifests.errors import DamagedError, raise_machine_fault
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
 from manifests.remote.url import is_read_only

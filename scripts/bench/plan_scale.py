@@ -29,8 +29,7 @@ from dataprep.options import Options
 from dataprep.plan.files import read_plan
 from dataprep.run.convert import plan_dataset
 from dataprep.run.finish import finish
-from dataprep.run.tasks import stored_tasks
-from dataprep.run.work import work
+from dataprep.run.work import stored_tasks, work
 from dataprep.verify.verify import verify_manifest
 from manifests.store import read_manifest
 

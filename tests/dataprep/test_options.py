@@ -48,7 +48,7 @@ exec(compile(tree, path, "exec"), module.__dict__)
 
 from click.testing import CliRunner
 from dataprep.cli import main
-from dataprep.plan.mismatch import foreign_file_error
+from dataprep.plan.files import foreign_file_error
 from dataprep.options import Downscale, Options
 
 options = Options(downscale=Downscale(shorter=8))

@@ -13,7 +13,7 @@ import pytest
 
 from dataprep.canary import canary
 from dataprep.plan.files import read_plan
-from dataprep.run import tasks as shard_tasks
+from dataprep.run import work as shard_tasks
 from dataprep.run.work import Share, parse_task
 from manifests.errors import CallError, PlanError
 from manifests.serialization import seal

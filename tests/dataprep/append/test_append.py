@@ -232,7 +232,7 @@ def test_an_interrupted_append_can_be_removed(dataset, sources, invoke, snapshot
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.append.finish_append", stop)
+        patch.setattr("dataprep.run.convert.finish_append", stop)
         invoke(*append, status=3)
     assert ".dataprep/journal.json" in snapshot(dataset)
     problems = verify_dataset(str(dataset), workers=1).problems

@@ -128,7 +128,7 @@ def test_convert_and_the_steps_continue_each_other(sources, before, invoke, snap
     assert "nothing to append: all 32 images" in run_steps(invoke, out, "1/3", "2/3")
     once, other = without_plan(snapshot(out)), copy(before, "other")
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.append.finish_append", lambda *_: 1 / 0)
+        patch.setattr("dataprep.run.convert.finish_append", lambda *_: 1 / 0)
         invoke("convert", "--src", sources[1], "--append", "--out", other, status=3)
     invoke("plan", "--src", sources[1], "--append", "--out", other)
     run_steps(invoke, other, "0/1")

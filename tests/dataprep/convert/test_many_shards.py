@@ -5,7 +5,7 @@ import gc
 from dataprep.options import Options
 from dataprep.plan.files import read_plan
 from dataprep.run.convert import convert_dataset, plan_dataset
-from dataprep.run.tasks import stored_tasks
+from dataprep.run.work import stored_tasks
 from dataprep.sources import read_source
 from dataprep.verify.verify import verify_dataset
 from manifests import store

@@ -10,10 +10,9 @@ import pytest
 from helpers.pictures import encode, photo
 
 from dataprep.options import Options
-from dataprep.run import append as prepare
 from dataprep.run import commit as complete
-from dataprep.run.append import append_dataset, write_append_plan
-from dataprep.run.convert import convert_dataset
+from dataprep.run import convert as prepare
+from dataprep.run.convert import append_dataset, convert_dataset, write_append_plan
 from dataprep.run.finish import finish
 from dataprep.run.revert import revert_dataset
 from dataprep.run.work import Share, work
@@ -81,7 +80,7 @@ def test_only_one_of_two_appends_goes_on(bucket, sources, tmp_path, monkeypatch)
     convert_dataset(read_source(sources[0]), str(bucket), OPTIONS, workers=1)
     before = download(bucket)
     with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.append.finish_append", lambda *_: 1 / 0)
+        patch.setattr("dataprep.run.convert.finish_append", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             append(sources[1], str(bucket))
     (tmp_path / "third" / "cat").mkdir(parents=True)
@@ -300,10 +299,10 @@ def test_an_equal_append_ends_after_another_one_has_looked(memory, sources, else
     def wait(function, *args):
         patch.undo()
         elsewhere(append, sources[1], str(memory))
-        patch.setattr("dataprep.run.append.write_shards", kill)
+        patch.setattr("dataprep.run.convert.write_shards", kill)
         function(*args)
 
-    patch.setattr("dataprep.run.append.write_shards", partial(wait, kill))
+    patch.setattr("dataprep.run.convert.write_shards", partial(wait, kill))
     delete = Store.delete
     patch.setattr(Store, "delete", lambda *args: wait(delete, *args))
     with pytest.raises(KeyboardInterrupt):

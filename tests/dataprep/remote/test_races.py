@@ -14,11 +14,10 @@ from dataprep.images.base import Rejected
 from dataprep.ledger.journal import read_journal
 from dataprep.ledger.state import inspect
 from dataprep.options import Options
-from dataprep.run import append as prepare
+from dataprep.run import convert as prepare
 from dataprep.run import prepare as dataset
 from dataprep.run import work
-from dataprep.run.append import append_dataset
-from dataprep.run.convert import convert_dataset, plan_dataset
+from dataprep.run.convert import append_dataset, convert_dataset, plan_dataset
 from dataprep.run.finish import finish
 from dataprep.run.work import Share
 from dataprep.shards import segments

@@ -9,8 +9,7 @@ import pytest
 from helpers.servers import ACCESS_KEY, SECRET_KEY
 
 from dataprep.info.info import summarize
-from dataprep.verify.check import ShardCheck, manifest_of
-from dataprep.verify.shard import verify_shard
+from dataprep.verify.shard import ShardCheck, manifest_of, verify_shard
 from dataprep.verify.verify import verify_dataset, verify_manifest
 from manifests.errors import CallError, ExitStatus, StorageError, UnreachableError
 from manifests.remote import connect
