@@ -124,7 +124,7 @@ def warm() -> Iterator[WarmPython]:
     # What the commands import when they need it takes longer than their work.
     parts = (
         "run.finish", "run.source", "run.work", "info.diff", "info.info", "images.downscale",
-        "plan.filter", "repair.repair", "storage.remote",
+        "plan.splits", "repair.repair", "storage.remote",
     )  # fmt: skip
     plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))
     libraries = (

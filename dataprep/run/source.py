@@ -231,7 +231,7 @@ def select_samples(
         SourceVanishedError: an image is gone, or its size changed after the scan.
 
     """
-    from dataprep.plan.filter import filter_source
+    from dataprep.plan.splits import filter_source
     from dataprep.sources.prepared import without_hashes
 
     if options.where is not None:

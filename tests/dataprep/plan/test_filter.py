@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.sources import read
 
-from dataprep.plan.filter import filter_source
+from dataprep.plan.splits import filter_source
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError
 from manifests.store import read_manifest
