@@ -532,8 +532,8 @@ WRONG = [
     (["--src", "{src}", "--workers", "0"], "--workers"),
     (["--src", "{src}", "--split-by", "x"], "--split-by requires --val-fraction"),
     (["--src", "{src}", "--split-by", "x", "--val-fraction", "0.5"], "no column of that name"),
-    (["--src", "{src}", "--path-column", "x"], "--path-column needs"),
-    (["--src", "{src}", "--image-root", "x"], "--image-root needs"),
+    (["--src", "{src}", "--path-column", "x"], "--path-column does not apply to {src}"),
+    (["--src", "{src}", "--image-root", "x"], "--image-root does not apply to {src}"),
     (["--src", "{src}", "--classes", "{none}"], "--classes"),
     (["--src", "{src}", "--classes", "{src}"], "--classes"),
     (["--src", "{src}", "--out", "{file}"], "{file}"),
@@ -710,15 +710,15 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
     call = in_one_process("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
     lost = sorted(source.glob("*/*"))[3]
     data = lost.read_bytes()
-    from dataprep.run import convert as convert_module
+    from dataprep.run import prepare
 
-    make_plan = convert_module.make_plan
+    make_plan = prepare.make_plan
 
     def delete_then_plan(*arguments):
         lost.unlink()
         return make_plan(*arguments)
 
-    monkeypatch.setattr(convert_module, "make_plan", delete_then_plan)
+    monkeypatch.setattr(prepare, "make_plan", delete_then_plan)
     result = invoke(*call, status=3)
     assert lost.name in result.stderr
     assert "run the same command again" in result.stderr
