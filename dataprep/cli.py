@@ -17,13 +17,13 @@ def run() -> NoReturn:
     handle_interrupts("dataprep")
     from manifests.process.program import run_program
 
-    run_program("dataprep", "dataprep.commands.group")
+    run_program("dataprep", "dataprep.commands.base")
 
 
 def __getattr__(name: str) -> Any:
     # The click group, for tests and for the documentation.
     if name == "main":
-        from dataprep.commands.group import main
+        from dataprep.commands.base import main
 
         return main
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,7 +23,7 @@ _COMMON = {"--quiet", "--verbose", "--log-json", "--help-all", "--workers"}
 
 def options_of(command: str) -> str:
     """Return one row per option of a command of `dataprep`."""
-    found = main.commands[command]
+    found = main.get_command(click.Context(main), command)
     context = click.Context(found, **main.context_settings)
     rows = []
     for parameter in found.params:

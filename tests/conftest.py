@@ -115,7 +115,6 @@ def warm() -> Iterator[WarmPython]:
     modules = (
         "one_worker",
         "no_progress",
-        "dataprep.commands.group",
         "dataprep.run.convert",
         "dataprep.verify.verify",
         "dataprep.index.index",
@@ -123,7 +122,8 @@ def warm() -> Iterator[WarmPython]:
     )
     # What the commands import when they need it takes longer than their work.
     parts = (
-        "run.finish", "run.source", "run.work", "info.diff", "info.info", "images.downscale",
+        "commands.convert", "commands.plan", "commands.index", "commands.verify", "commands.info", "commands.diff",
+        "commands.repair", "run.finish", "run.source", "run.work", "info.diff", "info.info", "images.downscale",
         "plan.splits", "repair.repair", "storage.remote",
     )  # fmt: skip
     plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))

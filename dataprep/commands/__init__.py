@@ -4,7 +4,7 @@ Each command imports heavy modules inside its callback, so `dataprep --help` loa
 
 ::
 
-    all commands       group: begin here; base, console; parameters: options from dataprep.options
+    all commands       base: begin here; console; parameters: options from dataprep.options
     prepare            convert, plan (with work and finish); conversion: what they share; index
     look and repair    info, diff, verify, repair (with revert), duplicates, report
 """

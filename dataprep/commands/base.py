@@ -1,9 +1,10 @@
-"""What all commands share: their options, their help, and how an error becomes one line and an exit status."""
+"""``dataprep`` itself, and what all commands share: options, help, and how an error becomes a line and a status."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -160,3 +161,64 @@ def print_line(text: str = "") -> None:
 def format_totals(samples: int, size: int, shards: int) -> str:
     """Format the totals of a split: ``1,000 samples, 1.2 GB, 5 shards``."""
     return f"{plural(samples, 'sample')}, {format_bytes(size)}, {plural(shards, 'shard')}"
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+#: The commands, and the module of each one that shares its module with another command.
+_COMMANDS = (
+    *("convert", "index", "verify", "info", "report", "repair", "revert", "diff", "duplicates"),
+    *("plan", "work", "finish"),
+)
+_MODULES = {"work": "plan", "finish": "plan", "revert": "repair"}
+
+
+class Program(click.Group):
+    """Imports only the modules of the commands that are run or listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names of the commands."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command; `None` if there is none of this name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"dataprep.commands.{_MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="dataprep-loaders", prog_name="dataprep")
+def main() -> None:
+    """Convert image datasets into TFRecord or WebDataset shards with DALI indexes.
+
+    \b
+    dataprep convert --src ILSVRC2012/ --fmt tfrecord   write images into shards
+    dataprep index   downloaded-shards/                 index shards that other tools wrote
+    dataprep verify  ILSVRC2012-tfrecord/               check a dataset for damage
+    dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
+    dataprep report  ILSVRC2012-tfrecord/               write a page that shows a dataset
+    dataprep repair  ILSVRC2012-tfrecord/               replace damaged and missing files
+    dataprep revert  ILSVRC2012-tfrecord/               undo the last `convert --append`
+    dataprep diff    ILSVRC2012-old/ ILSVRC2012-new/    compare two datasets
+    dataprep duplicates ILSVRC2012-tfrecord/            find images that occur more than once
+
+    \b
+    The same as convert, in three steps for several machines:
+    dataprep plan    --src ILSVRC2012/ --out OUT        decide what each shard contains
+    dataprep work    OUT --task 0/8                     write a share of the shards
+    dataprep finish  OUT                                write the manifest
+
+    \b
+    Exit status:
+      0    success
+      1    finished, but the data has a problem
+      2    wrong usage; nothing was written
+      3    stopped by a problem such as a full disk; run the same command again to resume
+      130  interrupted
+    """  # noqa: D301  (click reads the backslash)

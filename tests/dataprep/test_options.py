@@ -94,10 +94,12 @@ def test_without_its_declaration_an_option_is_nowhere(record, name, flag, record
 
 def test_every_option_of_a_command_is_declared():
     common = {"--quiet", "--verbose", "--log-json", "--help-all"}
-    for command in main.commands.values():
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
         own = [each for each in command.params if not isinstance(each, click.Argument)]
         undeclared = [each for each in own if not isinstance(each, DeclaredOption)]
-        assert {each.opts[0] for each in undeclared} <= common, command.name
+        assert {each.opts[0] for each in undeclared} <= common, name
 
 
 # --- the stored form ------------------------------------------------------------------------------

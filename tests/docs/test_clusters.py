@@ -109,7 +109,7 @@ def test_each_pod_gets_its_share(job):
     assert program == "dataprep"
     program = click.Context(main, **main.context_settings)
     options = (
-        main.commands[command]
+        main.get_command(program, command)
         .make_context(command, arguments, parent=program, resilient_parsing=True)
         .params
     )

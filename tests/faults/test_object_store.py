@@ -156,7 +156,7 @@ def test_an_upload_in_parts_is_aborted_on_exit(source, bucket, monkeypatch, numb
         "from manifests.remote import store\n"
         "store.SINGLE_PUT_BYTES = 1000\n"
         "from manifests.process.program import run_program\n"
-        "run_program('dataprep', 'dataprep.commands.group')\n"
+        "run_program('dataprep', 'dataprep.commands.base')\n"
     )
     client = boto3.client("s3")
     convert = [*map(str, ("convert", "--src", source, "--out", bucket, *SHARD, "--workers", 1))]
@@ -193,7 +193,7 @@ def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
         "import gate\n"
         f"gate.hold({at.folder!r}, 'shards', 1)\n"
         "from manifests.process.program import run_program\n"
-        "run_program('dataprep', 'dataprep.commands.group')\n"
+        "run_program('dataprep', 'dataprep.commands.base')\n"
     )
     convert = [*map(str, ("convert", "--src", source, "--out", bucket, *SHARD, "--workers", 1))]
     endpoint = os.environ["AWS_ENDPOINT_URL"]

@@ -21,7 +21,9 @@ BENCH = ROOT / "scripts" / "bench"
 #: What the programs that benchmarks start would import. Their conversions have one worker, unless
 #: --workers is given.
 COMMANDS = (
-    "dataprep.commands.group",
+    "dataprep.commands.convert",
+    "dataprep.commands.plan",
+    "dataprep.commands.verify",
     "dataprep.run.convert",
     "dataprep.run.finish",
     "dataprep.shards.write",

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dataprep.cli import main
-from dataprep.commands.group import main as group
+from dataprep.commands.convert import convert
 
 HEADINGS = [
     "Source and output",
@@ -29,9 +29,7 @@ def printed(command: str, help_option: str) -> list[str]:
 def test_each_option_is_printed_once_under_its_heading():
     text = CliRunner().invoke(main, ["convert", "--help-all"]).stdout
     assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == HEADINGS
-    declared = [
-        option for parameter in group.commands["convert"].params for option in parameter.opts
-    ]
+    declared = [option for parameter in convert.params for option in parameter.opts]
     assert sorted(printed("convert", "--help-all")) == sorted([*declared, "--help"])
 
 

@@ -121,8 +121,9 @@ _DATASETS = {kind: dataset(kind) for kind in ("tfrecord", "webdataset")}
 
 
 def make(rng: Random) -> Case:
-    name = rng.choice(sorted(dataprep.cli.main.commands))
-    parameters = dataprep.cli.main.commands[name].params
+    context = click.Context(dataprep.cli.main)
+    name = rng.choice(dataprep.cli.main.list_commands(context))
+    parameters = dataprep.cli.main.get_command(context, name).params
     options = [each for each in parameters if isinstance(each, click.Option) and not each.hidden]
     words = [name, "--workers", "1"] if name != "info" else [name]
     if name == "convert":
