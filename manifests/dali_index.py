@@ -115,8 +115,9 @@ def webdataset_line(components: Iterable[tuple[str, int, int, str]]) -> str:
 
 def format_index(fmt: Format, lines: Sequence[str]) -> bytes:
     """Format a whole index from the lines of its samples in stored order."""
-    header = [f"v1.2 {len(lines)}"] if fmt == "webdataset" else []
-    return "\n".join([*header, *lines, ""]).encode()
+    if fmt == "webdataset":
+        lines = [f"v1.2 {len(lines)}", *lines]
+    return "\n".join([*lines, ""]).encode()
 
 
 # --- parsing ------------------------------------------------------------------------------------
@@ -135,8 +136,10 @@ def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
 
     """
     if not data.endswith(b"\n"):
-        problem = "ends in the middle of a line" if data else "is empty"
-        raise _error(f"the index {problem}", data.count(b"\n") + 1)
+        problem = "the index is empty"
+        if data:
+            problem = "the index ends in the middle of a line"
+        raise _error(problem, data.count(b"\n") + 1)
     lines = enumerate(io.BytesIO(data), 1)
     if fmt == "tfrecord":
         for number, line in lines:
@@ -179,7 +182,9 @@ def _parse_line(line: bytes, number: int, width: int) -> tuple[Component, ...]:
     components = []
     for at in range(0, len(tokens), width):
         part = tokens[at : at + width]
-        extension, offset, size, *name = [b"", *part] if is_record else part
+        if is_record:
+            part.insert(0, b"")
+        extension, offset, size, *name = part
         if not (_is_number(offset) and _is_number(size)):
             message = "the offset or the size in the line is not a number"
             raise _error(message, number)

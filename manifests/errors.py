@@ -83,23 +83,30 @@ class DatasetError(Exception):
         message = one_line(message, MAX_MESSAGE)
         super().__init__(message)
         self.message = message
-        self.file = None if file is None else os.fspath(file)
+        self.file: str | None = None
+        if file is not None:
+            self.file = os.fspath(file)
         self.record = record
         self.line = line
         self.byte = byte
         self.hint = one_line(hint, MAX_MESSAGE)
 
     def __str__(self) -> str:
-        text = f"{self.place}: {self.message}" if self.place else self.message
-        if not self.hint:
+        text, hint = self.message, self.hint
+        if self.place:
+            text = f"{self.place}: {text}"
+        if not hint:
             return text
-        end = "" if self.hint.endswith(("?", ".")) else "."
-        return f"{text.rstrip('.')}. Hint: {self.hint}{end}"
+        if not hint.endswith(("?", ".")):
+            hint = f"{hint}."
+        return f"{text.rstrip('.')}. Hint: {hint}"
 
     @property
     def place(self) -> str:
         """The known parts of the location, joined: ``a.tar, record 3, byte 512``."""
-        parts = [one_line(self.file, MAX_MESSAGE)] if self.file else []
+        parts = []
+        if self.file:
+            parts.append(one_line(self.file, MAX_MESSAGE))
         for name in ("line", "record", "byte"):
             value = getattr(self, name)
             if value is not None:
@@ -241,8 +248,9 @@ def machine_fault(error: BaseException) -> DatasetError | None:
                 hint="use folders, lists and files with fewer levels",
             )
         case OSError(errno=int(number)):
-            name = error.filename
-            file = os.fsdecode(name) if isinstance(name, (str, bytes)) else None
+            file = None
+            if isinstance(error.filename, (str, bytes)):
+                file = os.fsdecode(error.filename)
             return fault_of(number, error.strerror or "", file=file)
         case ImportError():
             return _import_fault(error)
@@ -255,7 +263,9 @@ def fault_of(
     number: int, message: str = "", file: str | None = None
 ) -> StorageError | StoppedError:
     """Return the error for an error number of the operating system."""
-    error_type = StoppedError if number in {errno.ENOMEM, errno.EAGAIN} else StorageError
+    error_type: type[StorageError | StoppedError] = StorageError
+    if number in {errno.ENOMEM, errno.EAGAIN}:
+        error_type = StoppedError
     return error_type(message or os.strerror(number), file=file, hint=HINTS.get(number, ""))
 
 
@@ -280,11 +290,13 @@ def _import_fault(error: ImportError) -> DatasetError:
 
 def describe_bug(program: str, error: BaseException) -> str:
     """Return one line about an unexpected exception: what it is, where it was raised, what to report."""
-    text = str(error)
-    reason, place = f": {text}" if text else "", _place(error)
-    kept = " Finished shards are kept." if program == "dataprep" else ""
+    reason, kept = type(error).__name__, ""
+    if str(error):
+        reason = f"{reason}: {error}"
+    if program == "dataprep":
+        kept = " Finished shards are kept."
     return one_line(
-        f"a bug in {program} stopped it: {type(error).__name__}{reason}{place}.{kept}"
+        f"a bug in {program} stopped it: {reason}{_place(error)}.{kept}"
         f" Hint: please report this line with the command and the output of `{program} --version`;"
         " DATAPREP_DEBUG=1 prints a traceback."
     )
@@ -297,4 +309,6 @@ def _place(error: BaseException) -> str:
     """Return the line of our code that raised the error, also if a worker process did."""
     own = "".join(traceback.format_tb(error.__traceback__))
     frames = _FRAME.findall(getattr(error.__cause__, "trace", "") or own)
-    return " ({}, line {})".format(*frames[-1]) if frames else ""
+    if not frames:
+        return ""
+    return " ({}, line {})".format(*frames[-1])

@@ -320,8 +320,10 @@ def _write(handle: int, data: memoryview) -> None:
 def some_files(folder: str, most: int) -> list[str] | None:
     """Return names of at most `most` files below a folder; `None` if it does not exist."""
     if not is_url(folder):
+        if not os.path.isdir(folder):
+            return None
         found = chain.from_iterable(files for _, _, files in os.walk(folder))
-        return list(islice(found, most)) if os.path.isdir(folder) else None
+        return list(islice(found, most))
     url = parse_url(folder)
     if url.is_read_only:
         return []

@@ -92,7 +92,9 @@ def _check_part(where: str, node: Mapping[str, Any]) -> None:
     if part is None or part in _PARTS:
         return
     if part != "FUNCTION":
-        kind = "a query" if part == "SUBQUERY" else f"a {part.lower()} expression"
+        kind = f"a {part.lower()} expression"
+        if part == "SUBQUERY":
+            kind = "a query"
         raise _wrong(where, f"a filter cannot contain {kind}")
     name = node["function_name"]
     if name == "random":

@@ -79,7 +79,9 @@ class Member:
     def get(self, name: str) -> Member | None:
         """Return a member of an object, or `None` if it is missing."""
         members = self.mapping()
-        return Member(members[name], self._path_of(name)) if name in members else None
+        if name not in members:
+            return None
+        return Member(members[name], self._path_of(name))
 
     def mapping(self) -> Mapping[str, Any]:
         """Return an object, as `json` returns it. All names are text without surrogates."""
@@ -163,14 +165,15 @@ class Member:
         ``Annotated`` has other arguments of `integer` or `matching`.
         """
         origin, arguments = get_origin(kind), get_args(kind)
+        value = self.value
         if NoneType in arguments:
-            return None if self.value is None else self.read(arguments[0])
+            if value is not None:
+                value = self.read(arguments[0])
+            return value
         if is_dataclass(kind):
             return self.record(cast(Any, kind))
-        value = self.value
         if origin is Annotated:
-            limited: Any = Member.integer if arguments[0] is int else Member.matching
-            value = limited(self, *arguments[1:])
+            value = _LIMITED[arguments[0]](self, *arguments[1:])
         elif origin is Literal:
             value = self.one_of(arguments)
         elif origin is Mapping:
@@ -192,8 +195,9 @@ class Member:
         return tuple(map(Member.read, items, kinds))
 
     def _path_of(self, name: str) -> str:
-        shown = name if name.isidentifier() and len(name) <= 60 else shorten(name)
-        return f"{self.path}.{shown}" if self.path else shown
+        if len(name) > 60 or not name.isidentifier():
+            name = shorten(name)
+        return f"{self.path}.{name}".removeprefix(".")
 
 
 _READERS: dict[Any, Callable[[Member], Any]] = {
@@ -201,6 +205,8 @@ _READERS: dict[Any, Callable[[Member], Any]] = {
     int: Member.integer,
     bool: Member.boolean,
 }
+#: Readers of texts and numbers with limits.
+_LIMITED: dict[Any, Callable[..., Any]] = {str: Member.matching, int: Member.integer}
 
 
 @cache
@@ -210,7 +216,9 @@ def _fields(record: Any) -> list[tuple[str, Any, bool]]:
     found = []
     for each in fields(record):
         kind, is_optional = types[each.name], each.default is None
-        found.append((each.name, get_args(kind)[0] if is_optional else kind, is_optional))
+        if is_optional:
+            kind = get_args(kind)[0]
+        found.append((each.name, kind, is_optional))
     return found
 
 

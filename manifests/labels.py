@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from manifests.process.text import plural
@@ -39,6 +38,12 @@ class LabelSchema:
         columns: columns of the sample tables that hold the labels, with the kind of their values;
             see `arrow_type`.
         fields: fields of `loaders.build` that return the labels. The first one is the label itself.
+        class_column: column with the class or the classes of each sample. `None` if there is none.
+        class_lists: this column, if a sample can have several classes; else `None`.
+        number_column: column with the same number of numbers in each sample. `None` if there is
+            none.
+        text_column: column with a text for each sample. `None` if there is none.
+        is_class: whether the label is one class, in the column ``label`` and in the records.
         names_classes: whether the manifest names classes: of samples, boxes or pixels.
         is_placed: whether labels refer to places in the image.
         pixels: type of the pixels of a label image. `None` if records contain no label image.
@@ -50,6 +55,11 @@ class LabelSchema:
     name: LabelType
     columns: Mapping[str, str]
     fields: tuple[str, ...] = ()
+    class_column: str | None = None
+    class_lists: str | None = None
+    number_column: str | None = None
+    text_column: str | None = None
+    is_class: bool = False
     names_classes: bool = False
     is_placed: bool = False
     pixels: Literal["uint8", "uint16"] | None = None
@@ -61,31 +71,6 @@ class LabelSchema:
         """Whether records contain a label image."""
         return self.pixels is not None
 
-    @cached_property
-    def is_class(self) -> bool:
-        """Whether the label is one class, in the column ``label`` and in the records."""
-        return "label" in self.columns
-
-    @cached_property
-    def class_lists(self) -> str | None:
-        """Column with the classes of a sample that can have several; else `None`."""
-        return self._column("integers")
-
-    @cached_property
-    def class_column(self) -> str | None:
-        """Column with the class or the classes of each sample; `None` if there is none."""
-        return "label" if self.is_class else self.class_lists
-
-    @cached_property
-    def number_column(self) -> str | None:
-        """Column with the same number of numbers in each sample; `None` if there is none."""
-        return self._column("floats")
-
-    @cached_property
-    def text_column(self) -> str | None:
-        """Column with a text for each sample; `None` if there is none."""
-        return self._column("text")
-
     @property
     def is_separable(self) -> bool:
         """Whether the label is a list of values, which a text can contain with separators."""
@@ -94,24 +79,37 @@ class LabelSchema:
     @property
     def field(self) -> str | None:
         """Field of `loaders.build` that returns the label; `None` if there is none."""
-        return self.fields[0] if self.fields else None
-
-    def _column(self, kind: str) -> str | None:
-        return next((name for name, values in self.columns.items() if values == kind), None)
+        return next(iter(self.fields), None)
 
 
 _LABEL_IMAGE = {"mask_offset": "integer", "mask_size": "integer", "mask_crc32c": "checksum"}
 
 _SCHEMAS = (
-    LabelSchema("class", {"label": "integer"}, ("label",), names_classes=True),
+    LabelSchema(
+        "class",
+        {"label": "integer"},
+        ("label",),
+        class_column="label",
+        is_class=True,
+        names_classes=True,
+    ),
     LabelSchema("none", {}),
-    LabelSchema("multi-label", {"labels": "integers"}, ("labels",), names_classes=True),
-    LabelSchema("regression", {"values": "floats"}, ("values",)),
-    LabelSchema("caption", {"caption": "text"}, ("caption",)),
+    LabelSchema(
+        "multi-label",
+        {"labels": "integers"},
+        ("labels",),
+        class_column="labels",
+        class_lists="labels",
+        names_classes=True,
+    ),
+    LabelSchema("regression", {"values": "floats"}, ("values",), number_column="values"),
+    LabelSchema("caption", {"caption": "text"}, ("caption",), text_column="caption"),
     LabelSchema(
         "boxes",
         {"boxes": "boxes", "box_labels": "integers"},
         ("boxes", "box_labels", "box_counts"),
+        class_column="box_labels",
+        class_lists="box_labels",
         names_classes=True,
         is_placed=True,
     ),
@@ -196,7 +194,9 @@ def find_wrong_value(
     at = pc.index(pc.fill_null(valid, False), False).as_py()
     if at >= 0:
         return WrongValue(f"contains {values[at]}, which is {problem}", rows[at].as_py())
-    return _wrong_length(column) if kind == "floats" else None
+    if kind == "floats":
+        return _wrong_length(column)
+    return None
 
 
 def _wrong_length(column: Any) -> WrongValue | None:
@@ -206,9 +206,11 @@ def _wrong_length(column: Any) -> WrongValue | None:
     first = lengths[0].as_py()
     at = pc.index(pc.not_equal(lengths, first), True).as_py()
     if at >= 0:
-        values = plural(lengths[at].as_py(), "value")
-        return WrongValue(f"has {values} in a row, but {first} in the first one", at)
-    return None if first else WrongValue("has a row without a value", 0)
+        count = plural(lengths[at].as_py(), "value")
+        return WrongValue(f"has {count} in a row, but {first} in the first one", at)
+    if first == 0:
+        return WrongValue("has a row without a value", 0)
+    return None
 
 
 def _wrong_box(rows: Any, boxes: Any) -> WrongValue | None:

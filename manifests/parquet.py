@@ -140,10 +140,11 @@ def _page(fields: dict[int, Any]) -> Page:
 
 
 def _number(fields: Any, number: int) -> int:
-    value = fields.get(number) if isinstance(fields, dict) else None
-    if not isinstance(value, int) or value < 0:
-        raise ValueError("the header of a page is damaged")
-    return value
+    if isinstance(fields, dict):
+        value = fields.get(number)
+        if isinstance(value, int) and value >= 0:
+            return value
+    raise ValueError("the header of a page is damaged")
 
 
 def _read_header(read_at: ReadAt, at: int, end: int) -> tuple[dict[int, Any], int]:
@@ -255,18 +256,18 @@ def is_list(arrow_type: pa.DataType) -> bool:
     if not _is_any_list(arrow_type):
         return False
     item = arrow_type.value_type
-    is_text = types.is_string(item) or types.is_large_string(item)
+    if types.is_string(item) or types.is_large_string(item):
+        return True
     if _is_any_list(item):
         item = item.value_type
-    return bool(is_text or types.is_integer(item) or types.is_floating(item))
+    return bool(types.is_integer(item) or types.is_floating(item))
 
 
 def _is_any_list(arrow_type: pa.DataType) -> bool:
     import pyarrow as pa
 
-    types = pa.types
-    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list)
-    return any(check(arrow_type) for check in checks)
+    kinds = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+    return isinstance(arrow_type, kinds)
 
 
 # --- values that Arrow has read -------------------------------------------------------------------
@@ -279,14 +280,18 @@ _DECODED_BYTES = 64 << 20
 def shorten_type(arrow_type: pa.DataType) -> str:
     """Return the name of an Arrow type for a message. Names of nested types can be very long."""
     text = printable(str(arrow_type))
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    if len(text) > 60:
+        text = f"{text[:60]}..."
+    return text
 
 
 def _values(chunk: Any) -> Any:
     """Return the values of a chunk: of all lists, if they are lists."""
     import pyarrow as pa
 
-    return chunk.values if pa.types.is_list(chunk.type) else chunk
+    if pa.types.is_list(chunk.type):
+        return chunk.values
+    return chunk
 
 
 def text_bytes(column: pa.ChunkedArray) -> int:
@@ -310,11 +315,14 @@ def as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray
         if pa.types.is_dictionary(values.type) and not pa.types.is_dictionary(arrow_type):
             decoded = _decode(values)
             if pa.types.is_list(chunk.type):
-                mask = chunk.is_null() if chunk.null_count else None
+                mask = None
+                if chunk.null_count:
+                    mask = chunk.is_null()
                 decoded = pa.ListArray.from_arrays(chunk.offsets, decoded, mask=mask)
-            chunks.append(decoded.cast(arrow_type))
+            values = decoded
         else:
-            chunks.append(chunk.cast(arrow_type))
+            values = chunk
+        chunks.append(values.cast(arrow_type))
     column = pa.chunked_array(chunks, arrow_type)
     column.validate(full=True)
     return column
@@ -426,9 +434,9 @@ class BoundedParquet:
                         found.append(at)
                 if len(found) == 1 and (field.type.num_fields == 0 or is_list(field.type)):
                     self._leaves[field.name] = found[0]
-        name, count = Counter(self.names).most_common(1)[0] if self.names else ("", 1)
-        if count > 1:
-            raise ParquetError(f"two columns have the name {shorten(name)}")
+        for name, count in Counter(self.names).most_common(1):
+            if count > 1:
+                raise ParquetError(f"two columns have the name {shorten(name)}")
         if min(rows, default=0) < 0 or self.rows != sum(rows):
             raise ParquetError("the number of rows contradicts the row groups")
         if self.rows > FREE_ROWS + int(rows_per_byte * self.length):
@@ -440,7 +448,9 @@ class BoundedParquet:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        source = pa.BufferReader(self._source) if isinstance(self._source, bytes) else self._source
+        source: Any = self._source
+        if isinstance(source, bytes):
+            source = pa.BufferReader(source)
         with translated_errors():
             return pq.ParquetFile(
                 source,
@@ -467,9 +477,10 @@ class BoundedParquet:
         """
         import pyarrow as pa
 
-        groups = range(self.groups) if group is None else (group,)
+        groups: Sequence[int] = range(self.groups)
         rows, stored = self.rows, self.length
         if group is not None:
+            groups = (group,)
             start, stop = self.group_range(group)
             rows, stored = self.group_rows(group), stop - start
         budget = FREE_BYTES + BYTES_PER_BYTE * stored
@@ -531,8 +542,9 @@ class BoundedParquet:
                 elif page.encoding in _CODED:
                     repeats += page.values
             if unpacked > limit:
-                is_large = limit == MAX_GROUP_BYTES
-                hint = "; write the file with row groups of fewer rows" if is_large else ""
+                hint = ""
+                if limit == MAX_GROUP_BYTES:
+                    hint = "; write the file with row groups of fewer rows"
                 raise ParquetError(
                     f"it unpacks to {unpacked:,} bytes, but the limit is {limit:,}{hint}"
                 )
@@ -564,14 +576,11 @@ class BoundedParquet:
                 found[path] = []
                 for number in range(self.groups):
                     chunk = self._footer.row_group(number).column(at)
-                    statistics = chunk.statistics
-                    has_nulls = statistics is not None and statistics.has_null_count
-                    size = GroupSize(
-                        rows=self.group_rows(number),
-                        bytes=max(0, chunk.total_uncompressed_size),
-                        nulls=statistics.null_count if has_nulls else None,
-                    )
-                    found[path].append(size)
+                    rows, size = self.group_rows(number), max(0, chunk.total_uncompressed_size)
+                    nulls = None
+                    if chunk.statistics and chunk.statistics.has_null_count:
+                        nulls = chunk.statistics.null_count
+                    found[path].append(GroupSize(rows, size, nulls))
         return found
 
     def group_rows(self, group: int) -> int:
@@ -613,8 +622,9 @@ class BoundedParquet:
 
         The bytes are without the text that a dictionary repeats.
         """
-        unpacked, is_coded = 0, False
-        per_value = BYTES_PER_VALUE if self._is_list(name) else 0
+        unpacked, per_value, is_coded = 0, 0, False
+        if self._is_list(name):
+            per_value = BYTES_PER_VALUE
         for page in self._pages_of(name, groups):
             if page.type == DICTIONARY_PAGE:
                 unpacked += page.bytes * _DICTIONARY_FACTOR
@@ -638,10 +648,9 @@ class BoundedParquet:
 
         """
         if name not in self._leaves:
-            is_nested = name in self.names
-            raise ParquetError(
-                f"column {shorten(name)} is nested" if is_nested else f"no column {shorten(name)}"
-            )
+            if name in self.names:
+                raise ParquetError(f"column {shorten(name)} is nested")
+            raise ParquetError(f"no column {shorten(name)}")
         with translated_errors(f"column {shorten(name)}: "):
             for number in groups:
                 chunk = self._footer.row_group(number).column(self._leaves[name])

@@ -64,8 +64,10 @@ def old_manifest_name(revision: int) -> str:
 
 def numbered(name: str, revision: int) -> str:
     """Return the name of a file of a revision: ``rejected.jsonl`` and, from revision 1 on, ``rejected.1.jsonl``."""
+    if revision == 0:
+        return name
     stem, dot, suffix = name.rpartition(".")
-    return f"{stem}.{revision}{dot}{suffix}" if revision else name
+    return f"{stem}.{revision}{dot}{suffix}"
 
 
 def manifest_digest(data: bytes) -> str:
@@ -153,14 +155,17 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
     components = asdict(manifest.components)
     if manifest.components.mask is None:
         del components["mask"]
+    version = SCHEMA_VERSION
+    if shard_list:
+        version = SHARD_LIST_VERSION
     splits = {}
     for split in manifest.splits:
-        listed = (
-            len(split.shards) if shard_list else [_shard_to_json(each) for each in split.shards]
-        )
+        listed: Any = len(split.shards)
+        if shard_list is None:
+            listed = list(map(_shard_to_json, split.shards))
         splits[split.name] = {"samples": split.samples, "shards": listed}
     body = {
-        "schema_version": SHARD_LIST_VERSION if shard_list else SCHEMA_VERSION,
+        "schema_version": version,
         "creator": manifest.creator,
         "format": manifest.format,
         "store": manifest.store,
@@ -168,7 +173,7 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         "components": components,
         # A reader that knows only classes refuses what it would misread: such a table has no column
         # `label`.
-        "label_type": None if manifest.labels.is_class else manifest.label_type,
+        "label_type": not manifest.labels.is_class and manifest.label_type,
         "options": manifest.options,
         "revisions": [
             {"revision": number, **asdict(each)}
@@ -219,17 +224,24 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
                 f"split {shorten(split.name)} has samples={samples}, but its shards have"
                 f" {split.samples}"
             )
-    pixels, rejected = body.get("pixels"), body["rejected"]
-    revisions = body["revisions"].items() if "revisions" in body.mapping() else []
+    # Members that are left out if there is nothing to say.
+    pixels, rejected = None, None
+    revisions: list[Member] = []
+    if "pixels" in body.mapping():
+        pixels = body["pixels"].read(Pixels)
+    if "revisions" in body.mapping():
+        revisions = body["revisions"].items()
+    if body["rejected"].value is not None:
+        rejected = file_from_json(body["rejected"])
     manifest = Manifest(
         format=body["format"].one_of(FORMAT_NAMES),
         store=body["store"].one_of(STORES),
         components=body["components"].record(Components),
         classes=body["classes"].texts(),
         splits=tuple(listed),
-        rejected=file_from_json(rejected) if rejected.value is not None else None,
+        rejected=rejected,
         options=body["options"].read(Mapping[str, Any]),
-        pixels=pixels.read(Pixels) if pixels else None,
+        pixels=pixels,
         label_type=label_type_of(body),
         creator=body["creator"].one_of(CREATORS),
         revisions=tuple(map(_revision_from_json, range(1, MAX_REVISION), revisions)),
@@ -253,7 +265,9 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
 def label_type_of(body: Member) -> LabelType:
     """Read the label type of a manifest or a plan. It is a class if the member is missing."""
     label_type = body.get("label_type")
-    return "class" if label_type is None else label_type.one_of(LABEL_TYPES)
+    if label_type is None:
+        return "class"
+    return label_type.one_of(LABEL_TYPES)
 
 
 def _split_from_json(name: str, body: Member) -> Split:

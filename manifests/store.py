@@ -147,8 +147,9 @@ def parse_manifest(data: bytes, file: StrPath = MANIFEST_NAME) -> Manifest:
             unknown.
 
     """
-    version = _VERSION.match(data)
-    number = int(version[1]) if version else 0
+    version, number = _VERSION.match(data), 0
+    if version:
+        number = int(version[1])
     if version and number not in (SCHEMA_VERSION, SHARD_LIST_VERSION):
         raise ManifestError(
             f"the manifest has schema_version {number}, but this release reads"

@@ -74,9 +74,12 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
         if name in columns or name != "label":
             arrays[name] = pa.array(columns[name], alias)
     for name, column in columns.items():
-        if name not in _COLUMN_TYPES:
-            is_chunked = isinstance(column, pa.ChunkedArray)
-            arrays[name] = column.combine_chunks() if is_chunked else pa.array(column)
+        if name in _COLUMN_TYPES:
+            continue
+        if isinstance(column, pa.ChunkedArray):
+            arrays[name] = column.combine_chunks()
+        else:
+            arrays[name] = pa.array(column)
     table = pa.table(arrays)
     if metadata is None:
         return table
@@ -190,8 +193,11 @@ class SampleTable:
         if columns is not None:
             columns = [*columns, *(name for name in optional if name in self.column_names)]
         names, first = self._choose(columns), 0
-        for group in range(max(1, self._parquet.groups)):
-            table = self._read(names, group if self._parquet.groups > 1 else None, first)
+        groups: Sequence[int | None] = range(self._parquet.groups)
+        if len(groups) < 2:
+            groups = [None]
+        for group in groups:
+            table = self._read(names, group, first)
             yield first, table
             first += len(table)
 
@@ -201,7 +207,9 @@ class SampleTable:
         for name in columns or (*defined, *self._labels.columns):
             if name not in self.column_names:
                 raise self._error(f"the sample table has no column {name!r}")
-        names = self.column_names if columns is None else tuple(dict.fromkeys(columns))
+        names = self.column_names
+        if columns is not None:
+            names = tuple(dict.fromkeys(columns))
         for name in names:
             self._check_type(name)
         return names
@@ -258,9 +266,13 @@ class SampleTable:
         if name in ("key", "source") or not len(column):
             return
         low, high = pc.min_max(column).as_py().values()
-        limit = MAX_LABEL if name == "label" else MAX_INTEGER
-        if low < 0 or high > limit:
-            wrong = low if low < 0 else high
+        limit = MAX_INTEGER
+        if name == "label":
+            limit = MAX_LABEL
+        wrong = high
+        if low < 0:
+            wrong = low
+        if not 0 <= wrong <= limit:
             record = first + pc.index(column, wrong).as_py()
             raise self._error(
                 f"column {name!r} contains {wrong}, which is out of the range 0 to {limit}", record
@@ -284,8 +296,9 @@ class SampleTable:
         column = self._labels.class_column
         if column not in table.column_names:
             return
-        is_list = column == self._labels.class_lists
-        labels = pc.list_flatten(table[column]) if is_list else table[column]
+        labels, is_list = table[column], column == self._labels.class_lists
+        if is_list:
+            labels = pc.list_flatten(labels)
         largest = pc.max(labels).as_py()
         if largest is not None and largest >= self._classes:
             record = pc.index(labels, largest).as_py()
@@ -319,8 +332,10 @@ def read_table_metadata(path: StrPath) -> TableMetadata | None:
             metadata = BoundedParquet(file, rows_per_byte=ROWS_PER_BYTE).metadata.get(_METADATA_KEY)
     except (OSError, ParquetError) as error:
         raise _unreadable_table(path, error) from None
+    if metadata is None:
+        return None
     try:
-        return None if metadata is None else metadata_from_json(parse_json(metadata))
+        return metadata_from_json(parse_json(metadata))
     except ValueError as error:
         message = f"a member of the table's metadata is missing or wrong ({error})"
         raise TableError(message, file=path, hint=DAMAGED_HINT) from None
@@ -346,8 +361,7 @@ def samples(table: pa.Table) -> Iterator[Sample]:
 
 def _unreadable_table(path: StrPath, error: Exception) -> TableError:
     raise_machine_fault(error)
-    reason = error.strerror if isinstance(error, OSError) else error
-    message = f"the sample table cannot be read ({reason})"
+    message = f"the sample table cannot be read ({getattr(error, 'strerror', error)})"
     if isinstance(error, FileNotFoundError):
         message = "the sample table is missing"
     return TableError(message, file=path, hint=DAMAGED_HINT)
@@ -397,7 +411,7 @@ def shard_list_bytes(splits: Sequence[Split]) -> bytes:
             columns["split"].append(split.name)
             columns["samples"].append(shard.samples)
             for prefix, file in zip(_PREFIXES, shard.files, strict=True):
-                crc = None if file.checksum is None else int(file.checksum[-8:], 16)
+                crc = file.checksum and int(file.checksum[-8:], 16)
                 columns[f"{prefix}name"].append(file.name)
                 columns[f"{prefix}bytes"].append(file.bytes)
                 columns[f"{prefix}crc32c"].append(crc)
@@ -436,7 +450,9 @@ def parse_shard_list(data: bytes, counts: Mapping[str, int]) -> tuple[Split, ...
 
 def _file(name: str, length: int, checksum: int | None) -> File:
     check_file_name(name)
-    return File(name, length, None if checksum is None else checksum_text(checksum))
+    if checksum is None:
+        return File(name, length, None)
+    return File(name, length, checksum_text(checksum))
 
 
 def _read_shard_list(data: bytes) -> pa.Table:

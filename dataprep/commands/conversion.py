@@ -14,7 +14,7 @@ from dataprep.commands.parameters import given_fields
 from dataprep.options import NORMALIZATIONS, Options, RunOptions, SourceOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.text import agree, format_bytes, plural, printable
-from manifests.remote.url import last_name
+from manifests.remote.url import absolute
 
 if TYPE_CHECKING:
     from dataprep.plan.assign import ShardPlan
@@ -83,8 +83,11 @@ def _appended_options(out: str, options: Options) -> Options:
 
 def _name_of(src: str, *, without_suffix: bool = False) -> str:
     """Return the name of a source without its folder."""
-    name = last_name(src)
-    return Path(name).stem if without_suffix and not os.path.isdir(src) else name
+    # Of a bucket, its name.
+    name = os.path.basename(absolute(src).rstrip("/"))
+    if without_suffix and not os.path.isdir(src):
+        name = Path(name).stem
+    return name
 
 
 def read_samples(

@@ -28,7 +28,7 @@ from manifests.files import INDEX, SHARD, file_length, read_file
 from manifests.json_members import is_unicode
 from manifests.labels import MAX_LABEL
 from manifests.process.text import shown
-from manifests.remote.url import absolute, parent_folder, relative_path
+from manifests.remote.url import absolute, parent_folder
 from manifests.schema import (
     MAX_LABEL_OFFSET,
     SPLIT_ALIASES,
@@ -101,7 +101,8 @@ def find_shards(paths: Sequence[str]) -> FoundShards:
                 hint="give the one folder that contains them all",
             )
         folder = folders.pop()
-    names = tuple(relative_path(file, folder) for file in files)
+    start = absolute(folder)
+    names = tuple(absolute(file).removeprefix(start).lstrip("/") for file in files)
     _check_names(names)
     return FoundShards(folder, names, _common_format(names, folder))
 

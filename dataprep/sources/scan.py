@@ -33,7 +33,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import is_unicode, shorten
 from manifests.process.text import plural, printable
-from manifests.remote.url import clean_path, is_url, join_path, parse_url
+from manifests.remote.url import is_url, join_path, normal_path, parse_url
 from manifests.schema import SPLIT_ALIASES, UNREADABLE, split_order
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def normalize_paths(path: pa.Array, locate: Locate) -> pa.Array:
     def normal(name: str) -> str:
         row = next(rows)
         try:
-            return clean_path(name)
+            if is_url(name):
+                return normal_path(name)
+            return os.path.normpath(name)
         except CallError as error:
             raise row_error(locate, row, error.message, error.hint) from None
 

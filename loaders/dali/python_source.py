@@ -15,6 +15,7 @@ from typing import Any
 
 from loaders.dali.graph import Node, Pipeline
 from manifests.errors import CallError
+from manifests.parquet import read_varint
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "fdiv": "/", "div": "//", "eq": "==", "neq": "!=", "lt": "<", "leq": "<=",
@@ -208,22 +209,12 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Yield number and value of each field of a protobuf message: bytes if it has a length, else an integer."""
     at = 0
     while at < len(message):
-        key, at = _varint(message, at)
+        key, at = read_varint(message, at)
         kind = key & 7
         if kind == 0:
-            value, at = _varint(message, at)
+            value, at = read_varint(message, at)
             yield key >> 3, value
         else:
-            length, at = _varint(message, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
+            length, at = read_varint(message, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
             yield key >> 3, message[at : at + length]
             at += length
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at

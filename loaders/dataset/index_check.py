@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from loaders.dataset.split import RESTORE, OpenSplit
 from manifests.dali_index import MAX_DIGITS, TAR_BLOCK, iter_index
-from manifests.errors import IndexFileError, raise_machine_fault
+from manifests.errors import IndexFileError, reading
 from manifests.files import INDEX, read_file
 from manifests.schema import Format, Shard
 from manifests.serialization import checksum_text
@@ -34,12 +34,8 @@ def find_index_error(split: OpenSplit) -> IndexFileError | None:
     for shard in split.shards:
         path = split.path(shard.index)
         try:
-            _check_index(read_file(path, INDEX), shard, split.manifest.format)
-        except OSError as error:
-            raise_machine_fault(error)
-            return IndexFileError(
-                f"the index cannot be read ({error.strerror})", file=path, hint=RESTORE
-            )
+            with reading("the index", path, IndexFileError, RESTORE):
+                _check_index(read_file(path, INDEX), shard, split.manifest.format)
         except IndexFileError as error:
             return IndexFileError(error.message, file=path, line=error.line, hint=RESTORE)
     return None

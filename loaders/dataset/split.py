@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from manifests.errors import CallError, DamagedError, raise_machine_fault
+from manifests.errors import CallError, DamagedError, reading
 from manifests.files import INDEX, SHARD, FileKind, file_length
 from manifests.process.text import suggest
 from manifests.schema import File, Manifest, Shard
@@ -232,13 +232,8 @@ def find_shard_error(split: OpenSplit) -> DamagedError | None:
 
 def _check_length(opened: OpenSplit, file: File, kind: FileKind) -> None:
     path = opened.path(file)
-    try:
+    with reading("the file", path, kind.error, RESTORE):
         length = file_length(path, kind)
-    except OSError as error:
-        raise_machine_fault(error)
-        raise kind.error(
-            f"the file cannot be read ({error.strerror})", file=path, hint=RESTORE
-        ) from None
     if length != file.bytes:
         raise kind.error(
             f"the file is {length} bytes long, but the manifest states {file.bytes}",

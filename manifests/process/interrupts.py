@@ -60,8 +60,9 @@ _interrupts = _Interrupts()
 def end_now() -> NoReturn:
     """End the process with one line."""
     message, status = how_interrupted()
-    end_of_bar = "\n" if os.isatty(2) else ""
-    text = f"{end_of_bar}{_interrupts.program}: {message}\n"
+    text = f"{_interrupts.program}: {message}\n"
+    if os.isatty(2):
+        text = f"\n{text}"  # the end of a progress bar
     if _interrupts.render:
         text = _interrupts.render(message, status)
     with suppress(OSError):
@@ -112,10 +113,12 @@ def how_interrupted(kept: str = "") -> tuple[str, int]:
 
     """
     kept = kept or _interrupts.kept or ""
-    again = f"Run the same command again{'; ' if kept else ''}{kept}."
+    again = "Run the same command again"
+    if kept:
+        again = f"{again}; {kept}"
     if _interrupts.arrived == signal.SIGTERM:
-        return f"stopped by SIGTERM. {again}", STOPPED
-    return f"interrupted. {again}", INTERRUPTED
+        return f"stopped by SIGTERM. {again}.", STOPPED
+    return f"interrupted. {again}.", INTERRUPTED
 
 
 # --- delayed signals ------------------------------------------------------------------------------

@@ -152,5 +152,8 @@ def mark_code(text: str, code: re.Pattern[str] = BACKQUOTED) -> Markup:
     """Escape a text, and show as code what the only group of a pattern matches."""
     parts = []
     for number, part in enumerate(code.split(text)):
-        parts.append(Markup("<code>{}</code>").format(part) if number % 2 else escape(part))
+        if number % 2:
+            parts.append(Markup("<code>{}</code>").format(part))
+        else:
+            parts.append(escape(part))
     return Markup("").join(parts)

@@ -154,10 +154,13 @@ def _report_error(
 
 
 def _describe(program: str, error: BaseException) -> tuple[str, int]:
-    is_interrupt = isinstance(error, KeyboardInterrupt)
-    if is_interrupt or was_interrupted():
-        return how_interrupted(str(error) if is_interrupt else "")
-    known = error if isinstance(error, DatasetError) else machine_fault(error)
+    if isinstance(error, KeyboardInterrupt):
+        return how_interrupted(str(error))
+    if was_interrupted():
+        return how_interrupted()
+    known: BaseException | None = error
+    if not isinstance(known, DatasetError):
+        known = machine_fault(error)
     if known is None:
         return describe_bug(program, error), ExitStatus.STOPPED
     return str(known), known.status
@@ -199,16 +202,18 @@ def usage_text(program: str, error: click.ClickException) -> str:
     message = error.format_message()
     if "Hint:" in message:
         return message
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    hint = f"`{context.command_path if context else program} --help` shows how to call it"
+    if isinstance(error, click.UsageError) and error.ctx:
+        program = error.ctx.command_path
+    hint = f"`{program} --help` shows how to call it"
     if isinstance(error, click.NoSuchOption):
         message = f"No such option {error.option_name}"
         if error.possibilities:
             hint = f"did you mean {' or '.join(error.possibilities)}?"
     elif isinstance(error, click.MissingParameter) and error.param:
-        name = error.param.opts[0] if isinstance(error.param, click.Option) else ""
-        metavar = error.param.metavar or error.param.human_readable_name
-        hint = f"add {f'{name} {metavar}'.strip()}; {hint}"
+        name = error.param.metavar or error.param.human_readable_name
+        if isinstance(error.param, click.Option):
+            name = f"{error.param.opts[0]} {name}"
+        hint = f"add {name.strip()}; {hint}"
     return str(CallError(message, hint=hint))
 
 

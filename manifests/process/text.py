@@ -23,9 +23,13 @@ def parse_bytes(text: str) -> int:
     if match is None or (match[3] and not match[2]):
         raise ValueError(f"{text!r} is not a size in bytes")
     number, prefix, binary, unit = match.groups()
-    base = 1000 if unit and not binary else 1024
+    base = 1024
+    if unit and not binary:
+        base = 1000
     factor: int = base ** _POWERS[prefix.upper()]
-    return int(float(number) * factor) if "." in number else int(number) * factor
+    if "." in number:
+        return int(float(number) * factor)
+    return int(number) * factor
 
 
 #: Suggestions list at most this many names, and compare with at most `_MAX_COMPARED`.
@@ -35,11 +39,13 @@ _MAX_COMPARED = 10_000
 
 def format_bytes(size: float) -> str:
     """Format a size in decimal units: ``1.2 GB``."""
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+    if size < 1000:
+        return f"{size:,.0f} bytes"
+    for unit in ("KB", "MB", "GB"):
         size /= 1000
-    return f"{size:,.1f} TB"
+        if size < 1000:
+            return f"{size:,.1f} {unit}"
+    return f"{size / 1000:,.1f} TB"
 
 
 def format_duration(seconds: float) -> str:
@@ -65,12 +71,21 @@ def suggest(name: object, known: Iterable[str], *, quote: bool = True) -> str:
 
     """
     names = tuple(known)
-    close = _close_names(name if isinstance(name, str) else shown(name), names[:_MAX_COMPARED])
-    texts = [cut_middle(repr(item) if quote else item, 80) for item in close or names[:_MAX_LISTED]]
+    if not names:
+        return "there are no valid names"
+    if not isinstance(name, str):
+        name = shown(name)
+    close = _close_names(name, names[:_MAX_COMPARED])
+    listed: Iterable[str] = close or names[:_MAX_LISTED]
+    if quote:
+        listed = map(repr, listed)
+    texts = [cut_middle(text, 80) for text in listed]
     if close:
         return f"did you mean {' or '.join(texts)}?"
-    more = f" and {len(names) - _MAX_LISTED:,} others" if len(names) > _MAX_LISTED else ""
-    return f"valid names are {', '.join(texts)}{more}" if names else "there are no valid names"
+    more = ""
+    if len(names) > _MAX_LISTED:
+        more = f" and {len(names) - _MAX_LISTED:,} others"
+    return f"valid names are {', '.join(texts)}{more}"
 
 
 def _close_names(name: str, known: Sequence[str]) -> list[str]:
@@ -79,7 +94,9 @@ def _close_names(name: str, known: Sequence[str]) -> list[str]:
         return []
     lowered = {known_name.lower(): known_name for known_name in known}
     # A short name differs in one letter: `vel`, `val`.
-    cutoff = 0.8 if len(name) > 4 else 0.6
+    cutoff = 0.6
+    if len(name) > 4:
+        cutoff = 0.8
     import difflib  # takes time, and only errors need it
 
     close = difflib.get_close_matches(name.lower(), lowered, n=2, cutoff=cutoff)
@@ -109,8 +126,10 @@ def plural(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     if noun.endswith(("ity", "copy")):
-        return f"{number:,} {noun[:-1]}ies"
-    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'ch', 'x')) else 's'}"
+        noun = f"{noun[:-1]}ie"
+    elif noun.endswith(("s", "ch", "x")):
+        noun = f"{noun}e"
+    return f"{number:,} {noun}s"
 
 
 def agree(number: int, singular: str, plural_form: str) -> str:

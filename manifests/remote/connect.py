@@ -53,9 +53,10 @@ def connect(url: Url, *, writes: bool = False) -> ObjectStore:
             needs.
 
     """
-    store: ObjectStore = _connect(
-        url.scheme, url.bucket, WRITE_SECONDS if writes else READ_SECONDS, os.getpid()
-    )
+    seconds = READ_SECONDS
+    if writes:
+        seconds = WRITE_SECONDS
+    store: ObjectStore = _connect(url.scheme, url.bucket, seconds, os.getpid())
     return store
 
 
@@ -102,10 +103,13 @@ def _connect(scheme: str, bucket: str, seconds: int, pid: int) -> Any:
     except CallError:
         raise
     except Exception as error:  # obstore has no common type for a setting that is missing or wrong
+        hint = ""
+        if scheme in _SETTINGS:
+            hint = f"check {_SETTINGS[scheme]}"
         raise CallError(
             f"{scheme}://{bucket} cannot be opened: a setting in the environment is missing or"
             f" wrong ({type(error).__name__})",
-            hint=f"check {_SETTINGS[scheme]}" if scheme in _SETTINGS else "",
+            hint=hint,
         ) from None
 
 
@@ -332,10 +336,11 @@ def translate(error: Exception, url: Url, verb: str) -> Exception:
     if isinstance(error, FileNotFoundError) or status == "404":
         return FileNotFoundError(errno.ENOENT, "the object does not exist", place)
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
-        reason = f" ({code})" if code else ""
+        permission = "permission"
+        if code:
+            permission = f"permission ({code})"
         return RefusedError(
-            f"the object store refused permission{reason} to {verb} it with"
-            f" {credential_source(url)}",
+            f"the object store refused {permission} to {verb} it with {credential_source(url)}",
             file=place,
             hint="check these credentials and the permissions that docs/object-storage.md lists",
         )
@@ -361,7 +366,9 @@ _PARTICIPLES = {"write": "written", "list": "listed", "delete": "deleted"}
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
     match = pattern.search(text)
-    return match[1] if match else ""
+    if match is None:
+        return ""
+    return match[1]
 
 
 #: What a part of an error's text says, in lower case. The first one counts.
@@ -377,10 +384,8 @@ _REASONS = {
 
 def _reason(text: str, status: str, code: str) -> str:
     if status:
-        return (
-            f"the server answered {status}{f' {code}' if code else ''}, after retries of up to"
-            f" {RETRY_SECONDS:g} s"
-        )
+        answer = f"{status} {code}".strip()
+        return f"the server answered {answer}, after retries of up to {RETRY_SECONDS:g} s"
     for part, reason in _REASONS.items():
         if part in text.lower():
             return reason

@@ -408,9 +408,11 @@ class Store:
 
     def _writable(self, url: Url, verb: str) -> Url:
         if url.is_read_only:
+            refused = "written"
+            if verb == "list":
+                refused = "listed"
             raise CallError(
-                f"{url}: {url.scheme}:// URLs can only be read, not"
-                f" {'listed' if verb == 'list' else 'written'}",
+                f"{url}: {url.scheme}:// URLs can only be read, not {refused}",
                 hint="use the s3://, gs:// or az:// URL of the bucket",
             )
         return url
@@ -427,7 +429,9 @@ class Store:
         )
 
     def _relative(self, key: str) -> str:
-        return key[len(self.url.path) + 1 :] if self.url.path else key
+        if self.url.path:
+            key = key[len(self.url.path) + 1 :]
+        return key
 
 
 def open_store(url: str | Url) -> Store:
@@ -437,7 +441,9 @@ def open_store(url: str | Url) -> Store:
         CallError: the URL is not valid.
 
     """
-    return Store(url if isinstance(url, Url) else parse_url(url))
+    if isinstance(url, str):
+        url = parse_url(url)
+    return Store(url)
 
 
 # --- uploads in parts that a killed process left: they are invisible, and cost money --------------
@@ -524,6 +530,9 @@ def _client() -> Any:
 
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    addressing = "auto"
+    if endpoint:
+        addressing = "path"
     session = boto3.session.Session()
     return session.client(
         "s3",
@@ -533,6 +542,6 @@ def _client() -> Any:
             connect_timeout=5,
             read_timeout=10,
             retries={"max_attempts": 2},
-            s3={"addressing_style": "path" if endpoint else "auto"},
+            s3={"addressing_style": addressing},
         ),
     )

@@ -91,30 +91,39 @@ def parse_url(text: str) -> Url:
             is not a valid key.
 
     """
-    match = _SCHEME.match(text)
-    scheme = match[1].lower() if match else ""
-    rest = text[match.end() :] if match else text
+    scheme, rest = _divide(text)
     bucket, _, path = rest.partition("/")
-    if scheme == "http" and not _LOOPBACK.fullmatch(bucket):
-        scheme = ""
-    if scheme not in (*SCHEMES, "http"):
-        name = f"{match[1]}:// URLs are" if match else "the text is not a URL that is"
+    is_local = scheme.lower() == "http" and _LOOPBACK.fullmatch(bucket)
+    if not is_local and scheme.lower() not in SCHEMES:
+        name = "the text is not a URL that is"
+        if scheme:
+            name = f"{scheme}:// URLs are"
         hint = "use s3://, gs://, az:// or file://; https:// can be read"
         raise CallError(f"{printable(name)} not supported", hint=hint)
+    scheme = scheme.lower()
     if "?" in rest or "#" in rest or "@" in bucket:
         raise CallError(
             f"the URL {scheme}://... has a query string, a fragment or a user name, which may"
             " contain a credential",
             hint="leave it out; credentials come from the environment and the usual files",
         )
-    is_http = scheme in ("https", "http")
-    if not (_HOST if is_http else _BUCKET).fullmatch(bucket):
-        place = "host" if is_http else "bucket"
+    pattern, place, example = _BUCKET, "bucket", scheme
+    if scheme in ("https", "http"):
+        pattern, place, example, path = _HOST, "host", "https", unquote(path)
+    if not pattern.fullmatch(bucket):
         raise CallError(
             f"the URL {scheme}://... has no valid {place}",
-            hint=f"write it like {'https' if is_http else scheme}://{place}/path",
+            hint=f"write it like {example}://{place}/path",
         )
-    return Url(scheme, bucket, check_key(unquote(path) if is_http else path))
+    return Url(scheme, bucket, check_key(path))
+
+
+def _divide(text: str) -> tuple[str, str]:
+    """Return the scheme of a URL as it is written, empty if it has none, and the text after it."""
+    match = _SCHEME.match(text)
+    if match is None:
+        return "", text
+    return match[1], text[match.end() :]
 
 
 def check_key(path: str) -> str:
@@ -126,9 +135,8 @@ def check_key(path: str) -> str:
 
     """
     key = path.strip("/")
-    parts = key.split("/") if key else []
     problem = ""
-    if not {"", ".", ".."}.isdisjoint(parts):
+    if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
         problem = "an empty part, or a part . or .."
     elif not key.isprintable() or "\\" in key:
         problem = "a control character, a backslash, or a character that is not valid Unicode"
@@ -149,10 +157,10 @@ def local_path(text: str) -> str:
         CallError: the URL names another machine.
 
     """
-    match = _SCHEME.match(text)
-    if match is None or match[1].lower() != "file":
+    scheme, rest = _divide(text)
+    if scheme.lower() != "file":
         return text
-    host, slash, path = text[match.end() :].partition("/")
+    host, slash, path = rest.partition("/")
     if host not in ("", "localhost") or not slash:
         raise CallError("a file:// URL names another machine", hint="write it like file:///folder")
     return "/" + unquote(path)
@@ -170,7 +178,9 @@ def join_path(root: str, path: str) -> str:
 
 def parent_folder(path: str) -> str:
     """Return the folder that contains a path or URL; a bucket contains itself."""
-    return str(parse_url(path).parent) if is_url(path) else os.path.dirname(path)
+    if is_url(path):
+        return str(parse_url(path).parent)
+    return os.path.dirname(path)
 
 
 def absolute(path: str) -> str:
@@ -194,28 +204,10 @@ def is_read_only(path: str) -> bool:
     return is_url(path) and parse_url(path).is_read_only
 
 
-def relative_path(file: str, folder: str) -> str:
-    """Return the path of a file relative to a folder that contains it."""
-    return file[len(folder) + 1 :] if is_url(file) else os.path.relpath(file, folder)
-
-
-def last_name(path: str) -> str:
-    """Return the name of a file or a folder without the folder above it; of a bucket, its name."""
-    if not is_url(path):
-        return os.path.basename(os.path.abspath(path))
-    url = parse_url(path)
-    return url.name or url.bucket
-
-
 def refuse_url(path: str, message: str, hint: str) -> None:
     """Raise a `CallError` if a path is a URL."""
     if is_url(path):
         raise CallError(message, hint=hint)
-
-
-def clean_path(text: str) -> str:
-    """Return a path without ``.`` and repeated slashes, or a URL in its normal form; see `normal_path`."""
-    return normal_path(text) if is_url(text) else os.path.normpath(text)
 
 
 def normal_path(text: str) -> str:
@@ -226,4 +218,6 @@ def normal_path(text: str) -> str:
 
     """
     text = local_path(text)
-    return str(parse_url(text)) if is_url(text) else text
+    if is_url(text):
+        text = str(parse_url(text))
+    return text
