@@ -46,6 +46,7 @@ class Crop(Operation):
         check_size("size", self.size)
         check_choice("at", self.at, ("center", "random"))
         check_choice("rounding", self.rounding, ("down", "even"))
+        check_bool("fits", self.fits)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with the size of the crop.

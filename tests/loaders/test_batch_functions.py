@@ -15,7 +15,10 @@ CROP = {"CropImage": {"size": 8}}
 @pytest.fixture
 def dataset(make_dataset):
     return make_dataset(
-        "tfrecord", [("jpg", encode(photo(number)), number) for number in range(5)], shards=1
+        "tfrecord",
+        [("jpg", encode(photo(number)), number) for number in range(5)],
+        shards=1,
+        split="val",
     )
 
 
@@ -26,6 +29,7 @@ def batches(dataset, *functions, rank=0):
         "num_threads": 1,
         "dtype": "float32",
         "shuffle": False,
+        "split": "val",
     }
     with loaders.build(
         dataset,

