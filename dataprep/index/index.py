@@ -157,8 +157,9 @@ def _index(
 def _refuse_folders(shards: FoundShards) -> None:
     """Refuse folders under the names of files that will be written, which no option can replace."""
     # In an object store, no path is a folder: it can have a file and a folder of the same name.
-    suffixes = (".idx", ".samples.parquet")
-    paths = [shard_stem(path) + suffix for path in shards.paths for suffix in suffixes]
+    paths = []
+    for path in shards.paths:
+        paths += [f"{shard_stem(path)}.idx", f"{shard_stem(path)}.samples.parquet"]
     paths += [os.path.join(shards.folder, name) for name in (MANIFEST_NAME, REJECTED_NAME)]
     for path in paths:
         if os.path.isdir(path):
@@ -230,14 +231,16 @@ def _commit(
 ) -> IndexResult:
     """Give all files their final names: indexes and tables, then ``rejected.jsonl``, the manifest last."""
     folder = shards.folder
-    rejected = [row for each in indexed for row in each.rejected]
     stored = {"made_by": "dataprep index", "label_key": options.label_key}
     stored["validate"] = options.validate
     if scan.caption:
         stored["caption"] = scan.caption
     # Shards keep their order in each split.
     splits: dict[str, tuple[Shard, ...]] = {}
+    rejected, pending = [], []
     for each in indexed:
+        rejected += each.rejected
+        pending += each.pending
         split = split_of(each.shard.name, options)
         splits[split] = (*splits.get(split, ()), each.shard)
     manifest = Manifest(
@@ -250,17 +253,19 @@ def _commit(
         options=stored,
         label_type=options.label_type,
     )
-    pending = [pair for each in indexed for pair in each.pending]
     manifest = replace_dataset(folder, manifest, pending, rejected, seen)
-    notices = (
-        "the images were not read, so there are no checksums for `dataprep verify` to compare with",
-    )
+    notices = []
+    if options.validate == "none":
+        notices.append(
+            "the images were not read, so there are no checksums for `dataprep verify` to compare"
+            " with"
+        )
     return IndexResult(
         folder,
         manifest,
         rejected=len(rejected),
         failed=tuple(row for row in rejected if row["reason"] == FAILED),
-        notices=notices if options.validate == "none" else (),
+        notices=tuple(notices),
     )
 
 
@@ -273,7 +278,9 @@ def _components(
     """
     if fmt == "tfrecord" or options.image:
         return scan.components
-    extensions = set[str]().union(*(each.image_components for each in indexed))
+    extensions: set[str] = set()
+    for each in indexed:
+        extensions |= each.image_components
     return replace(scan.components, image=tuple(sorted(extensions)))
 
 
@@ -286,11 +293,11 @@ def _class_names(indexed: Sequence[IndexedShard], options: IndexOptions) -> tupl
         return ()
     names: dict[int, str] = {}
     # One label with two names, or one name for two labels, is no list of classes.
-    is_clear = True
+    is_clear, classes = True, 0
     for each in indexed:
+        classes = max(classes, each.max_label + 1)
         for label, name in each.class_names.items():
             is_clear &= names.setdefault(label, name) == name
     if not is_clear or len({*names.values()}) < len(names):
         names = {}
-    classes = max(each.max_label for each in indexed) + 1
     return options.classes or tuple(names.get(label, str(label)) for label in range(classes))

@@ -182,7 +182,9 @@ def _format_of(name: str) -> Format | None:
 
 def shard_stem(name: str) -> str:
     """Return a shard's name without its extension. The index and the table are named after it."""
-    return name if _TENSORFLOW_NAME.search(name) else os.path.splitext(name)[0]
+    if _TENSORFLOW_NAME.search(name):
+        return name
+    return os.path.splitext(name)[0]
 
 
 def split_of(name: str, options: IndexOptions) -> str:
@@ -191,7 +193,10 @@ def split_of(name: str, options: IndexOptions) -> str:
         return SPLIT_ALIASES.get(options.split.lower(), options.split)
     # ``data/val/part-0003.tar``: the word that is nearest to the shard.
     parts = re.split(r"[^a-z]+", name.lower())
-    return next((SPLIT_ALIASES[part] for part in reversed(parts) if part in SPLIT_ALIASES), "train")
+    for part in reversed(parts):
+        if part in SPLIT_ALIASES:
+            return SPLIT_ALIASES[part]
+    return "train"
 
 
 def table_name(folder: str, name: str) -> str:
@@ -436,7 +441,9 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
     except BaseException:
         storage.discard(paths)
         raise
-    labels = KINDS[task.options.label_type]
+    max_label = -1
+    if KINDS[task.options.label_type].is_class:
+        max_label = max(row[1] for row in reader.rows)
     return IndexedShard(
         shard=Shard(
             file=storage.describe(folder, name) if read_all else File(name, reader.size, None),
@@ -446,7 +453,7 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
         ),
         image_components=reader.image_components,
         class_names=reader.class_names,
-        max_label=max((row[1] for row in reader.rows if labels.is_class), default=-1),
+        max_label=max_label,
         rejected=reader.rejected,
         pending=[(storage.partial_path(path), path) for path in paths],
     )
@@ -512,7 +519,9 @@ class ShardReader:
         """Add the record with this number, or reject it if its image is broken."""
         # Of a rejected image too: `verify` must find it to skip it.
         self.image_components.add(record.component)
-        label = self._label(number, record) if self._kind.is_class else None
+        label = None
+        if self._kind.is_class:
+            label = self._label(number, record)
         if self._kind.text_column and record.caption is None:
             raise self._error(
                 number,

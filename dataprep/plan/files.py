@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Annotated, Any
@@ -203,8 +204,9 @@ class StoredPlan:
 
     def job(self, out: str) -> Job:
         """Return the job of this plan in an output folder."""
-        shards = []
+        shards, total = [], 0
         for name, split in self.splits.items():
+            total += split.bytes
             first = split.first or 0
             for number in range(first, first + split.shards):
                 shards.append(PlannedShard(shard_name(name, number), name))
@@ -216,7 +218,7 @@ class StoredPlan:
             shards=shards,
             splits=tuple(self.splits),
             images=self.images,
-            bytes=sum(split.bytes for split in self.splits.values()),
+            bytes=total,
             rejected=self.rejected,
             revision=self.append.revision if self.append else 0,
             label_type=self.label_type,
@@ -309,7 +311,9 @@ def write_plan(
     with storage.translate_errors(folder, "the folder cannot be made"):
         storage.make_folder(folder)
     # Tables have temporary names until the plan that describes them is written.
-    revision = append.revision if append else 0
+    revision = 0
+    if append:
+        revision = append.revision
     tables, pairs = [], []
     for number, start in enumerate(range(0, len(plan.shards), SHARDS_PER_FILE)):
         name, shards = table_name(number), plan.shards[start : start + SHARDS_PER_FILE]
@@ -348,19 +352,21 @@ def remove_plan(out: str) -> None:
     folder = plan_folder(out)
     if not storage.is_folder(folder):
         return
-    names = [entry.name for entry in storage.list_folder(folder)]
-    for name in sorted(names, key=lambda name: (name == PLAN_NAME, name)):
-        if _PLAN_FILE.fullmatch(name):
-            storage.remove(os.path.join(folder, name))
+    entries = storage.list_folder(folder)
+    for entry in sorted(entries, key=lambda entry: (entry.name == PLAN_NAME, entry.name)):
+        if _PLAN_FILE.fullmatch(entry.name):
+            storage.remove(os.path.join(folder, entry.name))
 
 
 def _totals(source: Source, plan: ConversionPlan, name: str) -> PlannedSplit:
-    shards = [shard for shard in plan.shards if shard.split == name]
+    shards, images, total = [], 0, 0
+    for shard in plan.shards:
+        if shard.split == name:
+            shards.append(shard)
+            images += len(shard.rows)
+            total += int(source.size[shard.rows].clip(min=0).sum())
     return PlannedSplit(
-        shards=len(shards),
-        images=sum(len(shard.rows) for shard in shards),
-        bytes=sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards),
-        first=shard_number(shards[0].name) or None,
+        shards=len(shards), images=images, bytes=total, first=shard_number(shards[0].name) or None
     )
 
 
@@ -465,7 +471,8 @@ def count_images(plan: StoredPlan, out: str, numbers: Sequence[int]) -> int:
     total = 0
     for file, shards in groupby(numbers, lambda number: number // SHARDS_PER_FILE):
         with open_plan_table(plan_folder(out), plan.tables[file]) as parquet:
-            total += sum(parquet.group_rows(number % SHARDS_PER_FILE) for number in shards)
+            for number in shards:
+                total += parquet.group_rows(number % SHARDS_PER_FILE)
     return total
 
 
@@ -499,7 +506,9 @@ def read_planned_rows(
         label_type=plan.label_type,
     )
     # Labels are zeros if they are not classes.
-    labels = len(plan.classes) if source.labels.is_class else 1
+    labels = 1
+    if source.labels.is_class:
+        labels = len(plan.classes)
     checks = {
         "shard": pc.equal(rows["shard"], shard),
         "key": pc.match_substring_regex(keys, "^([1-9][0-9]{0,8}-)?[0-9]{8,19}$"),
@@ -549,8 +558,11 @@ def foreign_file_error(out: str, name: str, options: Options) -> CallError:
     """
     recorded = _recorded_options(os.path.join(out, MANIFEST_NAME))
     recorded = recorded or _recorded_options(os.path.join(out, JOURNAL_NAME))
-    versions = _other_versions(recorded) if options.changes_images else ""
-    and_versions = " and library versions" if versions else ""
+    versions = and_versions = ""
+    if options.changes_images:
+        versions = _other_versions(recorded)
+    if versions:
+        and_versions = " and library versions"
     return CallError(
         f"--out {printable(out)} contains {name!r}, which was not made from this source with these"
         f" options{versions}, or is damaged{_differences(recorded, options)}",
@@ -578,11 +590,11 @@ def _recorded_options(path: str) -> dict[str, Any]:
 
     Empty if it was not made by a conversion.
     """
-    try:
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
         options = json.loads(read_file(path, MANIFEST))["options"]
-        return dict(options) if "plan" in options else {}
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
-        return {}
+        if "plan" in options:
+            return dict(options)
+    return {}
 
 
 def _differences(recorded: Mapping[str, Any], options: Options) -> str:
@@ -593,18 +605,24 @@ def _differences(recorded: Mapping[str, Any], options: Options) -> str:
     different = []
     for name, flag in stored_flags():
         if before.get(name) != now.get(name):
-            values = [_value(name, members.get(name)) for members in (before, now)]
-            different.append(f"{flag} ({values[0]} in the folder, {values[1]} now)")
+            old, new = _value(name, before.get(name)), _value(name, now.get(name))
+            different.append(f"{flag} ({old} in the folder, {new} now)")
     if not different:
         return "; the options are the same, so the source or the file is not"
-    return f"; different: {', '.join(different[:5])}{', ...' if len(different) > 5 else ''}"
+    if len(different) > 5:
+        different[5:] = ["..."]
+    return f"; different: {', '.join(different)}"
 
 
 def _value(name: str, value: object) -> str:
+    # The option --no-shuffle negates its member.
+    if value is None or (
+        isinstance(value, bool) and value == (getattr(Options, name, None) is True)
+    ):
+        return "not set"
     if isinstance(value, bool):
-        # The option --no-shuffle negates its member.
-        return "set" if value != (getattr(Options, name, None) is True) else "not set"
-    return "not set" if value is None else printable(str(value)[:40])
+        return "set"
+    return printable(str(value)[:40])
 
 
 def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -612,7 +630,8 @@ def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, dict):
-            flat |= {f"{name}.{member}": each for member, each in value.items()}
+            for member, each in value.items():
+                flat[f"{name}.{member}"] = each
         else:
             flat[name] = value
     if "hash" in flat:  # the recipe

@@ -50,8 +50,12 @@ def filter_source(source: Source, where: str) -> Source:
     """
     columns = _columns(source)
     names = _of_option(filter_columns, where)
-    used = dict.fromkeys([_column_of(name, columns) for name in names] or ["size"])
-    table = pa.table({name: _column(source, name) for name in used})
+    used = {}
+    # A table needs a column for its number of rows.
+    for name in names or ["size"]:
+        column = _column_of(name, columns)
+        used[column] = _column(source, column)
+    table = pa.table(used)
     rows = np.flatnonzero(_of_option(matching_rows, where, table))
     if not len(rows):
         raise CallError(
@@ -70,9 +74,12 @@ def _of_option(apply: Callable[..., Result], *arguments: object) -> Result:
     try:
         return apply(*arguments)
     except CallError as error:
-        message = error.message
-        message = f"--{message}" if message.startswith("where ") else f"--where: {message}"
-        raise CallError(message, hint=_HINT if error.hint == EXAMPLE else error.hint) from None
+        message, hint = f"--where: {error.message}", error.hint
+        if error.message.startswith("where "):
+            message = f"--{error.message}"
+        if hint == EXAMPLE:
+            hint = _HINT
+        raise CallError(message, hint=hint) from None
 
 
 def _columns(source: Source) -> list[str]:
@@ -102,19 +109,26 @@ def _column_of(name: str, columns: Sequence[str]) -> str:
 
     As in SQL, case does not matter, unless only it tells columns apart.
     """
-    alike = [each for each in columns if each.lower() == name.lower()]
+    if name in columns:
+        return name
+    alike = _alike(name, columns)
     if not alike:
         raise _unknown(name, columns)
-    if name not in alike and len(alike) > 1:
+    if len(alike) > 1:
         message = f"--where: {shown(name)} may be the column {' or '.join(map(shown, alike))}"
         raise CallError(message, hint="write the name as the column has it")
-    return name if name in alike else alike[0]
+    return alike[0]
+
+
+def _alike(name: str, columns: Sequence[str]) -> list[str]:
+    """Return the columns that differ from a name only by case."""
+    return [each for each in columns if each.lower() == name.lower()]
 
 
 def _unknown(name: str, columns: Sequence[str]) -> CallError:
     message = f"--where: the source has no column {shown(name)}"
     hint = suggest(name, columns)
-    own = [each for each in columns if each.lower() == f"{COLUMN_PREFIX}{name}".lower()]
+    own = _alike(f"{COLUMN_PREFIX}{name}", columns)
     if own:
         message = (
             f"--where: the column {shown(name)} of the source is called {shown(own[0])} in shards"
@@ -212,14 +226,14 @@ def assign_splits(source: Source, options: Options) -> Splits:
         chosen = _choose_stratified(_strata(source)[train], options.seed, counts)
     # Splits are listed as train, val, test, then the others.
     others = [*new, *(name for name in source.splits if name != "train")]
-    ranks = {name: rank for rank, name in enumerate(SPLIT_NAMES)}
+    ranks = dict(zip(SPLIT_NAMES, range(len(SPLIT_NAMES)), strict=True))
     names = ("train", *sorted(others, key=lambda name: ranks.get(name, len(ranks))))
-    index = np.array([names.index(name) for name in source.splits], np.int8)[source.split]
+    index = np.array([*map(names.index, source.splits)], np.int8)[source.split]
     for name, positions in chosen.items():
         index[train[positions]] = names.index(name)
-    counts_of = {
-        name: _count_labels(source, index == names.index(name)) for name in ("train", *new)
-    }
+    counts_of = {}
+    for name in ("train", *new):
+        counts_of[name] = _count_labels(source, index == names.index(name))
     return Splits(names, index, tuple(_notices(source, counts_of, split_by)))
 
 
@@ -317,16 +331,18 @@ def _choose_copies(
         raise CallError("the images were not compared", hint="call `resolve_duplicates` first")
     # A group counts as one sample, with the label of its first image.
     _, first, group = np.unique(source.copies[train], return_index=True, return_inverse=True)
-    groups = {
-        name: max(1, round(count * len(first) / len(train))) for name, count in counts.items()
-    }
+    groups = {}
+    for name, count in counts.items():
+        groups[name] = max(1, round(count * len(first) / len(train)))
     if sum(groups.values()) >= len(first):
         raise EmptySplitError(
             f"the images of train are {plural(len(first), 'group')} of copies, too few to divide",
             hint="choose a smaller fraction, or a smaller --distance",
         )
     chosen = _choose_stratified(_strata(source)[train][first], options.seed, groups)
-    return {name: np.flatnonzero(np.isin(group, numbers)) for name, numbers in chosen.items()}
+    for name, numbers in chosen.items():
+        chosen[name] = np.flatnonzero(np.isin(group, numbers))
+    return chosen
 
 
 def _strata(source: Source) -> NDArray[np.int32]:
@@ -345,8 +361,12 @@ def _split_column(source: Source, name: str) -> pa.Array:
         return source.extra[name].combine_chunks()
     if name in LABEL_COLUMN_NAMES and source.labels.is_class:
         return pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
-    known = ", ".join([*source.extra.column_names, *(["label"] if source.labels.is_class else [])])
-    hint = f"choose one of: {known}" if known else "leave out --split-by, or set it to duplicates"
+    known = [*source.extra.column_names]
+    if source.labels.is_class:
+        known.append("label")
+    hint = "leave out --split-by, or set it to duplicates"
+    if known:
+        hint = f"choose one of: {', '.join(known)}"
     raise CallError(f"--split-by {name}: the source has no column of that name", hint=hint)
 
 
@@ -371,8 +391,7 @@ def _choose_groups(
                 room -= int(sizes[number])
             else:
                 left.append(number)
-        waiting = left if chosen else []
-        if not waiting:
+        if not chosen or not left:
             fraction = getattr(options, f"{name}_fraction")
             splits = "two" if len(counts) == 1 else "three"
             raise EmptySplitError(
@@ -380,6 +399,7 @@ def _choose_groups(
                 f" --{name}-fraction {fraction:g} cannot divide into {splits} splits",
                 hint=_other_fraction(name, count, sizes),
             )
+        waiting = left
         parts[name] = np.flatnonzero(np.isin(group, chosen))
     return parts
 
@@ -410,12 +430,11 @@ def _notices(
         split_by: the column whose groups were kept together, if any.
 
     """
-    classes = source.classes
     if source.labels.stratification and not split_by:
         yield f"the new splits are {source.labels.stratification}"
     if source.labels.class_column is None:
         return
-    splits_with = np.sum([count > 0 for count in counts.values()], axis=0)
+    splits_with = np.count_nonzero([*counts.values()], axis=0)
     present = splits_with > 0
     if split_by:
         if splits_with.max(initial=0) <= 1:
@@ -431,7 +450,7 @@ def _notices(
         if source.labels.is_class and images < number:
             reason = f", because it has only {plural(images, 'image')}"
         if len(without):
-            shown = first_names([classes[label] for label in without[:6].tolist()])
+            shown = first_names([source.classes[label] for label in without[:6].tolist()])
             yield (
                 f"{name} has no images of {len(without):,} of {plural(number, 'class')}{reason}:"
                 f" {shown}"

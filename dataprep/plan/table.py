@@ -81,12 +81,16 @@ def _names(extra: Sequence[str], *, has_locations: bool) -> dict[str, str]:
     for column in _TYPES:
         if column.startswith("location:") and not has_locations:
             continue
-        name = "source" if column == "path" else column.removeprefix("location:")
+        name = column.removeprefix("location:")
+        if name == "path":
+            name = "source"
         while name in taken:
             name += "_"
         taken.add(name)
         names[column] = name
-    return names | {f"extra:{name}": name for name in extra}
+    for name in extra:
+        names[f"extra:{name}"] = name
+    return names
 
 
 # --- write ----------------------------------------------------------------------------------------
@@ -102,7 +106,7 @@ def write_plan_table(
     names = _names(source.extra.column_names, has_locations=source.location is not None)
     shard_name, key, *others = names
     samples = source.table.select(others)
-    types = {field.name: field.type for field in samples.schema} | _TYPES
+    types = dict(zip(samples.schema.names, samples.schema.types, strict=True)) | _TYPES
     schema = pa.schema([(names[column], types[column]) for column in names])
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for shard in shards:

@@ -103,8 +103,10 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
     """
     path = os.path.join(folder, shard.name)
     # Names and types of the columns, from the first sample table that can be read.
-    batches = read_dataset(folder, manifest=manifest, on_error=lambda *_: None)
-    schema = next((batch.table.schema for batch in batches), None)
+    schema = None
+    for batch in read_dataset(folder, manifest=manifest, on_error=lambda *_: None):
+        schema = batch.table.schema
+        break
     rows, extra, lines, formats, hashes = [], [], [], set(), []
     with storage.open_view(path, span=1 << 20) as (view, size):
         records = FORMATS[manifest.format].scan(view, size, path, ScanOptions(manifest.components))
@@ -132,8 +134,13 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
         types = dict(zip(schema.names, schema.types, strict=True))
     else:
         # The labels come after the columns of the source.
-        types = dict.fromkeys(name for row in extra for name in row if name not in kinds)
-        types |= {name: arrow_type(kind) for name, kind in kinds.items()}
+        types = {}
+        for row in extra:
+            for name in row:
+                if name not in kinds:
+                    types[name] = None
+        for name, kind in kinds.items():
+            types[name] = arrow_type(kind)
     for name, column_type in types.items():
         if name not in written:
             columns[name] = pa.array([row.get(name) for row in extra], column_type)
@@ -197,8 +204,10 @@ def _features_of(
     view: ByteView, payload: tuple[int, int], schema: pa.Schema | None
 ) -> dict[str, Any]:
     """Return the columns of the source and the labels of a TFRecord sample, by the names in the schema."""
-    names = [name for name in (schema.names if schema else _FEATURES) if name not in TABLE_COLUMNS]
-    columns = {_FEATURES.get(name, name).encode(): name for name in names}
+    columns = {}
+    for name in schema.names if schema else _FEATURES:
+        if name not in TABLE_COLUMNS:
+            columns[_FEATURES.get(name, name).encode()] = name
     members: dict[str, Any] = {}
     for feature, values in read_lists(view, *payload, columns).items():
         # Features are lists; columns of one value are not.
@@ -219,9 +228,11 @@ def _keys(manifest: Manifest, shard: Shard, revision: int) -> Sequence[str]:
     # Splits of a source follow each other, so rows count over all of them.
     base = 0
     for number, split in enumerate(manifest.splits):
-        names = [other.name for other in split.shards]
-        if shard.name in names:
-            first = sum(other.samples for other in split.shards[: names.index(shard.name)])
+        first = 0
+        for other in split.shards:
+            if other.name != shard.name:
+                first += other.samples
+                continue
             rows = np.arange(split.samples)
             if manifest.options.get("shuffle"):
                 rows = permutation(
@@ -280,7 +291,7 @@ class CheckTask(NamedTuple):
     revision: int = 0
 
 
-def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
+def check_shard(task: CheckTask) -> tuple[Shard, list[DamagedFile]]:
     """Check the files of one shard, and rebuild index and table if the shard is intact.
 
     Return what was found.
@@ -314,7 +325,7 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
     if not task.dry_run:
         with storage.guarded(folder, task.check):
             replace_files(folder, remade)
-    return shard.name, files
+    return shard, files
 
 
 def damage_of(folder: str, file: File) -> str:

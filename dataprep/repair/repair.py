@@ -63,7 +63,7 @@ class RemakeTask(NamedTuple):
 
     task: ShardTask
     shard: Shard
-    names: frozenset[str]
+    names: set[str]
 
 
 def remake_all(
@@ -90,13 +90,15 @@ def remake_all(
     suffix = FORMATS[manifest.format].SUFFIX
     # Each revision was planned on its own, with its own options.
     for number, part in enumerate(parts(manifest)):
-        names = {shard.name: _unrepaired(shard, found) for shard in part.shards}
-        shards = [shard for shard in part.shards if names[shard.name]]
-        if not shards:
+        damaged = []
+        for shard in part.shards:
+            left = _unrepaired(shard, found)
+            if left:
+                damaged.append((shard, left))
+        if not damaged:
             continue
         planned = _plan(folder, manifest, part, source, number, workers=workers)
-        for shard in shards:
-            left = names[shard.name]
+        for shard, left in damaged:
             if isinstance(planned, str):
                 which = f" revision {number} of" if manifest.revisions else ""
                 _fail(found, left, planned, _SAME_SOURCE.format(which))
@@ -116,10 +118,13 @@ def remake_all(
             _fail(found, _unrepaired(shard, found), reason, _SAME_SOURCE.format(""))
 
 
-def _unrepaired(shard: Shard, found: Mapping[str, DamagedFile]) -> frozenset[str]:
+def _unrepaired(shard: Shard, found: Mapping[str, DamagedFile]) -> set[str]:
     """Return the damaged files of a shard that were not repaired."""
-    names = [file.name for file in shard.files if file.name in found]
-    return frozenset(name for name in names if not found[name].repair)
+    names = set()
+    for file in shard.files:
+        if file.name in found and not found[file.name].repair:
+            names.add(file.name)
+    return names
 
 
 def _repair(found: dict[str, DamagedFile], names: Iterable[str]) -> None:
@@ -173,7 +178,7 @@ def _plan(
     return samples, job, {each.name: each for each in plan.shards}
 
 
-def remake(task: RemakeTask) -> tuple[Shard, frozenset[str], str]:
+def remake(task: RemakeTask) -> tuple[Shard, set[str], str]:
     """Make the files of a shard again, and replace damaged files whose new content has the right checksum.
 
     Returns:
@@ -185,14 +190,17 @@ def remake(task: RemakeTask) -> tuple[Shard, frozenset[str], str]:
     try:
         # All three files are made: the table depends on the shard.
         conversion, table = write_files(task.task, InlinePool(), *paths)
-        made = {conversion.shard, conversion.index, table} & {*shard.files}
-        names = task.names & {file.name for file in made}
         # Files that are intact are not replaced, not even by equal ones.
-        published = [path for path in paths if os.path.basename(path) in names]
+        names, pairs = set(), []
+        made = (conversion.shard, conversion.index, table)
+        for file, path in zip(shard.files, paths, strict=True):
+            if file.name in task.names and file in made:
+                names.add(file.name)
+                pairs.append((storage.partial_path(path), path))
         with storage.guarded(folder, task.task.check):
-            storage.publish_all((storage.partial_path(path), path) for path in published)
+            storage.publish_all(pairs)
     except SourceVanishedError as error:
-        return shard, frozenset(), error.message
+        return shard, set(), error.message
     finally:
         storage.discard(paths)
     return shard, names, "images of the source were replaced since"
@@ -255,21 +263,24 @@ def repair_dataset(
             progress.start(sum(shard.samples for shard in shards), len(shards))
         found: dict[str, DamagedFile] = {}
         # First what the shards themselves determine, then what needs the source.
-        samples = {shard.name: shard.samples for shard in shards}
         revisions = revisions_of_shards(manifest)
         tasks = [
             CheckTask(folder, shard, dry_run, check, revisions[shard.name]) for shard in shards
         ]
         with closing(engines.run(check_shard, tasks, workers)) as results:
-            for name, files in results:
-                found |= {file.file: file for file in files}
+            for shard, files in results:
+                for file in files:
+                    found[file.file] = file
                 if progress:
-                    progress.advance(name, samples[name])
+                    progress.advance(shard.name, shard.samples)
         if source is not None and manifest.creator == "convert":
             fence = None if dry_run else check
             remake_all(folder, manifest, source, found, fence, workers=workers)
         # In the order of the manifest, not in which workers ended.
-        damaged = [found[file.name] for file in manifest.shard_files if file.name in found]
+        damaged = []
+        for listed in manifest.shard_files:
+            if listed.name in found:
+                damaged.append(found[listed.name])
         # A revision may keep the list of the one before.
         lists = {}
         for revision in range(manifest.revision):
@@ -281,11 +292,11 @@ def repair_dataset(
                 reason = "the newest manifest does not determine it"
                 damaged.append(DamagedFile(name, error.message, reason=reason, hint=hint))
         lists[manifest.rejected] = manifest
-        for file, each in lists.items():
-            if file is not None and (damage := damage_of(folder, file)):
+        for rejected, each in lists.items():
+            if rejected and (damage := damage_of(folder, rejected)):
                 damaged.append(
                     _repair_rejected(
-                        folder, each, file, damage, source, workers=workers, dry_run=dry_run
+                        folder, each, rejected, damage, source, workers=workers, dry_run=dry_run
                     )
                 )
     return RepairResult(tuple(damaged), len(shards))
@@ -311,7 +322,8 @@ def _repair_rejected(
         for shard in part.shards:
             table = os.path.join(folder, shard.table.name)
             conversion = read_conversion(part.plans[0], table)
-            rows += conversion.rejected if conversion else ()
+            if conversion:
+                rows += conversion.rejected
     # An image that several tables or the scan list is in the list once.
     unique = {tuple(sorted(row.items())): row for row in rows}
     data = rejected_bytes(sorted(unique.values(), key=lambda row: row["source"]))

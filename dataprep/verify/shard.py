@@ -211,7 +211,9 @@ def check_record(
     labels, classes = check.manifest.labels, check.manifest.classes
     lists = row.extra.get(labels.class_lists or "")
     # Labels of the table index the class names of the manifest.
-    for label in [row.label] if labels.is_class else lists or ():
+    if labels.is_class:
+        lists = [row.label]
+    for label in lists or ():
         if label is None or not 0 <= label < len(classes):
             message = (
                 f"the label {label} is out of range: the dataset has"
@@ -289,7 +291,9 @@ def _invalid_image(check: ShardCheck, record: Record, number: int, error: Reject
 def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
     pixels = check.manifest.pixels
     if pixels is None:
-        return inspect(image, "decode", check.max_pixels) if check.decode else parse_header(image)
+        if check.decode:
+            return inspect(image, "decode", check.max_pixels)
+        return parse_header(image)
     needed = math.prod(pixels)
     if len(image) != needed:
         shape = "x".join(map(str, pixels))
@@ -361,9 +365,10 @@ def _read_mask(view: ByteView, row: Sample) -> bytes:
 
 def _first_difference(actual: bytes, expected: bytes) -> int:
     """Return the first position at which two different byte strings differ."""
-    pairs = enumerate(zip(actual, expected, strict=False))
-    shorter = min(len(actual), len(expected))
-    return next((at for at, (first, second) in pairs if first != second), shorter)
+    for at, (first, second) in enumerate(zip(actual, expected, strict=False)):
+        if first != second:
+            return at
+    return min(len(actual), len(expected))
 
 
 # --- all records of a shard -------------------------------------------------------------------------
@@ -399,17 +404,18 @@ def check_records(
             report(record)
             continue
         row_number = row_of_offset.pop(record.offset, None)
-        # A record without a row, of a rejected image, is named by its place.
-        shown_number = number if row_number is None else row_number
         if row_number is not None:
             report(*check_record(check, view, record, rows[row_number], row_number))
             index_lines.append(record.index_line)
-        # Images that were rejected have a record and no row, if another tool made the shard.
-        elif rows and check.manifest.rejected is None:
-            message = "the record has no row in the table"
-            report(check.shard_problem(message, number, record.start))
-        if shown_number not in damaged:
-            report(*check_framing(check, view, record, shown_number))
+        else:
+            # A record without a row, of a rejected image, is named by its place.
+            row_number = number
+            # Images that were rejected have a record and no row, if another tool made the shard.
+            if rows and check.manifest.rejected is None:
+                message = "the record has no row in the table"
+                report(check.shard_problem(message, number, record.start))
+        if row_number not in damaged:
+            report(*check_framing(check, view, record, row_number))
         number += 1
         if number % REPORTED_IMAGES == 0:
             report_images(check.shard.name, REPORTED_IMAGES)
@@ -446,10 +452,13 @@ def scan_past_damage(check: ShardCheck, view: ByteView, size: int) -> Iterator[R
         try:
             yield from check.format.scan(view, size, check.shard.name, options, start)
         except ShardError as error:
-            byte = start if error.byte is None else error.byte
+            byte, number = error.byte, error.record
+            if byte is None:
+                byte = start
             next_index = bisect_right(starts, byte)
             # The scan counts only from where it began, the index from the first record.
-            number = max(next_index - 1, 0) if starts else error.record
+            if starts:
+                number = max(next_index - 1, 0)
             yield check.shard_problem(error.message, number, byte)
             if next_index >= len(starts):
                 return
