@@ -237,7 +237,8 @@ def _commit(
         stored["caption"] = scan.caption
     # Shards keep their order in each split.
     splits: dict[str, tuple[Shard, ...]] = {}
-    rejected, pending = [], []
+    rejected: list[dict[str, str]] = []
+    pending: list[tuple[str, str]] = []
     for each in indexed:
         rejected += each.rejected
         pending += each.pending

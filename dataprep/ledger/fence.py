@@ -93,7 +93,7 @@ def check_owner(out: str, plan: str, removed: str = "") -> None:
 
 
 def check_manifest(out: str, digests: Collection[str], removed: str = "") -> None:
-    """Check that a dataset is still the one that a command began with, whose manifest has one of these digests.
+    """Check that a dataset is still the one that a command began with, by its digest.
 
     Raises:
         LostFolderError: there is another manifest.
@@ -105,13 +105,13 @@ def check_manifest(out: str, digests: Collection[str], removed: str = "") -> Non
 
 
 def seen_digest(out: str) -> str:
-    """Return the digest of the manifest that is in a folder now, or of nothing; see `check_manifest`."""
+    """Return the digest of the manifest in a folder, or of nothing; see `check_manifest`."""
     return manifest_digest(read_existing(out, MANIFEST_NAME) or b"")
 
 
 @contextmanager
 def owned(out: str, plan: str) -> Iterator[None]:
-    """In this block, call `check_owner` before each change of an object of the dataset or of a plan."""
+    """In this block, call `check_owner` before each change of an object."""
     check = partial(check_owner, out, plan)
     plan_folder = os.path.join(out, storage.PLAN_FOLDER)
     with storage.guarded(out, check), storage.guarded(plan_folder, check):
@@ -131,7 +131,9 @@ def take_over(seen: Folder, journal: Journal) -> None:
         storage.replace_file(path, data)
         return
     # Replace only the journal that this run has seen, or the journal of an equal run.
-    plans = (journal.plan, seen.journal.plan if seen.journal else journal.plan)
+    plans = [journal.plan]
+    if seen.journal:
+        plans.append(seen.journal.plan)
     is_written = False
     while not is_written:
         old = read_existing(out, JOURNAL_NAME)
@@ -165,7 +167,7 @@ def begin_conversion(seen: Folder, options: Options, *, overwrite: bool = False)
 
 
 def begin_revision(base: Folder, journal: Journal) -> bool:
-    """Write the journal of an append or a removal unless there is one; return whether it was written.
+    """Write the journal of an append or a removal unless there is one; return whether it did.
 
     Only one of several processes succeeds.
 
@@ -202,7 +204,7 @@ def take_removal_over(out: str, journal: Journal) -> Journal:
 
 
 def newest_plan(out: str) -> str:
-    """Return the fingerprint of the plan of the newest revision; empty if there is no intact manifest."""
+    """Return the plan of the newest revision; empty if there is no intact manifest."""
     try:
         return read_manifest(out).plans[-1]
     except (CallError, DamagedError):
@@ -256,14 +258,18 @@ def lost_error(out: str) -> LostFolderError:
     return LostFolderError(
         f"another run has taken over the folder since this run began{owner_text(out)}",
         file=out,
-        hint="look at it with `dataprep info`; to replace it, run the same command with --overwrite",
+        hint=(
+            "look at it with `dataprep info`; to replace it, run the same command with --overwrite"
+        ),
     )
 
 
 def owner_text(out: str) -> str:
     """Return who has taken over a folder in an object store last, as the end of a message."""
     owner = _owner(out).removesuffix(_DISPLACES).split(".")
-    return f": process {owner[2]} on {owner[0]}" if len(owner) == 4 else ""
+    if len(owner) != 4:
+        return ""
+    return f": process {owner[2]} on {owner[0]}"
 
 
 def _owner(out: str) -> str:
@@ -276,7 +282,7 @@ def _owner(out: str) -> str:
 
 
 def replace_files(out: str, files: Iterable[tuple[str, bytes]]) -> None:
-    """Write files of a dataset, one after the other: a reader sees the old content or all of the new."""
+    """Write files of a dataset; a reader sees the old content of a file or all of the new."""
     for name, content in files:
         storage.replace_file(os.path.join(out, name), content)
 
@@ -337,7 +343,7 @@ _BEAT = re.compile(r"[0-9]{20} ([0-9]{1,5}\.[0-9]{3})\n", re.ASCII)
 
 
 class Claims:
-    """The claims of this process in one output folder, and what it has seen of the claims of others.
+    """The claims of this process in one output folder, and the claims of others that it has seen.
 
     Use it as a context manager: the beat runs inside the block, and the claims are released at its
     end.

@@ -101,7 +101,7 @@ _TRIED_AGAIN = ("unreadable", FAILED)
 
 
 def is_final(result: ShardResult) -> bool:
-    """Return whether writing the shard again would give the same: no image was rejected for what may have passed."""
+    """Return whether a new try gives the same: no image was rejected for what may have passed."""
     return all(map(_is_final_row, result.conversion.rejected))
 
 
@@ -130,7 +130,7 @@ def has_checksum(out: str, file: File) -> bool:
 
 
 def lists_everything(out: str, in_manifest: Mapping[str, File]) -> bool:
-    """Return whether planned shards that the manifest does not list are finished, because their images are rejected.
+    """Return whether planned shards that the manifest does not list have rejected images only.
 
     The tables of such shards are removed when the manifest is written.
     """
@@ -163,7 +163,7 @@ _OTHER_FILES = f"{re.escape(REJECTED_NAME)}|{REVISION_FILE.pattern}"
 def listed_files(
     folder: Folder, shards: Iterable[str], tables: Iterable[ShardResult | None]
 ) -> dict[str, File]:
-    """Return the files that belong to the plan, by name: as a manifest or the tables of these shards say.
+    """Return the files of the plan, by name: as a manifest or the tables of these shards say.
 
     Of a shard without a table, the tables that killed runs left count.
     """
@@ -207,7 +207,7 @@ def foreign_files(
 
 
 def stale_files(folder: Folder) -> list[str]:
-    """Return the files of a dataset that a run wrote after it had lost the folder in an object store.
+    """Return the files that a run wrote after it had lost the folder in an object store.
 
     The run that took the folder over left no file that its manifest does not list.
     """

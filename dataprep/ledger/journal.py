@@ -158,7 +158,7 @@ def unlisted_files(journal: Journal, manifest: Manifest) -> list[str]:
 
 
 def own_files(manifest: Manifest) -> Sequence[str]:
-    """Return the names that lists and manifests of this revision and older ones can have, except ``manifest.json``."""
+    """Return the names of lists and manifests up to this revision, except ``manifest.json``."""
     numbers = range(manifest.revision + 1)
     names = [old_manifest_name(number) for number in numbers[:-1]]
     for name in (SHARD_LIST_NAME, REJECTED_NAME):

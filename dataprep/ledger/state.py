@@ -176,5 +176,7 @@ def _state(
 def _files(manifest: Manifest | None, plan: str) -> dict[str, File]:
     if manifest is None or manifest.plans[0] != plan:
         return {}
-    files = [*manifest.shard_files, *([manifest.rejected] if manifest.rejected else [])]
+    files = [*manifest.shard_files]
+    if manifest.rejected:
+        files.append(manifest.rejected)
     return {file.name: file for file in files}

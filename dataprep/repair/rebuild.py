@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,11 +103,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
     not in the shard, so the table is right only if no image was rejected or changed.
     """
     path = os.path.join(folder, shard.name)
-    # Names and types of the columns, from the first sample table that can be read.
-    schema = None
-    for batch in read_dataset(folder, manifest=manifest, on_error=lambda *_: None):
-        schema = batch.table.schema
-        break
+    schema = _schema_of(folder, manifest)
     rows, extra, lines, formats, hashes = [], [], [], set(), []
     with storage.open_view(path, span=1 << 20) as (view, size):
         records = FORMATS[manifest.format].scan(view, size, path, ScanOptions(manifest.components))
@@ -130,18 +127,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
     if manifest.format == "tfrecord":
         columns["key"] = _keys(manifest, shard, revision)
     written = (*TABLE_COLUMNS, "class", KINDS[manifest.label_type].class_member)
-    if schema:
-        types = dict(zip(schema.names, schema.types, strict=True))
-    else:
-        # The labels come after the columns of the source.
-        types = {}
-        for row in extra:
-            for name in row:
-                if name not in kinds:
-                    types[name] = None
-        for name, kind in kinds.items():
-            types[name] = arrow_type(kind)
-    for name, column_type in types.items():
+    for name, column_type in _types(schema, extra, kinds):
         if name not in written:
             columns[name] = pa.array([row.get(name) for row in extra], column_type)
     if hashes:  # which records in TFRecord do not have
@@ -158,6 +144,28 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
         rejected=(),
     )
     yield parquet_bytes(build_table(columns, conversion))
+
+
+def _schema_of(folder: str, manifest: Manifest) -> pa.Schema | None:
+    """Return the names and types of the columns, from the first sample table that can be read."""
+    for batch in read_dataset(folder, manifest=manifest, on_error=lambda *_: None):
+        return batch.table.schema
+    return None
+
+
+def _types(
+    schema: pa.Schema | None, rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Any]
+) -> Iterator[tuple[str, pa.DataType | None]]:
+    """Yield the name and the type of each column; `None` for the type that its values have."""
+    if schema:
+        yield from zip(schema.names, schema.types, strict=True)
+        return
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        if name not in kinds:
+            yield name, None
+    # The labels come after the columns of the source.
+    for name, kind in kinds.items():
+        yield name, arrow_type(kind)
 
 
 def _info(manifest: Manifest, view: ByteView, record: Record) -> ImageInfo:

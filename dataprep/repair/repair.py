@@ -281,25 +281,34 @@ def repair_dataset(
         for listed in manifest.shard_files:
             if listed.name in found:
                 damaged.append(found[listed.name])
-        # A revision may keep the list of the one before.
-        lists = {}
-        for revision in range(manifest.revision):
-            try:
-                old = read_older(folder, manifest, revision)[0]
-                lists[old.rejected] = old
-            except DamagedError as error:
-                name, hint = old_manifest_name(revision), error.hint
-                reason = "the newest manifest does not determine it"
-                damaged.append(DamagedFile(name, error.message, reason=reason, hint=hint))
-        lists[manifest.rejected] = manifest
-        for rejected, each in lists.items():
-            if rejected and (damage := damage_of(folder, rejected)):
-                damaged.append(
-                    _repair_rejected(
-                        folder, each, rejected, damage, source, workers=workers, dry_run=dry_run
-                    )
-                )
+        damaged += _repair_lists(folder, manifest, source, workers=workers, dry_run=dry_run)
     return RepairResult(tuple(damaged), len(shards))
+
+
+def _repair_lists(
+    folder: str, manifest: Manifest, source: Source | None, *, workers: int, dry_run: bool
+) -> list[DamagedFile]:
+    """Repair the lists of rejected images of all revisions; return the damaged lists and old manifests."""
+    damaged = []
+    # A revision may keep the list of the one before.
+    lists = {}
+    for revision in range(manifest.revision):
+        try:
+            old = read_older(folder, manifest, revision)[0]
+            lists[old.rejected] = old
+        except DamagedError as error:
+            name, hint = old_manifest_name(revision), error.hint
+            reason = "the newest manifest does not determine it"
+            damaged.append(DamagedFile(name, error.message, reason=reason, hint=hint))
+    lists[manifest.rejected] = manifest
+    for rejected, each in lists.items():
+        if rejected and (damage := damage_of(folder, rejected)):
+            damaged.append(
+                _repair_rejected(
+                    folder, each, rejected, damage, source, workers=workers, dry_run=dry_run
+                )
+            )
+    return damaged
 
 
 def _repair_rejected(
