@@ -62,6 +62,7 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options group by group."""
+        # Options without a group, such as --help, are in the last one.
         groups: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
         hides = self._has_rare and not ctx.meta.get(_HELP_ALL)
         for each in self.get_params(ctx):
@@ -76,13 +77,17 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; report wrong ones as an event if ``--log-json`` is among them."""
-        options = args[: args.index("--")] if "--" in args else args
+        # Events of wrong arguments are JSON too, so this option is looked up before they are parsed.
+        options = args
+        if "--" in args:
+            options = args[: args.index("--")]
         console.begin(self.name or "", is_json="--log-json" in options)
         value_of = dict(pairwise(args))
         with _report_usage(ctx):
             try:
                 return super().parse_args(ctx, args)
             except click.NoSuchOption as error:
+                # An option that users expect has a hint of its own.
                 name = error.option_name
                 if name not in self._instead:
                     raise

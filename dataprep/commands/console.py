@@ -51,11 +51,15 @@ class Console:
     def configure(self, *, quiet: bool, verbose: bool) -> None:
         """Set how much to print, and attach a handler to the loggers of the packages."""
         self.quiet, self.verbose = quiet, verbose
+        level = logging.WARNING
+        if verbose:
+            level = logging.INFO
+        elif quiet:
+            level = logging.ERROR
         for name in _LOGGERS:
             logger = logging.getLogger(name)
             logger.addHandler(_handler)
-            level = logging.ERROR if quiet else logging.WARNING
-            logger.setLevel(logging.INFO if verbose else level)
+            logger.setLevel(level)
 
     def event(self, kind: str, text: str, **fields: Any) -> None:
         """Print an event: the text, or a JSON object with the fields, in which the text is the default message."""
@@ -118,8 +122,10 @@ class _Handler(logging.Handler):
             console.event("log", f"{record.name}: {message}")
             return
         kind = "log"
-        if record.levelno >= logging.WARNING:
-            kind = "error" if record.levelno >= logging.ERROR else "warning"
+        if record.levelno >= logging.ERROR:
+            kind = "error"
+        elif record.levelno >= logging.WARNING:
+            kind = "warning"
         console.event(kind, message, logger=record.name)
 
 
@@ -237,9 +243,11 @@ class Meter:
         total, is_estimate = self._images, False
         if total is None and self.finished:
             total, is_estimate = done, self.finished < self._shards
+            # The other shards are likely to have as many images as the finished ones.
             if is_estimate:
                 counted = done - self._parts.total()
                 total = max(round(counted / self.finished * self._shards), done)
+        # The rate of the last seconds, without the shards of earlier runs.
         since, before = self._points[0]
         rate = left = None
         if self._new > before and now > since:
@@ -278,7 +286,9 @@ def describe(state: StepState) -> str:
     """Describe a state in one line."""
     images = f"{state.done:,} images"
     if state.fraction is not None:
-        about = "about " if state.total_is_estimate else ""
+        about = ""
+        if state.total_is_estimate:
+            about = "about "
         images = f"{state.done:,} of {about}{state.total:,} images ({state.fraction:.0%})"
     return ", ".join([images, *describe_speed(state)])
 
@@ -327,6 +337,7 @@ class ProgressBar:
             self._close()
             self._meter = Meter(images, shards)
             self._display = _make_display(self._step, self._meter.state)
+        # The display of the first part ticks for the other parts, too.
         if self._display is not None and is_first:
             listen(self._add_part)
             threading.Thread(target=self._tick, daemon=True).start()
@@ -394,6 +405,7 @@ class _Bar:
 
     def show(self, state: StepState) -> None:
         bar = self._bar
+        # The total may become known when the first shard is finished.
         if bar.total is None and state.total is not None:
             bar.bar_format = _BAR
         bar.total = state.total
@@ -425,6 +437,7 @@ class _Lines:
             self._write(state)
 
     def _write(self, state: StepState) -> None:
+        # Readers of the log need no more digits.
         fields = asdict(state)
         for name, value in fields.items():
             if isinstance(value, float):

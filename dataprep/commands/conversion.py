@@ -58,7 +58,9 @@ def resolve_request(run: RunOptions, options: Options) -> ConvertRequest:
         if run.append and is_set:
             raise CallError(f"--append excludes {flag}", hint=f"leave out {flag}")
     if run.out is None and len(run.src) > 1:
-        which = "dataset to append to" if run.append else "folder of the new dataset"
+        which = "folder of the new dataset"
+        if run.append:
+            which = "dataset to append to"
         raise CallError("several --src require --out", hint=f"set --out to the {which}")
     out = run.out or f"{_name_of(run.src[0], without_suffix=True)}-{options.fmt}"
     if run.append:
@@ -72,6 +74,7 @@ def _appended_options(out: str, options: Options) -> Options:
 
     base = read_base(out)
     made = base.manifest.options
+    # An append does not inherit the fractions: they are about its own images.
     made_splits = made.get("val_fraction") or made.get("test_fraction")
     if made_splits and not (options.val_fraction or options.test_fraction):
         console.note(
@@ -85,6 +88,7 @@ def _name_of(src: str, *, without_suffix: bool = False) -> str:
     """Return the name of a source without its folder."""
     # Of a bucket, its name.
     name = os.path.basename(absolute(src).rstrip("/"))
+    # The dot in the name of a folder begins no suffix.
     if without_suffix and not os.path.isdir(src):
         name = Path(name).stem
     return name
@@ -111,6 +115,7 @@ def read_samples(
             progress=bar,
             search_progress=search_bar,
         )
+    # The contents of one source are what is left after filters.
     if len(given) == 1:
         _print_contents(given[0].src, samples)
     else:
@@ -175,9 +180,10 @@ def print_result(
 
     """
     print_notes(result.notices)
+    end = " appended" if appended else ""
     for split in result.manifest.splits:
         totals = format_totals(split.samples, split.bytes, len(split.shards))
-        print_line(f"{split.name}: {totals}{' appended' if appended else ''}")
+        print_line(f"{split.name}: {totals}{end}")
     if result.resumed:
         were = agree(result.resumed, "was", "were")
         print_line(f"{plural(result.resumed, 'shard')} {were} done by an earlier run")
@@ -219,6 +225,7 @@ def _change_table(result: ConvertResult) -> Iterator[str]:
     yield f"{'':10}{'images':>12}{'before':>12}{'after':>12}"
     for name, (images, before, after) in rows.items():
         yield f"{name:10}{images:>12,}{format_bytes(before):>12}{after:>12}"
+    # An image can have several normalizations, so their counts do not add up.
     counts = []
     for change, text in NORMALIZATIONS.items():
         if images := _count_changed(result, change):
@@ -240,65 +247,54 @@ def _count_changed(result: ConvertResult, *changes: str) -> int:
 # --- appends --------------------------------------------------------------------------------------
 
 
-def print_append(result: AppendResult, out: str, max_rejected: float) -> ExitStatus:
-    """Print what was appended; return status 1 if too many images were rejected."""
+def print_append(made: AppendPlan | AppendResult, out: str, max_rejected: float) -> ExitStatus:
+    """Print what was or will be appended; return status 1 if too many images were rejected."""
     from dataprep.plan.files import ENDED_NAME
+    from dataprep.run.commit import AppendResult
     from dataprep.storage import PLAN_FOLDER
 
-    print_notes(result.notices)
-    if result.converted is None:
-        _print_nothing(result, out)
+    print_notes(made.notices)
+    if not isinstance(made, AppendResult):
+        print_notes(made.plan.notices)
+        _print_known(made.append.known, out)
+        print_splits(made.source, made.plan.splits, made.plan.shards, " to append")
+        _print_new(made.new_classes)
         return ExitStatus.SUCCESS
-    _print_known(result.known, out)
-    is_nothing = not result.converted.manifest.splits
-    rejected = f"{PLAN_FOLDER}/{ENDED_NAME}" if is_nothing else None
-    status = print_result(result.converted, out, max_rejected, appended=True, rejected=rejected)
-    if is_nothing:
+    manifest = made.manifest
+    if made.converted is None:
+        # Every image is in the dataset, or was rejected before.
+        images = f"{plural(made.known, 'image')} of the source {agree(made.known, 'is', 'are')}"
+        text = f"nothing to append: all {images} in {out}"
+        if made.revision is not None:
+            text += f" since revision {made.revision}"
+        if manifest.rejected:
+            text += ", or rejected then"
+        print_line(text)
+        return ExitStatus.SUCCESS
+    _print_known(made.known, out)
+    if not made.converted.manifest.splits:
+        # There is no new revision, so the list of rejected images stays with the bookkeeping.
+        rejected = f"{PLAN_FOLDER}/{ENDED_NAME}"
+        status = print_result(made.converted, out, max_rejected, appended=True, rejected=rejected)
         print_line(f"nothing was appended to {out}: every new image was rejected")
         return status
-    _print_new(result.new_classes)
-    samples = sum(split.samples for split in result.manifest.splits)
-    print_line(
-        f"{out} is at revision {result.manifest.revision}: {plural(samples, 'sample')} in "
-        f"{plural(len(result.manifest.classes), 'class')}"
-    )
+    status = print_result(made.converted, out, max_rejected, appended=True)
+    _print_new(made.new_classes)
+    samples = plural(sum(split.samples for split in manifest.splits), "sample")
+    classes = plural(len(manifest.classes), "class")
+    print_line(f"{out} is at revision {manifest.revision}: {samples} in {classes}")
     return status
-
-
-def print_append_plan(planned: AppendPlan | AppendResult, out: str) -> None:
-    """Print what will be appended."""
-    from dataprep.run.commit import AppendResult
-
-    print_notes(planned.notices)
-    if isinstance(planned, AppendResult):
-        _print_nothing(planned, out)
-        return
-    print_notes(planned.plan.notices)
-    _print_known(planned.append.known, out)
-    print_splits(planned.source, planned.plan.splits, planned.plan.shards, " to append")
-    _print_new(planned.new_classes)
-
-
-def _print_nothing(result: AppendResult, out: str) -> None:
-    """Say that there was nothing to append."""
-    since = "" if result.revision is None else f" since revision {result.revision}"
-    images = plural(result.known, "image")
-    rejected = ", or rejected then" if result.manifest.rejected else ""
-    print_line(
-        f"nothing to append: all {images} of the source {agree(result.known, 'is', 'are')} in"
-        f" {out}{since}{rejected}"
-    )
 
 
 def _print_known(known: int, out: str) -> None:
     if known:
-        print_line(
-            f"{plural(known, 'image')} of the source {agree(known, 'is', 'are')} in {out} already"
-        )
+        images = f"{plural(known, 'image')} of the source {agree(known, 'is', 'are')}"
+        print_line(f"{images} in {out} already")
 
 
 def _print_new(classes: Sequence[str]) -> None:
     if classes:
-        names = ", ".join(map(printable, classes[:5]))
-        more = ", ..." if len(classes) > 5 else ""
-        print_line(f"{plural(len(classes), 'new class')}: {names}{more}")
+        names = list(map(printable, classes[:5]))
+        if len(classes) > 5:
+            names.append("...")
+        print_line(f"{plural(len(classes), 'new class')}: {', '.join(names)}")

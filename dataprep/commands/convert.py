@@ -17,7 +17,6 @@ from dataprep.commands.conversion import (
     ConvertRequest,
     planned_images,
     print_append,
-    print_append_plan,
     print_notes,
     print_result,
     print_splits,
@@ -103,7 +102,10 @@ def _make_engine(run: RunOptions) -> Engine:
         return LocalEngine(run.workers)
     from dataprep.engines.ray import RayEngine
 
-    engine = RayEngine("auto" if run.address is None else run.address, run.workers)
+    address = run.address
+    if address is None:
+        address = "auto"
+    engine = RayEngine(address, run.workers)
     machines, cpus = plural(len(engine.nodes), "machine"), plural(engine.workers, "CPU")
     console.info(f"Ray cluster: {machines}, {cpus}")
     return engine
@@ -117,8 +119,7 @@ def _append(source: Source, request: ConvertRequest, run: RunOptions, engine: En
     options, out, name = request.options, request.out, request.name
     if run.dry_run:
         planned = plan_append(source, read_base(out), options, name=name, reader=engine)
-        print_append_plan(planned, out)
-        return ExitStatus.SUCCESS
+        return print_append(planned, out, run.max_rejected)
     with (
         ProgressBar("comparing") as check_bar,
         ProgressBar("converting") as bar,
@@ -148,6 +149,7 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
     options, out = request.options, request.out
     plan = make_plan(source, options)
     print_notes(plan.notices)
+    # Shards that an earlier run finished are not written again.
     writable = check_writable(out)
     finished = find_resumable(source, plan, out, options, overwrite=overwrite).finished
     print_splits(source, plan.splits, plan.shards)
@@ -157,11 +159,12 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
             f"done by an earlier run: {plural(len(finished), 'shard')}; to do:"
             f" {plural(len(remaining), 'shard')}"
         )
+    # Some images are prepared to measure their bytes and the time that they take.
     images, source_bytes = planned_images(source, remaining)
     trial = run_trial(source, remaining, options)
     size = trial.stored * images if options.changes_images else source_bytes
-    free = shutil.disk_usage(writable).free
     about = "about " if options.downscale else ""
+    free = shutil.disk_usage(writable).free
     print_line(f"out: {out}, {about}{format_bytes(size)} to write, {format_bytes(free)} free")
     if not remaining:
         return
@@ -179,6 +182,7 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
         f" {plural(shrunk.measured, 'image')}; {format_bytes(math.prod(raw.pixels) * images)} with"
         f" --store raw --raw-size {raw.size}"
     )
+    # A worker writes one shard after the other.
     processes = min(workers, len(remaining))
     seconds = max(images / trial.rate / processes, 1)
     print_line(

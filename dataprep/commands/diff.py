@@ -38,7 +38,9 @@ def diff(a: str, b: str, *, options: DiffOptions) -> ExitStatus:
         click.echo(json.dumps(_as_json(result, options.limit), indent=1))
     else:
         _print(a, b, result, options.limit)
-    return ExitStatus.SUCCESS if result.is_equal else ExitStatus.DATA_PROBLEM
+    if result.is_equal:
+        return ExitStatus.SUCCESS
+    return ExitStatus.DATA_PROBLEM
 
 
 def _as_json(result: DatasetDiff, limit: int) -> dict[str, Any]:
@@ -71,6 +73,7 @@ def _print(a: str, b: str, result: DatasetDiff, limit: int) -> None:
         return
     print_line()
     print_line(f"  {'same':12}{result.same:>14,}")
+    # How many samples differ in each way.
     for kind, count in result.counts.items():
         if count:
             print_line(f"  {kind:12}{count:>14,}  {MEANING[kind]}")
@@ -80,6 +83,7 @@ def _print(a: str, b: str, result: DatasetDiff, limit: int) -> None:
             if len(names) > limit:
                 listed.append("...")
             print_line(f"  {plural(len(names), 'class')} {change}: {', '.join(listed)}")
+    # The first samples that differ in each way.
     for kind, differences in result.first.items():
         if differences:
             _print_samples(kind, differences, result.counts[kind])
@@ -96,14 +100,19 @@ def _print_samples(kind: Kind, differences: Sequence[Difference], count: int) ->
 
 def _describe(kind: Kind, difference: Difference) -> str:
     a, b = difference
+    # An added or removed sample has one side only.
     if a is None or b is None:
         return ", ".join(one_line(text, MAX_SHOWN) for text in a or b or () if text)
     source = _arrow(a.source, b.source)
     if kind == "relabelled":
         return f"{source}: {_arrow(a.class_name or 'no label', b.class_name or 'no label')}"
-    return f"{source}: {_arrow(a.split, b.split)}" if kind == "moved" else source
+    if kind == "moved":
+        return f"{source}: {_arrow(a.split, b.split)}"
+    return source
 
 
 def _arrow(before: str, after: str) -> str:
     before, after = one_line(before, MAX_SHOWN), one_line(after, MAX_SHOWN)
-    return before if before == after else f"{before} -> {after}"
+    if before == after:
+        return before
+    return f"{before} -> {after}"

@@ -46,7 +46,13 @@ def duplicates(datasets: tuple[str, ...], *, options: DuplicatesOptions) -> Exit
                 hint="give each dataset once: copies in it are found",
             )
     plain = SourceOptions(label_type=options.label_type)
-    sources = [_read(path, SourceOptions() if is_prepared(path) else plain) for path in datasets]
+    sources = []
+    for path in datasets:
+        # A prepared dataset knows what its labels are.
+        reading = plain
+        if is_prepared(path):
+            reading = SourceOptions()
+        sources.append(_read(path, reading))
     with ProgressBar("hashing") as bar:
         images = collect(sources, workers=options.workers, progress=bar)
     if not options.no_store:
@@ -75,7 +81,9 @@ def duplicates(datasets: tuple[str, ...], *, options: DuplicatesOptions) -> Exit
         click.echo(json.dumps(_as_json(summary, places, datasets, found), indent=1))
     else:
         _print(summary, places, datasets, options.limit)
-    return ExitStatus.DATA_PROBLEM if summary.leaks else ExitStatus.SUCCESS
+    if summary.leaks:
+        return ExitStatus.DATA_PROBLEM
+    return ExitStatus.SUCCESS
 
 
 def _read(path: str, options: SourceOptions) -> Source:
@@ -129,12 +137,11 @@ def _print(
     is_one = len(datasets) == 1
     for match in summary.matches:
         _print_match(match, places, is_one=is_one)
-    if hidden := summary.pairs - len(summary.matches):
-        what = (
-            f"and {hidden:,} more"
-            if limit
-            else f"{plural(hidden, 'pair')} {agree(hidden, 'is', 'are')} not listed"
-        )
+    hidden = summary.pairs - len(summary.matches)
+    if hidden:
+        what = f"{plural(hidden, 'pair')} {agree(hidden, 'is', 'are')} not listed"
+        if limit:
+            what = f"and {hidden:,} more"
         print_line(f"{what}; --limit {summary.pairs} lists all")
     if summary.pairs and limit:
         print_line()
@@ -155,13 +162,25 @@ def _print(
 
 
 def _print_match(match: Match, places: dict[int, Place], *, is_one: bool) -> None:
-    words = ["same bytes" if match.distance is None else plural(match.distance, "bit")]
-    words += [match.symmetry] * (match.symmetry != "identical")
-    words += ["conflicting labels"] * match.has_conflict + ["different splits"] * match.is_leak
+    # In what the images differ.
+    words = ["same bytes"]
+    if match.distance is not None:
+        words = [plural(match.distance, "bit")]
+    if match.symmetry != "identical":
+        words.append(match.symmetry)
+    if match.has_conflict:
+        words.append("conflicting labels")
+    if match.is_leak:
+        words.append("different splits")
     print_line(f"{', '.join(words)}:")
+    # Where they are.
     for number in match.images:
         place = places[number]
-        where = place.split if is_one else f"{place.dataset} {place.split}"
-        key = f" (key {place.key})" if place.key is not None else ""
-        label = f", label {one_line(place.label, MAX_SHOWN)}" if place.label else ""
-        print_line(f"  {where}: {one_line(place.path, MAX_SHOWN)}{key}{label}")
+        where, text = place.split, one_line(place.path, MAX_SHOWN)
+        if not is_one:
+            where = f"{place.dataset} {where}"
+        if place.key is not None:
+            text += f" (key {place.key})"
+        if place.label:
+            text += f", label {one_line(place.label, MAX_SHOWN)}"
+        print_line(f"  {where}: {text}")

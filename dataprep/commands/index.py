@@ -30,6 +30,7 @@ def index(paths: tuple[str, ...], *, options: IndexOptions, run: WorkerOptions) 
 
     with ProgressBar("indexing") as bar, cleanup_on_interrupt():
         result = index_shards(paths, options, workers=run.workers, progress=bar)
+    # One line for each shard that cannot be indexed.
     for error in result.errors:
         console.error(str(error))
     if result.manifest is None:

@@ -56,11 +56,13 @@ def _is_plan(folder: str) -> bool:
 
 
 def _print_summary(out: str, summary: DatasetSummary) -> None:
-    samples = (
-        f"{plural(summary.samples, 'sample')}{KINDS[summary.label_type].describe(summary.classes)}"
-    )
-    raw = f" raw {'x'.join(map(str, summary.pixels))}," if summary.pixels else ""
+    labels = KINDS[summary.label_type].describe(summary.classes)
+    samples = f"{plural(summary.samples, 'sample')}{labels}"
+    raw = ""
+    if summary.pixels:
+        raw = f" raw {'x'.join(map(str, summary.pixels))},"
     print_line(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
+    # What each append added.
     for revision in summary.revisions:
         added = ", ".join(f"{name} +{samples:,}" for name, samples in revision.samples.items())
         shards = (
@@ -88,8 +90,11 @@ def _print_split(name: str, split: SplitSummary) -> None:
         ("size, bytes", split.size),
     ):
         _print_row(title, column.values(), ",")
+    # The labels of a regression.
     for number, values in enumerate(split.values, 1):
-        title = "label" if len(split.values) == 1 else f"label {number}"
+        title = "label"
+        if len(split.values) > 1:
+            title = f"label {number}"
         _print_row(title, values.values(), ",.4g")
     if split.labels:
         print_line(f"  {_class_sizes(split.labels)}")
@@ -110,7 +115,9 @@ def _class_sizes(labels: Mapping[str, int]) -> str:
     low, high = f"{least:,} ({cut_middle(smallest, 80)})", f"{most:,} ({cut_middle(largest, 80)})"
     text = f"samples per class: {low} to {high}, median {median:,}"
     empty = list(labels.values()).count(0)
-    return f"{text}; {plural(empty, 'class')} without samples" if empty else text
+    if empty:
+        text += f"; {plural(empty, 'class')} without samples"
+    return text
 
 
 # --- plans ----------------------------------------------------------------------------------------
@@ -134,6 +141,7 @@ def _print_plan(folder: str, *, as_json: bool) -> None:
     plan = read_plan(out)
     if as_json:
         members = plan_to_json(plan)
+        # Only the program needs the tables.
         del members["tables"]
         click.echo(json.dumps(members, indent=1, ensure_ascii=False))
     else:
@@ -156,6 +164,7 @@ def _print_plan_text(folder: str, plan: StoredPlan) -> None:
         print_line(f"columns: {', '.join(plan.extra)}")
     if plan.rejected:
         print_line(f"rejected by the scan: {plural(len(plan.rejected), 'image')}")
+    # The first line has the format; the versions follow.
     for name, value in plan.options.items():
         if name not in ("fmt", "made_by") and value is not None:
             print_line(f"  {name}: {json.dumps(value)}")

@@ -53,6 +53,7 @@ def takes(**records: type[Any]) -> Decorator:
 
     def add(callback: Any) -> Any:
         command = callback.__name__
+        # Records can share options; the first one decides where the help shows them.
         options: dict[str, Decorator] = {}
         for record in records.values():
             for name, decorate in _options(record, command):
@@ -65,6 +66,7 @@ def takes(**records: type[Any]) -> Decorator:
                 arguments[name] = _make(record, command, values)
             return callback(**arguments)
 
+        # The decorator that is applied last is the first option in the help.
         decorated: Any = run
         for decorate in reversed(options.values()):
             decorated = decorate(decorated)
@@ -123,7 +125,9 @@ def _attributes(declared: Declaration, kind: Any, default: Any, *, is_part: bool
     An option of a part has no default, because giving it asks for the part.
     """
     text = declared.help
-    shown = default if is_part else declared.unset
+    shown = declared.unset
+    if is_part:
+        shown = default
     if shown:
         text = f"{text}  [default: {shown}]"
     if kind is bool:
@@ -175,11 +179,12 @@ def _make(record: Any, command: str, values: Mapping[str, Any]) -> Any:
     for member in _members(record, command):
         kind = types_of(record)[member.name]
         if is_dataclass(kind):
-            continue
+            continue  # `_stored_images` reads the options of parts
         value = values[_parameter(member)]
         if declaration(member).form == "class names":
             value = read_classes(value)
         elif kind is bool and member.default:
+            # The flag switches it off.
             value = not value
         members[member.name] = value
     made = record(**members)
@@ -202,13 +207,16 @@ def _stored_images(values: Mapping[str, Any]) -> dict[str, Downscale | Raw]:
         return {"raw": Raw(**raw)}
     hint = "add --store raw, or leave the option out"
     _refuse(Raw, raw, downscale, "requires --store raw", hint)
+    # Without a size, images are stored as they are.
     side = downscale.get("shorter") or downscale.get("longest")
     if side is None:
         hint = "set the size of the stored images with one of them"
         _refuse(Downscale, downscale, (), "requires --resize-shorter or --max-side", hint)
         return {}
     if downscale.get("only_above", side) < side:
-        name = "--resize-shorter" if "shorter" in downscale else "--max-side"
+        name = "--max-side"
+        if "shorter" in downscale:
+            name = "--resize-shorter"
         raise CallError(
             f"--only-above {downscale['only_above']} is less than {name} {side}, so it has no"
             " effect",

@@ -11,7 +11,6 @@ from dataprep.commands.console import ProgressBar
 from dataprep.commands.conversion import (
     INSTEAD,
     print_append,
-    print_append_plan,
     print_notes,
     print_result,
     print_splits,
@@ -43,13 +42,15 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     request = resolve_request(run, options)
     out = request.out
     source = read_samples(run, reading, request)
+    resumed = 0
     if run.append:
         with ProgressBar("comparing") as bar, cleanup_on_interrupt():
             appended = write_append_plan(
                 source, out, request.options, name=request.name, progress=bar
             )
-        print_append_plan(appended, out)
-        resumed = 0 if isinstance(appended, AppendResult) else len(appended.finished)
+        print_append(appended, out, run.max_rejected)
+        if not isinstance(appended, AppendResult):
+            resumed = len(appended.finished)
     else:
         with cleanup_on_interrupt():
             planned = plan_dataset(source, out, request.options, overwrite=run.overwrite)
@@ -59,9 +60,10 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     if resumed:
         print_line(f"done by an earlier run: {plural(resumed, 'shard')}")
     print_line(f"{out}/{PLAN_FOLDER} is complete")
-    # `work` refuses --claim in an object store.
-    claim = "" if is_url(out) else " or --claim"
-    print_line(f"next: `dataprep work {out} --task I/N`{claim}, then `dataprep finish {out}`")
+    tasks = "--task I/N`"
+    if not is_url(out):  # `work` refuses --claim in an object store
+        tasks += " or --claim"
+    print_line(f"next: `dataprep work {out} {tasks}, then `dataprep finish {out}`")
     return ExitStatus.SUCCESS
 
 
@@ -87,17 +89,23 @@ def work(out: str, *, options: WorkOptions, run: WorkerOptions) -> ExitStatus:
             "--claim needs a folder that all machines share, but OUT is a URL",
             hint="use --task I/N",
         )
+    # A process that claims shards has no share of its own.
     share = None
-    if not options.claim:
-        share = Share(0, 1) if task is None else parse_task(task, os.environ)
+    if task is not None:
+        share = parse_task(task, os.environ)
+    elif not options.claim:
+        share = Share(0, 1)
     with ProgressBar("converting") as bar, cleanup_on_interrupt():
         result = work_on(out, share, workers=run.workers, progress=bar, beat=options.heartbeat)
     if result.resumed:
         were = agree(result.resumed, "was", "were")
-        by = "another run" if options.claim else "an earlier run"
+        by = "an earlier run"
+        if options.claim:
+            by = "another run"
         print_line(f"{plural(result.resumed, 'shard')} {were} done by {by}")
     images = sum(shard.conversion.samples for shard in result.written)
     print_line(f"{plural(len(result.written), 'shard')} written, {plural(images, 'sample')}")
+    # Rejected images are listed when the dataset is finished, but faults are reported at once.
     rejected = [row for shard in result.written for row in shard.conversion.rejected]
     if rejected:
         print_line(f"rejected: {plural(len(rejected), 'image')}")

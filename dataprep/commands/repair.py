@@ -42,28 +42,23 @@ def repair(
         result = repair_dataset(
             dataset, source, dry_run=options.dry_run, workers=run.workers, progress=bar
         )
+    # A dry run prints what a run would do.
+    will, can = "", ""
+    if options.dry_run:
+        will, can = "would be ", "can be "
+    repaired = 0
     for file in result.files:
         if file.repair:
-            will = "would be " if options.dry_run else ""
+            repaired += 1
             print_line(f"{file.file}: {file.damage}; {will}{file.repair}")
         else:
-            print_line(
-                str(
-                    DatasetError(
-                        f"{file.damage}; not repaired: {file.reason}",
-                        file=file.file,
-                        hint=file.hint,
-                    )
-                )
-            )
-    broken = sum(not file.repair for file in result.files)
-    repaired = len(result.files) - broken
+            reason = f"{file.damage}; not repaired: {file.reason}"
+            print_line(str(DatasetError(reason, file=file.file, hint=file.hint)))
+    broken = len(result.files) - repaired
     if not result.files:
         print_line(f"nothing to repair in {dataset}: {plural(result.shards, 'shard')} checked")
     elif repaired:
-        print_line(
-            f"{plural(repaired, 'file')} {'can be ' if options.dry_run else ''}repaired in {dataset}"
-        )
+        print_line(f"{plural(repaired, 'file')} {can}repaired in {dataset}")
     if not broken:
         return ExitStatus.SUCCESS
     console.note(f"{plural(broken, 'file')} in {dataset} cannot be repaired")

@@ -46,9 +46,11 @@ def report(dataset: str, *, options: ReportOptions) -> ExitStatus:
     else:
         for finding in facts.findings[:_PRINTED]:
             print_line(f"{finding.severity}: {finding.title}")
-        if len(facts.findings) > _PRINTED:
-            print_line(
-                f"and {plural(len(facts.findings) - _PRINTED, 'finding')} more in the report"
-            )
+        # The page itself has all findings.
+        more = len(facts.findings) - _PRINTED
+        if more > 0:
+            print_line(f"and {plural(more, 'finding')} more in the report")
         print_line(f"{out} and {json_path(out)} are written")
-    return ExitStatus.DATA_PROBLEM if facts.problems or facts.looks.failed else ExitStatus.SUCCESS
+    if facts.problems or facts.looks.failed:
+        return ExitStatus.DATA_PROBLEM
+    return ExitStatus.SUCCESS

@@ -11,7 +11,7 @@ from dataprep.commands.console import ProgressBar
 from dataprep.commands.parameters import path_or_url, takes
 from dataprep.options import VerifyOptions
 from manifests.errors import CallError, ExitStatus
-from manifests.process.text import plural
+from manifests.process.text import agree, plural
 
 
 @click.command(cls=Command)
@@ -46,6 +46,7 @@ def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
                 workers=workers,
                 progress=bar,
             )
+    # Each file has a limit of listed problems; the result counts the others.
     for problem in result.problems:
         print_line(str(problem))
     listed = Counter(problem.file for problem in result.problems)
@@ -53,7 +54,7 @@ def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
         if result.counts[file] > count:
             print_line(f"{file}: {plural(result.counts[file] - count, 'problem')} more")
     if result.without_checksum:
-        has = "has" if result.without_checksum == 1 else "have"
+        has = agree(result.without_checksum, "has", "have")
         # --decode checks images without a checksum, except for damage that still decodes.
         effect = " to compare with" if decode else ", so their images were not checked"
         print_line(
@@ -66,8 +67,7 @@ def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
         print_line(f"{plural(total, 'problem')} in {dataset}{rest}")
         return ExitStatus.DATA_PROBLEM
     samples = f"{plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}"
-    print_line(
-        f"no problems in {dataset}:"
-        f" {samples}{', whose contents were not read' if options.manifest_only else ''}"
-    )
+    if options.manifest_only:
+        samples += ", whose contents were not read"
+    print_line(f"no problems in {dataset}: {samples}")
     return ExitStatus.SUCCESS
