@@ -270,14 +270,14 @@ def fault_of(
 
 
 #: What the dynamic linker says if it cannot map a library.
-_NO_MEMORY = ("failed to map segment", "cannot allocate memory")
+_NO_MEMORY = re.compile("failed to map segment|cannot allocate memory", re.IGNORECASE)
 
 
 def _import_fault(error: ImportError) -> DatasetError:
     while isinstance(error.__cause__, ImportError):  # NumPy wraps the error in a page of advice
         error = error.__cause__
     text = str(error)
-    if any(reason in text.lower() for reason in _NO_MEMORY):
+    if _NO_MEMORY.search(text):
         return fault_of(errno.ENOMEM, "memory ran out")
     for number in MACHINE_ERRNOS:
         if os.strerror(number) in text:

@@ -211,7 +211,10 @@ def file_length(path: StrPath, kind: FileKind) -> int:
 
     """
     if is_url(path):
-        length = object_length(str(path))
+        from manifests.remote.store import open_store  # takes time to import
+
+        place = parse_url(str(path))
+        length = open_store(place.parent).stat(place.name).bytes
         check_length(length, path, kind)
         return length
     status = os.stat(path)
@@ -290,31 +293,14 @@ def open_downloaded(url: str, check: Callable[[int], None]) -> int:
             handle = os.dup(file.fileno())
     try:
         for part in parts:
-            _write(handle, part)
+            written = 0
+            while written < len(part):
+                written += os.write(handle, part[written:])
         os.lseek(handle, 0, os.SEEK_SET)
     except BaseException:
         os.close(handle)
         raise
     return handle
-
-
-def object_length(url: str) -> int:
-    """Return the length of an object in bytes.
-
-    Raises:
-        FileNotFoundError: it does not exist.
-        CallError, StorageError: it cannot be read.
-
-    """
-    from manifests.remote.store import open_store
-
-    place = parse_url(url)
-    return open_store(place.parent).stat(place.name).bytes
-
-
-def _write(handle: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(handle, data) :]
 
 
 def some_files(folder: str, most: int) -> list[str] | None:

@@ -83,8 +83,8 @@ def filter_columns(where: str) -> tuple[str, ...]:
     # An expression comes after its parts, and is checked first.
     for node in reversed(nodes):
         _check_part(where, node)
-    columns = [node["column_names"] for node in nodes if node.get("class") == "COLUMN_REF"]
-    return tuple(dict.fromkeys(names[-1] for names in columns))
+    columns = [node["column_names"][-1] for node in nodes if node.get("class") == "COLUMN_REF"]
+    return tuple(dict.fromkeys(columns))
 
 
 def _check_part(where: str, node: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from operator import itemgetter
 from types import NoneType
 from typing import (
     Annotated,
@@ -258,7 +259,7 @@ def parse_members(data: bytes) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        [(name, _)] = Counter(map(itemgetter(0), pairs)).most_common(1)
         raise ValueError(f"the name {shorten(name)} occurs twice")
     return members
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import gc
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -150,11 +152,9 @@ class SampleTable:
         self._shard = shard
         self._labels = LABELS[label_type]
         self._classes = classes or MAX_LABEL + 1
-        try:
+        with _reading_table(path):
             self.content = read_file(path, TABLE)
             self._parquet = BoundedParquet(self.content, rows_per_byte=ROWS_PER_BYTE)
-        except (OSError, ParquetError) as error:
-            raise _unreadable_table(path, error) from None
         self.column_names: tuple[str, ...] = self._parquet.names
         if shard is None:
             return
@@ -237,10 +237,8 @@ class SampleTable:
             )
 
     def _read(self, names: Sequence[str], group: int | None, first: int) -> pa.Table:
-        try:
+        with _reading_table(self.path):
             table = self._parquet.read(names, group)
-        except (OSError, ParquetError) as error:
-            raise _unreadable_table(self.path, error) from None
         kinds = self._labels.columns
         for name in names:
             if name in _COLUMN_TYPES:
@@ -283,10 +281,12 @@ class SampleTable:
         import numpy as np
 
         for columns in _PLACES:
-            found = [name for name in columns if name in table.column_names]
             # The sum of two numbers below 2**63 may be above.
-            parts = [np.asarray(table[name]).astype(np.uint64) for name in found]
-            outside = np.flatnonzero(sum(parts) > np.uint64(length))
+            ends = np.zeros(len(table), np.uint64)
+            for name in columns:
+                if name in table.column_names:
+                    ends += np.asarray(table[name]).astype(np.uint64)
+            outside = np.flatnonzero(ends > length)
             if len(outside):
                 raise outside_error(self.path, first + int(outside[0]))
 
@@ -327,11 +327,8 @@ def read_table_metadata(path: StrPath) -> TableMetadata | None:
             writes.
 
     """
-    try:
-        with open_file(path, TABLE) as file:
-            metadata = BoundedParquet(file, rows_per_byte=ROWS_PER_BYTE).metadata.get(_METADATA_KEY)
-    except (OSError, ParquetError) as error:
-        raise _unreadable_table(path, error) from None
+    with _reading_table(path), open_file(path, TABLE) as file:
+        metadata = BoundedParquet(file, rows_per_byte=ROWS_PER_BYTE).metadata.get(_METADATA_KEY)
     if metadata is None:
         return None
     try:
@@ -359,12 +356,17 @@ def samples(table: pa.Table) -> Iterator[Sample]:
             yield Sample(**{"label": None, **row}, extra=extra)
 
 
-def _unreadable_table(path: StrPath, error: Exception) -> TableError:
-    raise_machine_fault(error)
-    message = f"the sample table cannot be read ({getattr(error, 'strerror', error)})"
-    if isinstance(error, FileNotFoundError):
-        message = "the sample table is missing"
-    return TableError(message, file=path, hint=DAMAGED_HINT)
+@contextmanager
+def _reading_table(path: StrPath) -> Iterator[None]:
+    """Raise what goes wrong in this block as an error about a sample table."""
+    try:
+        yield
+    except (OSError, ParquetError) as error:
+        raise_machine_fault(error)
+        message = f"the sample table cannot be read ({getattr(error, 'strerror', error)})"
+        if isinstance(error, FileNotFoundError):
+            message = "the sample table is missing"
+        raise TableError(message, file=path, hint=DAMAGED_HINT) from None
 
 
 # --- the list of shards, for datasets with too many shards for manifest.json ----------------------
@@ -431,7 +433,7 @@ def parse_shard_list(data: bytes, counts: Mapping[str, int]) -> tuple[Split, ...
 
     """
     table = _read_shard_list(data)
-    if table["split"].to_pylist() != [name for name, count in counts.items() for _ in range(count)]:
+    if table["split"].to_pylist() != list(Counter(counts).elements()):
         raise ValueError("its splits, or their numbers of shards, are not those of the manifest")
     # The search for cycles in a million new objects without any takes as long as the work itself.
     is_collecting = gc.isenabled()

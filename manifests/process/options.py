@@ -57,22 +57,17 @@ def check_output_file(
     """
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise CallError(
-            f"{option} {printable(path)}: the folder {printable(folder)} does not exist",
-            hint="make it first",
-        )
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise CallError(
-            f"{option} {printable(path)}: this user cannot write to {printable(folder)}",
-            hint="choose another",
-        )
-    if os.path.isdir(path):
-        raise CallError(f"{option}: {printable(path)} is a folder", hint="choose another name")
-    if os.path.lexists(path) and not overwrite and not _has_mark(path, marks):
-        raise CallError(
-            f"{option}: {printable(path)} exists, and is not a {what}",
-            hint="choose another name, or use --overwrite",
-        )
+        problem, hint = f" {path}: the folder {folder} does not exist", "make it first"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        problem, hint = f" {path}: this user cannot write to {folder}", "choose another"
+    elif os.path.isdir(path):
+        problem, hint = f": {path} is a folder", "choose another name"
+    elif os.path.lexists(path) and not overwrite and not _has_mark(path, marks):
+        problem = f": {path} exists, and is not a {what}"
+        hint = "choose another name, or use --overwrite"
+    else:
+        return
+    raise CallError(f"{option}{printable(problem)}", hint=hint)
 
 
 def write_output_file(path: str | os.PathLike[str], data: bytes, what: str) -> None:

@@ -263,7 +263,7 @@ class Store:
 
         """
         url = self._url(name)
-        starts, ends = ([each[side] for each in ranges] for side in (0, 1))
+        starts, ends = (list(map(itemgetter(side), ranges)) for side in (0, 1))
 
         def read() -> Sequence[memoryview]:
             parts = connect(url).get_ranges(url.path, starts=starts, ends=ends, coalesce=0)
@@ -516,12 +516,13 @@ def _abort(client: Any, url: Url, upload: Mapping[str, Any]) -> None:
 
 
 def _unfinished(client: Any, url: Url) -> list[dict[str, Any]]:
-    pages = client.get_paginator("list_multipart_uploads").paginate(
-        Bucket=url.bucket, Prefix=url.path
-    )
-    return [
-        upload for page in pages for upload in page.get("Uploads", ()) if upload["Key"] == url.path
-    ]
+    paginator = client.get_paginator("list_multipart_uploads")
+    found = []
+    for page in paginator.paginate(Bucket=url.bucket, Prefix=url.path):
+        for upload in page.get("Uploads", ()):
+            if upload["Key"] == url.path:
+                found.append(upload)
+    return found
 
 
 def _client() -> Any:
