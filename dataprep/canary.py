@@ -72,6 +72,7 @@ def check_canary(expected: Canary) -> None:
         for name in (*own.versions, *expected.versions)
         if own.versions.get(name) != expected.versions.get(name)
     ]
+    # Say which libraries to install, if their versions tell.
     if names:
         there, here = (_join(machine.versions, names) for machine in (expected, own))
         reason = f"the plan was made with {there}, but this machine has {here}"
@@ -136,6 +137,7 @@ def _cpu_level() -> str:
             flags = next((set(line.split()) for line in file if line.startswith("flags")), set())
     except OSError:
         return "x86-64"
+    # A CPU has a level if it has the flags of all levels up to it.
     level = "1"
     for number, needed in _LEVELS.items():
         if not needed <= flags:
@@ -178,6 +180,7 @@ def _table() -> bytes:
     from manifests.schema import Conversion, File
     from manifests.tables import build_table
 
+    # With nulls, fractions and text that is not ASCII, as sample tables can have.
     rows = range(500)
     columns = {
         "key": [f"{row:08d}" for row in rows],

@@ -365,6 +365,7 @@ class Downscale:
 
         The plan uses it to divide shards before images are resized.
         """
+        # Images up to this side are stored as they are; others have about 4:3.
         unchanged = self.only_above or 0
         if self.shorter is None:
             side = max(self.longest or 0, unchanged)
@@ -590,6 +591,7 @@ class Options:
             if isinstance(value, (Downscale, Raw)):
                 value = asdict(value)
             members[each.name] = declared.stored_as or value
+        # These two have no option: they state how the dataset was made.
         if (self.val_fraction or self.test_fraction) and not self.split_by:
             members["stratified"] = True
         if self.changes_images or self.hash or self.finds_duplicates:
@@ -610,6 +612,7 @@ class Options:
             other = declaration(each).overridden_by
             if other and (each.name in own or other in own):
                 own |= {each.name, other}
+        # The other options are the dataset's.
         taken = {}
         for each in fields(self):
             if declaration(each).inherited and each.name not in own:

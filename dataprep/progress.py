@@ -49,6 +49,7 @@ def divide(progress: Progress | None, shares: Sequence[int]) -> Iterator[tuple[P
     step, total = _Step(progress), sum(shares)
     if progress:
         progress.start(total, 1)
+    # Each part advances the step from the end of the part before.
     ends = list(accumulate(shares))
     yield tuple(_Part(step, end - share, end) for end, share in zip(ends, shares, strict=True))
     step.move_to(total, resumed=True)

@@ -143,16 +143,11 @@ def _report_usage(ctx: click.Context) -> Iterator[None]:
 # --- what commands print --------------------------------------------------------------------------
 
 
-def print_error(message: str) -> None:
-    """Print an error to stderr."""
-    console.error(message)
-
-
 def print_failed(rows: Sequence[Mapping[str, str]]) -> None:
     """Print what to report if there are rows of ``rejected.jsonl`` with the reason ``"failed"``."""
     if rows:
         first, images = rows[0], plural(len(rows), "image")
-        print_error(
+        console.error(
             f"{first['source']}: dataprep failed on {images}, this one with {first['detail']}."
             f" Hint: {FAILED_HINT}."
         )
