@@ -281,11 +281,12 @@ class SampleTable:
         import numpy as np
 
         for columns in _PLACES:
-            # The sum of two numbers below 2**63 may be above.
             ends = np.zeros(len(table), np.uint64)
             for name in columns:
                 if name in table.column_names:
-                    ends += np.asarray(table[name]).astype(np.uint64)
+                    # Negative numbers are the largest ones here. Their sum must not wrap around.
+                    values = np.asarray(table[name]).astype(np.uint64)
+                    ends += np.minimum(values, np.uint64(length + 1))
             outside = np.flatnonzero(ends > length)
             if len(outside):
                 raise outside_error(self.path, first + int(outside[0]))

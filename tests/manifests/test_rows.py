@@ -11,7 +11,7 @@ from helpers.handmade import make_dataset
 import manifests
 from manifests.errors import CallError, TableError
 from manifests.store import read_manifest, read_some_rows
-from manifests.tables import read_table
+from manifests.tables import SampleTable, read_table
 
 SAMPLES = [("jpg", b"image %d" % number, number % 4) for number in range(10)]
 
@@ -108,3 +108,16 @@ def test_some_rows_by_their_numbers(folder):
     ]
     found = read_some_rows(str(folder), shards, ["key"], np.array([1, 4, 5, 9]))
     assert found["key"].to_pylist() == [every[row] for row in (1, 4, 5, 9)]
+
+
+@pytest.mark.parametrize(("offset", "size"), [(-1, 1), (-10, 20), (5, -2), (0, 2**62)])
+def test_label_images_are_inside_their_shard(folder, offset, size):
+    shard = read_manifest(folder).splits[0].shards[1]
+    path = folder / shard.table.name
+    table = read_table(path).drop_columns(["label"])
+    table = table.append_column("mask_offset", pa.array([0, 0, offset, 0, 0]))
+    table = table.append_column("mask_size", pa.array([1, 1, size, 1, 1]))
+    pq.write_table(table, path, write_page_checksum=True)
+    with pytest.raises(TableError, match="outside its shard") as caught:
+        SampleTable(path, shard, label_type="mask").read(["mask_offset", "mask_size"])
+    assert caught.value.record == 2
