@@ -36,7 +36,7 @@ from manifests.schema import DEFAULT_MAX_CLASSES, Format, Store
 #: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
 MAX_PIXELS = 178_956_970
 
-#: How thoroughly images are checked. `dataprep.images.validate.inspect` explains the three levels.
+#: How thoroughly images are checked. `dataprep.images.validate.check_image` explains the three levels.
 Validation = Literal["none", "header", "decode"]
 VALIDATIONS: tuple[Validation, ...] = ("none", "header", "decode")
 

@@ -3,6 +3,12 @@
 Nothing is unpacked.
 
 A worker opens a container when it needs the first image of it, and keeps the last few open.
+
+::
+
+    base        where an image is: a `Location`, and `SourceImages`, the images of one source; begin here
+    files       ranges of bytes, members of zip archives, records of RecordIO
+    parquet     images in a column of a Parquet file
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataprep.images.jpeg import read_metadata
 from dataprep.images.other_formats import orientation_of
 from dataprep.images.pixel_memory import pixels_of
 from dataprep.images.pixels import Decoded, decode, resample, size_of, sufficient_size
-from dataprep.images.validate import check_decodes, inspect
+from dataprep.images.validate import check_decodes, check_image
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 
 #: Longest side, in pixels, that libjpeg encodes.
@@ -54,7 +54,7 @@ def prepare(data: bytes, options: Options) -> StoredImage:
     validation = options.validate
     if validation == "decode":
         validation = "header"
-    info = inspect(data, validation, options.max_pixels)
+    info = check_image(data, validation, options.max_pixels)
     if options.raw:
         stored, stored_info, change = _to_raw(data, info, options.raw)
     elif options.downscale and (size := target_size(info.width, info.height, options.downscale)):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def inspect(
+def check_image(
     data: bytes, validation: Validation = "header", max_pixels: int = MAX_PIXELS
 ) -> ImageInfo:
     """Return the format and size of an encoded image, and check it.

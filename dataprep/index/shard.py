@@ -18,7 +18,7 @@ from braceexpand import braceexpand
 from dataprep import storage
 from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_header, read_bytes
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
 from dataprep.progress import REPORTED_IMAGES, report_images
@@ -586,7 +586,7 @@ class ShardReader:
         if record.size > MAX_BYTES:
             raise Rejected("too-large", f"{record.size} bytes, but the limit is {MAX_BYTES}")
         image = read_bytes(self._view, record.offset, record.size)
-        return inspect(image, self._task.options.validate), crc32c(image)
+        return check_image(image, self._task.options.validate), crc32c(image)
 
     def _error(self, number: int, byte: int, message: str, hint: str) -> ShardError:
         return ShardError(message, file=self._name, record=number, byte=byte, hint=hint)

@@ -1,1 +1,8 @@
-"""What finished datasets contain: summaries and differences."""
+"""What finished datasets contain: summaries and differences.
+
+::
+
+    info            a summary of one dataset
+    diff            what differs between two
+    sample_rows     sample tables as arrays, to compare samples
+"""

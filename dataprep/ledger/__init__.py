@@ -2,7 +2,8 @@
 
 After a kill, these files tell the next run where to continue::
 
-    train-00012.parquet        written last of a shard: a shard with an intact table of this plan is finished and kept
+    train-00012.parquet        written last of a shard: with an intact table of this plan, shard and index, it is finished
+                               and kept, unless an image could not be read
     .dataprep/journal.json     written first: what the run does, and its plan; removed last
     .dataprep/stamps.json      written before the first shard: digests of size, time and inode of the source images, to
                                notice that they were replaced

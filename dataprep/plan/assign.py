@@ -151,10 +151,7 @@ def _check_names(splits: Sequence[str]) -> None:
 
 
 def shard_name(split: str, number: int) -> str:
-    """Return the name of a shard; `number` counts the shards of its split from 0.
-
-    An append continues with the number after the last shard of the split.
-    """
+    """Return the name of a shard; `number` counts the shards of its split from 0, also in appends."""
     return f"{split}-{number:05d}"
 
 

@@ -25,7 +25,7 @@ from dataprep.images import jpeg
 from dataprep.images.base import MAX_BYTES, Rejected, failed
 from dataprep.images.downscale import apply_orientation
 from dataprep.images.pixels import as_image, decode
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from dataprep.options import MAX_PIXELS
 from dataprep.report.facts import FailedImage, OddImage, RejectedFacts, Rows, ranked
 from dataprep.verify.shard import Problem
@@ -66,7 +66,7 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
 
     """
     data = bytes(data)
-    info = inspect(data, "none", max_pixels)
+    info = check_image(data, "none", max_pixels)
     decoded = decode(data, info, *_thumbnail_size(info.width, info.height))
     return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), info.format)
 
@@ -333,7 +333,7 @@ def join_pictures(parts: list[Pictures]) -> Pictures:
 
 
 #: Images with more pixels are not decoded for their picture.
-_MAX_PIXELS = 50_000_000
+_MAX_SALVAGED = 50_000_000
 
 #: Formats of Pillow that are tried, all without external programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "AVIF", "JPEG2000", "ICO")
@@ -342,7 +342,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "AVIF", "JPEG2000", "IC
 def salvage(data: bytes) -> NDArray[np.uint8] | None:
     """Decode an image leniently to a thumbnail, uint8 [H, W, 3]; `None` if nothing can be decoded."""
     try:
-        return make_thumbnail(data, _MAX_PIXELS).pixels
+        return make_thumbnail(data, _MAX_SALVAGED).pixels
     except Rejected as error:
         if error.reason == "too-large":
             return None
@@ -367,7 +367,7 @@ def _open(data: bytes) -> Image.Image:
             Image.init()
             known = [name for name in _FORMATS if name in Image.OPEN]
             image = Image.open(io.BytesIO(data), formats=known)
-            if math.prod(image.size) > _MAX_PIXELS:
+            if math.prod(image.size) > _MAX_SALVAGED:
                 raise ValueError(f"{image.width}x{image.height} pixels")
             image.load()
             return image

@@ -18,7 +18,7 @@ from dataprep import storage
 from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from dataprep.info.sample_rows import hash_texts
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.finished import read_rejected
@@ -210,7 +210,7 @@ def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
     unchanged = Options(validate="none", max_pixels=max_pixels)
     try:
         there = load_image(os.path.dirname(shard), shard, stored.size, unchanged, place).data
-        a, b = (label_values(data, inspect(data, "none", max_pixels)) for data in (mask, there))
+        a, b = (label_values(data, check_image(data, "none", max_pixels)) for data in (mask, there))
     except Rejected:
         return False
     return a.dtype == b.dtype and np.array_equal(a, b)

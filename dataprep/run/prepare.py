@@ -7,12 +7,13 @@
 3. `find_resumable`: find the finished shards. A shard is finished when its sample table has its
    final name and lists a shard and an index that are intact (`dataprep.ledger.finished`). If the
    times of source images changed, or if the user asks for it, shards and their source images (the
-   images of the samples, and their masks or depth maps) are read again. Files of others are refused.
+   images of the samples, and their masks or depth maps) are read again. A shard for which an image
+   could not be read is not finished: the image is tried again. Files of others are refused.
 4. If the dataset is complete, remove what a run wrote that was killed after the manifest, or that
-   had lost a folder in an object store.
-5. Else write the journal, remove the files that this run writes again, the manifest first, write
-   the stamps of the source images, and remove the temporary files of dead processes
-   (`dataprep.storage.partials` says who removes which).
+   had lost a folder in an object store. Else write the journal, and remove the files that this run
+   writes again, the manifest first.
+5. Write the stamps of the source images, and remove temporary files that dead processes left
+   (`dataprep.storage` says who removes which).
 
 Every kill in between leaves a folder that the same call resumes. Then `convert` writes the shards
 that are not finished and the manifest; `plan` writes the plan, for `work` and `finish`.

@@ -15,7 +15,7 @@ from dataprep import storage
 from dataprep.containers import Location, SourceImages, read_location
 from dataprep.containers import start_reading as start_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from dataprep.labels.kinds import KINDS
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, Raw
 from manifests.errors import DatasetError, SourceError, SourceVanishedError, raise_machine_fault
@@ -116,7 +116,7 @@ def load_image(
 
             stored, info, changes = prepare(data, options)
     else:
-        info = inspect(data, options.validate, options.max_pixels)
+        info = check_image(data, options.validate, options.max_pixels)
     # Boxes and masks move with the pixels of their image.
     if placed:
         placement = _placement(data, LoadedImage(stored, info, changes), options)

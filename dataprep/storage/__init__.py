@@ -12,7 +12,7 @@ Who removes a temporary file that is never renamed::
     the run that has locked the folder          partials.partials at its end: also files of dead workers
     the next run, if that run was killed        partials.sweep
     another process of `dataprep work`          partials.sweep: files of dead processes of its machine
-    `dataprep finish`                           partials.remove_partials: the files of all machines
+    `dataprep finish`, if no shard is missing   partials.remove_partials: the files of all machines
 """
 
 from dataprep.storage.files import (

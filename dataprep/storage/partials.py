@@ -184,7 +184,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def has_partials(folder: str) -> bool:
-    """Return whether the folder for temporary files exists, because a run was killed."""
+    """Return whether the folder for temporary files exists: during a run, and after a kill."""
     return os.path.lexists(_inside(folder))
 
 
@@ -309,9 +309,9 @@ def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
     has_ended = cache(is_dead)
     for name in names:
         owner = name.partition("-")[0]
-        is_mine = is_locked or owner == this_owner()
-        keeps = (keeps_proofs or not is_mine) and _is_proof(folder, name)
-        if (is_mine or has_ended(owner)) and not keeps:
+        may_remove = is_locked or owner == this_owner()
+        keeps = (keeps_proofs or not may_remove) and _is_proof(folder, name)
+        if (may_remove or has_ended(owner)) and not keeps:
             remove_partial(folder, os.path.join(inside, name))
 
 

@@ -24,7 +24,7 @@ from dataprep.formats import (
     read_bytes,
 )
 from dataprep.images.base import FAILED, FAILED_HINT, MAX_BYTES, ImageInfo, Rejected
-from dataprep.images.validate import inspect, parse_header
+from dataprep.images.validate import check_image, parse_header
 from dataprep.labels.kinds import KINDS
 from dataprep.options import MAX_PIXELS
 from dataprep.progress import REPORTED_IMAGES, report_images
@@ -118,7 +118,7 @@ class ShardCheck:
         shard: the shard with its index and table, from the manifest.
         decode: whether to decode every image.
         given_max_pixels: images with more pixels are not valid; `None` uses the limit in the
-            manifest.
+            manifest, at most the default.
 
     """
 
@@ -292,7 +292,7 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
     pixels = check.manifest.pixels
     if pixels is None:
         if check.decode:
-            return inspect(image, "decode", check.max_pixels)
+            return check_image(image, "decode", check.max_pixels)
         return parse_header(image)
     needed = math.prod(pixels)
     if len(image) != needed:

@@ -32,7 +32,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from dataprep.engines import LocalEngine, default_workers
 from dataprep.images.downscale import prepare, resize_image, target_size
 from dataprep.images.other_formats import orientation_of
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
@@ -114,7 +114,7 @@ def similarity(file: Path) -> tuple[float, float, float] | None:
     `None` for an image that only `dataprep` rotates, converts to sRGB, or leaves as it is.
     """
     data = file.read_bytes()
-    info = inspect(data)
+    info = check_image(data)
     size = target_size(info.width, info.height, TO)
     with Image.open(io.BytesIO(data)) as image:
         if (

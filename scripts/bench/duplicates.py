@@ -52,7 +52,7 @@ from dataprep.duplicates.near import search_hashes
 from dataprep.duplicates.pixels import SYMMETRIES, parse_hashes, transform_hashes
 from dataprep.duplicates.search import distances
 from dataprep.images.perceptual_hash import hash_image
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from dataprep.options import DEFAULT_DISTANCE
 
 
@@ -103,7 +103,7 @@ CHANGES: dict[str, tuple[Callable[[Image.Image], bytes], str]] = {
 
 def hashes_of(files: list[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """Return the hashes of images, and whether each has one."""
-    texts = [hash_image(data, inspect(data, "none")) for data in files]
+    texts = [hash_image(data, check_image(data, "none")) for data in files]
     hashes = parse_hashes("".join(text or "0" * 64 for text in texts))
     return hashes, np.array([text is not None for text in texts])
 

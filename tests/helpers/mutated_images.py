@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dataprep.images.base import Rejected
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from helpers import HELPERS
 from helpers.bad_images import IMAGES_TO_MUTATE, interlaced_rows, png_of
 from helpers.pictures import encode, photo
@@ -39,7 +39,7 @@ def names_not_decoded_by_dali(files: dict[str, bytes], python: WarmPython) -> se
 def is_kept(image: bytes) -> bool:
     """Return whether ``validation="decode"`` keeps an image."""
     try:
-        inspect(image, "decode")
+        check_image(image, "decode")
     except Rejected:
         return False
     return True

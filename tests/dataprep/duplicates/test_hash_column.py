@@ -13,7 +13,7 @@ from helpers.pictures import encode
 from dataprep.duplicates import collection
 from dataprep.images import perceptual_hash
 from dataprep.images.perceptual_hash import hash_image
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from dataprep.sources.prepared import without_foreign_hashes
 from manifests.store import read_manifest
 
@@ -47,7 +47,7 @@ def test_hashes_are_those_of_the_stored_images(convert, invoke, source, options)
     found = hashes_of(out)
     assert len(found) == 15
     for value, data in found.values():
-        assert value == hash_image(data, inspect(data, "header"))
+        assert value == hash_image(data, check_image(data, "header"))
     assert read_manifest(out).options["hash"] == "dct256-1"
     invoke("verify", out, "--decode")
 
@@ -100,7 +100,7 @@ def test_a_conversion_of_a_dataset(convert, monkeypatch, source):
     first = convert(source, "first", "--hash")
     resized = convert(first, "resized", "--hash", "--resize-shorter", 80, "--workers", 1)
     for value, data in hashes_of(resized).values():
-        assert value == hash_image(data, inspect(data, "header"))
+        assert value == hash_image(data, check_image(data, "header"))
     plain = convert(first, "plain")
     assert "perceptual_hash" not in pq.read_schema(plain / "train-00000.parquet").names
     monkeypatch.setattr(

@@ -21,7 +21,7 @@ from helpers.mutated_images import (
 from helpers.pictures import encode, photo
 
 from dataprep.images.base import Rejected
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 
 #: Mutated images that pass, for DALI to decode. `scripts/fuzz` runs more.
 COUNT = 800
@@ -29,7 +29,7 @@ COUNT = 800
 
 def kept(image: bytes) -> bool:
     try:
-        inspect(image, "decode", 1 << 22)
+        check_image(image, "decode", 1 << 22)
     except Rejected as error:
         if error.reason == "failed":
             raise

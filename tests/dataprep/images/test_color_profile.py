@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dataprep.images.base import MAX_PROFILE_STAGES, Rejected
 from dataprep.images.pixels import check_stages, decode
-from dataprep.images.validate import inspect, parse_header
+from dataprep.images.validate import check_image, parse_header
 from dataprep.options import Downscale, Options, Raw
 from dataprep.shards.source_image import load_image
 
@@ -32,7 +32,7 @@ KINDS = pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 )
 def test_too_many_stages_are_rejected(count, elements, change, kind, tmp_path):
     image = encode(photo(5), kind, icc_profile=multi_stage_profile(count, elements))
-    assert inspect(image, "header").width  # an image that is stored unchanged keeps its profile
+    assert check_image(image, "header").width  # an image that is stored unchanged keeps its profile
     (tmp_path / "image").write_bytes(image)
     with pytest.raises(
         Rejected, match=f"too-large: a color profile of over {MAX_PROFILE_STAGES} processing stages"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from dataprep.options import MAX_PIXELS, VALIDATIONS, Downscale, Options, Raw
 
 TIME_LIMIT = 2.0  # seconds of the CPU, for one image of a few KB
@@ -25,7 +25,7 @@ TIME_LIMIT = 2.0  # seconds of the CPU, for one image of a few KB
 def validate(data: bytes, validation: str, max_pixels: int = MAX_PIXELS) -> ImageInfo | None:
     start = time.thread_time()
     try:
-        info = inspect(data, validation, max_pixels)
+        info = check_image(data, validation, max_pixels)
     except Rejected as error:
         info, rejected = None, error
     assert time.thread_time() - start < TIME_LIMIT
@@ -98,7 +98,7 @@ def test_mutated_images_through_prepare(data, change):
         assert len(stored.data) == 3 * change["raw"].size ** 2
     else:
         validation = "header" if stored.data is data else "decode"
-        assert inspect(stored.data, validation).width == stored.info.width
+        assert check_image(stored.data, validation).width == stored.info.width
 
 
 @pytest.mark.parametrize("number", range(len(IMAGES_TO_MUTATE)))
@@ -158,4 +158,4 @@ def test_a_lossy_webp_without_pixels_is_rejected(size):
     image = bytearray(encode(photo(0), "WEBP"))
     struct.pack_into("<HH", image, 26, *size)
     with pytest.raises(Rejected, match=f"corrupt: WebP of {size[0]}x{size[1]} pixels"):
-        inspect(bytes(image), "none")
+        check_image(bytes(image), "none")

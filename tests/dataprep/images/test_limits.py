@@ -14,7 +14,7 @@ from helpers.pictures import encode, photo
 
 from dataprep.images import base
 from dataprep.images.base import ImageInfo, Rejected
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 from dataprep.options import MAX_PIXELS, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
@@ -67,7 +67,9 @@ def test_convert_stays_below_the_ceiling(mode, folder, all_bombs, run_measured, 
 def test_verify_stays_below_the_ceiling(folder, all_bombs, run_measured, tmp_path, monkeypatch):
     """`verify` reads shards that another program may have written, so nothing has checked their images."""
     out = tmp_path / "out"
-    monkeypatch.setattr("dataprep.shards.source_image.inspect", lambda *_: ImageInfo("png", 64, 64))
+    monkeypatch.setattr(
+        "dataprep.shards.source_image.check_image", lambda *_: ImageInfo("png", 64, 64)
+    )
     convert_dataset(read_source(str(folder)), str(out), Options(), workers=1)
     status, resident, output = run_measured("verify", "--decode", "--workers", 1, out)
     assert status == 1
@@ -113,8 +115,8 @@ def test_a_larger_max_pixels_accepts_a_flat_image(validation):
     with pytest.raises(
         Rejected, match=f"too-large: 19000x19000 pixels, but the limit is {MAX_PIXELS}"
     ):
-        inspect(image, validation)
-    assert inspect(image, validation, 400_000_000) == ImageInfo("png", 19_000, 19_000)
+        check_image(image, validation)
+    assert check_image(image, validation, 400_000_000) == ImageInfo("png", 19_000, 19_000)
 
 
 def test_libtiff_prints_nothing(tmp_path, dataprep):

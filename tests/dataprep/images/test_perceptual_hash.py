@@ -13,13 +13,13 @@ from dataprep.duplicates.pixels import SYMMETRIES, parse_hashes, transform_hashe
 from dataprep.duplicates.search import distances
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_image, hash_pixels, reduce_image
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 
 NAMES = ("astronaut", "chelsea", "coffee")
 
 
 def hash_of(data):
-    text = hash_image(data, inspect(data, "header"))
+    text = hash_image(data, check_image(data, "header"))
     return parse_hashes(text)
 
 
@@ -106,7 +106,7 @@ def test_any_shape(size):
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     for kind in ("JPEG", "PNG"):
         data = encode(pixels, kind)
-        assert reduce_image(data, inspect(data, "header")).shape == (32, 32)
+        assert reduce_image(data, check_image(data, "header")).shape == (32, 32)
 
 
 @pytest.mark.parametrize("at", [20, 40, 100])
@@ -114,13 +114,13 @@ def test_what_is_not_decoded_is_black(at):
     """The decoder does not write these pixels, and leaves what was in memory before."""
     data = bytearray(encode(photo(0, 90, 80), progressive=True))
     data[-at : 2 - at] = b"\xff\x02"  # a marker that does not exist
-    assert not reduce_image(bytes(data), inspect(bytes(data), "header")).any()
+    assert not reduce_image(bytes(data), check_image(bytes(data), "header")).any()
 
 
 @pytest.mark.parametrize("case", [*cases()], ids=lambda case: case.name)
 def test_damaged_images_are_rejected_or_hashed(case):
     try:
-        info = inspect(case.data, "none")
+        info = check_image(case.data, "none")
     except Rejected:
         return
     reason = ""

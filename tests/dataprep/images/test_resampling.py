@@ -25,7 +25,7 @@ from dataprep.images.pixels import (
     size_of,
     sufficient_size,
 )
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 
 LANCZOS = Image.Resampling.LANCZOS
 
@@ -63,10 +63,10 @@ def test_sharpening_restores_what_jpeg_scaling_blurs(side, blocks, detailed):
     At 3/8 it does not, and sharpening would not help.
     """
     data = encode(detailed, quality=95, subsampling=0)
-    expected = as_image(decode(data, inspect(data), *detailed.size).image).resize(
+    expected = as_image(decode(data, check_image(data), *detailed.size).image).resize(
         (side, side), LANCZOS
     )
-    decoded = decode(data, inspect(data), *sufficient_size((side, side), "lanczos"))
+    decoded = decode(data, check_image(data), *sufficient_size((side, side), "lanczos"))
     assert detailed.width / size_of(decoded.image)[0] == pytest.approx(blocks)
     psnr, psnr_without_sharpening, psnr_always_sharpened = (
         decibels(expected, resample(decoded.image, (side, side), "lanczos", averaging=averaging))
@@ -79,7 +79,7 @@ def test_sharpening_restores_what_jpeg_scaling_blurs(side, blocks, detailed):
 @pytest.mark.parametrize("side", [120, 256, 500])
 def test_box_filter_gets_all_pixels(side, detailed):
     data = encode(detailed, quality=95)
-    decoded = decode(data, inspect(data), *sufficient_size((side, side), "box"))
+    decoded = decode(data, check_image(data), *sufficient_size((side, side), "box"))
     assert size_of(decoded.image) == detailed.size
     resized = resample(decoded.image, (side, side), "box", averaging=decoded.averaging)
     assert (

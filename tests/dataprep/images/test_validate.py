@@ -19,7 +19,7 @@ from dataprep.images import validate
 from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare
 from dataprep.images.pixels import decode
-from dataprep.images.validate import inspect, parse_header
+from dataprep.images.validate import check_image, parse_header
 from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import ConvertResult, convert_dataset
 from dataprep.sources import read_source
@@ -30,7 +30,7 @@ NAMES = [case.name for case in CASES]
 
 def reason(data: bytes, validation: str) -> str:
     try:
-        inspect(data, validation)
+        check_image(data, validation)
     except Rejected as error:
         return error.reason
     return ""
@@ -180,7 +180,7 @@ def test_large_texts_and_profiles_of_a_png_are_ignored():
     image, text = encode(photo(5), "PNG"), zlib.compress(bytes(8 << 20))
     for name in (b"zTXt", b"iCCP"):
         changed = image[:33] + png_chunk(name, b"name\0\0" + text) + image[33:]
-        assert inspect(changed, "decode") == inspect(image, "decode")
+        assert check_image(changed, "decode") == check_image(image, "decode")
         assert (
             prepare(changed, Options(raw=Raw(9))).data == prepare(image, Options(raw=Raw(9))).data
         )
@@ -216,9 +216,9 @@ def test_decoding_imports_no_other_formats_of_pillow(warm, tmp_path):
     for kind in ("JPEG", "PNG", "WEBP", "BMP", "TIFF"):
         (tmp_path / kind).write_bytes(encode(photo(1), kind))
     program = (
-        "import pathlib, sys; from dataprep.images.validate import inspect, open_with_pillow\nfor"
+        "import pathlib, sys; from dataprep.images.validate import check_image, open_with_pillow\nfor"
         " path in pathlib.Path().iterdir(): open_with_pillow(path.read_bytes(),"
-        " inspect(path.read_bytes()))\nprint([name for name in ('Tiff', 'Fli', 'Psd') if"
+        " check_image(path.read_bytes()))\nprint([name for name in ('Tiff', 'Fli', 'Psd') if"
         " f'PIL.{name}ImagePlugin' in sys.modules])\n"
     )
     done = warm.run("-c", program, cwd=tmp_path)

@@ -10,7 +10,7 @@ from helpers.mutated_images import is_kept, names_not_decoded_by_dali
 from helpers.pictures import encode, photo
 
 from dataprep.images.base import Rejected
-from dataprep.images.validate import inspect
+from dataprep.images.validate import check_image
 
 Chunk = tuple[bytes, bytes]
 
@@ -63,4 +63,4 @@ def test_the_reason_says_what_to_do():
     with pytest.raises(
         Rejected, match=r"unsupported: a WebP whose EXIF block .* remove its metadata first"
     ):
-        inspect(FILES["EXIF after an odd profile"])
+        check_image(FILES["EXIF after an odd profile"])

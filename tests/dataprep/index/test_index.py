@@ -479,7 +479,7 @@ def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch)
     """Warning filters are global: a thread that ends must neither undo nor keep what another thread set."""
     from PIL import Image
 
-    from dataprep.images.validate import inspect
+    from dataprep.images.validate import check_image
 
     png = next(image for extension, image in photographs if extension == "png")
     inside, image_open, delays = threading.Barrier(2), Image.open, [0.0, 0.2]
@@ -495,7 +495,7 @@ def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch)
     monkeypatch.setattr(Image, "open", slowly)
     before = list(warnings.filters)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda data: inspect(data, "decode"), [png, png]))
+        list(pool.map(lambda data: check_image(data, "decode"), [png, png]))
     assert inside.broken
     assert warnings.filters == before
 
