@@ -26,7 +26,9 @@ Results = Generator[Result, None, None]
 
 def default_workers() -> int:
     """Return the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class TaskPart(Protocol):

@@ -288,7 +288,9 @@ def _first_line(error: BaseException) -> str:
     """Return the first line of a message, with the last one if it only introduces a traceback."""
     text = str(error).strip()
     first = next(iter(text.splitlines()), "") or type(error).__name__
-    return one_line(f"{first} {_last_line(text)}" if first.endswith(":") else first)
+    if first.endswith(":"):
+        first = f"{first} {_last_line(text)}"
+    return one_line(first)
 
 
 def _last_line(text: str) -> str:
@@ -354,7 +356,9 @@ class RayEngine:
     def workers(self) -> int:
         """The number of CPUs that tasks may use now."""
         cpus = int(sum(node["Resources"]["CPU"] for node in self.nodes))
-        return max(1, cpus if self._limit is None else min(cpus, self._limit))
+        if self._limit is not None:
+            cpus = min(cpus, self._limit)
+        return max(1, cpus)
 
     def start(self, module: str) -> None:
         """Do nothing: Ray starts workers when there are tasks."""
@@ -408,7 +412,9 @@ class RayEngine:
     ) -> Results[Result]:
         """Do the same with several CPUs for each task, if there are fewer tasks than CPUs."""
         cpus = self._cpus_per_task(tasks, max_workers)
-        limit = None if self._limit is None else max(self._limit // cpus, 1)
+        limit = self._limit
+        if limit is not None:
+            limit = max(limit // cpus, 1)
         yield from self._run(partial(_run_in_pool, function, cpus), tasks, limit, cpus)
 
     def _cpus_per_task(self, tasks: Iterable[Any], max_workers: int) -> int:
@@ -421,9 +427,11 @@ class RayEngine:
         self, function: Function, tasks: Iterable[Any], limit: int | None, cpus: int
     ) -> Results[Any]:
         call = self._ray.remote(num_cpus=cpus, max_retries=-1, retry_exceptions=False)(_call)
-        shared = tasks if isinstance(tasks, Sequence) else None
+        # A sequence is sent once, and then the numbers of its tasks.
+        shared, arguments = None, iter(tasks)
+        if isinstance(tasks, Sequence):
+            shared, arguments = tasks, iter(range(len(tasks)))
         run = self._put(function, shared)
-        arguments: Iterator[Any] = iter(tasks if shared is None else range(len(shared)))
         finished = False
         try:
             while True:
@@ -534,7 +542,9 @@ def _apply(reference: Any, argument: Any) -> Any:
             ),
         )
     run = _enter(reference)
-    return run.function(argument if run.tasks is None else run.tasks[argument])
+    if run.tasks is not None:
+        argument = run.tasks[argument]
+    return run.function(argument)
 
 
 def attempt() -> int:

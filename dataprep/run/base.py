@@ -34,8 +34,9 @@ def read_base(out: str, option: str = "--append: ") -> Folder:
     """
     folder, name = inspect(out), f"{option}{printable(out)}"
     if folder.state in INCOMPLETE and folder.error is not None:
-        is_usage = isinstance(folder.error, CallError)
-        hint = "check the path" if is_usage else "finish it with the command that made it"
+        hint = "finish it with the command that made it"
+        if isinstance(folder.error, CallError):
+            hint = "check the path"
         if option:
             hint += ", or leave out --append to make a new dataset"
         message = f"{name} is not a complete dataset ({folder.error.message})"
@@ -195,13 +196,15 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
 
 def _fit(stored: pa.Field, new: pa.Field) -> bool:
     """Return whether Arrow has one type for the values of both columns."""
-    schemas = [pa.schema([(stored.name, _decoded(field.type))]) for field in (stored, new)]
+    schemas = []
+    for field in (stored, new):
+        value_type = field.type
+        # A dictionary only compresses its values.
+        if pa.types.is_dictionary(value_type):
+            value_type = value_type.value_type
+        schemas.append(pa.schema([(stored.name, value_type)]))
     try:
         pa.unify_schemas(schemas, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return False
     return True
-
-
-def _decoded(column_type: pa.DataType) -> pa.DataType:
-    return column_type.value_type if pa.types.is_dictionary(column_type) else column_type

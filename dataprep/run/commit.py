@@ -141,7 +141,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
     replace_files(out, others)
     if not others:
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
-    # In an object store, the manifest replaces nothing: it is written once all objects are as they should be.
+    # In an object store, the manifest replaces nothing: it is written once all objects are right.
     is_written = read_existing(out, MANIFEST_NAME) == data
     if not is_written and not storage.has_renames(out):
         check_objects(out, manifest.plans[0], manifest.shards)
@@ -173,7 +173,7 @@ def check_objects(out: str, plan: str, shards: Sequence[Shard]) -> None:
     """
     there = {entry.name: entry.stat().st_size for entry in storage.list_folder(out)}
     wrong, small = [], []
-    # A listing tells the lengths. Indexes and tables are short, so their checksums are compared too.
+    # A listing tells the lengths. Indexes and tables are short: their checksums are compared too.
     for shard in shards:
         small += [shard.index, shard.table]
         for file in shard.files:
@@ -196,8 +196,10 @@ def check_objects(out: str, plan: str, shards: Sequence[Shard]) -> None:
 def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
     """Describe a complete dataset; `results` are its shards."""
     manifest = read_manifest(job.out)
-    rejected = read_rejected(job.out) if manifest.rejected else ()
-    return describe_result(job, results, manifest, [*rejected])
+    rejected: list[Mapping[str, str]] = []
+    if manifest.rejected:
+        rejected += read_rejected(job.out)
+    return describe_result(job, results, manifest, rejected)
 
 
 def describe_result(
@@ -215,7 +217,12 @@ def describe_result(
         rejected: all rows of the images that are in no shard.
 
     """
-    copies = sum(row["reason"] == DUPLICATE for row in rejected)
+    # Images that are in no shard, by reason.
+    failed, copies = [], 0
+    for row in rejected:
+        copies += row["reason"] == DUPLICATE
+        if row["reason"] == FAILED:
+            failed.append(row)
     changes: dict[str, tuple[int, int, int]] = {}
     for result in results:
         for change, counts in (result.conversion.changes or {}).items():
@@ -229,22 +236,25 @@ def describe_result(
         rejected=len(rejected) - copies,
         duplicates=copies,
         changes=changes,
-        failed=tuple(row for row in rejected if row["reason"] == FAILED),
+        failed=tuple(failed),
     )
 
 
 def rejected_rows(job: Job, results: Sequence[ShardResult]) -> list[Mapping[str, str]]:
     """Return a row for each image of a job that is in no shard."""
-    return [*job.rejected, *(row for result in results for row in result.conversion.rejected)]
+    rows = [*job.rejected]
+    for result in results:
+        rows += result.conversion.rejected
+    return rows
 
 
 def empty_tables(results: Iterable[ShardResult]) -> list[str]:
-    """Return the names of the tables of shards without images: they only recorded that all images were rejected."""
+    """Return the tables of shards without images, which only say that all were rejected."""
     return [result.table.name for result in results if result.shard is None]
 
 
 def clean_up(folder: Folder, results: Iterable[ShardResult]) -> None:
-    """Remove what is left of a run that was killed after it wrote the manifest, and what a late worker wrote then.
+    """Remove what a killed run left after it wrote the manifest, and what a late worker wrote then.
 
     Args:
         folder: a complete dataset.
@@ -270,6 +280,7 @@ def _write_rejected(out: str, name: str, rows: Iterable[Mapping[str, str]]) -> F
 
 def _shards_of(job: Job, results: Iterable[ShardResult]) -> dict[str, list[Shard]]:
     """Return the shards of a job that have images, by split, in the order of the plan."""
+    # Shards whose images are all rejected have none here.
     shards = {result.name: result.shard for result in results}
     found: dict[str, list[Shard]] = {}
     for planned in job.shards:
@@ -297,13 +308,15 @@ def _with_shards(
     names = old.components
     if job.options.fmt == "webdataset" and job.options.store == "encoded":
         # Only the image extensions of these shards and of the dataset before.
-        formats = set().union(*(result.conversion.formats for result in results))
-        kept = names.image if job.revision else ()
+        formats: set[str] = set()
+        for result in results:
+            formats.update(result.conversion.formats)
         found = []
         for name, extension in EXTENSIONS.items():
-            if name in formats or extension in kept:
+            if name in formats or (job.revision and extension in names.image):
                 found.append(extension)
         names = replace(names, image=tuple(found) or ("jpg",))
+    # The splits, classes and extensions replace the ones of the manifest before.
     return replace(old, components=names, classes=job.classes, splits=tuple(parts))
 
 
@@ -372,7 +385,8 @@ def finish_append(
     if shards:
         added = {}
         for split, own in shards.items():
-            added[split] = Added(len(own), sum(shard.samples for shard in own))
+            images = sum(shard.samples for shard in own)
+            added[split] = Added(len(own), images)
         revision = Revision(
             parent=base.digest,
             source=append.source,
@@ -394,12 +408,14 @@ def finish_append(
     # Not before: until the manifest is there, another `finish` needs these tables.
     remove_empty_shards(base, job.fingerprint, empty_tables(results))
     remove_journal(base.out, job.fingerprint)
-    described = parts(manifest)[job.revision] if shards else replace(manifest, splits=())
+    described = replace(manifest, splits=())
+    if shards:
+        described = parts(manifest)[job.revision]
     return manifest, describe_result(job, results, described, rejected)
 
 
 def end_committed(base: Folder) -> None:
-    """End an append that was killed after it wrote the manifest, or the list of one that rejected every image."""
+    """End an append that was killed after it wrote the manifest, or the list of its images."""
     if base.journal is not None:
         plan = base.journal.plan
         with owned(base.out, plan):
@@ -408,7 +424,7 @@ def end_committed(base: Folder) -> None:
 
 
 def end_conversion(base: Folder) -> Folder:
-    """Remove the journal of a conversion that was killed right after it wrote the manifest, and stale files."""
+    """Remove the journal of a conversion that was killed after the manifest, and stale files."""
     with owned(base.out, base.manifest.plans[-1]):
         storage.remove_all(base.out, stale_files(base))
     if base.journal is None or base.journal.action != "convert":
@@ -444,7 +460,9 @@ def _write_all_rejected(
     """
     old = base.manifest.rejected
     # The old list, without images that could be read this time.
-    listed = [*read_rejected(base.out, old.name)] if old else []
+    listed: list[Mapping[str, str]] = []
+    if old:
+        listed += read_rejected(base.out, old.name)
     before = listed
     if any(row["reason"] == "unreadable" for row in listed):
         written: set[str] = set()
@@ -461,17 +479,20 @@ def _write_all_rejected(
     for each in rows:
         if tuple(sorted(each.items())) not in known:
             new.append(each)
-    is_unchanged = not new and before == listed
-    written_list = [] if is_unchanged else [*before, *new]
-    file = _write_rejected(base.out, numbered(REJECTED_NAME, revision), written_list)
-    return old if is_unchanged else file
+    name = numbered(REJECTED_NAME, revision)
+    if new or before != listed:
+        return _write_rejected(base.out, name, [*before, *new])
+    # The list of a killed run goes.
+    _write_rejected(base.out, name, ())
+    return old
 
 
 def _publish(base: Folder, manifest: Manifest) -> None:
     path = os.path.join(base.out, MANIFEST_NAME)
     *others, (_, data) = manifest_files(manifest).items()
+    # Another process has ended the same append; the next one may replace the manifest at any moment.
     if read_file(path, MANIFEST) == data:
-        return  # another process has ended the same append; the next one may replace the manifest at any moment
+        return
     if not storage.has_locks(base.out):
         added = parts(manifest)[-1].shards
         check_objects(base.out, manifest.plans[-1], added)

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 
 import numpy as np
 
@@ -28,7 +27,14 @@ from dataprep.ledger.finished import find_shard, is_final, stamps_of
 from dataprep.ledger.journal import Journal, read_journal
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
-from dataprep.plan.assign import ConversionPlan, fingerprint_of, make_plan, shard_name, shard_number
+from dataprep.plan.assign import (
+    ConversionPlan,
+    ShardPlan,
+    fingerprint_of,
+    make_plan,
+    shard_name,
+    shard_number,
+)
 from dataprep.plan.files import PlannedAppend, has_plan, job_of, read_plan, remove_plan, write_plan
 from dataprep.plan.splits import EmptySplitError
 from dataprep.progress import Progress
@@ -109,7 +115,11 @@ def convert_dataset(
             says_what_is_kept(out, run.plan.shards),
         ):
             results = write_shards(run, writer, progress)
-            dataset = (read_result if run.is_complete else write_dataset)(run.job, results)
+            # A complete dataset is only described.
+            describe = write_dataset
+            if run.is_complete:
+                describe = read_result
+            dataset = describe(run.job, results)
     return dataset._replace(notices=run.plan.notices)
 
 
@@ -226,18 +236,15 @@ def plan_append(
         made = make_plan(new, options)
     except EmptySplitError as error:
         notices = (*notices, f"{error.message}, so the new images stay in the splits of the source")
-        split_by = options.split_by if options.duplicates == "same-split" else None
-        options = replace(options, val_fraction=0.0, test_fraction=0.0, split_by=split_by)
+        options = replace(options, val_fraction=0.0, test_fraction=0.0)
+        if options.duplicates != "same-split":
+            options = replace(options, split_by=None)
         made = make_plan(new, options)
     # Their shards are numbered after the shards that the dataset has.
-    numbers = {split: count(_next_number(base.manifest, split)) for split in made.splits}
-    shards = []
-    for shard in made.shards:
-        number_in_split = next(numbers[shard.split])
-        shards.append(replace(shard, name=shard_name(shard.split, number_in_split)))
+    shards = _numbered(base.manifest, made)
     # The same samples make another plan in another revision: names, keys and labels depend on it.
     fingerprint = hashlib.sha256(f"{made.fingerprint} {base.digest}".encode()).hexdigest()[:32]
-    plan = replace(made, shards=tuple(shards), fingerprint=fingerprint)
+    plan = replace(made, shards=shards, fingerprint=fingerprint)
     digest = fingerprint_of(source, options.as_json())
     append = _describe(base, name, digest, known.sum().item())
     return AppendPlan(
@@ -260,11 +267,20 @@ def _describe(base: Folder, name: str, source_digest: str, known: int) -> Planne
     )
 
 
-def _next_number(manifest: Manifest, split: str) -> int:
-    """Return the number of the next shard of a split."""
-    found = manifest.split(split)
-    names = [os.path.splitext(shard.name)[0] for shard in found.shards] if found else []
-    return max(map(shard_number, names), default=-1) + 1
+def _numbered(manifest: Manifest, plan: ConversionPlan) -> tuple[ShardPlan, ...]:
+    """Return the shards of a plan with names that follow the names in a dataset."""
+    first: dict[str, int] = {}
+    # The number of the next shard of each split.
+    for split in manifest.splits:
+        for listed in split.shards:
+            number = shard_number(os.path.splitext(listed.name)[0])
+            first[split.name] = max(first.get(split.name, 0), number + 1)
+    shards = []
+    for shard in plan.shards:
+        number = first.get(shard.split, 0)
+        first[shard.split] = number + 1
+        shards.append(replace(shard, name=shard_name(shard.split, number)))
+    return tuple(shards)
 
 
 # --- prepare the folder of an append --------------------------------------------------------------
@@ -357,15 +373,17 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
     # Resume. The names are listed first: what appears later is of an equal append.
     there = storage.names_in(out)
     kept = _find_finished(planned, mark.stamps, new.stamps)
+    is_locked = storage.has_locks(out)
     names = []
     for name in new.files:
-        if os.path.splitext(name)[0] not in kept and not name.startswith("manifest."):
+        if os.path.splitext(name)[0] in kept or name.startswith("manifest."):
+            continue
+        # Without a lock, an equal append on another machine may write these files. Only a table that
+        # is not valid has to go, because tables are not replaced as other files are.
+        if is_locked or (name in there and name.endswith(".parquet")):
             names.append(name)
-    if not storage.has_locks(out):
-        # There is no lock: an equal append on another machine may write these files, and may have
-        # ended meanwhile. Only a table that is not valid has to go, because tables are not replaced
-        # as other files are.
-        names = [name for name in names if name in there and name.endswith(".parquet")]
+    if not is_locked:
+        # The equal append may have ended meanwhile.
         now = read_base(out)
         if now.journal != mark or now.digest != base.digest:
             raise changed_error(out)

@@ -96,7 +96,9 @@ def _finish_conversion(job: Job, engine: Engine, progress: Progress | None) -> C
     # Tables of shards without images are removed at the end, so a complete dataset lacks them.
     if missing:  # another process may have finished the dataset meanwhile
         folder = inspect(out, job.fingerprint)
-    files = [names_of_shard(job.options.fmt, job.shards[number].name)[0] for number in missing]
+    files = []
+    for number in missing:
+        files.append(names_of_shard(job.options.fmt, job.shards[number].name)[0])
     if folder.files.keys().isdisjoint(files) and has_all_of(out, folder.files):
         clean_up(folder, found)
         storage.remove_partials(out, is_locked=True)
@@ -160,7 +162,9 @@ def check_shards(
 def missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
     """Return the error that names missing shards, by their numbers in the job, and the tasks that write them."""
     names, count = [job.shards[number].name for number in missing[:5]], len(missing)
-    more = f" and {count - 5:,} more" if count > 5 else ""
+    more = ""
+    if count > 5:
+        more = f" and {count - 5:,} more"
     out = printable(job.out)
     all_left = f"`dataprep work {out}{' --claim' * storage.has_locks(job.out)}`"
     again = f"{all_left}, or all tasks again"
@@ -237,5 +241,7 @@ def _describe_finished(plan: StoredPlan, append: PlannedAppend, out: str) -> App
         converted = describe_result(plan.job(out), (), replace(manifest, splits=()), rows)
         return AppendResult(manifest, append.known, None, converted)
     images = plan.job(out).images + len(plan.rejected) + append.known
-    revision = manifest.plans.index(plan.fingerprint) if is_committed else None
+    revision = None
+    if is_committed:
+        revision = manifest.plans.index(plan.fingerprint)
     return AppendResult(manifest, images, revision, None)

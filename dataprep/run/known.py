@@ -282,7 +282,10 @@ def is_in_split(source: Source, options: Options, pairs: pa.Table) -> Flags:
     stored = np.asarray(pairs["split"].to_pylist(), str)
     own = np.asarray(source.splits, str)[source.split[np.asarray(pairs["row"])]]
     shares = {"val": options.val_fraction, "test": options.test_fraction}
-    made = [name for name, share in shares.items() if share]
+    made = []
+    for name, share in shares.items():
+        if share:
+            made.append(name)
     moved = (own == "train") & np.isin(stored, made)
     same: Flags = (own == stored) | moved | (options.duplicates == "same-split")
     return same
@@ -298,19 +301,23 @@ def describe_splits(out: str, source: Source, pairs: pa.Table) -> tuple[str, ...
             is the same; the newest revision last.
 
     """
-    rows, same = (np.asarray(pairs[name]) for name in ("row", "same"))
+    rows, same = np.asarray(pairs["row"]), np.asarray(pairs["same"])
     others = pairs.filter(pa.array(~np.isin(rows, rows[same])))
     moved = pc.unique(others["row"]).sort()
     if not len(moved):
         return ()
     row = moved[0].as_py()
     stored = others.filter(pc.equal(others["row"], row))["split"][-1].as_py()
+    # One image is enough as an example.
+    more = ""
+    if len(moved) > 1:
+        more = ", ..."
     are, they = agree(len(moved), "is", "are"), agree(len(moved), "it stays", "they stay")
     return (
         (
             f"{plural(len(moved), 'image')} of the source {are} in {printable(out)} in another"
             f" split, where {they}: {_shown(source.path[row])} is in {printable(stored)}, not in"
-            f" {printable(source.splits[source.split[row]])}{', ...' if len(moved) > 1 else ''}"
+            f" {printable(source.splits[source.split[row]])}{more}"
         ),
     )
 
@@ -336,7 +343,9 @@ def find_retried(base: Folder, source: Source) -> Flags:
     rejected = base.manifest.rejected
     retried = np.zeros(len(source), np.bool_)
     unreadable = set()
-    for row in read_rejected(base.out, rejected.name) if rejected else ():
+    if rejected is None:
+        return retried
+    for row in read_rejected(base.out, rejected.name):
         if row["reason"] == "unreadable":
             unreadable.add(row["source"])
     if not unreadable:

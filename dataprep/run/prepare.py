@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -274,6 +274,7 @@ def find_resumable(
         return replace(run, outdated=_outdated(names, kept, out))
     if not has_all_of(out, folder.files):
         return run
+    # Equal stamps need not be written again.
     return replace(run, is_complete=True, stamps={} if now == before else now)
 
 
@@ -291,8 +292,9 @@ def _refuse_grown(source: Source, folder: Folder, options: Options) -> None:
     if options_members(manifest.options) != options.as_json() or not shards:
         return
     # The same options, more images, and every image of the first shard is still there.
-    rejected = sum(1 for _ in read_rejected(folder.out)) if manifest.rejected else 0
-    before = rejected + sum(shard.samples for shard in shards)
+    before = sum(shard.samples for shard in shards)
+    if manifest.rejected:
+        before += sum(1 for _ in read_rejected(folder.out))
     now = len(source) + len(source.rejected)
     path = os.path.join(folder.out, shards[0].table.name)
     if now <= before or not storage.is_file(path):
@@ -419,9 +421,11 @@ def _reread(run: Resumable, changed: Collection[str], rereading: Rereading) -> I
     Yield what was found in each.
     """
     finished, engine, progress = run.finished, rereading.engine, rereading.progress
-    to_read = finished if rereading.shards else changed
-    shards = [shard for shard in run.plan.shards if shard.name in to_read]
-    if not shards:
+    images = {}
+    for shard in run.plan.shards:
+        if shard.name in changed or (rereading.shards and shard.name in finished):
+            images[shard.name] = len(shard.rows)
+    if not images:
         return
     tasks = (
         RereadTask(
@@ -430,12 +434,16 @@ def _reread(run: Resumable, changed: Collection[str], rereading: Rereading) -> I
             rereading.shards and finished[shard.name].shard is not None,
             shard.name in changed,
         )
-        for shard in shards
+        for shard in run.plan.shards
+        if shard.name in images
     )
-    images = {shard.name: len(shard.rows) for shard in shards}
     if progress:
-        progress.start(sum(images.values()), len(shards))
-    for result in engine.run(reread, tasks, len(shards)) if engine else map(reread, tasks):
+        progress.start(sum(images.values()), len(images))
+    # Without an engine, the shards are read in this process.
+    results: Iterable[Reread] = map(reread, tasks)
+    if engine:
+        results = engine.run(reread, tasks, len(images))
+    for result in results:
         yield result
         if progress:
             progress.advance(result.name, images[result.name])
@@ -497,11 +505,13 @@ def _find_replaced(task: RereadTask) -> str | None:
 
 def _stored_checksums(shard: ShardTask) -> dict[str, tuple[int, ...]]:
     """Return the checksum of each image in the shard, and of its mask or depth map, by the path of the image."""
-    columns = ["crc32c", *(["mask_crc32c"] if KINDS[shard.label_type].has_image else [])]
+    columns = ["crc32c"]
+    if KINDS[shard.label_type].has_image:
+        columns.append("mask_crc32c")
     path = os.path.join(shard.out, f"{shard.name}.parquet")
     table = read_table(path, ["source", *columns], label_type=shard.label_type)
-    values = zip(*(table[name].to_pylist() for name in columns), strict=True)
-    return dict(zip(table["source"].to_pylist(), values, strict=True))
+    values = table.select(columns).to_pydict().values()
+    return dict(zip(table["source"].to_pylist(), zip(*values, strict=True), strict=True))
 
 
 def _checksums(  # noqa: PLR0917

@@ -448,7 +448,10 @@ class _Run:
         if not there or self.job.revision or inspect(out, self.job.fingerprint).owns_names:
             return None
         listed = listed_files(self.folder, [name], [self._read(number)])
-        return next((each for each in there if not is_listed(out, each, listed)), None)
+        for each in there:
+            if not is_listed(out, each, listed):
+                return each
+        return None
 
     def _read(self, number: int) -> ShardResult | None:
         name = self.job.shards[number].name
@@ -615,8 +618,12 @@ def shard_task(
 ) -> ShardTask:
     """Return the task of one shard, whose samples are these rows of a source, in stored order."""
     kind = KINDS[job.label_type]
-    labels = source.label[rows].tolist() if kind.is_class else None
-    extra = source.extra.take(rows) if source.extra.num_columns else None
+    labels = extra = None
+    if kind.is_class:
+        labels = source.label[rows].tolist()
+    if source.extra.num_columns:
+        extra = source.extra.take(rows)
+    # The names of the classes of these samples, not of all classes.
     used = labels or []
     if extra is not None and kind.class_lists is not None:
         used = pc.unique(pc.list_flatten(extra[kind.class_lists])).to_pylist()
