@@ -336,11 +336,10 @@ def translate(error: Exception, url: Url, verb: str) -> Exception:
     if isinstance(error, FileNotFoundError) or status == "404":
         return FileNotFoundError(errno.ENOENT, "the object does not exist", place)
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
-        permission = "permission"
-        if code:
-            permission = f"permission ({code})"
+        reason = f" ({code})" if code else ""
         return RefusedError(
-            f"the object store refused {permission} to {verb} it with {credential_source(url)}",
+            f"the object store refused permission{reason} to {verb} it with"
+            f" {credential_source(url)}",
             file=place,
             hint="check these credentials and the permissions that docs/object-storage.md lists",
         )
