@@ -579,7 +579,7 @@ class Options:
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as plans and manifests store them."""
-        members: dict[str, Any] = {}
+        members = {}
         for each in fields(self):
             declared, value = declaration(each), getattr(self, each.name)
             if declared.overridden_by and getattr(self, declared.overridden_by):

@@ -275,7 +275,7 @@ def open_downloaded(url: str, check: Callable[[int], None]) -> int:
 
     place = parse_url(url)
     store = open_store(place.parent)
-    found: list[ObjectInfo] = []
+    found = []
 
     def check_object(info: ObjectInfo) -> None:
         found.append(info)

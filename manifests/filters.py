@@ -70,7 +70,7 @@ def filter_columns(where: str) -> tuple[str, ...]:
     if not isinstance(where, str) or not where.strip() or len(where) > MAX_FILTER:
         raise CallError(f"where must be a text of 1 to {MAX_FILTER:,} characters", hint=EXAMPLE)
     query = f"SELECT 1 FROM samples WHERE ({where}\n)"  # noqa: S608
-    nodes: list[dict[str, Any]] = []
+    nodes = []
 
     def collect(node: dict[str, Any]) -> dict[str, Any]:
         nodes.append(node)

@@ -154,7 +154,7 @@ class Member:
 
         A member may be missing if its field is `None` by default. It must be a value otherwise.
         """
-        values: dict[str, Any] = {}
+        values = {}
         for name, each, is_optional in _fields(cast(Any, kind)):
             if not is_optional or name in self.mapping():
                 values[name] = self[name].read(each)

@@ -168,7 +168,7 @@ _SKIPPED = {1: 0, 2: 0, 3: 1, 7: 8}
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
     if depth > _MAX_DEPTH:
         raise ValueError("the header of a page is nested too deeply")
-    fields: dict[int, Any] = {}
+    fields = {}
     number = 0
     while head := data[at]:
         at += 1

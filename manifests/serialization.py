@@ -226,7 +226,7 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
             )
     # Members that are left out if there is nothing to say.
     pixels, rejected = None, None
-    revisions: list[Member] = []
+    revisions = []
     if "pixels" in body.mapping():
         pixels = body["pixels"].read(Pixels)
     if "revisions" in body.mapping():

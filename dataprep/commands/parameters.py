@@ -324,7 +324,7 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
     hint = "write one class name per line"
     if names == ("",):
         raise SourceError("the file contains no class names", file=file, hint=hint)
-    seen: set[str] = set()
+    seen = set()
     for line, name in enumerate(names, 1):
         if not name:
             raise SourceError("the line is blank", file=file, line=line, hint=hint)

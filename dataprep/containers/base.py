@@ -118,7 +118,7 @@ def locations_of(table: pa.Table | None, rows: Any) -> list[Location | None]:
     if table is None:
         return [None] * len(rows)
     columns = table.select([*Location._fields]).take(rows).to_pydict().values()
-    locations: list[Location | None] = []
+    locations = []
     for container, *values in zip(*columns, strict=True):
         # All images of a container share its path.
         locations.append(None if container is None else Location(intern(container), *values))

@@ -285,7 +285,7 @@ def _read_member(file: ContainerFile, location: Location, size: int) -> bytes:
         data = _inflate(data, size)
     if len(data) != size or zlib.crc32(data) != int.from_bytes(location.key, "big"):
         raise Rejected(
-            "corrupt", "the bytes are not those of the length and checksum in the zip archive"
+            "corrupt", "the bytes do not have the length and checksum in the zip archive"
         )
     return data
 

@@ -261,7 +261,7 @@ def collect(
         )
     known = [_known(source) for source in sources]
     starts = np.cumsum([0, *map(len, sources)])
-    problems: dict[int, str] = {}
+    problems = {}
     numbers: dict[str, int] = {}
     for source, (_, own_problems), start in zip(sources, known, starts.tolist(), strict=False):
         names, positions = _labels(source)

@@ -74,7 +74,7 @@ def search_hashes(
         TooManyPairsError: there are more than `most` pairs.
 
     """
-    parts: list[Pairs] = []
+    parts = []
     total, most = 0, search.MAX_PAIRS if most is None else most
     found = _run(
         search_part,

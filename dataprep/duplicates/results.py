@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 def find_places(images: Collection, datasets: Sequence[str], numbers: set[int]) -> dict[int, Place]:
     """Describe some images, by their numbers in the collection."""
-    places: dict[int, Place] = {}
+    places = {}
     starts = images.starts.tolist()
     for name, source, (start, stop) in zip(datasets, images.sources, pairwise(starts), strict=True):
         rows = [number - start for number in sorted(numbers) if start <= number < stop]

@@ -391,7 +391,7 @@ def _entry(view: ByteView, entry: _Field) -> tuple[bytes, list[_Field]]:
 
 def _single_value(view: ByteView, lists: list[_Field]) -> Value | None:
     """Return the only value in the lists: kind 0 for several values, `None` without a value."""
-    values: list[Value] = []
+    values = []
     for each in lists:
         for field in _fields(view, each.start, each.end):
             is_packed = field.wire_type == _LENGTH and (
@@ -413,7 +413,7 @@ def _messages(view: ByteView, at: int, end: int) -> Iterator[_Field]:
 
 def _fields(view: ByteView, at: int, end: int) -> Iterator[_Field]:
     """Iterate over the fields of the message in bytes `at` to `end`."""
-    groups: list[int] = []
+    groups = []
     while at < end:
         field = _read_field(view, at, end)
         if field.wire_type == _GROUP:

@@ -264,7 +264,7 @@ def _pax(records: bytes, at: int) -> dict[bytes, bytes]:
 
     A value may contain line feeds.
     """
-    texts: dict[bytes, bytes] = {}
+    texts = {}
     while records:
         digits, blank, _ = records.partition(b" ")
         length = int(digits) if digits.isdigit() and len(digits) < 10 else 0

@@ -157,7 +157,7 @@ def _read_label_and_texts(
 ) -> tuple[int | None, str, str]:
     """Read label, class name and source of a sample from its ``.cls`` and ``.json``."""
     label: int | None = None
-    text: dict[str, Any] = {}
+    text = {}
     if (options.texts or options.label_key) and (member := members.get("json")) is not None:
         try:
             text = _parse_json(view, member)
@@ -314,7 +314,7 @@ def _looks_complete(group: Group, largest: int, options: ScanOptions) -> bool:
 
 def by_kind_of(group: Group, images: frozenset[str]) -> dict[str, tar.Member]:
     """Return a sample's files by lower-case extension, except the image, whose key is ``"image"``."""
-    by_kind: dict[str, tar.Member] = {}
+    by_kind = {}
     for extension, member in group.members:
         lowered = extension.lower()
         kind = "image" if lowered in images else lowered

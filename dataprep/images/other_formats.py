@@ -426,7 +426,7 @@ def _read_tags(data: bytes) -> _Tags:
     """
     order = _ORDERS[data[:2]]
     directory = struct.unpack_from(order + "I", data, 4)[0]
-    tags: _Tags = {}
+    tags = {}
     count = struct.unpack_from(order + "H", data, directory)[0]
     if count > MAX_TAGS:
         raise Rejected("too-large", f"TIFF with {count} tags, but the limit is {MAX_TAGS}")

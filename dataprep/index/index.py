@@ -130,7 +130,7 @@ def _index(
     progress: Progress | None,
 ) -> tuple[list[IndexedShard], list[DamagedError]]:
     """Index all shards; return them, and the errors of the others."""
-    results: dict[str, IndexedShard | DamagedError] = {}
+    results = {}
     tasks, workers = _make_tasks(shards, scan, options, workers or _default_workers(shards))
     with closing(engines.run(index_batch, tasks, workers)) as batches:
         for name, result in chain.from_iterable(batches):
@@ -279,7 +279,7 @@ def _components(
     """
     if fmt == "tfrecord" or options.image:
         return scan.components
-    extensions: set[str] = set()
+    extensions = set()
     for each in indexed:
         extensions |= each.image_components
     return replace(scan.components, image=tuple(sorted(extensions)))

@@ -82,7 +82,7 @@ def find_shards(paths: Sequence[str]) -> FoundShards:
 
     """
     # A pattern can name many shards, and a folder has as many as there are below it.
-    files: list[str] = []
+    files = []
     for path in paths:
         for expanded in _expand_braces(path):
             files += _shards_of(expanded)

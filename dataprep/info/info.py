@@ -183,7 +183,7 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
     sizes: dict[str, list[NDArray[Any]]] = {"width": [], "height": [], "size": []}
     # Row group by row group: only sizes and numbers are kept.
     counts = np.zeros(classes, np.int64)
-    values: list[list[float]] = []
+    values = []
     without_class = 0
     names = [*sizes, column] if column else [*sizes]
     for rows in read_dataset(folder, names, split.name, manifest=manifest):

@@ -627,7 +627,7 @@ def _value(name: str, value: object) -> str:
 
 def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of options with the names that `stored_flags` gives them."""
-    flat: dict[str, Any] = {}
+    flat = {}
     for name, value in options.items():
         if isinstance(value, dict):
             for member, each in value.items():

@@ -382,7 +382,7 @@ def _choose_groups(
     group = rank[np.asarray(values.indices)]
     sizes = np.bincount(group)
     waiting = permutation(len(sizes), options.seed, SPLIT_STREAM).tolist()
-    parts: dict[str, NDArray[np.int64]] = {}
+    parts = {}
     for name, count in counts.items():
         room, chosen, left = count, [], []
         for number in waiting:

@@ -153,7 +153,7 @@ def read_plan_table(
         for column, field in zip(names, rows.schema, strict=True)
     ):
         raise PlanError(
-            f"the columns are {shorten(str(rows.schema))}, not those of the plan",
+            f"the columns are {shorten(str(rows.schema))}, not the columns of the plan",
             file=path,
             hint=PLAN_TABLE.hint,
         )

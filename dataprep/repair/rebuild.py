@@ -66,7 +66,7 @@ def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int) -> dic
         DatasetError: the shard cannot be read, or its records are not what the manifest says.
 
     """
-    rebuilt: dict[str, bytes] = {}
+    rebuilt = {}
     # Both yield the index, then the table, so that an index is kept if the table is not exact.
     if manifest.creator == "index":
         contents = _indexed(folder, manifest, shard)
@@ -306,7 +306,7 @@ def check_shard(task: CheckTask) -> tuple[Shard, list[DamagedFile]]:
     """
     manifest, shard, folder = manifest_of(task.folder), task.shard, task.folder
     damages = {file.name: damage_of(folder, file) for file in shard.files}
-    rebuilt: Mapping[str, bytes] = {}
+    rebuilt = {}
     reason = "what the shard contains does not determine its content"
     if damages[shard.name]:
         reason = "the shard itself is damaged"

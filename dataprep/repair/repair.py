@@ -86,7 +86,7 @@ def remake_all(
         workers: number of processes.
 
     """
-    tasks: list[RemakeTask] = []
+    tasks = []
     suffix = FORMATS[manifest.format].SUFFIX
     # Each revision was planned on its own, with its own options.
     for number, part in enumerate(parts(manifest)):
@@ -158,7 +158,7 @@ def _plan(
             plan = make_plan(source, options)
             planned = source, job_of(source, plan, folder, options), plan
     except MemberError as error:
-        return f"the options in the manifest are not those of this release ({error})"
+        return f"the options in the manifest are not options of this release ({error})"
     except (CallError, SourceError, SourceVanishedError) as error:
         return f"the source does not fit the options in the manifest ({error.message})"
     except DamagedError as error:
@@ -261,7 +261,7 @@ def repair_dataset(
             stack.enter_context(storage.guarded(folder, check))
         if progress:
             progress.start(sum(shard.samples for shard in shards), len(shards))
-        found: dict[str, DamagedFile] = {}
+        found = {}
         # First what the shards themselves determine, then what needs the source.
         revisions = revisions_of_shards(manifest)
         tasks = [

@@ -17,7 +17,7 @@ from dataprep.labels.kinds import KINDS
 from dataprep.options import CHANGE_COLUMNS
 from dataprep.report.facts import Rows, SampleName
 from dataprep.verify.shard import Problem
-from manifests.errors import DatasetError, TableError
+from manifests.errors import DatasetError
 from manifests.files import SHARD, file_length
 from manifests.schema import Manifest, Shard
 from manifests.store import read_dataset, read_some_rows
@@ -103,7 +103,7 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
     if kind.group_column:
         names.append(kind.group_column)
     parts: dict[str, list[_Part]] = {}
-    damaged: dict[str, TableError] = {}
+    damaged = {}
     for batch in read_dataset(
         folder,
         names,

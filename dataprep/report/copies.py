@@ -129,7 +129,7 @@ _TOO_MANY = (
     "There are too many images to compare all that look alike here: run dataprep duplicates."
 )
 _MISSING = "Perceptual hashes of some images are missing: run dataprep duplicates."
-_ACROSS = "Of so many images, only those of different splits were compared."
+_ACROSS = "Of so many images, only images of different splits were compared."
 
 
 def find_near(

@@ -168,7 +168,7 @@ _TEXTS = {
     "unequal": _Text(
         "check",
         "image",
-        "Images of {larger} are larger than those of {smaller}",
+        "Images of {larger} are larger than images of {smaller}",
         "Their median {side}s are {high:,} and {low:,} pixels.",
         "sizes",
     ),

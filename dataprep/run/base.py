@@ -81,7 +81,7 @@ def inherited_options(base: Folder, given: Options, names: Collection[str]) -> O
         options = options_of(parts(base.manifest)[-1].options)
     except MemberError as error:
         message = (
-            f"--append: the options of {printable(base.out)} are not those of this release"
+            f"--append: the options of {printable(base.out)} are not options of this release"
             f" ({error})"
         )
         hint = "use the release that made it, or convert it into a new dataset first"

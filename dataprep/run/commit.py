@@ -465,7 +465,7 @@ def _write_all_rejected(
         listed += read_rejected(base.out, old.name)
     before = listed
     if any(row["reason"] == "unreadable" for row in listed):
-        written: set[str] = set()
+        written = set()
         for shard in chain.from_iterable(shards.values()):
             table = read_table(os.path.join(base.out, shard.table.name), ["source"])
             written.update(table["source"].to_pylist())

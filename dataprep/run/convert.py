@@ -223,7 +223,7 @@ def plan_append(
         if number is None:
             raise
         notice = (
-            "the masks of these images were not compared with those of the dataset:"
+            "the masks of these images were not compared with the masks of the dataset:"
             f" {error.message}"
         )
         return nothing._replace(notices=(notice,))

@@ -144,7 +144,7 @@ def check_shards(
 
     if progress:
         progress.start(job.images, len(job.shards))
-    results: dict[str, ShardResult | None] = {}
+    results = {}
     with closing(engine.run(check_shard, tasks(), len(job.shards))) as checked:
         for name, result in checked:
             results[name] = result

@@ -393,7 +393,7 @@ def find_known(
     """
     known = np.zeros(len(source), np.bool_)
     own = pa.table({"source": source.path, "size": source.size})
-    pending: list[tuple[Options, pa.Table]] = []
+    pending = []
     manifest = base.manifest
     columns = ["source", *manifest.labels.columns, "size", "crc32c"]
     for part in parts(manifest):
@@ -499,7 +499,7 @@ def _compare(  # noqa: PLR0917
         candidates &= (size == np.asarray(pairs["size"])) | (size == UNREADABLE)
     pairs, rows = pairs.filter(pa.array(candidates)), rows[candidates]
     checksums = np.full(len(source), -1, np.int64)
-    labels: dict[int, str] = {}
+    labels = {}
     is_equal = np.zeros(len(rows), np.bool_)
     for row, found in read_contents(source, options, pairs, engine, progress):
         if isinstance(found, Content):

@@ -135,7 +135,7 @@ def write_shards(
     )
     if progress:
         progress.start(len(run.source), len(shards))
-    left: list[int] = []
+    left = []
     if not run.is_complete:
         left = [number for number, shard in enumerate(shards) if shard.name not in run.finished]
         if not engine.is_local:
@@ -347,7 +347,7 @@ def work(
         for result in finished.values():
             report(result, progress)
         left = run.without_finished(numbers, finished)
-        written: list[ShardResult] = []
+        written = []
         if left:
             # Prepare the folder, then write the shards that are left.
             stack.enter_context(storage.shared_partials(out))

@@ -158,11 +158,11 @@ def _find_images(
 ) -> tuple[list[Member], list[RejectedRow], list[str]]:
     """Return the images of an archive, the rows for ``rejected.jsonl``, and notices about other files."""
     skipped: Counter[str] = Counter()
-    images: dict[str, Member] = {}
-    links: list[Member] = []
-    others: list[str] = []
+    images = {}
+    links = []
+    others = []
     rejected = []
-    seen: set[str] = set()
+    seen = set()
     for member in members:
         name = member.name
         if name in seen:

@@ -174,7 +174,7 @@ _FIELD_BYTES = 20
 
 def _read_datum(file: ContainerFile, entry: Entry) -> tuple[int, int, str]:
     """Return the place and the label of the image in a ``Datum``, by the fields before and after its bytes."""
-    fields: dict[int, int] = {}
+    fields = {}
     image: tuple[int, ...] = ()
     at = start = entry.position
     end = at + entry.length
@@ -482,7 +482,7 @@ def _names_of(path: str, identifiers: Sequence[int]) -> list[str]:
 
     Lines of the file have ``identifier, labels, path``, separated by tabs.
     """
-    names: dict[int, str] = {}
+    names = {}
     for number, line in enumerate(
         read_lines(path, SOURCE_LIST) if storage.is_file(path) else (), 1
     ):

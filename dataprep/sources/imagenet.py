@@ -343,7 +343,7 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
 
 def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
     """Return the label of each image in LOC_val_solution.csv, by its name without extension."""
-    labels: dict[str, int] = {}
+    labels = {}
     rows = csv.reader(text_lines(solution, SOURCE_LIST), strict=True)
     try:
         for row in rows:

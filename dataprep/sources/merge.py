@@ -367,7 +367,7 @@ def read_renames(file: str) -> dict[str, str]:
             f"--rename-classes {file} cannot be read: {reason}",
             hint="give a UTF-8 text file with lines of `old,new`",
         ) from None
-    renames: dict[str, str] = {}
+    renames = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue

@@ -260,8 +260,8 @@ def _outer_splits(
     src: str, folders: Sequence[str], wanted: _Wanted, notices: list[str]
 ) -> tuple[_Folders, LabelType]:
     """Return ``train/images/`` and ``train/masks/`` for each split, if it has masks."""
-    pairs: dict[str, tuple[str, str]] = {}
-    label_types: set[LabelType] = set()
+    pairs = {}
+    label_types = set()
     named = [name for name in folders if name.lower() in SPLIT_ALIASES]
     for name in named:
         split = SPLIT_ALIASES[name.lower()]
@@ -341,7 +341,7 @@ def read_pairs(src: str, pairs: Pairs, options: SourceOptions) -> Source:
             hint=f"leave out --label-type, or set --label-type {label_type}",
         )
     scan = Scan(pairs.root)
-    kept: dict[int, tuple[int, Sequence[int]]] = {}
+    kept = {}
     rejected, label_images, notices = {}, [], [*pairs.notices]
     at = 0
     for number, (images, labels) in enumerate(pairs.folders.values()):

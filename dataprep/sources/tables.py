@@ -264,7 +264,7 @@ def extra_columns(table: pa.Table, used: set[str], file: str, labels: Labels) ->
     """
     class_member = KINDS[labels.label_type].class_member or "class"
     taken = {*RESERVED_COLUMNS, *labels.columns, class_member}
-    columns: dict[str, pa.Array] = {}
+    columns = {}
     for name in table.column_names:
         if name in used:
             continue

@@ -327,7 +327,7 @@ def read_arrays(
             or a required one not at all.
 
     """
-    seen: set[str] = set()
+    seen = set()
     with open_file(file, SOURCE_ANNOTATIONS) as opened:
         reader = _Reader(opened, file)
         reader.expect("{")

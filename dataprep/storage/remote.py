@@ -147,7 +147,7 @@ class RemoteFiles(LocalFiles):
 
     def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Upload temporary files, in this order, and remove each of them."""
-        created: list[str] = []
+        created = []
         for temporary, path in pairs:
             store, name = _place(path)
             with _mapped(temporary) as data:
@@ -257,7 +257,7 @@ class RemoteFiles(LocalFiles):
     def replace(self, path: str, data: bytes, old: bytes, replace: Replace) -> bool:  # noqa: ARG002
         """Replace a small file whose content is `old`."""
         store, name = _place(path)
-        found: list[ObjectInfo] = []
+        found = []
         self._check(store)
 
         def check(info: ObjectInfo) -> None:

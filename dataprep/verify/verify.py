@@ -113,7 +113,7 @@ def verify_manifest(
     """
 
     def check(shards: Sequence[Shard]) -> Iterator[tuple[Shard, ProblemList]]:
-        known: dict[str, int] = {}
+        known = {}
         if storage.has_latency(folder):
             # A listing of a bucket contains the lengths; asking for each would take a request.
             files = [entry for entry in _entries(folder) if not entry.is_dir()]
@@ -150,7 +150,7 @@ def _verify(
     if progress:
         progress.start(samples, len(shards))
     # Shards end in any order, and are reported in the order of the manifest.
-    by_name: dict[str, ProblemList] = {}
+    by_name = {}
     for shard, found in check(shards):
         by_name[shard.name] = found
         if progress:

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing `typing` takes time
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 #: Exit status of an interrupted program: 128 + SIGINT.
 INTERRUPTED = 130
@@ -140,7 +140,7 @@ def delayed_interrupts() -> Iterator[Sequence[object]]:
     """
     import threading  # takes time to import
 
-    received: list[tuple[int, Any]] = []
+    received = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     if threading.current_thread() is not threading.main_thread():
         handlers = {}
