@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
@@ -76,7 +76,8 @@ def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
             try:
                 spec, values = operation.output(spec), values_after(operation, values)
             except CallError as error:
-                raise CallError(f"{item.location}: {error.message}", hint=error.hint) from None
+                message = _as_written(error.message, item)
+                raise CallError(f"{item.location}: {message}", hint=error.hint) from None
             _check_known_size(item, spec)
         if item.operations:
             last = item
@@ -100,6 +101,22 @@ def check_fits(items: Sequence[RecipeItem], size: Size) -> None:
                     spec = operation.output(spec)
                 except CallError as error:
                     raise CallError(f"{item.location}: {error.message}", hint=error.hint) from None
+
+
+def _as_written(message: str, item: RecipeItem) -> str:
+    """Return a message that begins with the name in the list, not with the name of a record."""
+    first, space, rest = message.partition(" ")
+    records = {operation.__name__ for operation in _subclasses(Operation)}
+    if first not in records or first in item.description:
+        return message
+    return f"{item.description.partition('(')[0]}{space}{rest}"
+
+
+def _subclasses(base: type[Operation]) -> Iterator[type[Operation]]:
+    """Yield all classes that extend a class."""
+    for each in base.__subclasses__():
+        yield each
+        yield from _subclasses(each)
 
 
 def _check_bytes(item: RecipeItem, spec: ImageSpec) -> None:

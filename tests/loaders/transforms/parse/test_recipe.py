@@ -110,7 +110,7 @@ def test_errors_state_the_location():
         "transforms[0]: RandomResizedCrop: scale must be two numbers from 0 to 1 in ascending order"
     )
     text = recipe_error([CROP, "NormalizeImage", "ToHSV"])
-    assert text.startswith("transforms[2]: ConvertColor needs uint8 values from 0 to 255")
+    assert text.startswith("transforms[2]: ToHSV needs uint8 values from 0 to 255")
     assert text.endswith("Hint: move it before the normalization.")
     text = recipe_error([CROP, "ToHSV", "RandomGrayscale"])
     assert text.startswith(

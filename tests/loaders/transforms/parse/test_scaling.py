@@ -25,7 +25,7 @@ def test_scaling_twice_is_refused():
     text = recipe_error([CROP, "NormalizeImage", Normalize((0, 0, 0), (1, 1, 1))])
     assert text.startswith("transforms[2]: the values are already normalized at this point")
     assert recipe_error([CROP, "ToTensor", "ToTensor"]).startswith(
-        "transforms[2]: Rescale needs uint8 values"
+        "transforms[2]: ToTensor needs uint8 values"
     )
 
 

@@ -285,3 +285,9 @@ def test_the_preprocessing_of_weights() -> None:
     segmentation = _presets.SemanticSegmentation(resize_size=12)
     assert words(segmentation) == words(v1.Resize(12), v1.ToTensor(), v1.Normalize(MEAN, STD))
     assert words(_presets.ObjectDetection()) == words(v1.ToTensor())
+
+
+@pytest.mark.parametrize("step", [v1.RandAugment(), v1.RandomInvert(1.0), v1.RandomPosterize(3)])
+def test_errors_have_the_name_that_was_written(step) -> None:
+    message = recipe_error([{"CenterCrop": {"size": 8}}, v1.ToTensor(), step])
+    assert f"transforms[2]: {type(step).__name__} needs uint8 values" in message
