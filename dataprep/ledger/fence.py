@@ -50,7 +50,7 @@ from dataprep.ledger.journal import (
 )
 from dataprep.ledger.state import Folder, State, inspect
 from dataprep.options import Options
-from dataprep.storage.partials import JOURNAL_NAME, is_dead, this_owner
+from dataprep.storage.temporary import JOURNAL_NAME, is_dead, this_owner
 from manifests.errors import CallError, DamagedError, LostFolderError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
@@ -65,7 +65,7 @@ from manifests.store import (
 )
 from manifests.tables import SHARD_LIST_NAME
 
-#: The owner of a folder in an object store; see `dataprep.storage.partials.this_owner`.
+#: The owner of a folder in an object store; see `dataprep.storage.temporary.this_owner`.
 OWNER_NAME = f"{storage.BOOKKEEPING}/owner"
 
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from dataprep import storage
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import DamagedError, ManifestError
 from manifests.files import MANIFEST, read_file
 from manifests.json_members import Member, MemberError, parse_json

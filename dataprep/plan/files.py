@@ -33,7 +33,7 @@ from dataprep.plan.table import (
 )
 from dataprep.sources import Source
 from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import (
     CallError,
     DamagedError,

@@ -30,7 +30,7 @@ from dataprep.plan.files import (
 )
 from dataprep.run.base import read_base
 from dataprep.shards.write import ShardResult
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable

@@ -59,7 +59,7 @@ from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
 from dataprep.sources.merge import extended_classes, relabel
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, LostFolderError
 from manifests.process.text import printable
 from manifests.schema import Manifest

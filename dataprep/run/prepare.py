@@ -73,7 +73,7 @@ from dataprep.shards.segments import ShardTask
 from dataprep.shards.source_image import load_image, load_label_image
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, TableError
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.text import plural, printable

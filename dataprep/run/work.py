@@ -58,7 +58,7 @@ from dataprep.shards.write import (
     write_shard,
 )
 from dataprep.sources import Source
-from dataprep.storage.partials import this_owner
+from dataprep.storage.temporary import this_owner
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.process.text import agree, plural
 from manifests.store import MANIFEST_NAME

@@ -22,7 +22,7 @@ from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
 from dataprep.sources.base import Source, joined_paths, one_array, sample_table, text_array
 from dataprep.sources.scan import stats_of
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
 from manifests.process.text import cut_middle, printable

@@ -3,16 +3,16 @@
 ::
 
     files       the interface of both; local and remote implement it
-    partials    temporary files: writes and renames them when they are complete; their folders, and
+    temporary   temporary files: writes and renames them when they are complete; their folders, and
                 which process writes each of them
 
 Who removes a temporary file that is never renamed::
 
-    the process that wrote it                   partials.discard, after an error
-    the run that has locked the folder          partials.partials at its end: also files of dead workers
-    the next run, if that run was killed        partials.sweep
-    another process of `dataprep work`          partials.sweep: files of dead processes of its machine
-    `dataprep finish`, if no shard is missing   partials.remove_partials: the files of all machines
+    the process that wrote it                   temporary.discard, after an error
+    the run that has locked the folder          temporary.partials at its end: also files of dead workers
+    the next run, if that run was killed        temporary.sweep
+    another process of `dataprep work`          temporary.sweep: files of dead processes of its machine
+    `dataprep finish`, if no shard is missing   temporary.remove_partials: the files of all machines
 """
 
 from dataprep.storage.files import (
@@ -48,7 +48,7 @@ from dataprep.storage.local import (
     RandomAccess,
     translate_errors,
 )
-from dataprep.storage.partials import (
+from dataprep.storage.temporary import (
     BOOKKEEPING,
     PARTIALS_NAME,
     PLAN_FOLDER,

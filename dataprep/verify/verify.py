@@ -18,7 +18,7 @@ from dataprep.ledger.journal import own_files, read_journal, unlisted_files
 from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from dataprep.verify.shard import (
     MAX_PROBLEMS,
     Problem,

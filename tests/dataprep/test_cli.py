@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from dataprep import storage
 from dataprep.commands.base import Command
 from dataprep.commands.parameters import byte_size
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import HINTS, CallError, ExitStatus, ShardError, SourceError, StorageError
 
 COMMANDS = (

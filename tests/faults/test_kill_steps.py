@@ -14,7 +14,7 @@ from helpers.pictures import encode, photo
 from helpers.processes import pause, signal_group
 
 from dataprep import storage
-from dataprep.storage.partials import is_dead, this_owner
+from dataprep.storage.temporary import is_dead, this_owner
 
 
 def test_killed_at_random_moments(warm):
@@ -166,7 +166,7 @@ def test_several_processes_write_each_shard_once(slow, start, dataprep, snapshot
 
 @pytest.fixture
 def dead_owner(warm):
-    program = "from dataprep.storage.partials import this_owner; print(this_owner())"
+    program = "from dataprep.storage.temporary import this_owner; print(this_owner())"
     return warm.run("-c", program, check=True).stdout.strip()
 
 

@@ -20,7 +20,7 @@ import pytest
 from helpers.gate import Gate
 from helpers.processes import signal_group
 
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.remote.store import open_store
 from manifests.remote.url import is_url
 from manifests.store import MANIFEST_NAME

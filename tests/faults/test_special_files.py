@@ -12,7 +12,7 @@ from helpers.special_files import SPECIAL_FILES, stopped_after
 
 import loaders
 from dataprep.cli import main
-from dataprep.storage.partials import _RECORD_NAME, PARTIALS_NAME
+from dataprep.storage.temporary import _RECORD_NAME, PARTIALS_NAME
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.schema import FORMAT_NAMES
 from manifests.store import manifest_bytes, read_manifest

@@ -12,7 +12,7 @@ from helpers.pictures import encode
 
 from dataprep.duplicates import collection
 from dataprep.options import HASHES_NAME
-from dataprep.storage.partials import this_owner
+from dataprep.storage.temporary import this_owner
 from manifests.errors import StorageError
 from manifests.store import read_manifest
 

@@ -27,7 +27,7 @@ from dataprep.index import index as index_module
 from dataprep.index.index import index_shards
 from dataprep.ledger.journal import Journal, journal_bytes
 from dataprep.options import IndexOptions
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.labels import MAX_LABEL

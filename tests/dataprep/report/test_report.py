@@ -24,7 +24,7 @@ from PIL import Image
 from dataprep.report.make import write_report
 from dataprep.report.pictures import RejectedImage, RejectedTask, show_rejected
 from dataprep.report.statistics import MemoryEstimate
-from dataprep.storage.partials import this_owner
+from dataprep.storage.temporary import this_owner
 from manifests.schema import File
 from manifests.store import (
     MANIFEST_NAME,

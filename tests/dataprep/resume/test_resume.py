@@ -14,7 +14,7 @@ from dataprep.run.convert import convert_dataset
 from dataprep.run.prepare import find_resumable
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
-from dataprep.storage.partials import JOURNAL_NAME
+from dataprep.storage.temporary import JOURNAL_NAME
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import CallError
 

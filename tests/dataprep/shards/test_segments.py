@@ -17,7 +17,7 @@ from dataprep.shards import segments as divide_module
 from dataprep.shards.segments import divide
 from dataprep.shards.write import divides, useful_workers
 from dataprep.sources import read_source
-from dataprep.storage import partials as commit
+from dataprep.storage import temporary as commit
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import StorageError
 
@@ -117,7 +117,7 @@ def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path, monkeypatch):
     for number in range(5):
         (tmp_path / "src" / "class" / f"{number}.jpg").write_bytes(IMAGES[number])
     source = read_source(str(tmp_path / "src"))
-    monkeypatch.setattr("dataprep.storage.partials.checksum_of", lambda *_: 1)
+    monkeypatch.setattr("dataprep.storage.temporary.checksum_of", lambda *_: 1)
     with pytest.raises(
         StorageError, match=r"train-00000\.tfrecord: the file does not contain the bytes"
     ):

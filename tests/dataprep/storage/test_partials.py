@@ -11,7 +11,7 @@ import pytest
 from dataprep import storage
 from dataprep.storage import remote
 from dataprep.storage.files import files_of
-from dataprep.storage.partials import PARTIALS_NAME, this_owner
+from dataprep.storage.temporary import PARTIALS_NAME, this_owner
 from manifests.errors import StorageError
 from manifests.remote import store
 from manifests.remote.url import parse_url
