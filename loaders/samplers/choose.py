@@ -94,12 +94,12 @@ def choose_order(
     if sampler is None:
         check_indexes(split)  # only DALI's readers, which read the stored order, use them
         stored = stored_order(split, batching, shuffle=bool(shuffle))
-        warnings = empty_batch_warnings(stored, stored.samples, split.name)
+        warnings = empty_batch_warnings(stored, split.name)
         return ChosenOrder(stored, batching, shuffle, warnings, notes)
     order = planned_order(split, tables, batching, sampler)
     warnings = (
         *sampler_warnings(split, tables, sampler, order),
-        *empty_batch_warnings(order, order.plan.samples, split.name),
+        *empty_batch_warnings(order, split.name),
     )
     if request.on_error != "raise":
         order = tolerant_order(order, tables, sampler, mode=request.on_error, seed=request.seed)
@@ -297,32 +297,20 @@ def sampler_warnings(
     return (*notes, f"{of} {have} no sample in split {split.name!r}, so no batch contains {them}")
 
 
-def empty_batch_warnings(
-    order: StoredOrder | PlannedOrder, samples: int, split: str
-) -> tuple[str, ...]:
-    """Return a warning if fewer samples than ranks are left at the end of an epoch.
-
-    Args:
-        order: the order.
-        samples: samples in an epoch over all ranks.
-        split: name of the split.
-
-    """
-    world_size = order.ranks.world_size
-    if isinstance(order, StoredOrder):
-        left = samples % world_size if samples // world_size % order.batch_size == 0 else 0
-    else:
-        left = samples % (order.batch_size * world_size)
-    # Training on the split "train" is free to leave samples out; other epochs are often counted.
-    if order.last_batch != "partial" or not 0 < left < world_size or order.filled:
+def empty_batch_warnings(order: StoredOrder | PlannedOrder, split: str) -> tuple[str, ...]:
+    """Return a warning if the last batch of a split has fewer samples than ranks."""
+    left = order.too_few
+    # A batch that is filled tells which samples are valid.
+    if order.last_batch != "partial" or not left or order.filled:
         return ()
-    ranks = f"there are {world_size} ranks"
+    ranks = f"there are {order.ranks.world_size} ranks"
     if not order.training:
         return (
             f"{ranks}, but the last batch has {plural(left, 'sample')}, so some ranks get an empty"
             ' batch. Hint: with fields=("image", "label", "valid"), they get a sample that is not'
             " valid",
         )
+    # Training on the split "train" is free to leave samples out; other epochs are often counted.
     if split == "train":
         return ()
     return (

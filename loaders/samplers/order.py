@@ -141,6 +141,11 @@ class _Batches:
             return self.batch_size
         return self._at_least_one(self._own(position))
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a last batch that has fewer samples than ranks is left out."""
+        return self.training and self.last_batch == "partial"
+
     def _at_least_one(self, own: int) -> int:
         """Return the size of a batch with `own` samples: the mean over an empty batch is NaN."""
         if self.training or self.filled:
@@ -188,12 +193,16 @@ class StoredOrder(_Batches):
     @property
     def batches(self) -> int:
         """Batches in an epoch, equal on every rank."""
-        smallest = self.ranks.smallest_share(self.samples)
         if self.last_batch == "drop":
-            return smallest // self.batch_size
-        if self.last_batch == "partial" and self.training:
-            return -(-smallest // self.batch_size)
-        return self.runs
+            return self.ranks.smallest_share(self.samples) // self.batch_size
+        return self.runs - bool(self.leaves_out and self.too_few)
+
+    @property
+    def too_few(self) -> int:
+        """Samples of a last batch that has fewer than ranks; 0 if it has more."""
+        if self.ranks.smallest_share(self.samples) % self.batch_size:
+            return 0
+        return self.samples % self.ranks.world_size
 
     @property
     def runs(self) -> int:
@@ -258,11 +267,15 @@ class PlannedOrder(_Batches):
     def batches(self) -> int:
         """Batches in an epoch, equal on every rank."""
         full, rest = divmod(self.plan.samples, self.batch_size * self.ranks.world_size)
-        if self.last_batch == "drop" or rest == 0:
+        if self.last_batch == "drop" or (self.leaves_out and self.too_few):
             return full
-        if self.last_batch == "partial" and self.training and rest < self.ranks.world_size:
-            return full
-        return full + 1
+        return full + bool(rest)
+
+    @property
+    def too_few(self) -> int:
+        """Samples of a last batch that has fewer than ranks; 0 if it has more."""
+        rest = self.plan.samples % (self.batch_size * self.ranks.world_size)
+        return rest if rest < self.ranks.world_size else 0
 
     @property
     def runs(self) -> int:
@@ -279,7 +292,7 @@ class PlannedOrder(_Batches):
 
     def _bounds(self, number: int) -> tuple[int, int]:
         most = self.batch_size * self.ranks.world_size
-        samples = min(most, self.plan.samples - number * most)
+        samples = max(0, min(most, self.plan.samples - number * most))
         rank, world_size = self.ranks.rank, self.ranks.world_size
         return rank * samples // world_size, (rank + 1) * samples // world_size
 
