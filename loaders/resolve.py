@@ -35,7 +35,7 @@ from loaders.transforms.cost import computes_on_cpu, order_warnings, works_on_wh
 from loaders.transforms.fuse import Fusion, fuse_recipe
 from loaders.transforms.limits import MAX_PIXELS
 from loaders.transforms.parse import Recipe
-from loaders.transforms.parse.sequence import check_fits
+from loaders.transforms.parse.sequence import check_fits, depends_on_size
 from loaders.transforms.targets import require_followed
 from loaders.tune.file import Tuning
 from loaders.tune.use import UNTUNED, tuning_key, use_tuning
@@ -133,10 +133,9 @@ def _check_crops(recipe: Recipe, tables: SampleTables) -> None:
 
     """
     lists = [(*recipe.items, *view.items) for view in recipe.views] or [recipe.items]
-    operations = [each for items in lists for item in items for each in item.operations]
-    if recipe.raw_size is not None or not any(each.needs_size for each in operations):
-        return
-    sizes = tables.all_image_sizes()
+    lists = [items for items in lists if depends_on_size(items)]
+    # Reading the sizes takes time, so only a list that needs them reads them.
+    sizes = tables.all_image_sizes() if lists and recipe.raw_size is None else None
     if sizes is None:
         return
     different, rows = np.unique(

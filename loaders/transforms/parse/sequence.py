@@ -86,6 +86,20 @@ def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
     return spec
 
 
+def depends_on_size(items: Sequence[RecipeItem]) -> bool:
+    """Return whether a crop that must fit comes where the sizes of the images are not known.
+
+    Where they are known, `check_sequence` has checked it.
+    """
+    spec = ImageSpec()
+    for item in items:
+        for operation in item.operations:
+            if operation.needs_size and spec.size is None:
+                return True
+            spec = operation.output(spec)
+    return False
+
+
 def check_fits(items: Sequence[RecipeItem], size: Size) -> None:
     """Check that crops fit into images of a size, where this depends on the size.
 
