@@ -218,8 +218,8 @@ def build(
             later samples of this rank move up, so every other sample is read as often as without
             it, and only the end of the epoch changes: the last batch is shorter (in training it has
             one repeated sample if nothing is left for it), or with ``last_batch="drop"`` filled up
-            with samples that the epoch leaves out, else with repeated ones. ``"replace"`` takes another sample of the same class in its place; with
-            `PKSampler`, of the same identity. Neither changes the number of batches or their size;
+            with samples that the epoch leaves out, else with repeated ones. ``"replace"`` takes
+            another sample of the same class in its place; with `PKSampler`, of the same identity. Neither changes the number of batches or their size;
             `Loader.errors` lists the images, and a warning is logged. Both read through a sampler.
         other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means
             ``last_batch="partial"``. Any other name raises an error. For an argument of
