@@ -194,7 +194,8 @@ def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.fl
     (ax, ay), (bx, by) = _gradients(a), _gradients(b)
     product = _sums(ax, bx) + _sums(ay, by)
     energy = (_sums(ax, ax) + _sums(ay, ay)) * (_sums(bx, bx) + _sums(by, by))
-    return product / np.sqrt(energy.clip(min=1))
+    likeness: NDArray[np.float32] = product / np.sqrt(energy.clip(min=1))
+    return likeness
 
 
 class Spectra(NamedTuple):
@@ -239,11 +240,13 @@ def aligned_correlation(a: Spectra, b: Spectra) -> NDArray[np.float32]:
     is_enough = of_a >= _MIN_ENERGY * a.inside[:, middle, middle]
     is_enough &= of_b >= _MIN_ENERGY * b.inside[:, middle, middle]
     likeness = np.where(is_enough, common / np.sqrt((of_a * of_b).clip(min=1)), 0)
-    return likeness.max((1, 2), initial=0).astype(np.float32)
+    highest: NDArray[np.float32] = likeness.max((1, 2), initial=0).astype(np.float32)
+    return highest
 
 
 def _waves(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.complex128]:
-    return np.exp(2j * np.pi * np.outer(a, b) / _SIZE)
+    waves: NDArray[np.complex128] = np.exp(2j * np.pi * np.outer(a, b) / _SIZE)
+    return waves
 
 
 # Matrices of Fourier transforms are faster than FFTs of this size, and compute what is needed only.
@@ -268,7 +271,8 @@ def _gradients(pixels: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArra
 
 
 def _sums(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.einsum("nij,nij->n", a, b)
+    sums: NDArray[np.float32] = np.einsum("nij,nij->n", a, b)
+    return sums
 
 
 def enlarge(pixels: NDArray[np.float32]) -> NDArray[np.float32]:

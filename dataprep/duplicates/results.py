@@ -322,8 +322,9 @@ def conflicts(images: Collection, links: Pairs) -> NDArray[np.bool_]:
     """
     types = [images.sources[part.source].label_type for part in images.parts]
     kind = np.unique(types, return_inverse=True)[1][images.part]
-    is_same_type = kind[links.first] == kind[links.second]
-    return is_same_type & (images.label[links.first] != images.label[links.second])
+    differs: NDArray[np.bool_] = images.label[links.first] != images.label[links.second]
+    differs &= kind[links.first] == kind[links.second]
+    return differs
 
 
 def first_matches(images: Collection, links: Pairs, limit: int) -> tuple[Match, ...]:

@@ -289,19 +289,22 @@ def _compare(
 
 def distances(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint16]:
     """Return the numbers of different bits of pairs of hashes, uint64 [..., W] each."""
-    return popcount(a ^ b).sum(axis=-1, dtype=np.uint16)
+    different: NDArray[np.uint16] = popcount(a ^ b).sum(axis=-1, dtype=np.uint16)
+    return different
 
 
 def popcount(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
     """Return the number of ones in each value, uint8."""
     if hasattr(np, "bitwise_count"):
-        return np.bitwise_count(values)
+        ones: NDArray[np.uint8] = np.bitwise_count(values)
+        return ones
     return _popcount_of_numpy_1(values)
 
 
 def _popcount_of_numpy_1(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
     parts = np.ascontiguousarray(values)[..., None].view(np.uint16)
-    return _ones()[parts].sum(axis=-1, dtype=np.uint8)
+    ones: NDArray[np.uint8] = _ones()[parts].sum(axis=-1, dtype=np.uint8)
+    return ones
 
 
 @cache

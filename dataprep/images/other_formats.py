@@ -544,5 +544,6 @@ def _read_exif(block: bytes) -> int | None:
             if tag == _ORIENTATION:
                 if items != 1 or value_type not in _INTEGERS:
                     return 0
-                return struct.unpack_from(order + _INTEGERS[value_type], block, at)[0]
+                value: int = struct.unpack_from(order + _INTEGERS[value_type], block, at)[0]
+                return value
     return None

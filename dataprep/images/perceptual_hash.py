@@ -123,4 +123,5 @@ def _luma(data: bytes, width: int, height: int) -> NDArray[np.uint8] | None:
         )
     except ValueError:
         return None  # `decode` tells what is wrong with it
-    return pixels[..., 0]
+    reduced: NDArray[np.uint8] = pixels[..., 0]
+    return reduced

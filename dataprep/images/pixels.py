@@ -442,7 +442,8 @@ def _stages(profile: bytes) -> Iterator[int]:
 
 
 def _number(profile: bytes, at: int) -> int:
-    return struct.unpack_from(">I", profile, at)[0]
+    number: int = struct.unpack_from(">I", profile, at)[0]
+    return number
 
 
 def _table(profile: bytes, at: int, rows: int, columns: str) -> Iterator[tuple[int, ...]]:
