@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +20,7 @@ from dataprep.containers import (
 )
 from dataprep.labels.base import LabelKind
 from dataprep.labels.columns import number_labels
-from dataprep.labels.kinds import KINDS
+from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import SourceOptions
 from manifests.labels import LabelType
 from manifests.process.text import printable
@@ -194,7 +194,7 @@ class Source:
     @property
     def labels(self) -> LabelKind:
         """What the stages ask about the labels."""
-        return KINDS[self.label_type]
+        return LABEL_KINDS[self.label_type]
 
     def class_pairs(self) -> tuple[Integers, Integers]:
         """Return the row and the class of each label; both empty if samples have no classes."""
@@ -264,6 +264,32 @@ class NamedSource(NamedTuple):
 
     src: str
     source: Source
+
+
+# --- kinds of sources -----------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """A kind of source.
+
+    Attributes:
+        name: what such a source is: ``"a folder of LMDB databases"``.
+        detect: returns what `read` needs, by a path, the names of the folders in it and the
+            options; false if the source is of another kind. It may refuse what is known not to be
+            a source.
+        read: lists the samples of a path, with what `detect` returned.
+        takes: the options that it takes, of the options that only some kinds take.
+        example: files of such a source, for the docs, one path a line.
+        in_archives: whether such a source may be in a tar or zip archive.
+
+    """
+
+    name: str
+    detect: Callable[[str, Names, SourceOptions], Any]
+    read: Callable[[str, Any, SourceOptions], Source]
+    takes: Names = ()
+    example: str = ""
+    in_archives: bool = True
 
 
 # --- arrays and rows ------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Classes,
     Integers,
+    Kind,
     Names,
     Source,
     join_sources,
@@ -500,3 +501,8 @@ class _Item(NamedTuple):
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e9
+
+
+# With --label-type class, folders of annotations are not detected here, and the last kind of folders
+# refuses them.
+KINDS = (Kind("a folder with annotations of COCO", find_coco, read_coco),)

@@ -30,6 +30,7 @@ from dataprep.images.validate import parse_header
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Container,
+    Kind,
     Source,
     concat,
     image_table,
@@ -502,3 +503,9 @@ def _names_of(path: str, identifiers: Sequence[int]) -> list[str]:
     if "" not in found and len({*found}) == len(found):
         return found
     return [*map(str, range(len(found)))]
+
+
+KINDS = (
+    Kind("a folder of LMDB databases", find_databases, read_lmdb),
+    Kind("a folder of RecordIO files", find_recordio, read_recordio),
+)

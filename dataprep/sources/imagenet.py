@@ -28,6 +28,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.archives import list_archive, member_names, read_archive
 from dataprep.sources.base import (
     Classes,
+    Kind,
     Names,
     Source,
     join_sources,
@@ -479,3 +480,11 @@ def _numbers(kind: int, content: bytes) -> list[float]:
         return []
     dtype = np.dtype(f"<{_NUMBERS[kind]}")
     return [*map(float, np.frombuffer(content, dtype, len(content) // dtype.itemsize))]
+
+
+KINDS = (
+    Kind("ImageNet in its original archives", find_imagenet_tars, read_imagenet_tars),
+    # Kaggle's flat val/ has its labels in a CSV file. If it has class folders, the folder inside is
+    # read as any other.
+    Kind("ImageNet in Kaggle's layout", find_kaggle_imagenet, read_kaggle_imagenet),
+)

@@ -23,6 +23,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
     Container,
+    Kind,
     Source,
     first_names,
     in_split_order,
@@ -424,3 +425,13 @@ def image_columns(file: str) -> list[str]:
 def column_of(leaf: str) -> str:
     """Return the column that the bytes at a path such as ``image.bytes`` are in."""
     return leaf.removesuffix(".bytes")
+
+
+KINDS = (
+    Kind(
+        "a folder of Parquet files with images",
+        find_parquet_files,
+        read_hugging_face,
+        ("path_column", "label_column"),
+    ),
+)

@@ -24,6 +24,7 @@ from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
+    Kind,
     Source,
     joined_paths,
     one_array,
@@ -533,3 +534,18 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
         splits=tuple(SPLITS),
         notices=(f"identities in {test}/ are renumbered from {first}, after {train}/",),
     )
+
+
+#: Labels in file names, if `--pattern` is set.
+PATTERN_KIND = Kind(
+    "a folder with labels in file names (--pattern)",
+    find_pattern,
+    read_file_names,
+    ("pattern", "label_column"),
+)
+
+#: Re-identification datasets.
+KINDS = (
+    Kind("a folder of MSMT17", find_msmt17, read_msmt17),
+    Kind("a folder of a re-identification dataset", find_reid_layout, read_reid_folders),
+)

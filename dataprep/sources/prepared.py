@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.labels.columns import number_labels
-from dataprep.labels.kinds import KINDS
+from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
-from dataprep.sources.base import Source, joined_paths, one_array, sample_table, text_array
+from dataprep.sources.base import Kind, Source, joined_paths, one_array, sample_table, text_array
 from dataprep.sources.scan import stats_of
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import DamagedError, SourceError
@@ -153,7 +153,7 @@ def _labels(
     src: str, table: pa.Table, manifest: Manifest, options: SourceOptions
 ) -> tuple[NDArray[np.int32], pa.Table, tuple[str, ...]]:
     """Return the labels as classes, int32 [n], the table with the other labels, and the class names."""
-    kind = KINDS[manifest.label_type]
+    kind = LABEL_KINDS[manifest.label_type]
     label = np.zeros(len(table), np.int32)
     column = kind.class_column
     if column is None:
@@ -253,3 +253,6 @@ def without_hashes(source: Source) -> Source:
     if not source.prepared or HASH_COLUMN not in source.extra.column_names:
         return source
     return source.with_columns(extra=source.extra.drop_columns([HASH_COLUMN]))
+
+
+KINDS = (Kind("a prepared dataset", is_prepared, read_prepared),)

@@ -9,50 +9,27 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from dataprep import storage
 from dataprep.containers import forget_readers
 from dataprep.options import SourceOptions
+from dataprep.sources import (
+    coco,
+    databases,
+    imagenet,
+    parquet,
+    patterns,
+    prepared,
+    segmentation,
+    voc,
+)
 from dataprep.sources.archives import is_archive, read_archive
-from dataprep.sources.base import (
-    NamedSource,
-    Names,
-    Source,
-)
-from dataprep.sources.coco import find_coco, is_coco, read_coco, read_coco_file
-from dataprep.sources.databases import (
-    SUFFIX,
-    find_databases,
-    find_recordio,
-    read_lmdb,
-    read_recordio,
-)
+from dataprep.sources.base import Kind, NamedSource, Names, Source
 from dataprep.sources.folders import read_image_folders, read_unlabelled
-from dataprep.sources.imagenet import VAL as IMAGENET_VAL
-from dataprep.sources.imagenet import (
-    find_imagenet_tars,
-    find_kaggle_imagenet,
-    find_sorted_kaggle,
-    read_imagenet_tars,
-    read_kaggle_imagenet,
-    read_val,
-)
 from dataprep.sources.merge import class_notices, read_renames, rename_classes
-from dataprep.sources.parquet import find_parquet_files, image_columns, read_hugging_face
-from dataprep.sources.patterns import (
-    find_msmt17,
-    find_pattern,
-    find_reid_layout,
-    read_file_names,
-    read_msmt17,
-    read_reid_folders,
-)
-from dataprep.sources.prepared import is_prepared, read_prepared
 from dataprep.sources.scan import list_folders, suffix_of
-from dataprep.sources.segmentation import find_segmentation, read_pairs
 from dataprep.sources.tables import TABLE_SUFFIXES, read_lists, read_table, with_label_type
-from dataprep.sources.voc import find_voc, read_voc
 from manifests.errors import CallError, SourceError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, open_file
 from manifests.process.text import printable
@@ -147,26 +124,6 @@ def _read_each(srcs: Names, options: SourceOptions) -> list[NamedSource]:
 
 # --- kinds ----------------------------------------------------------------------------------------
 
-
-class Kind(NamedTuple):
-    """A kind of source.
-
-    Attributes:
-        name: what such a source is: ``"a folder of LMDB databases"``.
-        detect: returns what `read` needs, by a path, the names of the folders in it and the
-            options; false if the source is of another kind. It may refuse what is known not to be
-            a source.
-        read: lists the samples of a path, with what `detect` returned.
-        takes: the options of `_OPTIONS` that it takes.
-
-    """
-
-    name: str
-    detect: Callable[[str, Names, SourceOptions], Any]
-    read: Callable[[str, Any, SourceOptions], Source]
-    takes: Names = ()
-
-
 #: Options that only some kinds take.
 _OPTIONS = ("image_root", "path_column", "label_column", "split_column", "pattern")
 
@@ -207,20 +164,12 @@ def _find_lists(src: str, _: Names, __: SourceOptions) -> list[str]:
 
 #: The kinds of folders in the order in which they are tried.
 FOLDERS = (
-    Kind(
-        "a folder with labels in file names (--pattern)",
-        find_pattern,
-        read_file_names,
-        ("pattern", "label_column"),
-    ),
-    Kind("a prepared dataset", is_prepared, read_prepared),
-    Kind("ImageNet in its original archives", find_imagenet_tars, read_imagenet_tars),
-    # Kaggle's flat val/ has its labels in a CSV file. If it has class folders, the folder inside is
-    # read as any other.
-    Kind("ImageNet in Kaggle's layout", find_kaggle_imagenet, read_kaggle_imagenet),
+    patterns.PATTERN_KIND,
+    *prepared.KINDS,
+    *imagenet.KINDS,
     Kind(
         "ImageNet in Kaggle's layout with list files",
-        find_sorted_kaggle,
+        imagenet.find_sorted_kaggle,
         lambda _, folder, options: _read(folder, options),
         ("image_root",),
     ),
@@ -230,27 +179,18 @@ FOLDERS = (
         lambda src, found, options: read_lists(found, options.image_root or src, options),
         ("image_root",),
     ),
-    Kind(
-        "a folder of Parquet files with images",
-        find_parquet_files,
-        read_hugging_face,
-        ("path_column", "label_column"),
-    ),
-    Kind("a folder of LMDB databases", find_databases, read_lmdb),
-    Kind("a folder of RecordIO files", find_recordio, read_recordio),
+    *parquet.KINDS,
+    *databases.KINDS,
     # From here on, the images are files.
     Kind(
         "a folder of images without labels",
         lambda _, __, options: options.unlabelled,
         read_unlabelled,
     ),
-    Kind("a folder of MSMT17", find_msmt17, read_msmt17),
-    Kind("a folder of a re-identification dataset", find_reid_layout, read_reid_folders),
-    # With --label-type class, folders of annotations are not detected here, and the last kind
-    # refuses them.
-    Kind("a folder with annotations of COCO", find_coco, read_coco),
-    Kind("a folder of Pascal VOC", find_voc, read_voc),
-    Kind("a folder of images with masks or depth maps", find_segmentation, read_pairs),
+    *patterns.KINDS,
+    *coco.KINDS,
+    *voc.KINDS,
+    *segmentation.KINDS,
     Kind("a folder of class folders", lambda *_: True, read_image_folders),
 )
 
@@ -260,7 +200,7 @@ FOLDERS = (
 
 def _find_images_in_parquet(src: str, _: Names, options: SourceOptions) -> bool:
     """Return whether a file is a Parquet file with images, and not one with paths of images."""
-    images = image_columns(src) if suffix_of(src) == ".parquet" else ()
+    images = parquet.image_columns(src) if suffix_of(src) == ".parquet" else ()
     return bool(images) and (options.path_column is None or options.path_column in images)
 
 
@@ -277,7 +217,7 @@ FILES = (
         # Before tables: Parquet files contain either images or paths.
         "a Parquet file with images",
         _find_images_in_parquet,
-        _in_folder(read_hugging_face),
+        _in_folder(parquet.read_hugging_face),
         ("path_column", "label_column"),
     ),
     Kind(
@@ -286,17 +226,21 @@ FILES = (
         read_table,
         ("image_root", "path_column", "label_column", "split_column"),
     ),
-    Kind("a RecordIO file", lambda src, _, __: suffix_of(src) == SUFFIX, _in_folder(read_recordio)),
+    Kind(
+        "a RecordIO file",
+        lambda src, _, __: suffix_of(src) == databases.SUFFIX,
+        _in_folder(databases.read_recordio),
+    ),
     Kind(
         "an annotation file of COCO",
-        lambda src, _, __: suffix_of(src) == ".json" and is_coco(src),
-        read_coco_file,
+        lambda src, _, __: suffix_of(src) == ".json" and coco.is_coco(src),
+        coco.read_coco_file,
         ("image_root",),
     ),
     Kind(
         "ImageNet's archive of validation images",
-        lambda src, _, __: os.path.basename(src) == IMAGENET_VAL,
-        read_val,
+        lambda src, _, __: os.path.basename(src) == imagenet.VAL,
+        imagenet.read_val,
     ),
     Kind("an archive", is_archive, read_archive),
     # Any other file is a list, unless it is known to be something else.

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Source
+from dataprep.sources.base import Kind, Source
 from dataprep.sources.scan import Scan, list_folders, list_images, map_splits, stray_notices
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, read_lines
@@ -446,3 +446,6 @@ def _find_label_images(pairs: Pairs, folder: str) -> dict[str, tuple[str, Sequen
                     hint="keep one of them",
                 )
     return found
+
+
+KINDS = (Kind("a folder of images with masks or depth maps", find_segmentation, read_pairs),)

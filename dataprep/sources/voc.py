@@ -14,7 +14,7 @@ import numpy as np
 from dataprep import storage
 from dataprep.labels.boxes import BoxList
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Source, positions, take_rows
+from dataprep.sources.base import Kind, Source, positions, take_rows
 from dataprep.sources.coco import add_boxes
 from dataprep.sources.scan import Scan, entry_stats, list_folders
 from dataprep.sources.segmentation import VOC as VOC_CLASSES
@@ -341,3 +341,6 @@ def _builder() -> type[TreeBuilder]:
 
 def _fail(file: str, message: str, line: int | None = None) -> NoReturn:
     raise SourceError(message, file=file, line=line, hint=_HINT) from None
+
+
+KINDS = (Kind("a folder of Pascal VOC", find_voc, read_voc),)
