@@ -3,7 +3,7 @@
 ::
 
     a list             recipe: begin here; items, containers, registry
-    a file             yaml_file, paddleclas
+    a file             paddleclas
     names              decode_normalize, conversion, crop, resize, geometry, color, erasing, mixing, warps, steps
     policies           policies, policy_parts, autoaugment_tables, timm, torchvision_policies
     values             values, interpolation, torchvision_objects

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any
 
 from loaders.transforms.limits import MAX_BATCH_SIZE, MAX_CLASSES
-from loaders.transforms.parse.yaml_file import load_yaml
 from manifests.errors import CallError
 from manifests.process.text import printable, shown, suggest
+from manifests.yaml_file import load_yaml
 
 #: Side in pixels of PaddleClas datasets that contain only square images of one size. Their configs
 #: do not set it.

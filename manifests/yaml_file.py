@@ -43,7 +43,7 @@ def _read_text(file: str) -> str:
         raise CallError(
             f"the file cannot be read: {error.strerror}",
             file=file,
-            hint="check the path given as transforms",
+            hint="check the path",
         ) from None
     try:
         return data.decode("utf-8-sig")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from loaders.transforms.parse import yaml_file
-from loaders.transforms.parse.yaml_file import MAX_VALUES, load_yaml
+from manifests import yaml_file
 from manifests.errors import CallError
 from manifests.files import CONFIG
+from manifests.yaml_file import MAX_VALUES, load_yaml
 
 
 @pytest.fixture
