@@ -27,7 +27,8 @@ from dataprep.sources.base import (
     take_rows,
     text_array,
 )
-from dataprep.sources.scan import is_folder, listed_table
+from dataprep.sources.listed import listed_table
+from dataprep.sources.scan import is_folder
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
 from manifests.errors import CallError, SourceError

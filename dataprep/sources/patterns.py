@@ -32,11 +32,11 @@ from dataprep.sources.base import (
     with_classes,
 )
 from dataprep.sources.folders import read_image_folders, read_unlabelled
+from dataprep.sources.listed import listed_table
 from dataprep.sources.scan import (
     has_folders,
     list_folders,
     list_images,
-    listed_table,
     map_splits,
     scan_splits,
     stray_notices,

@@ -1,23 +1,18 @@
-"""Files and folders of images, of a file system or an object store. No image is opened."""
+"""Folders of images, of a file system or an object store. No image is opened."""
 
 from __future__ import annotations
 
 import heapq
 import os
-import stat
-import unicodedata
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
-from itertools import accumulate, chain, count
-from typing import TYPE_CHECKING, Any, Literal
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataprep import storage
-from dataprep.labels.columns import Locate, row_error
 from dataprep.sources.base import (
     Integers,
     Names,
@@ -29,15 +24,15 @@ from dataprep.sources.base import (
     sample_table,
     text_array,
 )
-from manifests.errors import CallError, SourceError
+from manifests.errors import SourceError
 from manifests.files import IMAGE_SUFFIXES
-from manifests.json_members import is_unicode, shorten
+from manifests.json_members import is_unicode
 from manifests.process.text import plural, printable
-from manifests.remote.url import is_url, join_path, normal_path, parse_url
+from manifests.remote.url import is_url
 from manifests.schema import SPLIT_ALIASES, UNREADABLE, split_order
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    pass
 
 
 def is_folder(entry: storage.Entry) -> bool:
@@ -54,44 +49,6 @@ def suffix_of(name: str) -> str:
     return name[name.rfind(".") :].lower() if "." in name else ""
 
 
-# --- files that a list or table names -------------------------------------------------------------
-
-
-#: Parts of a path that `os.path.normpath` removes.
-_NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"
-
-
-def normalize_paths(path: pa.Array, locate: Locate) -> pa.Array:
-    """Return paths as `os.path.normpath` does, and URLs in their normal form, large_string [n].
-
-    Raises:
-        SourceError: a URL cannot be read, or may contain a credential.
-
-    """
-    if not pc.any(pc.match_substring_regex(path, _NOT_NORMAL)).as_py():
-        return path
-    rows = count()
-
-    def normal(name: str) -> str:
-        row = next(rows)
-        try:
-            if is_url(name):
-                return normal_path(name)
-            return os.path.normpath(name)
-        except CallError as error:
-            raise row_error(locate, row, error.message, error.hint) from None
-
-    return _changed(path, normal)
-
-
-def _changed(path: pa.Array, change: Callable[[str], str]) -> pa.Array:
-    """Return a column with each text changed."""
-    return concat([text_array(map(change, names)) for names in _slices(path)])
-
-
-#: `file_stats` stops after this many files that cannot be read: most likely, --image-root is wrong.
-MAX_MISSING = 100_000
-
 #: `stats_of` a file that cannot be read.
 NO_STATS = (UNREADABLE, -1, -1)
 
@@ -102,172 +59,6 @@ def stats_of(status: os.stat_result) -> tuple[int, int, int]:
     The inode without its highest bit, to fit into int64.
     """
     return status.st_size, status.st_mtime_ns, status.st_ino & 0x7FFFFFFFFFFFFFFF
-
-
-def file_stats(root: str, path: pa.Array) -> Integers:
-    """Return size, modification time in ns, and inode of each file, int64 [n, 3].
-
-    `UNREADABLE` and -1 if not a file.
-    """
-    stats = np.full((len(path), 3), NO_STATS, np.int64)
-    is_remote = is_url(root) or pc.any(pc.match_substring(path, "://")).as_py()
-    rows = enumerate(chain.from_iterable(_slices(path)))
-    missing = 0
-    for row, name in _fill_in_remote(stats, root, rows) if is_remote else rows:
-        try:
-            status = os.stat(os.path.join(root, name))
-        except (OSError, ValueError):
-            missing += 1
-            if missing > MAX_MISSING:
-                break
-            continue
-        if stat.S_ISREG(status.st_mode):
-            stats[row] = stats_of(status)
-    return stats
-
-
-#: In a folder of an object store with more images than this, one listing takes fewer requests than
-#: looking up each of them.
-_MAX_LOOKUPS = 3
-
-#: Requests that are under way at a time; the connections limit how many of them run.
-_WINDOW = 256
-
-#: Rows of the images of a folder, by their names.
-_Rows = dict[str, list[int]]
-
-
-def _fill_in_remote(
-    stats: Integers, root: str, images: Iterable[tuple[int, str]]
-) -> list[tuple[int, str]]:
-    """Look up images in object stores, with as few requests as possible; return the rows of local files."""
-    from manifests.remote.store import open_store  # takes time, and most sources do not need it
-
-    # The rows of each object, by the folder it is in.
-    folders: defaultdict[str, _Rows] = defaultdict(dict)
-    local = []
-    for row, name in images:
-        path = join_path(root, name)
-        if is_url(path):
-            folder, _, last = path.rpartition("/")
-            folders[folder].setdefault(last, []).append(row)
-        else:
-            local.append((row, name))
-    pending: deque[tuple[Future[Any], _Rows]] = deque()
-    for folder, rows in folders.items():
-        url = parse_url(folder)
-        store = open_store(url)
-        if len(rows) > _MAX_LOOKUPS and not url.is_read_only:
-            pending.append((store.start_listing(), rows))
-        else:
-            for name in rows:
-                pending.append((store.start_stat(name), rows))
-        # Results are taken in the order of the requests, while others are under way.
-        while len(pending) >= _WINDOW:
-            _fill_in(stats, *pending.popleft())
-    while pending:
-        _fill_in(stats, *pending.popleft())
-    return local
-
-
-def _fill_in(stats: Integers, future: Future[Any], rows: _Rows) -> None:
-    """Fill in the images that a request finds."""
-    from dataprep.storage.remote import stat_of
-    from manifests.remote.store import ObjectInfo
-
-    try:
-        result = future.result()
-    except FileNotFoundError:
-        return
-    for info in [result] if isinstance(result, ObjectInfo) else result[1]:
-        for row in rows.get(info.name, ()):
-            stats[row] = stats_of(stat_of(info))
-
-
-def _slices(column: pa.Array) -> Iterator[list[str]]:
-    for at in range(0, len(column), 1 << 16):
-        yield column.slice(at, 1 << 16).to_pylist()
-
-
-def listed_table(root: str, path: pa.Array, locate: Locate, **columns: Any) -> pa.Table:
-    """Return the samples of a list or table, with the size and the stamp of each file.
-
-    Args:
-        root: the folder that paths are relative to.
-        path: the paths, large_string [n].
-        locate: returns the file and line of a row, for errors.
-        columns: other columns, as in `sample_table`.
-
-    Raises:
-        SourceError: an image is missing, or a path occurs twice.
-
-    """
-    stats = file_stats(root, path)
-    check_paths(root, path, stats[:, 0], locate)
-    return sample_table(path, size=stats[:, 0], stamp=stats[:, 1:], **columns)
-
-
-def check_paths(root: str, path: pa.Array, size: Integers, locate: Locate) -> None:
-    """Check that every image exists and that no path occurs twice."""
-    missing = np.flatnonzero(size == UNREADABLE)
-    if len(missing):
-        row = int(missing[0])
-        name = path[row].as_py()
-        total = f"{len(missing):,}" if len(missing) <= MAX_MISSING else f"more than {MAX_MISSING:,}"
-        raise row_error(
-            locate,
-            row,
-            f"image {shorten(name, 300)} does not exist in folder {shorten(root, 300)}"
-            f" ({total} in total)",
-            _missing_hint(root, name),
-        )
-    # Paths that occur more than once, and the first two rows of the first of them.
-    path = _absolute_twins(root, path)
-    counts = pc.value_counts(path)
-    if len(counts) < len(path):
-        repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-        rows = np.flatnonzero(np.asarray(pc.equal(path, repeated[0])))
-        row, other = rows[:2].tolist()
-        first, line = locate(row)
-        where = f", line {line}" if line else ""
-        raise row_error(
-            locate,
-            other,
-            f"image {shorten(repeated[0].as_py(), 300)} is listed twice ({len(repeated):,} in"
-            " total)",
-            f"remove this one or {os.path.basename(first)}{where}",
-        )
-
-
-def _absolute_twins(root: str, path: pa.Array) -> pa.Array:
-    """Return the paths.
-
-    If any is absolute, all as absolute paths in their real folders, so that twins are equal.
-    """
-    if not pc.any(pc.match_substring_regex(path, "^/|://")).as_py():
-        return path
-    real = lru_cache(1 << 16)(os.path.realpath)
-
-    def absolute(name: str) -> str:
-        image = join_path(root, name)
-        if is_url(image):
-            return image
-        folder, last = os.path.split(image)
-        return os.path.join(real(folder), last)
-
-    return _changed(path, absolute)
-
-
-def _missing_hint(root: str, name: str) -> str:
-    forms: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
-    for form in forms:
-        other = unicodedata.normalize(form, name)
-        if other != name and storage.is_file(join_path(root, other)):
-            return (
-                f"a file of this name exists in the Unicode form {form}; write the list in that"
-                " form"
-            )
-    return "set --image-root to the folder that paths are relative to, or remove the line"
 
 
 # --- scans ----------------------------------------------------------------------------------------

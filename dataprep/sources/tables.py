@@ -45,7 +45,7 @@ from dataprep.sources.base import (
     one_array,
     text_array,
 )
-from dataprep.sources.scan import listed_table, normalize_paths
+from dataprep.sources.listed import listed_table, normalize_paths
 from dataprep.sources.text_tables import decoded_line, load_csv, load_jsonl, table_of
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file, read_lines

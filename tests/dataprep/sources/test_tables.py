@@ -13,7 +13,7 @@ from helpers.sources import read, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.sources import scan as columns
+from dataprep.sources import listed as columns
 from manifests.errors import CallError, SourceError
 
 IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
