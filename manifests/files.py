@@ -84,6 +84,8 @@ IMAGE_SUFFIXES = frozenset(
         ".jxl",
         ".ppm",
         ".pgm",
+        ".pbm",
+        ".pnm",
     ]
 )
 

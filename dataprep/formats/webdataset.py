@@ -341,7 +341,9 @@ def by_kind_of(group: Group, images: frozenset[str]) -> dict[str, tar.Member]:
 # --- shards made by other tools -----------------------------------------------------------------
 
 #: Extensions of images, compared with the whole extension of a file or with its last part.
-IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "img", "image"})
+IMAGE_EXTENSIONS = frozenset(
+    {"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "img", "image"}
+)
 
 
 def find_components(view: ByteView, size: int, file: str, image: str | None) -> Components:

@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 29
 
 #: Pixels for each byte of the file, unless the user raised `max_pixels`. A file below 1 MiB counts
 #: as 1 MiB. Decoding and converting the colors takes up to 12 bytes per pixel, and 20 for a WebP.
-PIXELS_PER_BYTE = {"jpeg": 24, "png": 24, "webp": 16, "bmp": 24, "tiff": 24}
+PIXELS_PER_BYTE = {"jpeg": 24, "png": 24, "webp": 16, "bmp": 24, "tiff": 24, "ppm": 24}
 MIN_COUNTED_BYTES = 1 << 20
 
 #: Pixels of a run-length coded BMP: Pillow decodes it in Python.
@@ -56,7 +56,14 @@ MAX_EXTRA_BYTES = 1 << 20
 # --- kinds of images and of rejections ------------------------------------------------------------
 
 #: The supported formats, each with its file extension in a WebDataset sample.
-EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "tiff": "tif"}
+EXTENSIONS = {
+    "jpeg": "jpg",
+    "png": "png",
+    "webp": "webp",
+    "bmp": "bmp",
+    "tiff": "tif",
+    "ppm": "ppm",
+}
 
 #: Each reason in ``rejected.jsonl`` with its meaning.
 REASONS = {

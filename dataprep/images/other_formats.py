@@ -1,4 +1,4 @@
-"""BMP, WebP and TIFF: read the header, and check that all pixels are in the file. EXIF orientation."""
+"""BMP, PPM, WebP and TIFF: read the header, and check that all pixels are in the file. EXIF orientation."""
 
 from __future__ import annotations
 
@@ -145,6 +145,71 @@ def _read_code(data: bytes, at: int) -> tuple[int, int]:
     if at + 2 > len(data):
         raise Rejected("truncated", f"the rows of the BMP continue after its {len(data)} bytes")
     return data[at], data[at + 1]
+
+
+# --- PBM, PGM and PPM (https://netpbm.sourceforge.net/doc/) ------------------------------------------
+
+#: The header: a digit for the kind, width, height and, but for bitmaps, the largest value. The
+#: pixels follow after one byte of whitespace.
+_PPM_GAP = rb"\s(?:\s|#[^\r\n]*[\r\n])*+"
+_PPM = re.compile(
+    rb"P(?:([14])%b(\d{1,9})%b(\d{1,9})|([2356])%b(\d{1,9})%b(\d{1,9})%b(\d{1,9}))\s"
+    % ((_PPM_GAP,) * 5)
+)
+
+#: A longer header is not one.
+_MAX_PPM_HEADER = 4096
+
+#: Bits per pixel of each kind whose pixels are not text, if the largest value is 255.
+_PPM_BITS = {4: 1, 5: 8, 6: 24}
+
+
+def parse_ppm(data: bytes) -> ImageInfo:
+    """Read the size from the header.
+
+    Raises:
+        Rejected: the file is not a PPM, or DALI does not decode PPMs of this kind.
+        IncompleteHeader: the header continues after `data`.
+
+    """
+    kind, width, height, largest, _ = _read_ppm(data)
+    if kind not in _PPM_BITS:
+        raise Rejected("unsupported", "PPM with pixels as text; convert it to a PPM of bytes first")
+    if largest not in (1, 255, 65535):
+        # DALI takes values as they are, so the image would be too dark.
+        raise Rejected(
+            "unsupported", f"PPM with values from 0 to {largest}; convert it to values to 255 first"
+        )
+    if not width or not height:
+        raise Rejected("corrupt", f"PPM of {width}x{height} pixels")
+    return ImageInfo("ppm", width, height)
+
+
+def check_ppm(data: bytes) -> None:
+    """Check that all rows of pixels are in the file.
+
+    Raises:
+        Rejected: the file is too short.
+
+    """
+    kind, width, height, largest, start = _read_ppm(data)
+    bits = width * _PPM_BITS[kind] * (1 + (largest > 255))
+    needed = start + (bits + 7) // 8 * height
+    if needed > len(data):
+        raise Rejected("truncated", f"the PPM should be {needed} bytes, got {len(data)}")
+
+
+def _read_ppm(data: bytes) -> tuple[int, int, int, int, int]:
+    """Return kind, width, height, largest value (1 of a bitmap), and the byte at which pixels start."""
+    match = _PPM.match(data, 0, _MAX_PPM_HEADER)
+    if match is None:
+        text = re.sub(rb"#[^\r\n]*", b"", data[:_MAX_PPM_HEADER])
+        if len(data) < _MAX_PPM_HEADER and not text.strip(b"P0123456789 \t\r\n\v\f"):
+            raise IncompleteHeader
+        raise Rejected("not-an-image", "starts like a PPM, but has no valid header")
+    numbers = [int(each) for each in match.groups() if each is not None]
+    kind, width, height, largest = (*numbers, 1)[:4]  # a bitmap does not state it
+    return kind, width, height, largest, match.end()
 
 
 # --- WebP (RFC 9649) ------------------------------------------------------------------------------

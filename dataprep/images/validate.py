@@ -119,6 +119,8 @@ def _parse_header(data: bytes) -> ImageInfo:
             return other_formats.parse_bmp(data)
         if data[:4] in (b"II*\0", b"MM\0*"):
             return other_formats.parse_tiff(data)
+        if data[:1] == b"P" and data[1:2] in b"123456" and data[2:3].isspace():
+            return other_formats.parse_ppm(data)
     except (struct.error, IndexError):
         raise IncompleteHeader from None
     raise _unknown_format(data)
@@ -130,6 +132,7 @@ _CHECKS: dict[str, Callable[[bytes], None]] = {
     "webp": other_formats.check_webp,
     "bmp": other_formats.check_bmp,
     "tiff": other_formats.check_tiff,
+    "ppm": other_formats.check_ppm,
 }
 
 
@@ -155,6 +158,9 @@ _OTHER_FORMATS = (
     (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
     (0, b"8BPS", "Photoshop"),
     (0, b"\0\0\x01\0", "ICO"),
+    (0, b"P7\n", "PAM"),
+    (0, b"PF\n", "PFM"),
+    (0, b"Pf\n", "PFM"),
 )
 
 
@@ -200,7 +206,14 @@ _PILLOW_LOCK = threading.Lock()
 
 
 #: Pillow's modules for the formats. If one is not imported, `Image.open` imports all its 70 modules.
-_PLUGINS = {"bmp": "Bmp", "jpeg": "Jpeg", "png": "Png", "tiff": "Tiff", "webp": "WebP"}
+_PLUGINS = {
+    "bmp": "Bmp",
+    "jpeg": "Jpeg",
+    "png": "Png",
+    "ppm": "Ppm",
+    "tiff": "Tiff",
+    "webp": "WebP",
+}
 
 
 def open_with_pillow(data: bytes, info: ImageInfo) -> Image:

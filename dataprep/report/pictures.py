@@ -336,7 +336,7 @@ def join_pictures(parts: list[Pictures]) -> Pictures:
 _MAX_SALVAGED = 50_000_000
 
 #: Formats of Pillow that are tried, all without external programs.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "AVIF", "JPEG2000", "ICO")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF", "AVIF", "JPEG2000", "ICO")
 
 
 def salvage(data: bytes) -> NDArray[np.uint8] | None:

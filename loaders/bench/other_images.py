@@ -42,7 +42,7 @@ _QUALITY = 90
 #: A dataset of which more than this share is in the page cache is not limited by its disk.
 _IN_MEMORY = 0.9
 
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
 
 #: An encoded image or raw pixels, uint8 [bytes].
 _Stored = NDArray[np.uint8]

@@ -14,7 +14,7 @@ from loaders.preview.preview import Pixels
 
 #: Longest side of a shown original, in pixels.
 MAX_SIDE = 320
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
 
 
 def show_original(data: NDArray[np.uint8], raw: tuple[int, int, int] | None) -> Pixels | None:

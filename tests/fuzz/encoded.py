@@ -213,6 +213,24 @@ def odd_bmp(rng: Random, data: bytes) -> bytes:
     return data[:at] + struct.pack("<i", value) + data[at + 4 :]
 
 
+# --- PPM ---------------------------------------------------------------------------------------
+
+
+def ppms() -> list[bytes]:
+    small = photo(5, 24, 16)
+    return [encode(small.convert(mode), "PPM") for mode in ("RGB", "L", "1", "I;16")]
+
+
+def odd_ppm(rng: Random, data: bytes) -> bytes:
+    """Change, remove or repeat a token of the header, or put a comment into it."""
+    tokens = data.split(None, 3)
+    place = rng.randrange(len(tokens))
+    tokens[place] = rng.choice(
+        (b"P%d" % rng.randrange(1, 8), b"0", b"255", b"65535", b"99999", b"-1", b"#\n", b"")
+    )
+    return rng.choice((b"\n", b" ", b"\r\n", b"\n# x\n")).join(tokens)
+
+
 # --- TIFF ---------------------------------------------------------------------------------------
 
 

@@ -126,6 +126,10 @@ def encoded_photo(kind: str, mode: str = "RGB", **options: object) -> bytes:
     return encode(photo(7).convert(mode), kind, **options)
 
 
+def photo_of_16_bits() -> Image.Image:
+    return Image.fromarray(np.asarray(photo(7).convert("L")).astype(np.uint16) * 257)
+
+
 def animated(kind: str) -> bytes:
     out = io.BytesIO()
     photo(1).save(out, kind, save_all=True, append_images=[photo(2), photo(3)], duration=40)
@@ -293,6 +297,19 @@ def _others() -> Iterator[Case]:
     yield Case("palette.bmp", encoded_photo("BMP", "P"), KEPT, KEPT)
     yield Case("16 bits.bmp", bmp_of_16_bits(), "unsupported", "unsupported")
     yield Case("cut.bmp", bmp[:-50], "truncated", "truncated")
+    ppm = encoded_photo("PPM")
+    yield Case("plain.ppm", ppm, KEPT, KEPT)
+    yield Case("gray.pgm", encoded_photo("PPM", "L"), KEPT, KEPT)
+    yield Case("16 bits.pgm", encode(photo_of_16_bits(), "PPM"), KEPT, KEPT)
+    yield Case("bitmap.pbm", encoded_photo("PPM", "1"), KEPT, KEPT)
+    yield Case("comment.pnm", ppm.replace(b"P6\n", b"P6\n# a camera\n\n", 1), KEPT, KEPT)
+    yield Case("small values.ppm", ppm.replace(b"255", b"100", 1), "unsupported", "unsupported")
+    yield Case("text.ppm", b"P3\n1 1\n255\n1 2 3\n", "unsupported", "unsupported")
+    yield Case("map.pnm", b"P7\nWIDTH 1\n", "unsupported", "unsupported")
+    yield Case("cut.ppm", ppm[:-1], "truncated", "truncated")
+    yield Case("cut in the header.ppm", b"P6\n24 ", "truncated", "truncated")
+    yield Case("no width.ppm", b"P6\n0 4\n255\n", "corrupt", "corrupt")
+    yield Case("no header.ppm", b"P6 is a text", "not-an-image", "not-an-image")
     tiff = encoded_photo("TIFF")
     yield Case("plain.tif", tiff, KEPT, KEPT)
     yield Case("deflated.tif", encoded_photo("TIFF", compression="tiff_adobe_deflate"), KEPT, KEPT)
@@ -355,6 +372,7 @@ IMAGES_TO_MUTATE = tuple(
         ("WEBP", "RGB", {}),
         ("WEBP", "RGBA", {"lossless": True}),
         ("BMP", "RGB", {}),
+        ("PPM", "RGB", {}),
         ("TIFF", "RGB", {}),
         ("TIFF", "RGB", {"compression": "tiff_lzw"}),
     )

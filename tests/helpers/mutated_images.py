@@ -111,6 +111,7 @@ def _seeds() -> Iterator[bytes]:
         ("TIFF", "RGB", {"compression": "tiff_lzw", "tiffinfo": {317: 2}}),
         ("TIFF", "RGB", {"tiffinfo": {278: 4}}),
         *(("BMP", mode, {}) for mode in ("1", "L", "P")),
+        *(("PPM", mode, {}) for mode in ("1", "L", "I;16")),
     ):
         yield encode(picture.convert(mode), kind, **options)
     yield png_of(64, 48, interlaced_rows(), interlaced=True)
@@ -121,7 +122,7 @@ def _seeds() -> Iterator[bytes]:
     )
 
 
-#: Intact images for `mutate`, by format: JPEG, PNG, WebP, BMP, TIFF.
+#: Intact images for `mutate`, by format: JPEG, PNG, WebP, BMP, TIFF, PPM.
 SEEDS: dict[bytes, list[bytes]] = {}
 for _seed in _seeds():
     SEEDS.setdefault(_seed[:2], []).append(_seed)

@@ -62,7 +62,7 @@ def test_size_of_the_stored_image():
     assert both.extra == dict(zip(CHANGE_COLUMNS, (300, 200, "jpeg", "resized"), strict=True))
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "TIFF"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM"])
 @pytest.mark.parametrize(
     "to", [Downscale(200), Downscale(longest=300), Downscale(100, only_above=200), Downscale(999)]
 )
@@ -101,6 +101,7 @@ KINDS = {
     "webp": ("WEBP", {"quality": 90}),
     "lossless webp": ("WEBP", {"lossless": True}),
     "bmp": ("BMP", {}),
+    "ppm": ("PPM", {}),
     "tiff": ("TIFF", {"compression": "tiff_lzw"}),
 }
 

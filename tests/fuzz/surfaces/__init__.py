@@ -23,6 +23,7 @@ NAMES = {
     "webp": "images",
     "bmp": "images",
     "tiff": "images",
+    "ppm": "images",
     "list": "lists",
     "csv": "lists",
     "parquet": "lists",

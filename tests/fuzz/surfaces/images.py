@@ -176,4 +176,5 @@ SURFACES = {
     "webp": Images("webp", encoded.webps, encoded.odd_webp),
     "bmp": Images("bmp", encoded.bmps, encoded.odd_bmp),
     "tiff": Images("tif", encoded.tiffs, encoded.odd_tiff),
+    "ppm": Images("ppm", encoded.ppms, encoded.odd_ppm),
 }
