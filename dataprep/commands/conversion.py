@@ -17,7 +17,7 @@ from manifests.process.text import agree, format_bytes, plural, printable
 from manifests.remote.url import absolute
 
 if TYPE_CHECKING:
-    from dataprep.plan.assign import ShardPlan
+    from dataprep.plan.assign import ConversionPlan, ShardPlan
     from dataprep.run.commit import AppendResult, ConvertResult
     from dataprep.run.convert import AppendPlan
     from dataprep.sources import Source
@@ -150,12 +150,10 @@ def planned_images(source: Source, shards: Sequence[ShardPlan]) -> tuple[int, in
     return images, sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
 
 
-def print_splits(
-    source: Source, splits: Sequence[str], shards: Sequence[ShardPlan], end: str = ""
-) -> None:
+def print_splits(source: Source, plan: ConversionPlan, end: str = "") -> None:
     """Print what a plan will write, split by split."""
-    for split in splits:
-        own = [shard for shard in shards if shard.split == split]
+    for split in plan.splits:
+        own = [shard for shard in plan.shards if shard.split == split]
         images, size = planned_images(source, own)
         totals = f"{plural(images, 'image')}, {format_bytes(size)}"
         print_line(f"{split}: {totals}, {plural(len(own), 'shard')}{end}")
@@ -255,9 +253,9 @@ def print_append(made: AppendPlan | AppendResult, out: str, max_rejected: float)
 
     print_notes(made.notices)
     if not isinstance(made, AppendResult):
-        print_notes(made.plan.notices)
+        print_notes(made.job.notices)
         _print_known(made.append.known, out)
-        print_splits(made.source, made.plan.splits, made.plan.shards, " to append")
+        print_splits(made.source, made.job, " to append")
         _print_new(made.new_classes)
         return ExitStatus.SUCCESS
     manifest = made.manifest

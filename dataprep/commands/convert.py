@@ -143,17 +143,18 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
 
     """
     from dataprep.plan.assign import make_plan
+    from dataprep.plan.files import job_of
     from dataprep.run.prepare import find_resumable
     from dataprep.run.source import check_writable, run_trial
 
     options, out = request.options, request.out
-    plan = make_plan(source, options)
-    print_notes(plan.notices)
+    job = job_of(source, make_plan(source, options), out, options)
+    print_notes(job.notices)
     # Shards that an earlier run finished are not written again.
     writable = check_writable(out)
-    finished = find_resumable(source, plan, out, options, overwrite=overwrite).finished
-    print_splits(source, plan.splits, plan.shards)
-    remaining = [shard for shard in plan.shards if shard.name not in finished]
+    finished = find_resumable(source, job, overwrite=overwrite).finished
+    print_splits(source, job)
+    remaining = [shard for shard in job.shards if shard.name not in finished]
     if finished:
         print_line(
             f"done by an earlier run: {plural(len(finished), 'shard')}; to do:"

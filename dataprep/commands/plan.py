@@ -54,8 +54,8 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     else:
         with cleanup_on_interrupt():
             planned = plan_dataset(source, out, request.options, overwrite=run.overwrite)
-        print_notes(planned.plan.notices)
-        print_splits(source, planned.plan.splits, planned.plan.shards)
+        print_notes(planned.job.notices)
+        print_splits(source, planned.job)
         resumed = len(planned.finished)
     if resumed:
         print_line(f"done by an earlier run: {plural(resumed, 'shard')}")

@@ -26,8 +26,8 @@ from dataprep.images.base import FAILED
 from dataprep.ledger.fence import has_displaced
 from dataprep.ledger.journal import own_files
 from dataprep.ledger.state import INCOMPLETE, Folder, State
-from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan
+from dataprep.plan.files import Job
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
 from manifests.errors import DamagedError, TableError
@@ -184,19 +184,17 @@ def is_listed(out: str, name: str, listed: Mapping[str, File]) -> bool:
     return name in listed and listed[name].bytes == storage.file_length(os.path.join(out, name))
 
 
-def foreign_files(
-    plan: ConversionPlan, folder: Folder, options: Options, listed: Mapping[str, File]
-) -> Iterator[str]:
+def foreign_files(job: Job, folder: Folder, listed: Mapping[str, File]) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
     out = folder.out
     if folder.state in (*INCOMPLETE, State.FOREIGN) and not may_replace_manifest(out):
         yield MANIFEST_NAME
     planned = {REJECTED_NAME}
-    for shard in plan.shards:
-        planned.update(names_of_shard(options.fmt, shard.name))
+    for shard in job.shards:
+        planned.update(names_of_shard(job.options.fmt, shard.name))
     # Only names of datasets matter; a planned name must be known to be of this plan.
     stale = stale_files(folder)
-    for name in dataset_files(plan.splits, out):
+    for name in dataset_files(job.splits, out):
         if name in stale or (folder.owns_names and name in planned):
             continue
         is_own = is_listed(out, name, listed) or (
@@ -263,21 +261,21 @@ def stamps_of(source: Source, plan: ConversionPlan) -> dict[str, str]:
     return stamps
 
 
-def read_stamps(out: str, plan: ConversionPlan) -> dict[str, str]:
+def read_stamps(job: Job) -> dict[str, str]:
     """Return the digests that an earlier run of this plan recorded; empty if there are none."""
     try:
-        members = json.loads(read_file(os.path.join(out, STAMPS_NAME), MANIFEST))
-        return dict(members["shards"]) if members["plan"] == plan.fingerprint else {}
+        members = json.loads(read_file(os.path.join(job.out, STAMPS_NAME), MANIFEST))
+        return dict(members["shards"]) if members["plan"] == job.fingerprint else {}
     except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
         return {}
 
 
-def write_stamps(out: str, plan: ConversionPlan, stamps: Mapping[str, str]) -> None:
+def write_stamps(job: Job, stamps: Mapping[str, str]) -> None:
     """Record the digests of all shards, to write and to keep."""
     note = (
         "Digests of the sizes, times and inodes of the source images. dataprep convert compares"
         " them when it resumes."
     )
-    members = {"note": note, "plan": plan.fingerprint, "shards": dict(stamps)}
+    members = {"note": note, "plan": job.fingerprint, "shards": dict(stamps)}
     data = (json.dumps(members, indent=1) + "\n").encode()
-    storage.replace_file(os.path.join(out, STAMPS_NAME), data)
+    storage.replace_file(os.path.join(job.out, STAMPS_NAME), data)

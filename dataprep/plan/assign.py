@@ -28,30 +28,24 @@ from manifests.schema import MAX_SPLIT_NAME, is_split_name
 from manifests.store import check_manifest_size
 from manifests.tables import MAX_SHARDS_IN_JSON
 
+#: The rows of a shard whose samples are in the folder of a plan.
+NO_ROWS = np.zeros(0, np.int64)
+
 
 @dataclass(frozen=True)
-class PlannedShard:
-    """The name of a shard to write.
+class ShardPlan:
+    """One shard to write, with its samples.
 
     Attributes:
         name: the shard's file name without extension, ``train-00000`` for example.
         split: name of its split.
+        rows: rows of the source in stored order, int64 [N]. Empty if the samples are in the folder
+            of a plan.
 
     """
 
     name: str
     split: str
-
-
-@dataclass(frozen=True)
-class ShardPlan(PlannedShard):
-    """One shard to write, with its samples.
-
-    Attributes:
-        rows: rows of the source in stored order, int64 [N].
-
-    """
-
     rows: NDArray[np.int64]
 
 

@@ -22,7 +22,7 @@ from dataprep import storage
 from dataprep.canary import Canary, canary, check_canary
 from dataprep.labels.kinds import KINDS
 from dataprep.options import Options, library_versions, options_from_json, stored_flags
-from dataprep.plan.assign import ConversionPlan, PlannedShard, shard_name, shard_number
+from dataprep.plan.assign import NO_ROWS, ConversionPlan, ShardPlan, shard_name, shard_number
 from dataprep.plan.table import (
     SHARDS_PER_FILE,
     PlanTable,
@@ -58,17 +58,14 @@ PLAN_VERSIONS = (1, 2)
 _MAX_SHARDS = 10_000_000
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a conversion writes into one output folder.
+@dataclass(frozen=True, kw_only=True)
+class Job(ConversionPlan):
+    """A plan, and what a conversion needs besides it to write into one output folder.
 
     Attributes:
         out: the output folder.
         options: options of the conversion.
-        fingerprint: fingerprint of the plan.
         classes: class names in label order.
-        shards: all shards in the order of the plan.
-        splits: names of the splits that have at least one shard, in order.
         images: number of images to read.
         bytes: total size of these images in bytes.
         rejected: rows for ``rejected.jsonl`` of the scan.
@@ -80,10 +77,7 @@ class Job:
 
     out: str
     options: Options
-    fingerprint: str
     classes: tuple[str, ...]
-    shards: Sequence[PlannedShard]
-    splits: tuple[str, ...]
     images: int
     bytes: int
     rejected: tuple[Mapping[str, str], ...]
@@ -95,12 +89,10 @@ class Job:
 def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> Job:
     """Return the job of a plan that is in memory."""
     return Job(
+        **vars(plan),
         out=out,
         options=options,
-        fingerprint=plan.fingerprint,
         classes=source.classes,
-        shards=plan.shards,
-        splits=plan.splits,
         images=len(source),
         bytes=source.bytes,
         rejected=source.rejected,
@@ -209,14 +201,13 @@ class StoredPlan:
             total += split.bytes
             first = split.first or 0
             for number in range(first, first + split.shards):
-                shards.append(PlannedShard(shard_name(name, number), name))
+                shards.append(ShardPlan(shard_name(name, number), name, NO_ROWS))
         return Job(
+            shards=tuple(shards),
+            fingerprint=self.fingerprint,
             out=out,
             options=options_from_json(Member(self.options)),
-            fingerprint=self.fingerprint,
             classes=self.classes,
-            shards=shards,
-            splits=tuple(self.splits),
             images=self.images,
             bytes=total,
             rejected=self.rejected,
@@ -290,48 +281,37 @@ def plan_folder(out: str) -> str:
 # --- write ----------------------------------------------------------------------------------------
 
 
-def write_plan(
-    source: Source,
-    plan: ConversionPlan,
-    out: str,
-    options: Options,
-    append: PlannedAppend | None = None,
-) -> StoredPlan:
+def write_plan(source: Source, job: Job, append: PlannedAppend | None = None) -> None:
     """Write the plan into `PLAN_FOLDER`; the folder for temporary files must exist.
 
     Args:
         source: the samples to write.
-        plan: their plan.
-        out: the output folder.
-        options: options of the conversion.
+        job: their job.
         append: what is added to which dataset; `None` if the plan makes a new one.
 
     """
-    folder = plan_folder(out)
+    folder = plan_folder(job.out)
     with storage.translate_errors(folder, "the folder cannot be made"):
         storage.make_folder(folder)
     # Tables have temporary names until the plan that describes them is written.
-    revision = 0
-    if append:
-        revision = append.revision
     tables, pairs = [], []
-    for number, start in enumerate(range(0, len(plan.shards), SHARDS_PER_FILE)):
-        name, shards = table_name(number), plan.shards[start : start + SHARDS_PER_FILE]
+    for number, start in enumerate(range(0, len(job.shards), SHARDS_PER_FILE)):
+        name, shards = table_name(number), job.shards[start : start + SHARDS_PER_FILE]
         path = os.path.join(folder, name)
         temporary = storage.partial_path(path)
         with storage.translate_errors(path, "the file cannot be written"):
-            tables.append(write_plan_table(temporary, name, source, shards, revision))
+            tables.append(write_plan_table(temporary, name, source, shards, job.revision))
         pairs.append((temporary, path))
     own = canary()
     stored = StoredPlan(
-        fingerprint=plan.fingerprint,
-        options=options.as_json(),
+        fingerprint=job.fingerprint,
+        options=job.options.as_json(),
         canary=own.digest,
         versions=own.versions,
         layout=source.layout,
         root=absolute(source.root),
         append=append,
-        splits={name: _totals(source, plan, name) for name in plan.splits},
+        splits={name: _totals(source, job, name) for name in job.splits},
         label_type=source.label_type,
         extra=tuple(source.extra.column_names),
         containers=source.location is not None,
@@ -342,9 +322,8 @@ def write_plan(
     path = os.path.join(folder, PLAN_NAME)
     storage.write_partial(path, seal(plan_to_json(stored)))
     storage.remove(path)  # first: the old one must never describe new tables
-    remove_plan(out)
+    remove_plan(job.out)
     storage.publish_all([*pairs, (storage.partial_path(path), path)])
-    return stored
 
 
 def remove_plan(out: str) -> None:
@@ -415,7 +394,7 @@ def read_plan(out: str) -> StoredPlan:
     return _parse(data, path)
 
 
-def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool) -> bool:
+def check_plan(job: Job, *, overwrite: bool) -> bool:
     """Compare the plan in an output folder with the plan of a run.
 
     Returns:
@@ -427,19 +406,26 @@ def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool)
             made it.
 
     """
-    if not has_plan(out):
+    if not has_plan(job.out):
         return False
     try:
-        stored = read_plan(out)
+        stored = read_plan(job.out)
     except PlanError:
         return True
     # A run that starts over replaces the plan of any other run.
     if overwrite:
-        return stored.fingerprint != fingerprint or stored.canary != canary().digest
+        return stored.fingerprint != job.fingerprint or stored.canary != canary().digest
     if stored.append:
         return False  # the caller checks whether something was appended to the dataset
-    if stored.fingerprint != fingerprint:
-        raise other_plan_error(out, stored.options, options)
+    if stored.fingerprint != job.fingerprint:
+        raise CallError(
+            f"--out {printable(job.out)} has the plan of another"
+            f" conversion{_differences(stored.options, job.options)}",
+            hint=(
+                "choose another folder, use the source and options of that plan, or replace"
+                " everything with --overwrite"
+            ),
+        )
     check_canary(stored.machine)
     return False
 
@@ -569,18 +555,6 @@ def foreign_file_error(out: str, name: str, options: Options) -> CallError:
         hint=(
             f"move it away, choose another folder, use the options{and_versions} of the earlier"
             " run, or replace everything with --overwrite"
-        ),
-    )
-
-
-def other_plan_error(out: str, planned: Mapping[str, Any], options: Options) -> CallError:
-    """Return the error for an output folder with the plan of another conversion."""
-    return CallError(
-        f"--out {printable(out)} has the plan of another"
-        f" conversion{_differences(planned, options)}",
-        hint=(
-            "choose another folder, use the source and options of that plan, or replace everything"
-            " with --overwrite"
         ),
     )
 

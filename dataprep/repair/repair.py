@@ -153,10 +153,9 @@ def _plan(
             with closing(LocalEngine(workers)) as engine:
                 append = plan_append(source, base, options, name="", reader=engine)
             if isinstance(append, AppendPlan):
-                planned = append.source, append.job, append.plan
+                planned = append.source, append.job
         else:
-            plan = make_plan(source, options)
-            planned = source, job_of(source, plan, folder, options), plan
+            planned = source, job_of(source, make_plan(source, options), folder, options)
     except MemberError as error:
         return f"the options in the manifest are not options of this release ({error})"
     except (CallError, SourceError, SourceVanishedError) as error:
@@ -174,8 +173,7 @@ def _plan(
             f"{what} was not made from {printable(source.root)} ({source.layout}) as it is"
             f" now{versions}"
         )
-    samples, job, plan = planned
-    return samples, job, {each.name: each for each in plan.shards}
+    return *planned, {each.name: each for each in planned[1].shards}
 
 
 def remake(task: RemakeTask) -> tuple[Shard, set[str], str]:

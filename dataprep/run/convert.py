@@ -112,7 +112,7 @@ def convert_dataset(
         rereading = Rereading(check_shards, reader, check_progress)
         with (
             prepared(source, out, options, overwrite=overwrite, rereading=rereading) as run,
-            says_what_is_kept(out, run.plan.shards),
+            says_what_is_kept(out, run.job.shards),
         ):
             results = write_shards(run, writer, progress)
             # A complete dataset is only described.
@@ -120,7 +120,7 @@ def convert_dataset(
             if run.is_complete:
                 describe = read_result
             dataset = describe(run.job, results)
-    return dataset._replace(notices=run.plan.notices)
+    return dataset._replace(notices=run.job.notices)
 
 
 # --- plan, the first of three steps ---------------------------------------------------------------
@@ -138,14 +138,13 @@ def plan_dataset(
 
     """
     with prepared(source, out, options, overwrite=overwrite, always_writes=True) as run:
-        write_plan(source, run.plan, out, options)
-    plan = run.plan.fingerprint
+        write_plan(source, run.job)
     try:
         if not storage.has_locks(out):
-            check_owner(out, plan)
+            check_owner(out, run.job.fingerprint)
     except LostFolderError:
         # Another run took the folder over while the last file was on its way.
-        if has_plan(out) and read_plan(out).fingerprint == plan:
+        if has_plan(out) and read_plan(out).fingerprint == run.job.fingerprint:
             remove_plan(out)
         raise
     return run
@@ -180,7 +179,7 @@ class AppendPlan(Prepared):
         number, fmt = self.job.revision, self.job.options.fmt
         names = [numbered(name, number) for name in (REJECTED_NAME, SHARD_LIST_NAME)]
         names.append(old_manifest_name(number - 1))
-        for shard in self.plan.shards:
+        for shard in self.job.shards:
             names += names_of_shard(fmt, shard.name)
         return tuple(names)
 
@@ -244,13 +243,12 @@ def plan_append(
     shards = _numbered(base.manifest, made)
     # The same samples make another plan in another revision: names, keys and labels depend on it.
     fingerprint = hashlib.sha256(f"{made.fingerprint} {base.digest}".encode()).hexdigest()[:32]
-    plan = replace(made, shards=shards, fingerprint=fingerprint)
     digest = fingerprint_of(source, options.as_json())
     append = _describe(base, name, digest, known.sum().item())
+    job = replace(job_of(new, made, base.out, options), shards=shards, fingerprint=fingerprint)
     return AppendPlan(
         source=new,
-        plan=plan,
-        job=replace(job_of(new, plan, base.out, options), revision=append.revision),
+        job=replace(job, revision=append.revision),
         base=base,
         append=append,
         notices=notices,
@@ -328,7 +326,7 @@ def prepared_append(
         if isinstance(planned, AppendPlan):
             stack.enter_context(storage.partials([out], is_locked=is_locked))
             planned = replace(planned, finished=_begin(planned))
-            stack.enter_context(owned(out, planned.plan.fingerprint))
+            stack.enter_context(owned(out, planned.job.fingerprint))
             remove_ended(out)
         elif base.journal or storage.has_partials(out):
             with storage.partials([out], is_locked=is_locked):
@@ -348,9 +346,9 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
     out, base = planned.base.out, planned.base
     new = Journal(
         action="append",
-        plan=planned.plan.fingerprint,
+        plan=planned.job.fingerprint,
         files=planned.files,
-        stamps=stamps_of(planned.source, planned.plan),
+        stamps=stamps_of(planned.source, planned.job),
     )
     refuse_folders(out, (JOURNAL_NAME, *new.files))
     # Begin: the journal is written while no file has one of the names.
@@ -419,9 +417,9 @@ def _present(out: str, names: Iterable[str]) -> list[str]:
 def _find_finished(
     planned: AppendPlan, before: Mapping[str, str], now: Mapping[str, str]
 ) -> dict[str, ShardResult]:
-    out, fingerprint = planned.base.out, planned.plan.fingerprint
+    out, fingerprint = planned.job.out, planned.job.fingerprint
     names = []
-    for shard in planned.plan.shards:
+    for shard in planned.job.shards:
         # Another stamp: images of the shard may have been replaced since it was written.
         if before.get(shard.name) == now.get(shard.name):
             names.append(shard.name)
@@ -474,14 +472,14 @@ def append_dataset(
     ):
         if isinstance(planned, AppendResult):
             return planned
-        with says_what_is_kept(out, planned.plan.shards):
+        with says_what_is_kept(out, planned.job.shards):
             results = write_shards(planned, writer, progress)
             manifest, converted = finish_append(planned.base, planned.job, results, planned.append)
     return AppendResult(
         manifest,
         planned.append.known,
         None,
-        converted._replace(notices=planned.plan.notices),
+        converted._replace(notices=planned.job.notices),
         planned.new_classes,
         planned.notices,
     )
@@ -511,7 +509,7 @@ def write_append_plan(
         ) as planned,
     ):
         if isinstance(planned, AppendPlan):
-            write_plan(planned.source, planned.plan, out, planned.job.options, planned.append)
+            write_plan(planned.source, planned.job, planned.append)
         else:
             base = read_base(out)
             if base.journal is None:  # else the folder has the plan of an append in progress
@@ -524,6 +522,6 @@ def _write_empty_plan(source: Source, base: Folder, options: Options, name: str)
     nothing = replace(
         take_rows(source, np.zeros(0, np.int64)), rejected=(), classes=base.manifest.classes
     )
-    append = _describe(base, name, digest, len(source))
+    plan, append = ConversionPlan((), digest), _describe(base, name, digest, len(source))
     with storage.partials([base.out], is_locked=True):
-        write_plan(nothing, ConversionPlan((), digest), base.out, options, append)
+        write_plan(nothing, job_of(nothing, plan, base.out, options), append)

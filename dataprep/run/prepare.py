@@ -56,8 +56,9 @@ from dataprep.ledger.finished import (
 )
 from dataprep.ledger.state import Folder, State, inspect
 from dataprep.options import Options
-from dataprep.plan.assign import ConversionPlan, make_plan
+from dataprep.plan.assign import make_plan
 from dataprep.plan.files import (
+    Job,
     check_plan,
     foreign_file_error,
     job_of,
@@ -145,7 +146,7 @@ def prepared(
 
     """
     check_output(source, out)
-    plan = make_plan(source, options)
+    job = job_of(source, make_plan(source, options), out, options)
     try:
         storage.make_folder(out)
     except OSError as error:
@@ -158,14 +159,12 @@ def prepared(
         storage.check_partials([out])
         # The list of an append without a new image does not outlive the dataset that it is of.
         has_ended_append = overwrite and has_ended(out)
-        has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
+        has_other_plan = check_plan(job, overwrite=overwrite)
         remove_empty_plan_folder(out)
         # In an object store, one listing tells what each of many small questions would ask.
         with storage.remember(out):
-            run = find_resumable(
-                source, plan, out, options, overwrite=overwrite, rereading=rereading
-            )
-        stack.enter_context(owned(out, plan.fingerprint))
+            run = find_resumable(source, job, overwrite=overwrite, rereading=rereading)
+        stack.enter_context(owned(out, job.fingerprint))
         # From here on, files change.
         if run.is_complete:
             clean_up(run.folder, run.finished.values())
@@ -186,16 +185,15 @@ def prepared(
 
 def _replace_outdated(run: Resumable, *, overwrite: bool) -> None:
     """Write the journal, and remove what this run replaces."""
-    out, plan, options = run.job.out, run.plan, run.job.options
-    removing = overwrite and bool(run.outdated)
+    job, removing = run.job, overwrite and bool(run.outdated)
     if not run.is_complete:
-        begin_conversion(run.folder, options, overwrite=overwrite and not removing)
+        begin_conversion(run.folder, job.options, overwrite=overwrite and not removing)
     remove_outdated(run)
     if removing:  # from now on, the same call resumes this run
-        check_owner(out, plan.fingerprint)
-        begin_conversion(inspect(out, plan.fingerprint), options, overwrite=True)
+        check_owner(job.out, job.fingerprint)
+        begin_conversion(inspect(job.out, job.fingerprint), job.options, overwrite=True)
     if run.stamps:  # after the old shards are gone, which have other stamps
-        write_stamps(out, plan, run.stamps)
+        write_stamps(job, run.stamps)
 
 
 def remove_outdated(run: Resumable) -> None:
@@ -207,21 +205,13 @@ def remove_outdated(run: Resumable) -> None:
 
 
 def find_resumable(
-    source: Source,
-    plan: ConversionPlan,
-    out: str,
-    options: Options,
-    *,
-    overwrite: bool,
-    rereading: Rereading = Rereading(),
+    source: Source, job: Job, *, overwrite: bool, rereading: Rereading = Rereading()
 ) -> Resumable:
     """Find the shards of this plan that are finished. Nothing in the folder is changed.
 
     Args:
         source: the source of the plan.
-        plan: the plan to resume.
-        out: output folder; it may not exist yet.
-        options: options of the conversion.
+        job: the plan to resume; its output folder may not exist yet.
         overwrite: keep nothing, except what an interrupted run with `overwrite` has written.
         rereading: what to read again.
 
@@ -230,26 +220,26 @@ def find_resumable(
             the dataset is complete, but images of the source were replaced since.
 
     """
-    now = stamps_of(source, plan)
+    out, options = job.out, job.options
+    now = stamps_of(source, job)
     run = Resumable(
         source=source,
-        plan=plan,
-        job=job_of(source, plan, out, options),
-        folder=Folder(out=out, plan=plan.fingerprint, state=State.EMPTY),
+        job=job,
+        folder=Folder(out=out, plan=job.fingerprint, state=State.EMPTY),
         stamps=now,
     )
     if not storage.is_folder(out):
         return run
     # Before anything is decided: what no run may touch.
-    names = dataset_files(plan.splits, out)
+    names = dataset_files(job.splits, out)
     refuse_folders(out, (MANIFEST_NAME, JOURNAL_NAME, STAMPS_NAME, *names))
-    folder = inspect(out, plan.fingerprint)
+    folder = inspect(out, job.fingerprint)
     if not overwrite:
         refuse_appended(folder)
         _refuse_grown(source, folder, options)
     # Finished shards, without shards whose source images may have been replaced since.
-    kept = _intact_shards(plan, folder, options, overwrite=overwrite)
-    before = read_stamps(out, plan)
+    kept = _intact_shards(job, folder, overwrite=overwrite)
+    before = read_stamps(job)
     changed = {name for name in kept if now and now[name] != before.get(name)}
     run = replace(run, folder=folder, finished=kept)
     for result in _reread(run, changed, rereading):
@@ -262,7 +252,7 @@ def find_resumable(
             )
             del kept[result.name]
     # What is left to write; if nothing is, whether the manifest is there.
-    missing = [shard.name for shard in plan.shards if shard.name not in kept]
+    missing = [shard.name for shard in job.shards if shard.name not in kept]
     # The manifest lists no shard whose images are all rejected.
     is_finished = not missing or lists_everything(out, folder.files)
     for name in missing:
@@ -314,22 +304,20 @@ def _refuse_grown(source: Source, folder: Folder, options: Options) -> None:
         )
 
 
-def _intact_shards(
-    plan: ConversionPlan, folder: Folder, options: Options, *, overwrite: bool
-) -> dict[str, ShardResult]:
+def _intact_shards(job: Job, folder: Folder, *, overwrite: bool) -> dict[str, ShardResult]:
     """Return the finished shards of the plan whose files are as their sample tables say, by name.
 
     Raises:
         CallError: a file belongs to something else, and `overwrite` does not allow to replace it.
 
     """
-    out, names = folder.out, [shard.name for shard in plan.shards]
-    find = partial(read_finished, plan.fingerprint, out, in_manifest=folder.files)
+    out, names = job.out, [shard.name for shard in job.shards]
+    find = partial(read_finished, job.fingerprint, out, in_manifest=folder.files)
     tables = list(storage.map_files(out, find, names))
     listed = listed_files(folder, names, tables)
-    foreign = next(foreign_files(plan, folder, options, listed), None)
+    foreign = next(foreign_files(job, folder, listed), None)
     if foreign and not overwrite:
-        raise foreign_file_error(out, foreign, options)
+        raise foreign_file_error(out, foreign, job.options)
     # An interrupted run with `overwrite` is resumed; a new one keeps nothing.
     journal = folder.journal
     resumes = folder.state is State.WRITING and journal is not None and journal.overwrite
@@ -422,7 +410,7 @@ def _reread(run: Resumable, changed: Collection[str], rereading: Rereading) -> I
     """
     finished, engine, progress = run.finished, rereading.engine, rereading.progress
     images = {}
-    for shard in run.plan.shards:
+    for shard in run.job.shards:
         if shard.name in changed or (rereading.shards and shard.name in finished):
             images[shard.name] = len(shard.rows)
     if not images:
@@ -434,7 +422,7 @@ def _reread(run: Resumable, changed: Collection[str], rereading: Rereading) -> I
             rereading.shards and finished[shard.name].shard is not None,
             shard.name in changed,
         )
-        for shard in run.plan.shards
+        for shard in run.job.shards
         if shard.name in images
     )
     if progress:

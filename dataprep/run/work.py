@@ -37,7 +37,7 @@ from dataprep.ledger.finished import (
     read_finished,
 )
 from dataprep.ledger.state import Folder, inspect
-from dataprep.plan.assign import ConversionPlan, PlannedShard, ShardPlan, key_of
+from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.plan.files import (
     Job,
     StoredPlan,
@@ -76,7 +76,7 @@ def opened(engine: Engine | None, workers: int | None) -> Iterator[tuple[Engine,
 
 
 @contextmanager
-def says_what_is_kept(out: str, shards: Sequence[PlannedShard]) -> Iterator[None]:
+def says_what_is_kept(out: str, shards: Sequence[ShardPlan]) -> Iterator[None]:
     """Give a `KeyboardInterrupt` a message: how many of these shards are finished.
 
     All processes that write shards must have ended when the exception leaves the block.
@@ -87,7 +87,7 @@ def says_what_is_kept(out: str, shards: Sequence[PlannedShard]) -> Iterator[None
         raise KeyboardInterrupt(_describe(out, shards)) from None
 
 
-def _describe(out: str, shards: Sequence[PlannedShard]) -> str:
+def _describe(out: str, shards: Sequence[ShardPlan]) -> str:
     try:
         there = storage.names_in(out)
     except (OSError, DatasetError):
@@ -106,8 +106,7 @@ class Prepared:
 
     Attributes:
         source: the samples.
-        plan: their plan.
-        job: the job of the plan.
+        job: their plan, and where it is written.
         finished: finished shards of this plan, by name. They are kept.
         is_complete: whether the dataset is complete. Then `finished` lacks the shards whose images
             are all rejected.
@@ -115,7 +114,6 @@ class Prepared:
     """
 
     source: Source
-    plan: ConversionPlan
     job: Job
     finished: Mapping[str, ShardResult] = field(default_factory=dict)
     is_complete: bool = False
@@ -125,11 +123,12 @@ def write_shards(
     run: Prepared, engine: Engine, progress: Progress | None = None
 ) -> list[ShardResult]:
     """Write the shards that are not finished; return all of them in the order of the plan."""
-    shards, out = run.plan.shards, run.job.out
+    job = replace(run.job, check=partial(check_owner, run.job.out, run.job.fingerprint))
+    shards = job.shards
     _log.info(
         "%s: the plan %s has %d shards, of which %d are kept from an earlier run",
-        out,
-        run.plan.fingerprint,
+        job.out,
+        job.fingerprint,
         len(shards),
         len(run.finished),
     )
@@ -139,12 +138,12 @@ def write_shards(
     if not run.is_complete:
         left = [number for number, shard in enumerate(shards) if shard.name not in run.finished]
         if not engine.is_local:
-            check_machines(engine, run.source, out)
+            check_machines(engine, run.source, job.out)
     # Only what is left is written; the order of the results is the order of the plan.
     images = sum(len(shards[number].rows) for number in left)
-    job = replace(run.job, check=partial(check_owner, out, run.job.fingerprint))
-    read = partial(source_task, job, run.source, shards)
-    tasks = ShardTasks(job, left, engine.workers, read)
+    tasks = ShardTasks(
+        job, left, engine.workers, lambda number: planned_task(job, run.source, shards[number])
+    )
     results = dict(run.finished)
     with closing(
         engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))
@@ -583,11 +582,6 @@ class ShardTasks(Sequence[ShardTask]):
     def __getitem__(self, at: int) -> ShardTask:  # type: ignore[override]
         divided = divides(self.job.options, len(self) - at, self.workers)
         return self.read(self.numbers[at])._replace(divided=divided)
-
-
-def source_task(job: Job, source: Source, shards: Sequence[ShardPlan], number: int) -> ShardTask:
-    """Return the task of a shard, made from the source; `shards` are all shards of the plan."""
-    return planned_task(job, source, shards[number])
 
 
 def stored_tasks(job: Job, numbers: Sequence[int], workers: int, plan: StoredPlan) -> ShardTasks:

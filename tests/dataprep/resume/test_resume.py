@@ -10,6 +10,7 @@ from dataprep import storage
 from dataprep.ledger.fence import begin_conversion
 from dataprep.ledger.state import inspect
 from dataprep.plan.assign import Options, make_plan
+from dataprep.plan.files import job_of
 from dataprep.run.convert import convert_dataset
 from dataprep.run.prepare import find_resumable
 from dataprep.shards import write as shards
@@ -117,10 +118,10 @@ def test_files_are_refused_if_nothing_names_the_plan(mark, name, source, out, sn
 @pytest.mark.parametrize("name", ["train-00003.tfrecord", "val-00000.idx", "train-00000.tar"])
 def test_files_that_the_plan_does_not_write_are_refused_even_with_the_mark(name, source, out):
     (out / name).write_bytes(b"of another tool")
-    plan = write_mark(source, out)
+    job = job_of(source, write_mark(source, out), str(out), OPTIONS)
     with pytest.raises(CallError, match=name):
-        find_resumable(source, plan, str(out), OPTIONS, overwrite=False)
-    assert find_resumable(source, plan, str(out), OPTIONS, overwrite=True).outdated == (name,)
+        find_resumable(source, job, overwrite=False)
+    assert find_resumable(source, job, overwrite=True).outdated == (name,)
 
 
 def test_finished_shards_without_mark_are_resumed(source, complete, out, snapshot):
