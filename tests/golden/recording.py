@@ -7,6 +7,7 @@ manifest apart, and the digest of the manifest without them, so that a changed o
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import re
 import shlex
 import socket
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -178,12 +179,31 @@ class Recorder:
         places = {str(self.folder): "DIR", os.path.realpath(self.folder): "DIR"}
         if self._bucket is not None:
             places[str(self._bucket)] = "URL"
-        for place, name in places.items():
-            text = text.replace(place, name)
-        text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "HOST", text)
-        for pattern, name in _CHANGING:
-            text = re.sub(pattern, name, text)
-        return text
+        return cleaned(text, places)
+
+
+def cleaned(text: str, places: Mapping[str, str]) -> str:
+    """Return a text with names in place of paths, of this machine and of times."""
+    for place, name in places.items():
+        text = text.replace(place, name)
+    text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "HOST", text)
+    for pattern, name in _CHANGING:
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def difference(path: Path, found: str, *, exact: bool) -> str:
+    """Return how a text differs from the record in a file; empty if it does not.
+
+    If not `exact`, digests and sizes of files are not compared.
+    """
+    recorded = path.read_text("utf-8")
+    if not exact:
+        recorded, found = without_digests(recorded), without_digests(found)
+    lines = difflib.unified_diff(
+        recorded.splitlines(), found.splitlines(), f"records/{path.name}", "now", lineterm=""
+    )
+    return "\n".join(lines)
 
 
 def _is_bookkeeping(name: str) -> bool:

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from golden.recording import Recorder, library_versions, without_digests
+from golden.recording import Recorder, difference, library_versions
 from golden.scenarios import SCENARIOS
 from helpers import object_stores
 from helpers.servers import BUCKET
@@ -44,15 +43,10 @@ def test_a_scenario_is_as_recorded(name, tmp_path, dataprep, server_environment,
     if UPDATE:
         path.write_text(recorder.text(), "utf-8")
         return
-    recorded, found = path.read_text("utf-8"), recorder.text()
-    if json.loads(VERSIONS.read_text()) != library_versions():
-        recorded, found = without_digests(recorded), without_digests(found)
-    lines = difflib.unified_diff(
-        recorded.splitlines(), found.splitlines(), f"records/{path.name}", "now", lineterm=""
-    )
-    difference = "\n".join(lines)
-    if difference:
-        pytest.fail(f"{difference}\n\nIf this is right: scripts/golden -k {name}", pytrace=False)
+    exact = json.loads(VERSIONS.read_text()) == library_versions()
+    found = difference(path, recorder.text(), exact=exact)
+    if found:
+        pytest.fail(f"{found}\n\nIf this is right: scripts/golden -k {name}", pytrace=False)
 
 
 def test_each_record_has_its_scenario():
