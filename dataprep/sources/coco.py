@@ -1,20 +1,26 @@
-"""COCO's annotations: boxes (``instances_*.json``) or captions (``captions_*.json``) of folders of images."""
+"""Annotations in COCO's format: boxes, captions, or the categories of whole images.
+
+Besides COCO (``instances_*.json``, ``captions_*.json``): Roboflow, LVIS, Objects365, iNaturalist,
+Visual Wake Words, camera traps, and the exports of CVAT, FiftyOne and Label Studio.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns
+from dataprep.labels.columns import Lists, Locate
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Classes,
@@ -27,13 +33,13 @@ from dataprep.sources.base import (
     take_rows,
     text_array,
 )
-from dataprep.sources.listed import listed_table
-from dataprep.sources.scan import is_folder
+from dataprep.sources.listed import check_paths, listed_table
+from dataprep.sources.scan import is_folder, list_folders
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MAX_INTEGER, is_unicode, shorten
-from manifests.labels import MAX_LABEL, LabelType
+from manifests.labels import MAX_LABEL, LabelType, arrow_type
 from manifests.process.text import plural, printable
 from manifests.remote.url import parent_folder
 from manifests.schema import SPLIT_ALIASES, split_order
@@ -42,13 +48,29 @@ from manifests.schema import SPLIT_ALIASES, split_order
 _NAME = re.compile(
     r"(instances|captions|person_keypoints|panoptic|stuff|image_info|pixelmaps)_(.+)\.json"
 )
-_ROBOFLOW = "_annotations.coco.json"
+#: Names of annotation files in the folder of the images of a split, as Roboflow and others write them.
+_BESIDE = ("_annotations.coco.json", "annotations.coco.json", "annotations.json", "coco.json")
+
+#: Folders of images of several files.
+_SHARED = ("images", "data", "")
+
+#: A folder with more files of names that are not known has a file for each image.
+_MAX_FILES = 50
 
 #: Images that are looked for to find the folder of a file's images.
 _TRIED = 10
 
+#: What file names may begin with although the images on the disk are called otherwise: the folders
+#: of Objects365 (``images/v1/patch8/``), and the names of 2014 in LVIS 0.5.
+_BEGINNINGS = ("", "COCO_[a-z]+2014_", "[^/]+/", "([^/]+/){2}", "([^/]+/){3}")
+
 #: The kind of annotations by the label type.
-_PREFIXES: dict[LabelType, str] = {"boxes": "instances", "caption": "captions"}
+_PREFIXES: dict[LabelType, str] = {
+    "boxes": "instances",
+    "class": "instances",
+    "multi-label": "instances",
+    "caption": "captions",
+}
 
 
 class AnnotationFile(NamedTuple):
@@ -72,18 +94,19 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
     """Read a folder with the annotations that `find_coco` returned.
 
     Raises:
-        CallError: `label_type` is neither boxes nor captions.
+        CallError: `label_type` is one that annotations do not have.
         SourceError: an annotation is not valid, or an image is missing.
 
     """
     kinds = {each.kind for each in found}
-    label_type = _label_type(src, options, kinds == {"captions"})
-    prefix = _PREFIXES[label_type]
+    label_type = _label_type(src, options, kinds)
+    prefix = _PREFIXES[label_type or "boxes"]
     files = [each for each in found if each.kind in ("", prefix)]
     if not files:
         names = ", ".join(sorted(os.path.basename(each.path) for each in found))
         raise CallError(
-            f"{printable(src)} has no {prefix}_*.json for --label-type {label_type}, only {names}",
+            f"{printable(src)} has no {prefix}_*.json for --label-type {label_type or 'boxes'},"
+            f" only {names}",
             hint=(
                 "give another label type, add the file, or give one of these files as --src with"
                 " --image-root"
@@ -100,52 +123,72 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
 def read_coco_file(file: str, _: Any, options: SourceOptions) -> Source:
     """Read one annotation file in COCO's format; see `read_coco` and `is_coco`."""
     name = os.path.basename(file)
-    label_type = _label_type(file, options, name.startswith("captions_"))
-    _, stem = _parts_of(name)
-    annotations = AnnotationFile(file, _split_name(stem) or "train", ("", stem, "images"))
+    kind, stem = _parts_of(name)
     root = options.image_root or parent_folder(file) or "."
-    return _read_files(root, [annotations], label_type, options)
+    split = _split_name(stem)
+    places = ["", *_places(stem, split, list_folders(root))]
+    annotations = AnnotationFile(file, split or "train", places, kind)
+    return _read_files(root, [annotations], _label_type(file, options, {kind}), options)
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-def find_coco(src: str, folders: Names, options: SourceOptions) -> list[AnnotationFile]:
-    """Return the annotation files in ``annotations/``, or the files that Roboflow writes beside the images."""
-    found: list[AnnotationFile] = []
-    if options.label_type == "class":
-        return found
+def find_coco(src: str, folders: Names, _: SourceOptions) -> list[AnnotationFile]:
+    """Return the annotation files in ``annotations/``, or in `src`, or beside the images of each split."""
+    found = []
     for folder in folders:
         if folder.lower() == "annotations":
-            found += _in_annotations(src, folder, folders)
-    # Roboflow writes a file beside the images of each split, or of all images.
-    for folder in (*folders, ""):
-        path = os.path.join(src, folder, _ROBOFLOW)
-        if (folder or not found) and storage.is_file(path):
-            split = SPLIT_ALIASES.get(folder.lower(), folder or "train")
-            found.append(AnnotationFile(path, split, (folder,)))
-    return found
+            found += _files_in(src, folder, folders)
+    for folder in folders:
+        # Roboflow writes a file beside the images of each split.
+        for name in _BESIDE:
+            path = f"{src}/{folder}/{name}"
+            if storage.is_file(path) and (name == _BESIDE[0] or is_coco(path)):
+                split = SPLIT_ALIASES.get(folder.lower(), folder)
+                found.append(AnnotationFile(path, split, (folder, f"{folder}/images")))
+    return found or _files_in(src, "", folders)
 
 
-def _in_annotations(src: str, folder: str, folders: Names) -> Iterator[AnnotationFile]:
+def _files_in(src: str, folder: str, folders: Names) -> list[AnnotationFile]:
+    """Return the annotation files in a folder of `src`."""
     names = []
-    for entry in storage.list_folder(f"{src}/{folder}"):
+    for entry in storage.list_folder(os.path.join(src, folder)):
         is_other = entry.name.startswith(("panoptic_", "image_info_")) or is_folder(entry)
         if entry.name.endswith(".json") and not is_other:
             names.append(entry.name)
+    # Other tools have a file for each image.
+    is_few = len(names) <= _MAX_FILES
+    found = []
     for name in sorted(names):
-        path = f"{src}/{folder}/{name}"
+        path = os.path.join(src, folder, name)
         kind, stem = _parts_of(name)
-        # Other tools may have a file for each image.
-        if kind or is_coco(path):
-            # The images of train2017.json are in train2017/, images/train2017/, train/ and so on.
-            split = _split_name(stem)
-            places = [stem, f"images/{stem}"]
-            if split:
-                places += [each for each in folders if SPLIT_ALIASES.get(each.lower()) == split]
-                places.append(f"images/{split}")
-            split = split or ("train" if len(names) == 1 else stem)
-            yield AnnotationFile(path, split, [*places, "images", ""], kind)
+        if kind or (is_few and is_coco(path)):
+            found.append((path, kind, stem))
+    # Of lvis_v1_train.json, a word is the name of a split, unless another file has it.
+    splits = [_split_name(stem) for _, _, stem in found]
+    words = [split or _split_word(stem) for split, (_, _, stem) in zip(splits, found, strict=True)]
+    if len({*words}) == len(words):
+        splits = words
+    files = []
+    for (path, kind, stem), split in zip(found, splits, strict=True):
+        other = "train" if len(names) == 1 else stem
+        files.append(AnnotationFile(path, split or other, _places(stem, split, folders), kind))
+    return files
+
+
+def _places(stem: str, split: str | None, folders: Names) -> Names:
+    """Return the folders in which the images of a file may be.
+
+    The images of train2017.json are in train2017/, images/train2017/, train/ and so on.
+    """
+    places = [stem, f"images/{stem}"]
+    if split:
+        places += [each for each in folders if SPLIT_ALIASES.get(each.lower()) == split]
+        places.append(f"images/{split}")
+    # The images of several files may also be in one folder of any other name.
+    others = [each for each in folders[:_TRIED] if not _split_name(each)]
+    return [*places, *_SHARED, *others]
 
 
 def _parts_of(name: str) -> tuple[str, str]:
@@ -159,13 +202,23 @@ def _split_name(stem: str) -> str | None:
     return SPLIT_ALIASES.get(re.sub(r"[-_.]?\d*$", "", stem.lower()))
 
 
-def _label_type(src: str, options: SourceOptions, are_captions: bool) -> LabelType:
-    label_type = options.label_type or ("caption" if are_captions else "boxes")
-    if label_type not in _PREFIXES:
+def _split_word(stem: str) -> str | None:
+    """Return the split that one word of the name of a file states."""
+    words = re.split(r"[^a-z]+", stem.lower())
+    splits = [*filter(None, map(SPLIT_ALIASES.get, words))]
+    return splits[0] if len(splits) == 1 else None
+
+
+def _label_type(src: str, options: SourceOptions, kinds: set[str]) -> LabelType | None:
+    """Return the label type to read; `None` if the first annotation decides it."""
+    label_type = options.label_type
+    if label_type is None and "" not in kinds:
+        label_type = "caption" if kinds == {"captions"} else "boxes"
+    if label_type not in (None, *_PREFIXES):
         raise CallError(
-            f"--label-type {label_type}: COCO's annotations in {printable(src)} are boxes or"
-            " captions",
-            hint="give --label-type boxes or --label-type caption",
+            f"--label-type {label_type}: COCO's annotations in {printable(src)} are boxes, captions"
+            " or categories",
+            hint=f"give one of --label-type {', '.join(_PREFIXES)}",
         )
     return label_type
 
@@ -174,7 +227,7 @@ def _label_type(src: str, options: SourceOptions, are_captions: bool) -> LabelTy
 
 
 def _read_files(
-    root: str, files: Sequence[AnnotationFile], label_type: LabelType, options: SourceOptions
+    root: str, files: Sequence[AnnotationFile], label_type: LabelType | None, options: SourceOptions
 ) -> Source:
     first = files[0]
     folder = os.path.dirname(first.path)
@@ -186,23 +239,25 @@ def _read_files(
             file=folder,
             hint="keep one file for each split, or give one of them as --src with --image-root",
         )
-    add = {"caption": _with_captions, "boxes": _with_boxes}[label_type]
     parts, notices = [], []
     # Each file is read as a source of one split.
     for each in sorted(files, key=lambda file: names.index(file.split)):
-        annotations = Annotations(each.path, label_type, chosen=options.label_type is not None)
+        annotations = Annotations(each.path, label_type, options, alone=len(files) == 1)
         name = os.path.basename(each.path)
-        place = _folder_of_images(root, each.folders, annotations.names)
-        if place is None and len(files) > 1:
-            notices.append(f"skipped {name}: its images are not there")
+        place = _folder_of_images(root, each.folders, annotations)
+        if len(files) > 1 and (place is None or annotations.is_empty):
+            missing = "its images are not there" if place is None else "it has no annotations"
+            notices.append(f"skipped {name}: {missing}")
             continue
+        # All files have labels of one type.
+        label_type = annotations.label_type or "boxes"
         source = replace(
             annotations.images(root, place or ""),
             splits=(each.split,),
             label_type=label_type,
             label_origin=name,
         )
-        parts.append(add(source, annotations, options))
+        parts.append(_ADD.get(label_type, _with_categories)(source, annotations, options))
     if not parts:
         raise SourceError(
             f"no folder has the images of {os.path.basename(first.path)}",
@@ -222,21 +277,47 @@ def _read_files(
                 ),
             )
         notices += [f"{part.label_origin}: {text}" for text in part.notices]
+    joined = join_sources(filled)
+    if len(filled) > 1:
+        # An image must not be in two splits.
+        check_paths(root, joined.path, joined.size, _locate_in(filled))
     return replace(
-        join_sources(filled),
+        joined,
         notices=tuple(notices),
         rejected=tuple(row for part in parts for row in part.rejected),
         label_origin=", ".join(part.label_origin for part in filled),
     )
 
 
-def _folder_of_images(root: str, folders: Names, names: Names) -> str | None:
-    """Return the first folder with one of the first images. A few may be missing."""
-    for folder in folders:
-        for name in names[:_TRIED]:
-            if storage.is_file(os.path.join(root, folder, name)):
-                return folder
+def _locate_in(parts: Sequence[Source]) -> Locate:
+    """Return a function that locates a row of joined sources in their annotation files."""
+    ends = np.cumsum([*map(len, parts)])
+    return lambda row: (parts[int(np.searchsorted(ends, row, "right"))].label_origin, None)
+
+
+def _folder_of_images(root: str, folders: Names, annotations: Annotations) -> str | None:
+    """Return the first folder with one of the first images. A few may be missing.
+
+    If file names begin with what the names on the disk do not have, it is removed from all of them.
+    """
+    for beginning in _BEGINNINGS:
+        names = [re.sub(f"^{beginning}", "", name) for name in annotations.names[:_TRIED]]
+        for folder in folders:
+            for name in names:
+                if storage.is_file(os.path.join(root, folder, name)):
+                    annotations.remove(beginning)
+                    return folder
     return None
+
+
+def _annotated(source: Source, annotated: NDArray[np.bool_], noun: str) -> Source:
+    """Return the images that have an annotation. The others are rejected."""
+    rejected = []
+    for row in np.flatnonzero(~annotated).tolist():
+        detail = f"no annotation has a {noun} of it"
+        path = source.path[row].as_py()
+        rejected.append({"source": path, "reason": "bad-label", "detail": detail})
+    return replace(take_rows(source, np.flatnonzero(annotated)), rejected=tuple(rejected))
 
 
 def _with_captions(source: Source, annotations: Annotations, _: SourceOptions) -> Source:
@@ -247,43 +328,54 @@ def _with_captions(source: Source, annotations: Annotations, _: SourceOptions) -
             f"annotations: a caption has the image_id {image_id}, but no image has that id"
         )
     # An image has all of its captions as lines of one text. Without any, it is rejected.
-    texts, rows, rejected = [], [], []
-    for row, own in enumerate(captions):
-        if own:
-            rows.append(row)
-            texts.append("\n".join(own))
-        else:
-            path = source.path[row].as_py()
-            detail = "no annotation has a caption of it"
-            rejected.append({"source": path, "reason": "bad-label", "detail": detail})
+    texts = ["\n".join(own) for own in captions if own]
     count = plural(sum(map(len, captions)), "caption")
-    notice = f"{count} of {plural(len(rows), 'image')}; those of an image are lines of one text"
-    kept = take_rows(source, np.array(rows, np.int64))
-    return replace(
-        kept.with_columns(**{"extra:caption": pa.array(texts, pa.string())}),
-        rejected=tuple(rejected),
-        notices=(notice,),
+    notice = f"{count} of {plural(len(texts), 'image')}; those of an image are lines of one text"
+    source = _annotated(source, np.array([*map(bool, captions)], np.bool_), "caption")
+    return source.with_columns(**{"extra:caption": pa.array(texts, pa.string())}).with_notices(
+        notice
     )
 
 
+def _with_categories(source: Source, annotations: Annotations, options: SourceOptions) -> Source:
+    """Return a source with the category of each image as its class, or with all of its categories."""
+    classes, notices = _resolve(annotations, options)
+    found = annotations.boxes
+    image, label = np.array(found.image, np.int64), np.array(found.label, np.int64)
+    # An image may have several annotations of a category.
+    width = max(1, len(classes))
+    image, label = np.divmod(np.unique(image * width + label), width)
+    counts = np.bincount(image, minlength=len(source))
+    if source.label_type == "multi-label":
+        lists = Lists(pa.array(label), counts).as_array(arrow_type("integers"))
+        return replace(
+            source.with_columns(**{"extra:labels": lists}), classes=classes, notices=tuple(notices)
+        )
+    if (counts > 1).any():
+        name = annotations.names[int(counts.argmax())]
+        annotations.fail(
+            f"{name} has {counts.max()} categories ({(counts > 1).sum():,} images with several in"
+            " total)",
+            "set --label-type multi-label",
+        )
+    labels = np.zeros(len(source), np.int32)
+    labels[image] = label
+    # Visual Wake Words: an image without a box is of the category of the background.
+    for category, above in annotations.above.items():
+        if above == "background":
+            labels[counts == 0] = classes.index(annotations.categories[category])
+            counts[:] = 1
+    source = _annotated(source.with_columns(label=labels), counts > 0, "category")
+    return replace(source, classes=classes, notices=tuple(notices))
+
+
 def _with_boxes(source: Source, annotations: Annotations, options: SourceOptions) -> Source:
-    classes, label_of, notices = _classes(annotations, options)
-    boxes = annotations.boxes
-    # Images and categories may come after the boxes, so their ids are looked up at the end.
-    for at, (image_id, category) in enumerate(zip(boxes.image, boxes.label, strict=True)):
-        if image_id not in annotations.ids:
-            annotations.fail(
-                f"annotations[{boxes.place[at]}].image_id is {image_id}, but no image has that id"
-            )
-        if category not in label_of:
-            annotations.fail(
-                f"annotations[{boxes.place[at]}].category_id is {category}, but no category has"
-                " that id"
-            )
-        boxes.image[at], boxes.label[at] = annotations.ids[image_id], label_of[category]
+    classes, notices = _resolve(annotations, options)
     file = os.path.basename(annotations.file)
     sizes = np.array(annotations.sizes, np.int64).reshape(-1, 2)
-    source = add_boxes(source, boxes, sizes, lambda _, at: f"annotations[{at}].bbox of {file}")
+    source = add_boxes(
+        source, annotations.boxes, sizes, lambda _, at: f"annotations[{at}].bbox of {file}"
+    )
     if annotations.crowds:
         notices.append(f"left out {plural(annotations.crowds, 'box')} around crowds (iscrowd)")
     if annotations.keypoints:
@@ -293,6 +385,10 @@ def _with_boxes(source: Source, annotations: Annotations, options: SourceOptions
     if without:
         notices.append(f"{plural(without, 'image')} without a box")
     return replace(source, classes=classes, notices=(*notices, *source.notices))
+
+
+#: What adds the labels to images. The other types are categories of whole images.
+_ADD = {"caption": _with_captions, "boxes": _with_boxes}
 
 
 def add_boxes(
@@ -325,16 +421,55 @@ def add_boxes(
     )
 
 
+def _resolve(annotations: Annotations, options: SourceOptions) -> tuple[Classes, list[str]]:
+    """Replace the ids of images and categories in the annotations by numbers.
+
+    Images and categories may come after the annotations, so their ids are looked up at the end.
+    Return the class names, and notices.
+    """
+    classes, label_of, notices = _classes(annotations, options)
+    boxes = annotations.boxes
+    for at, (image_id, category) in enumerate(zip(boxes.image, boxes.label, strict=True)):
+        if image_id not in annotations.ids:
+            annotations.fail(
+                f"annotations[{boxes.place[at]}].image_id is {image_id}, but no image has that id"
+            )
+        if category not in label_of:
+            annotations.fail(
+                f"annotations[{boxes.place[at]}].category_id is {category}, but no category has"
+                " that id"
+            )
+        boxes.image[at], boxes.label[at] = annotations.ids[image_id], label_of[category]
+    if annotations.beginning:
+        notices.append(f"file names are read without the beginning {annotations.beginning!r}")
+    if annotations.federated:
+        notices.append(
+            f"neg_category_ids of {plural(annotations.federated, 'image')} are not converted: of a"
+            " category that is in neither list, an image may have objects without a box"
+        )
+    return classes, notices
+
+
 def _classes(
     annotations: Annotations, options: SourceOptions
 ) -> tuple[Classes, dict[int, int], list[str]]:
     """Return the class names, the label of each category by its id, and notices."""
-    ids = sorted(annotations.categories)
+    categories, notices = {**annotations.categories}, []
+    # Roboflow writes a category above all others, which no annotation has.
+    for each in categories.keys() - {*annotations.boxes.label}:
+        others = {above for other, above in annotations.above.items() if other != each}
+        if annotations.above[each] == "none" and others == {categories[each]}:
+            notices.append(f"left out the category {each}, {categories[each]!r}, above all others")
+            del categories[each]
+            break
+    ids = sorted(categories)
     # Labels follow the order of the ids, which may have holes.
-    names = [*map(annotations.categories.__getitem__, ids)]
+    names = [*map(categories.__getitem__, ids)]
     for name, count in Counter(names).items():
         if count > 1:
-            annotations.fail(f"two categories have the name {shorten(name)}")
+            annotations.fail(
+                f"two categories have the name {shorten(name)}", "give them different names"
+            )
     classes = options.classes or tuple(names)
     unknown = sorted({*names} - {*classes})
     if unknown:
@@ -343,8 +478,7 @@ def _classes(
             "add it to the class names",
         )
     number = positions(classes)
-    label_of = {category: number[name] for category, name in annotations.categories.items()}
-    notices = []
+    label_of = {category: number[name] for category, name in categories.items()}
     if not options.classes and ids and ids[-1] - ids[0] >= len(ids):
         notices.append(
             f"the ids of the categories, {ids[0]} to {ids[-1]}, have holes: labels are 0 to"
@@ -371,7 +505,7 @@ def is_coco(file: str) -> bool:
         _, _, image = next(iter(read_arrays(file, ["images"])))
     except (StopIteration, SourceError):
         return False
-    return isinstance(image, dict) and "file_name" in image and "id" in image
+    return isinstance(image, dict) and "id" in image and bool({"file_name", "coco_url"} & {*image})
 
 
 class Annotations:
@@ -380,49 +514,76 @@ class Annotations:
     Attributes:
         file: the file.
         ids: number of each image by its id.
+        label_type: what is read; `None` if it was not given and there is no annotation.
         names: file names of the images.
         sizes: widths and heights of the images, 0 if they are not stated.
         categories: names of the categories by their ids.
-        boxes: the boxes; their images and labels are ids of images and categories.
+        above: names of the categories above them (``supercategory``); empty if there is none.
+        boxes: the boxes; their images and labels are ids of images and categories. Without corners
+            if only the categories are read.
         captions: for each id of an image that has some, its captions.
         crowds: number of boxes around crowds, which are left out.
         keypoints: number of objects with key points, which are left out.
+        federated: number of images with a list of the categories that they do not have, as in LVIS.
+        beginning: what was removed from the file names, a pattern.
 
     """
 
-    def __init__(self, file: str, label_type: LabelType, *, chosen: bool) -> None:
+    def __init__(
+        self, file: str, label_type: LabelType | None, options: SourceOptions, *, alone: bool
+    ) -> None:
         """Read a file.
 
         Args:
             file: the file.
-            label_type: what to read, ``"boxes"`` or ``"caption"``.
-            chosen: whether the user chose it, so that key points may be left out.
+            label_type: what to read. By default, the first annotation shows it.
+            options: key points may be left out if a label type is chosen.
+            alone: whether this is the only file, so that it must have annotations.
 
         Raises:
             SourceError: it is not valid JSON, a member is missing or wrong, or the annotations are
                 of another kind, such as panoptic ones.
 
         """
-        self.file, self._chosen = file, chosen
+        self.file, self.label_type = file, label_type
+        self._chosen = options.label_type is not None
         self.ids: dict[int, int] = {}
         self.names: list[str] = []
         self.sizes: list[tuple[int, int]] = []
         self.categories: dict[int, str] = {}
+        self.above: dict[int, str] = {}
         self.boxes = BoxList()
         self.captions: defaultdict[int, list[str]] = defaultdict(list)
-        self.crowds = self.keypoints = 0
-        add = {"images": self._image, "annotations": self._box, "categories": self._category}
+        self.crowds = self.keypoints = self.federated = 0
+        self.beginning = ""
+        add = {
+            "images": self._image,
+            "annotations": self._annotation,
+            "categories": self._category,
+        }
         if label_type == "caption":
-            add = {"images": self._image, "annotations": self._caption}
-        for name, number, value in read_arrays(file, add, add):
+            del add["categories"]
+        required = add if label_type and alone else ("images",)
+        for name, number, value in read_arrays(file, add, required):
             item = _Item(self, f"{name}[{number}]", value)
             if not isinstance(value, dict):
                 item.fail(" must be an object")
             add[name](item, number)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are images alone, as of a test split."""
+        return not (self.categories or self.captions or self.boxes.image)
+
     def fail(self, message: str, hint: str = EXPORT) -> NoReturn:
         """Raise an error about the file."""
         raise SourceError(message, file=self.file, hint=hint)
+
+    def remove(self, beginning: str) -> None:
+        """Remove a pattern from the beginning of the file names."""
+        self.beginning = beginning
+        if beginning:
+            self.names = [re.sub(f"^{beginning}", "", name) for name in self.names]
 
     def images(self, root: str, folder: str) -> Source:
         """Return the images, which are in a folder below `root`, without their labels."""
@@ -436,7 +597,12 @@ class Annotations:
 
     def _image(self, item: _Item, number: int) -> None:
         image_id = item.integer("id")
-        self.names.append(item.text("file_name"))
+        if "coco_url" in item.value and "file_name" not in item.value:
+            # LVIS: the last parts of the URL are the folder and the file.
+            self.names.append("/".join(item.text("coco_url").split("/")[-2:]))
+        else:
+            self.names.append(item.text("file_name"))
+        self.federated += "neg_category_ids" in item.value
         if image_id in self.ids:
             item.fail(f".id is {image_id}, the id of another image")
         self.ids[image_id] = number
@@ -449,6 +615,21 @@ class Annotations:
                 f".id is {category}, which is the id of another category or above {MAX_LABEL}"
             )
         self.categories[category] = name
+        above = item.value.get("supercategory")
+        self.above[category] = above if isinstance(above, str) else ""
+
+    def _annotation(self, item: _Item, number: int) -> None:
+        if self.label_type is None:
+            # iNaturalist has the category of an image, and no place in it.
+            is_placed = {"bbox", "segmentation", "segments_info"} & item.value.keys()
+            self.label_type = "boxes" if is_placed else "class"
+            if "caption" in item.value:
+                self.label_type = "caption"
+        read = {"boxes": self._box, "caption": self._caption}
+        read.get(self.label_type, self._whole)(item, number)
+
+    def _whole(self, item: _Item, number: int) -> None:
+        self.boxes.add(item.integer("image_id"), item.integer("category_id"), (), number)
 
     def _caption(self, item: _Item, _: int) -> None:
         captions = self.captions[item.integer("image_id")]
@@ -471,7 +652,10 @@ class Annotations:
             self.crowds += 1
             return
         if not (isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))):
-            item.fail(f".bbox must be four numbers (x, y, width, height), not {shorten(box)}")
+            item.fail(
+                f".bbox must be four numbers (x, y, width, height), not {shorten(box)}",
+                f"{EXPORT}; --label-type class or multi-label reads the categories alone",
+            )
         x, y, width, height = map(float, box)
         self.boxes.add(image_id, category, (x, y, x + width, y + height), number)
 
@@ -504,6 +688,18 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e9
 
 
-# With --label-type class, folders of annotations are not detected here, and the last kind of folders
-# refuses them.
-KINDS = (Kind("a folder with annotations of COCO", find_coco, read_coco),)
+KINDS = (
+    Kind(
+        "a folder with annotations of COCO",
+        find_coco,
+        read_coco,
+        example="""
+coco/annotations/instances_train2017.json    # boxes; or captions_train2017.json
+coco/train2017/000000000009.jpg
+export/train/_annotations.coco.json          # Roboflow: a file beside the images of each split
+export/train/0001.jpg
+inat/train2019.json                          # iNaturalist, LVIS, Objects365: beside the folders
+inat/train_val2019/Birds/0/0001.jpg
+""",
+    ),
+)

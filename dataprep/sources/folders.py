@@ -154,7 +154,6 @@ def _with_suffix(names: Iterable[str], *suffixes: str) -> list[str]:
 
 
 def _coco(src: str, folders: Names) -> Iterator[Layout]:
-    # As COCO is published.
     for folder in _named(folders, ["annotations"]):
         files = _with_suffix(_files(src, folder), ".json")
         if files and all(name.startswith("panoptic_") for name in files):
@@ -163,10 +162,6 @@ def _coco(src: str, folders: Names) -> Iterator[Layout]:
             yield Layout("COCO annotations", f"{folder}/{files[0]}")
     if folders and all(map(_COCO_IMAGES.fullmatch, folders)):
         yield Layout("images of COCO", f"{folders[0]}/", _COCO_HINT)
-    # As Roboflow exports it.
-    for folder in ["", *folders[:10]]:
-        if "_annotations.coco.json" in _files(src, folder):
-            yield Layout("COCO annotations", os.path.join(folder, "_annotations.coco.json"))
 
 
 def _voc(src: str, folders: Names) -> Iterator[Layout]:

@@ -222,7 +222,7 @@ def test_captions(coco):
         CallError, match=r"has no instances_.*json for --label-type boxes, only captions_"
     ):
         read(folder, label_type="boxes")
-    with pytest.raises(CallError, match="are boxes or captions"):
+    with pytest.raises(CallError, match="are boxes, captions or categories"):
         read(folder, label_type="mask")
 
 
