@@ -12,6 +12,7 @@ lists, tables or file names.
     containers         archives, imagenet, parquet, databases (LMDB, RecordIO)
     datasets           prepared
     files in folders   scan
+    MATLAB's files     mat_file
     whole sources      base, merge
 """
 

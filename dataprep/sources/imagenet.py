@@ -9,14 +9,10 @@ file.
 from __future__ import annotations
 
 import csv
-import math
 import os
 import re
-import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -35,6 +31,7 @@ from dataprep.sources.base import (
     positions,
 )
 from dataprep.sources.folders import read_class_folders
+from dataprep.sources.mat_file import MAX_BYTES, read_mat
 from dataprep.sources.scan import has_folders, hidden_notices, list_folders, scan_splits
 from dataprep.sources.text_tables import text_lines
 from manifests.errors import SourceError
@@ -222,12 +219,15 @@ def _read_members(path: str) -> dict[str, bytes]:
 def _read_meta(content: bytes) -> dict[int, str]:
     """Return the WordNet ID of each of the classes with images, by ``ILSVRC2012_ID``."""
     wnids = {}
-    for fields in read_structs(content):
+    structs = read_mat(content).get("synsets")
+    if not isinstance(structs, list) or not all(isinstance(each, dict) for each in structs):
+        raise ValueError("it contains no structs called synsets")
+    for fields in structs:
         # Synsets above the leaves of the hierarchy have larger numbers, and children.
         if fields.get("num_children"):
             continue
         number, wnid = fields.get("ILSVRC2012_ID"), str(fields.get("WNID"))
-        if not isinstance(number, float) or not re.fullmatch(r"n\d{8}", wnid):
+        if not isinstance(number, int | float) or not re.fullmatch(r"n\d{8}", wnid):
             raise ValueError("a class has no ILSVRC2012_ID or no WNID")
         wnids[int(number)] = wnid
     return wnids
@@ -370,116 +370,6 @@ def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
             hint="unpack Kaggle's file again",
         ) from None
     return labels
-
-
-# --- MAT files ------------------------------------------------------------------------------------
-# `meta.mat` is a struct array in a MAT file of level 5. Only numbers and text are read.
-# Format: https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf.
-
-
-#: Bytes of the file after decompression.
-MAX_BYTES = 64 << 20
-
-_HEADER_BYTES = 128
-_MATRIX, _COMPRESSED = 14, 15
-#: The first byte of the flags of a matrix of structs, and of text.
-_STRUCT, _CHAR = b"\2", b"\4"
-#: NumPy's code of each numeric type.
-_NUMBERS = dict(zip((1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17), "bBhHiIfdqQBH", strict=True))
-_MAX_STRUCTS = 100_000
-
-#: The fields of a struct.
-Struct = dict[str, str | float | None]
-
-
-def read_structs(content: bytes) -> list[Struct]:
-    """Return the first struct array of a MAT file: for each struct its fields, text or a number.
-
-    `None` for others.
-
-    Raises:
-        ValueError: the file is damaged, or contains no struct array.
-
-    """
-    if content[126:128] != b"IM":
-        raise ValueError("it is not a MAT file of level 5 in little-endian order")
-    for kind, data in _elements(content, _HEADER_BYTES):
-        # MATLAB compresses each variable by itself.
-        if kind == _COMPRESSED:
-            inflater = zlib.decompressobj()
-            try:
-                inflated = inflater.decompress(data, MAX_BYTES)
-            except zlib.error as error:
-                raise ValueError(f"it cannot be decompressed: {error}") from None
-            if inflater.unconsumed_tail:
-                raise ValueError(f"it has more than {MAX_BYTES:,} bytes after decompression")
-            kind, data, _ = _element(inflated, 0)  # noqa: PLW2901
-        if kind == _MATRIX and (structs := _structs(data)) is not None:
-            return structs
-    raise ValueError("it contains no struct array")
-
-
-def _elements(data: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield the type and the content of each data element from byte `at` to the end."""
-    while at < len(data):
-        kind, content, at = _element(data, at)
-        yield kind, content
-
-
-def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """Return the type, the content and the end of the data element at a byte.
-
-    A small element takes 8 bytes; others are a tag of 8 bytes with the content behind it.
-    """
-    kind, length = struct.unpack("<II", data[at : at + 8].ljust(8))
-    small, start = kind >> 16, at + 8
-    end = start if small else start + length
-    if end > len(data):
-        raise ValueError(f"it ends within an element at byte {at}")
-    if small:
-        return kind & 0xFFFF, data[at + 4 : at + 4 + min(4, small)], end
-    padding = 0 if kind == _COMPRESSED else -length % 8
-    return kind, data[start:end], end + padding
-
-
-def _structs(matrix: bytes) -> list[Struct] | None:
-    elements = _elements(matrix)
-    header = [*islice(elements, 5)]
-    if len(header) < 5 or header[0][1][:1] != _STRUCT:
-        return None
-    _, dimensions, _, width, (_, names) = header
-    # The fields have names of equal length, filled up with zeros, and each struct has all fields.
-    count = math.prod(map(int, _numbers(*dimensions)))
-    length = int(next(iter(_numbers(*width)), 0))
-    if not 0 < length <= 64 or not 0 <= count <= _MAX_STRUCTS:
-        raise ValueError("its struct array has an implausible size")
-    fields = []
-    for start in range(0, len(names), length):
-        fields.append(names[start : start + length].split(b"\0", 1)[0].decode("ascii", "replace"))
-    structs = []
-    for _ in range(count):
-        cells = [_value(cell) for _, cell in islice(elements, len(fields))]
-        structs.append(dict(zip(fields, cells, strict=True)))
-    return structs
-
-
-def _value(matrix: bytes) -> str | float | None:
-    """Return the text or the first number of a matrix; `None` if it is empty or of another kind."""
-    # The flags, the dimensions and the name are before the content.
-    header = [*islice(_elements(matrix), 4)]
-    if len(header) < 4:
-        return None
-    numbers = _numbers(*header[3])
-    if header[0][1][:1] == _CHAR:
-        return "".join(map(chr, map(int, numbers)))
-    return next(iter(numbers), None)
-
-
-def _numbers(kind: int, content: bytes) -> list[float]:
-    if kind not in _NUMBERS:
-        return []
-    dtype = np.dtype(f"<{_NUMBERS[kind]}")
-    return [*map(float, np.frombuffer(content, dtype, len(content) // dtype.itemsize))]
 
 
 KINDS = (

@@ -20,8 +20,7 @@ from helpers.sources import has_notice, read, rows
 
 from dataprep.containers import locations_of, read_location
 from dataprep.images.base import Rejected
-from dataprep.sources import imagenet as matlab
-from dataprep.sources import read_source
+from dataprep.sources import mat_file, read_source
 from manifests.errors import CallError, SourceError
 
 JPEG = encode(photo(0, 16, 16))
@@ -457,12 +456,12 @@ def test_a_matlab_file_of_any_content():
         for _ in range(rng.choice((1, 3, 20))):
             damaged[rng.randrange(len(content))] = rng.randrange(256)
         with suppress(ValueError):
-            matlab.read_structs(
+            mat_file.read_mat(
                 bytes(damaged[: rng.choice((len(content), rng.randrange(len(content))))])
             )
 
 
 def test_a_matlab_file_that_unpacks_to_gigabytes_is_refused(monkeypatch):
-    monkeypatch.setattr(matlab, "MAX_BYTES", 1000)
+    monkeypatch.setattr(mat_file, "MAX_BYTES", 1000)
     with pytest.raises(ValueError, match="more than 1,000 bytes after decompression"):
-        matlab.read_structs(meta_mat() + b"")
+        mat_file.read_mat(meta_mat() + b"")
