@@ -33,7 +33,7 @@ from dataprep.sources.base import (
     take_rows,
     text_array,
 )
-from dataprep.sources.listed import check_paths, listed_table
+from dataprep.sources.listed import check_paths, listed_source
 from dataprep.sources.scan import is_folder, list_folders
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
@@ -587,13 +587,13 @@ class Annotations:
 
     def images(self, root: str, folder: str) -> Source:
         """Return the images, which are in a folder below `root`, without their labels."""
-        table = listed_table(
+        return listed_source(
             root,
+            "COCO",
             text_array(os.path.normpath(os.path.join(folder, name)) for name in self.names),
             lambda row: (f"{self.file}, images[{row}]", None),
             extra=pa.table({"image_id": np.array([*self.ids], np.int64)}),
         )
-        return Source(root=root, layout="COCO", table=table)
 
     def _image(self, item: _Item, number: int) -> None:
         image_id = item.integer("id")

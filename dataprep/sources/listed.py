@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import unicodedata
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,10 +19,12 @@ import pyarrow.compute as pc
 
 from dataprep import storage
 from dataprep.labels.columns import Locate, row_error
-from dataprep.sources.base import Integers, concat, sample_table, text_array
-from dataprep.sources.scan import NO_STATS, stats_of
+from dataprep.sources.base import Integers, Names, Source, concat, sample_table, text_array
+from dataprep.sources.scan import NO_STATS, list_images, stats_of, suffix_of
 from manifests.errors import CallError
+from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import shorten
+from manifests.process.text import agree, plural, printable
 from manifests.remote.url import is_url, join_path, normal_path, parse_url
 from manifests.schema import UNREADABLE
 
@@ -64,11 +68,12 @@ def _changed(path: pa.Array, change: Callable[[str], str]) -> pa.Array:
 MAX_MISSING = 100_000
 
 
-def file_stats(root: str, path: pa.Array) -> Integers:
+def file_stats(root: str, path: pa.Array, most: int | None = None) -> Integers:
     """Return size, modification time in ns, and inode of each file, int64 [n, 3].
 
-    `UNREADABLE` and -1 if not a file.
+    `UNREADABLE` and -1 if not a file, and after `most` such files.
     """
+    most = MAX_MISSING if most is None else most
     stats = np.full((len(path), 3), NO_STATS, np.int64)
     is_remote = is_url(root) or pc.any(pc.match_substring(path, "://")).as_py()
     rows = enumerate(chain.from_iterable(_slices(path)))
@@ -78,7 +83,7 @@ def file_stats(root: str, path: pa.Array) -> Integers:
             status = os.stat(os.path.join(root, name))
         except (OSError, ValueError):
             missing += 1
-            if missing > MAX_MISSING:
+            if missing > most:
                 break
             continue
         if stat.S_ISREG(status.st_mode):
@@ -149,22 +154,120 @@ def _slices(column: pa.Array) -> Iterator[list[str]]:
         yield column.slice(at, 1 << 16).to_pylist()
 
 
-def listed_table(root: str, path: pa.Array, locate: Locate, **columns: Any) -> pa.Table:
+def listed_source(
+    root: str,
+    layout: str,
+    path: pa.Array,
+    locate: Locate,
+    splits: Names = ("train",),
+    **columns: Any,
+) -> Source:
     """Return the samples of a list or table, with the size and the stamp of each file.
 
     Args:
         root: the folder that paths are relative to.
+        layout: as in `Source`.
         path: the paths, large_string [n].
         locate: returns the file and line of a row, for errors.
+        splits: names of the splits.
         columns: other columns, as in `sample_table`.
 
     Raises:
         SourceError: an image is missing, or a path occurs twice.
 
     """
-    stats = file_stats(root, path)
+    path, stats, notices = _find_files(root, path, locate)
     check_paths(root, path, stats[:, 0], locate)
-    return sample_table(path, size=stats[:, 0], stamp=stats[:, 1:], **columns)
+    table = sample_table(path, size=stats[:, 0], stamp=stats[:, 1:], **columns)
+    return Source(root=root, layout=layout, table=table, splits=tuple(splits), notices=notices)
+
+
+# --- paths that do not exist as they are written --------------------------------------------------
+
+
+#: An absolute path of Windows.
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+
+
+def _find_files(
+    root: str, path: pa.Array, locate: Locate
+) -> tuple[pa.Array, Integers, tuple[str, ...]]:
+    """Return the paths of the files that a list means, what `file_stats` returns for them, and notices.
+
+    A path that exists is taken as it is written. Of another one, backslashes become slashes, slashes
+    at the beginning are left out, and the extension is added if it has none and the folder has one
+    image of this name.
+    """
+    stats = file_stats(root, path)
+    missing = np.flatnonzero(stats[:, 0] == UNREADABLE)
+    names = _ImageNames(root)
+    if not len(missing) or names.find(path[missing[0]].as_py(), locate, int(missing[0])) is None:
+        return path, stats, ()
+    # The first look stops early, and the files behind that row may exist.
+    if len(missing) > MAX_MISSING:
+        stats = file_stats(root, path, most=len(path))
+        missing = np.flatnonzero(stats[:, 0] == UNREADABLE)
+    written = path.to_pylist()
+    found = []
+    for row in missing.tolist():
+        other = names.find(written[row], locate, row)
+        if other is not None:
+            written[row] = other
+            found.append(row)
+    changed = text_array(written)
+    stats[found] = file_stats(root, changed.take(pa.array(found)))
+    before, after = (printable(shown[found[0]].as_py()) for shown in (path, changed))
+    notice = (
+        f"{plural(len(found), 'path')} {agree(len(found), 'does', 'do')} not exist as written, and"
+        f" {agree(len(found), 'is', 'are')} read with slashes, below the folder of the images, and"
+        f" with the extension of the file: {before} is {after}"
+    )
+    return changed, stats, (notice,)
+
+
+class _ImageNames:
+    """The names of the images in the folders that a list names, by their names without extensions."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._folders: dict[str, dict[str, list[str]]] = {}
+
+    def find(self, name: str, locate: Locate, row: int) -> str | None:
+        """Return the path of the image that a path means which does not exist; `None` if none fits.
+
+        Raises:
+            SourceError: several images fit.
+
+        """
+        if is_url(name) or "\0" in name:
+            return None
+        plain = os.path.normpath(name.replace("\\", "/").lstrip("/"))
+        if plain != name and storage.is_file(join_path(self._root, plain)):
+            return plain
+        folder, stem = os.path.split(plain)
+        if suffix_of(stem) in IMAGE_SUFFIXES:
+            return None
+        images = self.in_folder(folder).get(stem, [])
+        if len(images) > 1:
+            raise row_error(
+                locate,
+                row,
+                f"image {shorten(name, 300)} has no extension, and its folder has"
+                f" {' and '.join(images[:2])}",
+                "write the path with its extension",
+            )
+        return os.path.join(folder, images[0]) if images else None
+
+    def in_folder(self, folder: str) -> dict[str, list[str]]:
+        """Return the images in a folder; none if it cannot be listed."""
+        if folder not in self._folders:
+            images = self._folders[folder] = {}
+            # A web server has no folders that could be listed.
+            with suppress(OSError, CallError):
+                for image in list_images(self._root, folder):
+                    name = os.path.basename(image)
+                    images.setdefault(os.path.splitext(name)[0], []).append(name)
+        return self._folders[folder]
 
 
 def check_paths(root: str, path: pa.Array, size: Integers, locate: Locate) -> None:
@@ -227,4 +330,25 @@ def _missing_hint(root: str, name: str) -> str:
                 f"a file of this name exists in the Unicode form {form}; write the list in that"
                 " form"
             )
+    if _DRIVE.match(name):
+        return (
+            "it is an absolute path of Windows; write paths relative to one folder, with slashes,"
+            " and set --image-root to that folder"
+        )
+    plain = name.replace("\\", "/").lstrip("/")
+    above = os.path.dirname(os.path.abspath(root))
+    if not is_url(root) and storage.is_file(os.path.join(above, plain)):
+        return f"it exists in the folder above: set --image-root {printable(above)}"
+    # The path may begin at a folder that is not there.
+    parts = plain.split("/")
+    for at in range(1, len(parts)):
+        if storage.is_file(join_path(root, "/".join(parts[at:]))):
+            return (
+                f"{shorten('/'.join(parts[at:]), 300)} exists there; write the paths without"
+                f" {shorten('/'.join(parts[:at]) + '/', 300)}"
+            )
+    folder, last = os.path.split(plain)
+    images = _ImageNames(root).in_folder(folder).get(os.path.splitext(last)[0], [])
+    if images:
+        return f"its folder has {shorten(images[0])}; write the extension that the file has"
     return "set --image-root to the folder that paths are relative to, or remove the line"

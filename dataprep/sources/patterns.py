@@ -32,7 +32,7 @@ from dataprep.sources.base import (
     with_classes,
 )
 from dataprep.sources.folders import read_image_folders, read_unlabelled
-from dataprep.sources.listed import listed_table
+from dataprep.sources.listed import listed_source
 from dataprep.sources.scan import (
     has_folders,
     list_folders,
@@ -526,14 +526,11 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
     camera = read_names(path, FILE_NAMES, src)["camera"].cast(pa.int64())
     extra = pa.table({"identity": pa.array(identity), "camera": camera})
     train, test = train_and_test
-    return Source(
-        root=src,
-        layout="MSMT17",
-        table=listed_table(src, path, locate, label=label, split=split, extra=extra),
-        classes=classes,
-        splits=tuple(SPLITS),
-        notices=(f"identities in {test}/ are renumbered from {first}, after {train}/",),
+    source = listed_source(
+        src, "MSMT17", path, locate, tuple(SPLITS), label=label, split=split, extra=extra
     )
+    notice = f"identities in {test}/ are renumbered from {first}, after {train}/"
+    return replace(source, classes=classes).with_notices(notice)
 
 
 #: Labels in file names, if `--pattern` is set.

@@ -45,7 +45,7 @@ from dataprep.sources.base import (
     one_array,
     text_array,
 )
-from dataprep.sources.listed import listed_table, normalize_paths
+from dataprep.sources.listed import listed_source, normalize_paths
 from dataprep.sources.text_tables import decoded_line, load_csv, load_jsonl, table_of
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file, read_lines
@@ -102,8 +102,8 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
         splits, split = _number_splits(_text_column(table, name, file), name, file)
     used = {*path_names, *split_names, *not_kept(table, label_names, labels)}
     extra = extra_columns(table, used, file, labels)
-    samples = listed_table(root, path, locate, split=split, extra=extra)
-    return with_labels(Source(root=root, layout="table", table=samples, splits=splits), labels)
+    source = listed_source(root, "table", path, locate, splits, split=split, extra=extra)
+    return with_labels(source, labels)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -212,7 +212,8 @@ def _no_column(
 
 
 def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
-    if not is_text(table[name].type):
+    # Paths may be numbers of images, and names of splits numbers of folds.
+    if not (is_text(table[name].type) or pa.types.is_integer(table[name].type)):
         raise SourceError(
             f"column {name!r} has the type {shorten_type(table[name].type)}, not text",
             file=file,
@@ -528,11 +529,10 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
     table, locate = parse_lists(files, has_labels=not options.unlabelled)
     text = one_array(table["label"])
     labels = _labels_of_text(text, options, locate, "the end of each line")
-    source = Source(
-        root=root,
-        layout="PaddleClas lists" if len(files) > 1 else "list file",
-        table=listed_table(root, one_array(table["path"]), locate, split=table["split"]),
-        splits=tuple(map(_split_of_list, files)),
+    layout = "PaddleClas lists" if len(files) > 1 else "list file"
+    splits = tuple(map(_split_of_list, files))
+    source = listed_source(
+        root, layout, one_array(table["path"]), locate, splits, split=table["split"]
     )
     return with_labels(source, labels)
 

@@ -127,7 +127,7 @@ def test_errors_name_file_and_line(make_tree, text, line, message):
         ({"path": ["1.jpg", None], "label": [0, 1]}, 2, "'path' is empty"),
         ({"path": ["1.jpg", "2.jpg"], "label": [None, 1]}, 1, "'label' is empty"),
         ({"path": ["1.jpg", "no.jpg"], "label": [0, 1]}, 2, "image 'no.jpg' does not exist"),
-        ({"path": [1, 2], "label": [0, 1]}, None, "'path' has the type int64"),
+        ({"path": [1.0, 2.0], "label": [0, 1]}, None, "'path' has the type double"),
         ({"path": ["1.jpg"], "label": [True]}, None, "'label' has the type bool"),
         (
             {"path": ["1.jpg"], "label": [float("nan")]},
