@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Columns with the width and height of the upright image that the boxes of a sample refer to.
 ANNOTATED = ("annotated_width", "annotated_height")
 
+#: The size of an image that boxes refer to if they are fractions of its sides.
+FRACTIONS = (1, 1)
+
 #: Boxes may reach this far beyond their image, in pixels, because of rounding. They are clipped.
 TOLERANCE = 1.0
 
@@ -49,18 +52,19 @@ class Boxes(LabelKind):
             Rejected: a box is outside of the image, or the boxes refer to an image of another size.
 
         """
-        _check_size(extra, placement)
+        width, height = _unit(extra, placement)
         boxes, labels = [], []
-        for number, (box, label) in enumerate(
+        for number, (sides, label) in enumerate(
             zip(extra["boxes"], extra["box_labels"], strict=True)
         ):
+            box = [side * unit for side, unit in zip(sides, (width, height) * 2, strict=True)]
             _check_box(number, box, placement)
             left, top, right, bottom = (_moved(box[at], at % 2, placement) for at in range(4))
             if left < right and top < bottom:
                 boxes.append([left, top, right, bottom])
                 labels.append(label)
-        sides = dict(zip(ANNOTATED, placement.stored, strict=True))
-        return {"boxes": boxes, "box_labels": labels, **sides}
+        size = dict(zip(ANNOTATED, placement.stored, strict=True))
+        return {"boxes": boxes, "box_labels": labels, **size}
 
     def features(self, sample: PendingSample) -> Iterator[Feature]:
         """Yield the sides of the boxes as fractions of the image, their classes and these names."""
@@ -91,10 +95,18 @@ def _moved(value: float, axis: int, placement: Placement) -> float:
     return c_float(min(max(moved, 0.0), float(placement.stored[axis]))).value
 
 
-def _check_size(extra: Mapping[str, Any], placement: Placement) -> None:
+def _unit(extra: Mapping[str, Any], placement: Placement) -> tuple[int, int]:
+    """Return the width and height that the boxes of an image are multiples of: one pixel, or the image.
+
+    Raises:
+        Rejected: the boxes refer to an image of another size.
+
+    """
     stated = tuple(extra.get(name) or 0 for name in ANNOTATED)
+    if stated == FRACTIONS:
+        return placement.source
     if not all(stated) or stated == placement.source:
-        return
+        return 1, 1
     (width, height), (actual_width, actual_height) = stated, placement.source
     turned = (
         ". They count in the image before its EXIF orientation"
@@ -155,7 +167,7 @@ def box_columns(
     Args:
         boxes: the boxes, of images 0 to n - 1.
         sizes: width and height of each image as the annotations state them, int64 [n, 2]; 0 if they
-            do not.
+            do not; `FRACTIONS` if the boxes are fractions of the sides.
 
     Returns:
         The columns ``boxes`` and ``box_labels``, [n]; for each image with a box that is outside of

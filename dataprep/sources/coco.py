@@ -380,10 +380,6 @@ def _with_boxes(source: Source, annotations: Annotations, options: SourceOptions
         notices.append(f"left out {plural(annotations.crowds, 'box')} around crowds (iscrowd)")
     if annotations.keypoints:
         notices.append(f"left out the key points of {plural(annotations.keypoints, 'object')}")
-    # Images without objects stay: they teach a detector what is background.
-    without = pc.sum(pc.equal(pc.list_value_length(source.extra["boxes"]), 0)).as_py()
-    if without:
-        notices.append(f"{plural(without, 'image')} without a box")
     return replace(source, classes=classes, notices=(*notices, *source.notices))
 
 
@@ -414,6 +410,10 @@ def add_boxes(
     source = source.with_columns(**{f"extra:{name}": each for name, each in columns.items()})
     if rejected:
         source = take_rows(source, np.delete(np.arange(len(source)), [*outside]))
+    # Images without objects stay: they teach a detector what is background.
+    without = pc.sum(pc.equal(pc.list_value_length(source.extra["boxes"]), 0)).as_py()
+    if without:
+        notices = [f"{plural(without, 'image')} without a box", *notices]
     return replace(
         source,
         rejected=(*source.rejected, *rejected),

@@ -23,6 +23,7 @@ from dataprep.sources import (
     prepared,
     segmentation,
     voc,
+    yolo,
 )
 from dataprep.sources.archives import is_archive, read_archive
 from dataprep.sources.base import Kind, NamedSource, Names, Source
@@ -190,6 +191,7 @@ FOLDERS = (
     *patterns.KINDS,
     *coco.KINDS,
     *voc.KINDS,
+    *yolo.KINDS,
     *segmentation.KINDS,
     Kind("a folder of class folders", lambda *_: True, read_image_folders),
 )

@@ -87,11 +87,22 @@ class Scan:
         root: folder that paths are relative to.
         rejected: rows for ``rejected.jsonl``: files whose names are not valid UTF-8.
         folders: the folders that were visited, and those above them up to `root`.
+        label_files: size, modification time and inode of the files with labels, by path.
 
     """
 
-    def __init__(self, root: str, skip: Skip | None = None) -> None:
+    def __init__(self, root: str, skip: Skip | None = None, labels: str = "") -> None:
+        """Prepare a scan of folders in `root`.
+
+        Args:
+            root: folder that paths are relative to.
+            skip: names the folders not to visit.
+            labels: suffix of the files with labels, which are collected, too.
+
+        """
         self.root = root
+        self.label_files: dict[str, tuple[int, int, int]] = {}
+        self._labels = labels
         self.rejected: list[RejectedRow] = []
         self.folders = {storage.identify(root)}
         self._skip = skip
@@ -176,6 +187,8 @@ class Scan:
                     self.rejected.append(row)
                 elif is_folder(entry):
                     is_link[name] = entry.is_symlink()
+                elif suffix and suffix == self._labels:
+                    self.label_files[path] = entry_stats(entry)
                 elif suffix in IMAGE_SUFFIXES:
                     images.append((path, *entry_stats(entry)))
                 else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -14,16 +14,23 @@ import numpy as np
 from dataprep import storage
 from dataprep.labels.boxes import BoxList
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Kind, Source, positions, take_rows
+from dataprep.sources.base import Kind, Names, Source, positions
 from dataprep.sources.coco import add_boxes
-from dataprep.sources.scan import Scan, entry_stats, list_folders
+from dataprep.sources.paired import (
+    Paired,
+    check_label_type,
+    find_paired,
+    read_paired,
+    read_sets,
+    with_splits,
+)
+from dataprep.sources.scan import list_folders
 from dataprep.sources.segmentation import VOC as VOC_CLASSES
-from dataprep.sources.segmentation import labelled_source, mask_column, stem_of
+from dataprep.sources.segmentation import mask_column
 from manifests.errors import CallError, SourceError
-from manifests.files import SOURCE_LIST, SOURCE_VOC, read_file, read_lines
+from manifests.files import SOURCE_VOC, open_file, read_file
 from manifests.json_members import shorten
 from manifests.process.text import plural, printable
-from manifests.schema import SPLIT_ALIASES, split_order
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element, TreeBuilder
@@ -53,7 +60,36 @@ def read_voc(_: str, root: str, options: SourceOptions) -> Source:
         )
     if label_type == "mask":
         return _read_masks(root, options)
-    return _read_boxes(root, options, both=_MASKS in inside)
+    sets = read_sets(f"{root}/{_SETS}/Main")
+    source = _read_boxes(root, [Paired(_IMAGES, _BOXES, "train")], sets, options)
+    if _MASKS in inside:
+        source = source.with_notices("the source also has masks; --label-type mask converts them")
+    return source
+
+
+def find_xml(src: str, folders: Names, options: SourceOptions) -> list[Paired]:
+    """Return the folders of images with annotations beside them, or in a folder of their own."""
+    if options.label_type == "class":
+        return []
+    return find_paired(src, folders, ".xml", _is_annotation)
+
+
+def _is_annotation(path: str) -> bool:
+    with open_file(path, SOURCE_VOC) as file:
+        return b"<annotation" in file.read(512)
+
+
+def read_xml(src: str, pairs: Sequence[Paired], options: SourceOptions) -> Source:
+    """Read the folders that `find_xml` returned.
+
+    Raises:
+        CallError: `label_type` is not boxes.
+        SourceError: an annotation is not valid, or two folders are of the same split.
+
+    """
+    check_label_type(src, options, "the annotations")
+    named, notices = with_splits(src, pairs)
+    return _read_boxes(src, named, {}, options).with_notices(*notices)
 
 
 def find_voc(src: str, folders: Sequence[str], options: SourceOptions) -> str | None:
@@ -80,88 +116,21 @@ def find_voc(src: str, folders: Sequence[str], options: SourceOptions) -> str | 
     return years[0] if years else None
 
 
-def _read_sets(folder: str) -> dict[str, str]:
-    """Return the split of each image by its name without suffix; empty if there are no lists."""
-    found: dict[str, str] = {}
-    lists = {}
-    for name in (*SPLIT_ALIASES, "trainval"):
-        if storage.is_file(f"{folder}/{name}.txt"):
-            lists[name] = SPLIT_ALIASES.get(name, "train")
-    if {"train", "val"} & {*lists}:
-        lists.pop("trainval", None)  # it repeats both
-    for name, split in lists.items():
-        file = f"{folder}/{name}.txt"
-        for number, line in enumerate(read_lines(file, SOURCE_LIST), 1):
-            for stem in line.decode("utf-8", "replace").split(maxsplit=1)[:1]:
-                if found.setdefault(stem, split) != split:
-                    raise SourceError(
-                        f"image {shorten(stem)} is also in the split {found[stem]!r}",
-                        file=file,
-                        line=number,
-                        hint="remove one of the lines",
-                    )
-    return found
-
-
-def _read_images(root: str, purpose: str, labels: str, suffix: str) -> tuple[Source, list[str]]:
-    """Return the images that are in a list and have a label, and their names without suffix.
-
-    Args:
-        root: the folder of the year.
-        purpose: folder of the lists in ``ImageSets``. Without lists, all images are read.
-        labels: folder of the labels.
-        suffix: suffix of the labels. An image without a label is rejected.
-
-    """
-    sets = _read_sets(f"{root}/{_SETS}/{purpose}")
-    scan = Scan(root)
-    scan.add(_IMAGES)
-    paths = scan.path.to_pylist()
-    stems = [stem_of(path, _IMAGES) for path in paths]
-    missing = sorted({*sets} - {*stems})
-    if missing:
-        raise SourceError(
-            f"image {shorten(missing[0])} of a list in {_SETS}/ is not in {_IMAGES}/"
-            f" ({len(missing):,} in total)",
-            file=root,
-            hint=f"unpack {_IMAGES}/ again, or remove the line",
-        )
-    # Without lists, all images are read.
-    split_of = sets or dict.fromkeys(stems, "train")
-    names = split_order({*split_of.values()})
-    files = storage.list_folder(f"{root}/{labels}")
-    stats = {entry.name: entry_stats(entry) for entry in files}
-    kept, rejected = {}, {}
-    for row, stem in enumerate(stems):
-        if stem not in split_of:
-            continue
-        name = f"{stem}{suffix}"
-        if name in stats:
-            kept[row] = names.index(split_of[stem]), stats[name]
-        else:
-            rejected[paths[row]] = f"{labels}/{name} does not exist"
-    if not kept:
-        raise SourceError(
-            f"no image has a label in {labels}/", file=root, hint=f"unpack {labels}/ again"
-        )
-    source = labelled_source(scan, "Pascal VOC", names, kept, rejected)
-    source = replace(source, label_origin=f"{labels}/")
-    unlisted = len(stems) - len(kept) - len(rejected)
-    if unlisted:
-        source = source.with_notices(f"skipped {plural(unlisted, 'image')} that no list names")
-    # Splits whose images have no labels are removed.
-    return take_rows(source, np.arange(len(source))), [stems[row] for row in kept]
-
-
 def _read_masks(root: str, options: SourceOptions) -> Source:
-    source, stems = _read_images(root, "Segmentation", _MASKS, ".png")
-    source = source.with_columns(extra=mask_column([f"{_MASKS}/{stem}.png" for stem in stems]))
-    return replace(source, classes=options.classes or VOC_CLASSES, label_type="mask")
+    sets = read_sets(f"{root}/{_SETS}/Segmentation")
+    source, files = read_paired(
+        root, "Pascal VOC", [Paired(_IMAGES, _MASKS, "train")], ".png", sets
+    )
+    source = source.with_columns(extra=mask_column(files))
+    classes = options.classes or VOC_CLASSES
+    return replace(source, classes=classes, label_type="mask", label_origin=f"{_MASKS}/")
 
 
-def _read_boxes(root: str, options: SourceOptions, *, both: bool) -> Source:
-    source, stems = _read_images(root, "Main", _BOXES, ".xml")
-    paths = [f"{root}/{_BOXES}/{stem}.xml" for stem in stems]
+def _read_boxes(
+    root: str, pairs: Sequence[Paired], sets: Mapping[str, str], options: SourceOptions
+) -> Source:
+    source, names_of_files = read_paired(root, "Pascal VOC", pairs, ".xml", sets)
+    paths = [f"{root}/{name}" for name in names_of_files]
     files = [*storage.map_files(root, read_voc_xml, paths)]
     names, difficult, from_zero = set(), 0, False
     for file in files:
@@ -190,7 +159,7 @@ def _read_boxes(root: str, options: SourceOptions, *, both: bool) -> Source:
         source,
         boxes,
         sizes,
-        lambda image, place: f"the box of object {place} in {_BOXES}/{stems[image]}.xml",
+        lambda image, place: f"the box of object {place} in {names_of_files[image]}",
     )
     notices = [*source.notices]
     if from_zero:
@@ -200,9 +169,14 @@ def _read_boxes(root: str, options: SourceOptions, *, both: bool) -> Source:
             f"kept {plural(difficult, 'box')} marked as difficult, which the evaluation of VOC"
             " leaves out"
         )
-    if both:
-        notices.append("the source also has masks; --label-type mask converts them")
-    return replace(source, classes=classes, notices=tuple(notices), label_type="boxes")
+    origin = ", ".join(dict.fromkeys(f"{pair.labels or '.'}/" for pair in pairs))
+    return replace(
+        source,
+        classes=classes,
+        notices=tuple(notices),
+        label_type="boxes",
+        label_origin=origin,
+    )
 
 
 # --- XML ------------------------------------------------------------------------------------------
@@ -343,4 +317,26 @@ def _fail(file: str, message: str, line: int | None = None) -> NoReturn:
     raise SourceError(message, file=file, line=line, hint=_HINT) from None
 
 
-KINDS = (Kind("a folder of Pascal VOC", find_voc, read_voc),)
+KINDS = (
+    Kind(
+        "a folder of Pascal VOC",
+        find_voc,
+        read_voc,
+        example="""
+VOC2012/JPEGImages/2007_000027.jpg
+VOC2012/Annotations/2007_000027.xml
+VOC2012/ImageSets/Main/train.txt             # optional, with val.txt
+""",
+    ),
+    Kind(
+        "a folder of images with a Pascal VOC .xml each",
+        find_xml,
+        read_xml,
+        example="""
+export/train/0001.jpg                        # Roboflow, LabelImg: both files in one folder
+export/train/0001.xml
+masks/images/0001.png                        # or in images/ and annotations/
+masks/annotations/0001.xml
+""",
+    ),
+)

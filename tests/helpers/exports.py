@@ -276,6 +276,223 @@ def make_cvat_coco(folder: Path) -> Expected:
     return Expected("boxes", NAMES, samples)
 
 
+# --- YOLO -----------------------------------------------------------------------------------------
+
+
+def yolo(number: int, *, polygon: bool = False, points: str = "") -> str:
+    """Return the labels of a picture as YOLO has them."""
+    height, width = annotated.SIZES[number]
+    lines = []
+    for name, x1, y1, x2, y2 in BOXES[number]:
+        values = [(x1 + x2) / 2 / width, (y1 + y2) / 2 / height]
+        values += [(x2 - x1) / width, (y2 - y1) / height]
+        if polygon:
+            corners = ((x1, y1), (x2, y1), (x2, y2), ((x1 + x2) / 2, y2), (x1, y2))
+            values = [side for x, y in corners for side in (x / width, y / height)]
+        lines.append(f"{NAMES.index(name)} {' '.join(f'{each:.9f}' for each in values)}{points}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+#: The split of each picture.
+SPLITS = ("train", "train", "train", "val", "val")
+
+
+def write_pairs(
+    folder: Path,
+    image: str,
+    label: str,
+    text: Callable[[int], str],
+    splits: Mapping[str, str] | None = None,
+) -> dict[str, tuple[str, Any]]:
+    """Write the pictures with a file of labels each; return split and boxes by path.
+
+    Args:
+        folder: where to write.
+        image: path of an image, with {split} and {n}.
+        label: path of its labels.
+        text: returns the labels of a picture.
+        splits: names of the folders of the splits.
+
+    """
+    samples: dict[str, tuple[str, Any]] = {}
+    for number, split in enumerate(SPLITS):
+        named = (splits or {}).get(split, split)
+        path = image.format(split=named, n=number)
+        write(folder, path, picture(number))
+        write(folder, label.format(split=named, n=number), text(number))
+        samples[path] = split if "{split}" in image else "train", [*BOXES[number]]
+    return samples
+
+
+ROBOFLOW = {"val": "valid"}
+
+
+def make_ultralytics(folder: Path) -> Expected:
+    """Ultralytics: images/SPLIT, labels/SPLIT, and a YAML file with a mapping of names.
+
+    https://docs.ultralytics.com/datasets/detect/
+    """
+    samples = write_pairs(folder, "images/{split}/{n}.jpg", "labels/{split}/{n}.txt", yolo)
+    names = "".join(f"  {number}: {name}\n" for number, name in enumerate(NAMES))
+    paths = "path: ../datasets/pets  # root\ntrain: images/train\nval: images/val\ntest:\n"
+    write(folder, "pets.yaml", f"{paths}names:\n{names}")
+    return Expected("boxes", NAMES, samples, ["1 image without a box"])
+
+
+def make_ultralytics_background(folder: Path) -> Expected:
+    """Ultralytics: an image without objects needs no label file; test/ has no labels at all."""
+    expected = make_ultralytics(folder)
+    (folder / "labels/train/2.txt").unlink()
+    write(folder, "test/9.jpg", picture(0))
+    notices = ["1 image without a .txt file: without objects", "skipped test/: it has no labels"]
+    return expected._replace(notices=notices)
+
+
+def make_roboflow_yolo(folder: Path) -> Expected:
+    """Roboflow, "YOLOv8": SPLIT/images, SPLIT/labels, and data.yaml.
+
+    https://roboflow.com/formats/yolov8-pytorch-txt
+    """
+    samples = write_pairs(
+        folder,
+        "{split}/images/{n}_jpg.rf.0a.jpg",
+        "{split}/labels/{n}_jpg.rf.0a.txt",
+        yolo,
+        ROBOFLOW,
+    )
+    names = ", ".join(f"'{name}'" for name in NAMES)
+    paths = "train: ../train/images\nval: ../valid/images\ntest: ../test/images\n"
+    write(folder, "data.yaml", f"{paths}\nnc: 3\nnames: [{names}]\n\nroboflow:\n  version: 1\n")
+    return Expected("boxes", NAMES, samples)
+
+
+def make_roboflow_darknet(folder: Path) -> Expected:
+    """Roboflow, "YOLO Darknet": both files in the folder of the split, and _darknet.labels.
+
+    https://roboflow.com/formats/yolo-darknet-txt
+    """
+    samples = write_pairs(folder, "{split}/{n}.jpg", "{split}/{n}.txt", yolo, ROBOFLOW)
+    for split in ("train", "valid"):
+        write(folder, f"{split}/_darknet.labels", "\n".join(NAMES))
+    return Expected("boxes", NAMES, samples)
+
+
+def make_label_studio_yolo(folder: Path) -> Expected:
+    """Label Studio, "YOLO": images/, labels/, classes.txt and notes.json.
+
+    https://labelstud.io/guide/export
+    """
+    samples = write_pairs(folder, "images/{n}.jpg", "labels/{n}.txt", yolo)
+    write(folder, "classes.txt", "\n".join(NAMES))
+    write(folder, "notes.json", '{"categories": [], "info": {}}')
+    return Expected("boxes", NAMES, samples)
+
+
+def make_cvat_yolo(folder: Path) -> Expected:
+    """CVAT, "YOLO 1.1": obj_train_data/, obj.names, obj.data and train.txt.
+
+    https://docs.cvat.ai/docs/manual/advanced/formats/format-yolo/
+    """
+    samples = write_pairs(folder, "obj_train_data/{n}.jpg", "obj_train_data/{n}.txt", yolo)
+    write(folder, "obj.names", "\n".join(NAMES) + "\n")
+    write(folder, "obj.data", "classes = 3\ntrain = data/train.txt\nnames = data/obj.names\n")
+    write(folder, "train.txt", "".join(f"data/{path}\n" for path in samples))
+    return Expected("boxes", NAMES, samples)
+
+
+def make_labelimg_yolo(folder: Path) -> Expected:
+    """LabelImg, "YOLO": both files and classes.txt in one folder.
+
+    https://github.com/HumanSignal/labelImg#steps-yolo
+    """
+    samples = write_pairs(folder, "{n}.jpg", "{n}.txt", yolo)
+    write(folder, "classes.txt", "\n".join(NAMES) + "\n")
+    return Expected("boxes", NAMES, samples)
+
+
+def make_yolo_lists(folder: Path) -> Expected:
+    """Ultralytics and darknet: lists of the images of each split.
+
+    https://docs.ultralytics.com/datasets/detect/, `train: train.txt`
+    """
+    samples = write_pairs(folder, "images/{n}.jpg", "labels/{n}.txt", yolo)
+    write(folder, "data.yaml", f"train: train.txt\nval: val.txt\nnames: {json.dumps(NAMES)}\n")
+    found = {}
+    for split, (path, (_, boxes)) in zip(SPLITS, samples.items(), strict=True):
+        with (folder / f"{split}.txt").open("a") as file:
+            file.write(f"./{path}\n")
+        found[path] = split, boxes
+    return Expected("boxes", NAMES, found)
+
+
+def make_yolo_segmentation(folder: Path) -> Expected:
+    """Ultralytics, segmentation: a class and the corners of a polygon.
+
+    https://docs.ultralytics.com/datasets/segment/
+    """
+    expected = make_ultralytics(folder)
+    for path, number in zip(expected.samples, range(5), strict=True):
+        label = path.replace("images", "labels").replace("jpg", "txt")
+        write(folder, label, yolo(number, polygon=True))
+    return expected._replace(notices=["read the boxes around 7 polygons"])
+
+
+def make_yolo_pose(folder: Path) -> Expected:
+    """Ultralytics, pose: a box and key points.
+
+    https://docs.ultralytics.com/datasets/pose/
+    """
+    expected = make_ultralytics(folder)
+    for path, number in zip(expected.samples, range(5), strict=True):
+        label = path.replace("images", "labels").replace("jpg", "txt")
+        write(folder, label, yolo(number, points=" 0.5 0.5 2 0 0 0"))
+    with (folder / "pets.yaml").open("a") as file:
+        file.write("kpt_shape: [2, 3]\n")
+    return expected._replace(notices=["left out the key points of all objects"])
+
+
+# --- Pascal VOC -----------------------------------------------------------------------------------
+
+
+def voc(number: int) -> str:
+    """Return the annotations of a picture as Pascal VOC has them; the first pixel is number 1."""
+    height, width = annotated.SIZES[number]
+    objects = []
+    for name, x1, y1, x2, y2 in BOXES[number]:
+        corners = f"<xmin>{x1 + 1}</xmin><ymin>{y1 + 1}</ymin><xmax>{x2}</xmax><ymax>{y2}</ymax>"
+        objects.append(f"<object><name>{name}</name><bndbox>{corners}</bndbox></object>")
+    size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
+    return f"<annotation><filename>{number}.jpg</filename>{size}{''.join(objects)}</annotation>"
+
+
+def make_roboflow_voc(folder: Path) -> Expected:
+    """Roboflow, "Pascal VOC XML": both files in the folder of the split.
+
+    https://roboflow.com/formats/pascal-voc-xml
+    """
+    samples = write_pairs(folder, "{split}/{n}.jpg", "{split}/{n}.xml", voc, ROBOFLOW)
+    write(folder, "README.dataset.txt", "pets")
+    return Expected("boxes", sorted(NAMES), samples)
+
+
+def make_labelimg_voc(folder: Path) -> Expected:
+    """LabelImg, "PascalVOC": both files in one folder.
+
+    https://github.com/HumanSignal/labelImg#steps-pascalvoc
+    """
+    samples = write_pairs(folder, "{n}.jpg", "{n}.xml", voc)
+    return Expected("boxes", sorted(NAMES), samples)
+
+
+def make_kaggle_voc(folder: Path) -> Expected:
+    """Kaggle, "Face Mask Detection" and many others: images/ and annotations/*.xml.
+
+    https://www.kaggle.com/datasets/andrewmvd/face-mask-detection
+    """
+    samples = write_pairs(folder, "images/{n}.jpg", "annotations/{n}.xml", voc)
+    return Expected("boxes", sorted(NAMES), samples)
+
+
 #: The layouts by name.
 LAYOUTS: dict[str, Make] = {
     "roboflow-coco": make_roboflow_coco,
@@ -288,4 +505,17 @@ LAYOUTS: dict[str, Make] = {
     "fiftyone-coco": make_fiftyone,
     "label-studio-coco": make_label_studio_coco,
     "cvat-coco": make_cvat_coco,
+    "ultralytics": make_ultralytics,
+    "ultralytics-background": make_ultralytics_background,
+    "roboflow-yolo": make_roboflow_yolo,
+    "roboflow-darknet": make_roboflow_darknet,
+    "label-studio-yolo": make_label_studio_yolo,
+    "cvat-yolo": make_cvat_yolo,
+    "labelimg-yolo": make_labelimg_yolo,
+    "yolo-lists": make_yolo_lists,
+    "yolo-segmentation": make_yolo_segmentation,
+    "yolo-pose": make_yolo_pose,
+    "roboflow-voc": make_roboflow_voc,
+    "labelimg-voc": make_labelimg_voc,
+    "kaggle-voc": make_kaggle_voc,
 }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from helpers import exports
 from helpers.sources import read
+from PIL import Image
 
 from manifests.errors import SourceError
 
@@ -24,16 +26,21 @@ def samples_of(source):
         elif source.label_type == "caption":
             label = columns["caption"]
         else:
-            label = boxes_of(columns, source.classes)
+            label = boxes_of(columns, source.classes, f"{source.root}/{path}")
         found[path] = source.splits[source.split[row]], label
     return found
 
 
-def boxes_of(columns, classes):
-    """Return the boxes of an image: class and corners, in pixels or as fractions of the sides."""
+def boxes_of(columns, classes, image):
+    """Return the boxes of an image: class and corners in pixels."""
+    unit = 1, 1
+    if (columns["annotated_width"], columns["annotated_height"]) == (1, 1):
+        with Image.open(image) as opened:
+            unit = opened.size
     boxes = []
     for label, corners in zip(columns["box_labels"], columns["boxes"], strict=True):
-        boxes.append((classes[label], *corners))
+        sides = np.array(corners) * [*unit, *unit]
+        boxes.append((classes[label], *(round(side, 3) for side in sides.tolist())))
     return boxes
 
 
