@@ -114,7 +114,8 @@ def is_text(column_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))
 
 
-def _is_number(column_type: pa.DataType) -> bool:
+def is_number(column_type: pa.DataType) -> bool:
+    """Return whether the values of a column are integers or fractions."""
     return bool(pa.types.is_integer(column_type) or pa.types.is_floating(column_type))
 
 
@@ -279,7 +280,7 @@ class LabelColumn:
             return self._checked_lists()
         if is_text(column.type) and separator is not None:
             return self._split(separator)
-        if not is_text(column.type) and not _is_number(column.type):
+        if not is_text(column.type) and not is_number(column.type):
             raise self.error(
                 f"has the type {self.shown_type}, which is neither text nor numbers",
                 hint="choose another --label-column",
@@ -331,7 +332,7 @@ class LabelColumn:
         item = lists.values.type
         if pa.types.is_dictionary(item):
             item = item.value_type
-        if not (is_text(item) or _is_number(item) or pa.types.is_null(item)):
+        if not (is_text(item) or is_number(item) or pa.types.is_null(item)):
             raise self.error(
                 f"has lists of {shorten_type(item)}, which are neither text nor numbers",
                 hint="write lists of class names or numbers",

@@ -17,13 +17,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
-from manifests.errors import CallError
-from manifests.process.text import shown
+from manifests.errors import CallError, SourceError
+from manifests.json_members import MAX_INTEGER
+from manifests.process.text import printable, shown
 from manifests.schema import MAX_SPLIT_NAME, is_split_name
 from manifests.store import check_manifest_size
 from manifests.tables import MAX_SHARDS_IN_JSON
@@ -118,6 +120,17 @@ def _check_columns(source: Source, options: Options) -> None:
                 f"set --store raw --raw-size {height}, or make the dataset from the original images"
             ),
         )
+    for field in source.extra.schema:
+        # The integers of a tf.train.Example have a sign.
+        if options.fmt == "tfrecord" and field.type == pa.uint64():
+            largest = pc.max(source.extra[field.name]).as_py()
+            if largest is not None and largest > MAX_INTEGER:
+                raise SourceError(
+                    f"column {printable(field.name)} has the integer {largest}, but TFRecord has"
+                    f" integers up to {MAX_INTEGER}",
+                    file=source.root,
+                    hint="write the column as text, or set --fmt webdataset",
+                )
     if source.prepared:
         return
     for name in options.added_columns:

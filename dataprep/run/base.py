@@ -7,13 +7,12 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import pyarrow as pa
-
-from dataprep.labels.columns import count_numbers
+from dataprep.labels.columns import count_numbers, is_text
 from dataprep.ledger.state import INCOMPLETE, Folder, inspect
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, options_from_json
 from dataprep.sources import Source
-from manifests.errors import CallError, SourceError
+from dataprep.sources.columns import column_error, joined_type, value_type
+from manifests.errors import CallError
 from manifests.json_members import MemberError, parse_json
 from manifests.process.text import plural, printable
 from manifests.serialization import parts
@@ -145,7 +144,7 @@ def check_label_type(base: Folder, source: Source) -> None:
 
 
 def check_columns(base: Folder, source: Source, options: Options) -> None:
-    """Check the columns of the new sample tables against the first table of each revision.
+    """Check the columns of the new sample tables against the tables of each revision.
 
     Args:
         base: the dataset.
@@ -153,30 +152,17 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
         options: the options of the append.
 
     Raises:
-        SourceError: a column has another type.
+        SourceError: no type has the values of a column in all tables.
         CallError: the options add a column, and the dataset has one of this name with other
             content.
 
     """
-    labels = source.labels.columns  # the label type decides on their types
-    own = [field for field in source.extra.schema if field.name not in labels]
+    _check_types(base, source)
     for part in parts(base.manifest):
         if not part.shards:
             continue
-        name = part.shards[0].table.name
-        path = os.path.join(base.out, name)
+        path = os.path.join(base.out, part.shards[0].table.name)
         schema = read_table(path, label_type=base.manifest.label_type).schema
-        for field in own:
-            if field.name in schema.names and not _fit(schema.field(field.name), field):
-                raise SourceError(
-                    f"column {printable(field.name)} has the type {field.type}, but "
-                    f"{schema.field(field.name).type} in {printable(base.out)} ({name})",
-                    file=source.root,
-                    hint=(
-                        "write the column with the type that the dataset has, or rename it in the"
-                        " source"
-                    ),
-                )
         added: set[str] = set()
         if part.options.get("downscale") or part.options.get("raw"):
             added.update(CHANGE_COLUMNS)
@@ -194,17 +180,28 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
                 )
 
 
-def _fit(stored: pa.Field, new: pa.Field) -> bool:
-    """Return whether Arrow has one type for the values of both columns."""
-    schemas = []
-    for field in (stored, new):
-        value_type = field.type
-        # A dictionary only compresses its values.
-        if pa.types.is_dictionary(value_type):
-            value_type = value_type.value_type
-        schemas.append(pa.schema([(stored.name, value_type)]))
-    try:
-        pa.unify_schemas(schemas, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return False
-    return True
+def _check_types(base: Folder, source: Source) -> None:
+    """Check that each column has a type with all values of the dataset and of the source."""
+    label_type, labels = base.manifest.label_type, source.labels.columns
+    # The columns of the dataset with another type than in the source, by the tables with them.
+    others: dict[str, dict[str, Any]] = {}
+    for part in parts(base.manifest):
+        paths = [os.path.join(base.out, shard.table.name) for shard in part.shards]
+        # The tables of one revision have the same types.
+        schema = read_table(paths[0], label_type=label_type).schema if paths else ()
+        names = []
+        for stored in schema:
+            # The label type decides on the types of its columns.
+            if stored.name in source.extra.column_names and stored.name not in labels:
+                own = value_type(source.extra.schema.field(stored.name).type)
+                if own != stored.type and not (is_text(own) and is_text(stored.type)):
+                    names.append(stored.name)
+        for path in paths if names else ():
+            table = read_table(path, names, label_type)
+            for name in names:
+                others.setdefault(name, {})[path] = table[name]
+    for name, columns in others.items():
+        columns[source.root] = source.extra[name]
+        if joined_type([*columns.values()]) is None:
+            hint = "write the column with the type that the dataset has, or rename it in the source"
+            raise column_error(name, columns, hint)

@@ -30,6 +30,7 @@ from dataprep.sources.base import (
     positions,
     text_array,
 )
+from dataprep.sources.columns import joined_columns
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.labels import MASK_SOURCE
@@ -54,6 +55,7 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
     if len(parts) == 1:
         return parts[0].source
     _check(parts)
+    parts = _with_equal_types(parts)
     # Classes are matched by name, and numbered as they first appear.
     first_src, first = parts[0]
     classes = first.classes
@@ -66,7 +68,6 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
     # Local paths are relative to the folder that contains all sources.
     local = [os.path.abspath(each.root) for each in sources if not is_url(each.root)]
     root = os.path.commonpath(local) if local else first.root
-    _check_columns(parts)
     sources = _with_equal_columns([_with_root(source, root) for source in sources])
     merged = replace(
         join_sources(sources),
@@ -205,35 +206,24 @@ def _with_equal_columns(sources: Sequence[Source]) -> list[Source]:
     return equal
 
 
-def _check_columns(parts: Sequence[NamedSource]) -> None:
-    """Check that a column has one type in all sources, and is not one that prepared datasets use."""
-    types: dict[str, tuple[pa.DataType, str]] = {}
+def _with_equal_types(parts: Sequence[NamedSource]) -> list[NamedSource]:
+    """Return the sources with one type for each column, after checking the names of the columns."""
     has_prepared = any(part.source.prepared for part in parts)
     for src, source in parts:
-        for field in source.extra.schema:
-            known, first = types.setdefault(field.name, (field.type, src))
-            if _promoted(known) != _promoted(field.type):
-                raise SourceError(
-                    f"column {printable(field.name)} has the type {field.type}, but {known} in"
-                    f" {printable(first)}",
-                    file=src,
-                    hint="write the column with one type, or rename it in one of the sources",
-                )
-            is_used = field.name in (*CHANGE_COLUMNS, HASH_COLUMN)
+        for name in source.extra.column_names:
+            is_used = name in (*CHANGE_COLUMNS, HASH_COLUMN)
             if is_used and has_prepared and not source.prepared:
                 raise SourceError(
-                    f"it has a column {field.name!r}, which prepared datasets use for another"
-                    " purpose",
+                    f"it has a column {name!r}, which prepared datasets use for another purpose",
                     file=src,
                     hint="rename the column of the source",
                 )
-
-
-def _promoted(own: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow has for the values of this one and of others like it."""
-    if pa.types.is_integer(own) or pa.types.is_floating(own):
-        return pa.float64()
-    return pa.large_string() if pa.types.is_string(own) else own
+    hint = "write the column with one type, or rename it in one of the sources"
+    joined = joined_columns({part.src: part.source.extra for part in parts}, hint)
+    made = []
+    for (src, source), extra in zip(parts, joined, strict=True):
+        made.append(NamedSource(src, source.with_columns(extra=extra)))
+    return made
 
 
 # --- class names ----------------------------------------------------------------------------------

@@ -29,13 +29,16 @@ from dataprep.sources.base import (
     in_split_order,
     stored_source,
 )
+from dataprep.sources.columns import (
+    extra_columns,
+    find_columns,
+    is_readable_type,
+    joined_columns,
+)
 from dataprep.sources.scan import is_folder, stats_of, suffix_of
 from dataprep.sources.tables import (
     PATH_COLUMNS,
     check_split_names,
-    extra_columns,
-    find_columns,
-    is_readable_type,
     labels_of,
     not_kept,
     opened_parquet,
@@ -220,19 +223,9 @@ def _class_names(root: str, files: Sequence[_File], column: str) -> tuple[str, .
 
 
 def _concat(root: str, files: Sequence[_File]) -> pa.Table:
-    first = files[0]
-    for file in files[1:]:
-        for field in first.table.schema:
-            own = file.table.schema.field(field.name).type
-            if own != field.type and not pa.types.is_null(own) and not pa.types.is_null(field.type):
-                raise SourceError(
-                    f"column {shorten(field.name)} has the type {own}, but {field.type} in"
-                    f" {first.name}",
-                    file=f"{root}/{file.name}",
-                    hint="give files of one dataset",
-                )
-    tables = [file.table.replace_schema_metadata(None) for file in files]
-    return pa.concat_tables(tables, promote_options="default").combine_chunks()
+    tables = {f"{root}/{file.name}": file.table.replace_schema_metadata(None) for file in files}
+    joined = joined_columns(tables, "give files of one dataset")
+    return pa.concat_tables(joined, promote_options="default").combine_chunks()
 
 
 # --- columns --------------------------------------------------------------------------------------

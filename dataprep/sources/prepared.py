@@ -21,6 +21,7 @@ from dataprep.labels.columns import number_labels
 from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
 from dataprep.sources.base import Kind, Source, joined_paths, one_array, sample_table, text_array
+from dataprep.sources.columns import joined_columns
 from dataprep.sources.scan import stats_of
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import DamagedError, SourceError
@@ -131,22 +132,13 @@ def _stamp_of(src: str, shard: Shard) -> list[int]:
 
 def _concat(src: str, batches: Sequence[RowBatch]) -> pa.Table:
     """Return all rows. A column that some tables do not have is null there."""
-    tables = [batch.table.replace_schema_metadata(None) for batch in batches]
-    try:
-        return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        # Name the column and the table whose type differs.
-        first = tables[0].schema
-        for batch in batches:
-            for field in batch.table.schema:
-                if field.name in first.names and field.type != first.field(field.name).type:
-                    raise SourceError(
-                        f"column {printable(field.name)} has the type {field.type}, but "
-                        f"{first.field(field.name).type} in {batches[0].shard.table.name}",
-                        file=os.path.join(src, batch.shard.table.name),
-                        hint="make the dataset again from a source whose column has one type",
-                    ) from None
-        raise
+    tables = {}
+    for batch in batches:
+        file = os.path.join(src, batch.shard.table.name)
+        tables[file] = batch.table.replace_schema_metadata(None)
+    hint = "make the dataset again from a source whose column has one type"
+    joined = joined_columns(tables, hint)
+    return pa.concat_tables(joined, promote_options="default").combine_chunks()
 
 
 def _labels(

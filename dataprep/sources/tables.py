@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,16 @@ from dataprep.labels.kinds import (
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
-    MAX_COLUMN_NAME,
-    RESERVED_COLUMNS,
     Source,
     one_array,
     text_array,
+)
+from dataprep.sources.columns import (
+    extra_columns,
+    find_columns,
+    is_readable_type,
+    value_type,
+    wrong_type,
 )
 from dataprep.sources.listed import listed_source, normalize_paths
 from dataprep.sources.text_tables import decoded_line, load_csv, load_jsonl, table_of
@@ -52,9 +57,8 @@ from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file, read_lines
 from manifests.json_members import shorten
 from manifests.labels import arrow_type
 from manifests.parquet import BoundedParquet, ParquetError, is_list, shorten_type
-from manifests.process.text import printable, suggest
 from manifests.remote.url import parent_folder
-from manifests.schema import COLUMN_PREFIX, MAX_SPLIT_NAME, SPLIT_ALIASES, split_order
+from manifests.schema import MAX_SPLIT_NAME, SPLIT_ALIASES, split_order
 
 #: Names of splits that can be parts of file names: not only - and _.
 _SPLIT_NAME = re.compile(r"(?=.*[A-Za-z0-9])[A-Za-z0-9_-]+")
@@ -117,7 +121,7 @@ def _load(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     with opened_parquet(file, "write the file again", threads=True) as parquet:
         for field in parquet.schema:
             if not (is_readable_type(field.type) or is_list(field.type)):
-                raise _wrong_type(field.name, field.type, file)
+                raise wrong_type(field.name, field.type, file)
         table = parquet.read(parquet.names)
     return table, np.arange(1, len(table) + 1)
 
@@ -134,29 +138,6 @@ def opened_parquet(file: str, hint: str, *, threads: bool = False) -> Iterator[B
             ) from None
 
 
-def _wrong_type(name: str, column_type: pa.DataType, file: str) -> SourceError:
-    return SourceError(
-        f"column {shorten(name)} has the type {shorten_type(_value_type(column_type))}, which is"
-        " not text, a number or a boolean",
-        file=file,
-        hint="convert it, remove it, or set --label-column if it has the labels",
-    )
-
-
-def is_readable_type(column_type: pa.DataType) -> bool:
-    """Return whether a column contains text, numbers, booleans or times.
-
-    Besides labels, only these are read.
-    """
-    values = _value_type(column_type)
-    return is_text(values) or pa.types.is_primitive(values) or pa.types.is_null(values)
-
-
-def _value_type(column_type: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a column that may be dictionary-encoded."""
-    return column_type.value_type if pa.types.is_dictionary(column_type) else column_type
-
-
 def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
     if not is_text(column.type):
         return
@@ -171,35 +152,6 @@ def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
 
 
 # --- columns --------------------------------------------------------------------------------------
-
-
-def find_columns(
-    option: str, given: str | None, searched: Iterable[str], columns: Sequence[str], file: str
-) -> tuple[str, ...]:
-    """Return the columns that an option names, or the first of the names to search for.
-
-    Args:
-        option: the option; ``--label-column`` can name several columns, separated by commas.
-        given: its value, if it is set.
-        searched: names of columns.
-        columns: columns of the table.
-        file: the table.
-
-    Raises:
-        CallError: the table does not have a column that the option names.
-
-    """
-    if given is None:
-        return tuple(islice(filter(columns.__contains__, searched), 1))
-    names = [given]
-    if option == "--label-column" and given not in columns:
-        names = [*map(str.strip, given.split(","))]
-    for name in names:
-        if name not in columns:
-            raise CallError(
-                f"{option} {given}: {file} has no such column", hint=suggest(name, columns)
-            )
-    return tuple(names)
 
 
 def _no_column(
@@ -257,84 +209,6 @@ def check_split_names(names: Iterable[str], file: str) -> None:
             )
 
 
-def extra_columns(table: pa.Table, used: set[str], file: str, labels: Labels) -> pa.Table:
-    """Return all columns that are not in `used`, as text, numbers or booleans.
-
-    A column whose name the sample tables or records of this label type already use is called
-    ``column:NAME``.
-    """
-    class_member = KINDS[labels.label_type].class_member or "class"
-    taken = {*RESERVED_COLUMNS, *labels.columns, class_member}
-    columns = {}
-    for name in table.column_names:
-        if name in used:
-            continue
-        own = name
-        if name in taken or name.startswith("image/"):
-            own = f"{COLUMN_PREFIX}{name}"
-        if not name or len(own.encode()) > MAX_COLUMN_NAME:
-            raise SourceError(
-                f"column {name[:40]!r} has a name of {len(name.encode())} bytes, not 1 to"
-                f" {MAX_COLUMN_NAME}",
-                file=file,
-                hint="rename it",
-            )
-        if own in columns or (own != name and own in table.column_names):
-            raise SourceError(
-                f"columns {name!r} and {own!r} would have the same name",
-                file=file,
-                hint="rename one",
-            )
-        columns[own] = _extra_column(one_array(table[name]), name, file)
-    return pa.table(columns)
-
-
-def _extra_column(column: pa.Array, name: str, file: str) -> pa.Array:
-    types, column_type = pa.types, column.type
-    if is_list(column_type):
-        raise _wrong_type(name, column_type, file)
-    if types.is_dictionary(column_type) or types.is_temporal(column_type):
-        try:
-            return column.cast(pa.large_string())
-        except pa.ArrowInvalid as error:  # for example, an unknown time zone
-            reason = printable(str(error).splitlines()[0][:200])
-            raise SourceError(
-                f"column {shorten(name)} cannot be converted to text ({reason})",
-                file=file,
-                hint="convert it, or remove it",
-            ) from None
-    if is_text(column_type) and file.lower().endswith((".csv", ".tsv")):
-        return _infer_type(column)
-    return column
-
-
-#: Numbers without leading zeros: 007 stays text.
-_TYPES_OF_TEXT = {
-    r"^-?(0|[1-9][0-9]{0,17})$": pa.int64(),
-    r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$": pa.float64(),
-    r"^(true|false|True|False)$": pa.bool_(),
-}
-
-
-def _infer_type(column: pa.Array) -> pa.Array:
-    """Convert a column of a CSV file to numbers or booleans if all of its values are.
-
-    Empty cells become null.
-    """
-    filled = column.filter(pc.not_equal(column, ""))
-    for pattern, column_type in _TYPES_OF_TEXT.items():
-        if not len(filled) or not pc.all(pc.match_substring_regex(filled, pattern)).as_py():
-            continue
-        number = pc.if_else(pc.equal(column, ""), None, column).cast(column_type)
-        # Different texts must not become the same number: 1.10 and 1.1, or more digits than a
-        # float keeps.
-        same = pc.count_distinct(number) == pc.count_distinct(filled)
-        # A number like 1e999 would become infinite.
-        finite = column_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()
-        return number if same and finite else column
-    return column
-
-
 # --- labels ---------------------------------------------------------------------------------------
 
 
@@ -390,7 +264,7 @@ def labels_of(
     if len(names) > 1:
         return _labels_of_columns(columns, names, options, locate)
     (column,), (name,) = columns, names
-    column = column.cast(_value_type(column.type))
+    column = column.cast(value_type(column.type))
     labels = LabelColumn(column, name, options, locate, classes)
     kind = kind_of(labels)
     if kind.class_lists is None:

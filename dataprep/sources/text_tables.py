@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice, repeat
 from types import NoneType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_origin
 
 import numpy as np
 import pyarrow as pa
@@ -149,25 +149,35 @@ def text_lines(file: str, kind: FileKind = SOURCE_TABLE) -> Iterator[str]:
 # --- JSON Lines -----------------------------------------------------------------------------------
 
 
+class _Large(int):
+    """An integer that a fraction beside it would round."""
+
+
+_LARGEST = 1 << 53
+
 #: The kind of a value: its Python type, or a list of such a type; `list` of an empty list, and
 #: `NoneType` of null. For each, its name in messages, and the type of a column.
 _KINDS: dict[Any, tuple[str, pa.DataType]] = {
     NoneType: ("null", pa.null()),
     str: ("text", pa.large_string()),
     int: ("an integer", pa.int64()),
+    _Large: ("an integer above 2**53", pa.int64()),
     float: ("a number", pa.float64()),
     bool: ("a boolean", pa.bool_()),
     list: ("a list", pa.list_(pa.large_string())),
     list[str]: ("a list of text", pa.list_(pa.large_string())),
     list[int]: ("a list of integers", pa.list_(pa.int64())),
+    list[_Large]: ("a list of integers above 2**53", pa.list_(pa.int64())),
     list[float]: ("a list of numbers", pa.list_(pa.float64())),
 }
-_SCALARS = (str, int, float, bool)
+_SCALARS = (str, int, _Large, float, bool)
 #: Kinds that occur together in a column, and the kind of both.
 _WIDER: dict[Any, Any] = {
     frozenset((int, float)): float,
+    frozenset((int, _Large)): _Large,
     frozenset((list[int], list[float])): list[float],
-    **{frozenset((list, kind)): kind for kind in (list[str], list[int], list[float])},
+    frozenset((list[int], list[_Large])): list[_Large],
+    **{frozenset((list, kind)): kind for kind in _KINDS if get_origin(kind) is list},
     **{frozenset((NoneType, kind)): kind for kind in _KINDS},
 }
 
@@ -260,27 +270,27 @@ def _note_kinds(seen: dict[str, tuple[Any, int]], line: int, members: dict[str, 
 
 
 def _kind_of(value: Any) -> Any:
-    kind: Any = type(value)
-    if kind in (NoneType, float, bool):
-        return kind
-    is_list = kind is list
-    values = value if is_list else [value]
-    if is_list:
-        kinds = {*map(type, values)}
-        if kinds == {int, float}:
-            kinds = {float}
-        item = next(iter(kinds), None)
-        if len(kinds) > 1 or item not in (None, str, int, float):
+    if not isinstance(value, list):
+        return _kind_of_item(value, "is")
+    item = None
+    for each in value:
+        own = _kind_of_item(each, "has")
+        item = own if item in (None, own) else _WIDER.get(frozenset((item, own)))
+        if item in (None, NoneType, bool, list):
             raise ValueError("is a list of other values than text or numbers")
-        kind = list[item] if item else list  # type: ignore[valid-type]
-    elif kind not in _SCALARS:
-        raise ValueError("is an object, not text, a number or a boolean")
-    for each in values:
-        if type(each) is int and not -MAX_INTEGER - 1 <= each <= MAX_INTEGER:
-            verb = "has" if is_list else "is"
+    return list[item] if item else list  # type: ignore[valid-type]
+
+
+def _kind_of_item(value: Any, verb: str) -> Any:
+    kind: Any = type(value)
+    if kind not in (NoneType, list, *_SCALARS):
+        raise ValueError(f"{verb} an object, not text, a number or a boolean")
+    if kind is int:
+        if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
             raise ValueError(f"{verb} an integer of more than 64 bits")
-        if type(each) is str and not is_unicode(each):
-            raise ValueError("is not valid Unicode")
+        return kind if -_LARGEST <= value <= _LARGEST else _Large
+    if kind is str and not is_unicode(value):
+        raise ValueError("is not valid Unicode")
     return kind
 
 

@@ -293,7 +293,7 @@ def test_files_of_different_datasets_are_refused(tmp_path):
     write(tmp_path / "train-00000-of-00002.parquet")
     write(tmp_path / "train-00001-of-00002.parquet", {"label": ["cat"] * 3})
     with pytest.raises(
-        SourceError, match=r"00001-of-00002.parquet: column 'label' has the type string, but int64"
+        SourceError, match=r"00001-of-00002.parquet: column label has the type string, but int64"
     ):
         read(tmp_path)
     write(tmp_path / "train-00001-of-00002.parquet", {"kind": [1] * 3})

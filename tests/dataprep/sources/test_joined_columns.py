@@ -1,0 +1,153 @@
+"""Columns of one name in several sources: merged and appended by one rule, or refused by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.examples import examples
+from helpers.pictures import encode, photo
+from helpers.sources import read
+from helpers.tables import TABLES, write_table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataprep.sources.columns import joined_type
+from manifests.errors import SourceError
+from manifests.store import read_dataset
+
+LARGE = (1 << 53) + 1
+
+
+@st.composite
+def columns(draw):
+    """A column of one of the types of extra columns."""
+    integers = {f"{sign}int{bits}": bits for sign in ("u", "") for bits in (8, 32, 64)}
+    name = draw(st.sampled_from([*integers, "float32", "float64", "string", "bool", "null"]))
+    values = {
+        "string": st.text(max_size=2),
+        "bool": st.booleans(),
+        "null": st.none(),
+        "float32": st.floats(width=32, allow_nan=False),
+        "float64": st.floats(allow_nan=False),
+    }.get(name)
+    if values is None:
+        info = np.iinfo(name)
+        values = st.integers(int(info.min), int(info.max))
+    types = {"null": pa.null(), "string": pa.string(), "bool": pa.bool_()}
+    arrow = types.get(name) or pa.from_numpy_dtype(np.dtype(name))
+    return pa.array(draw(st.lists(st.none() | values, max_size=4)), arrow)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(columns(), min_size=1, max_size=3))
+def test_a_joined_type_has_every_value(parts):
+    joined = joined_type(parts)
+    if joined is None:
+        return
+    for part in parts:
+        assert part.cast(joined).to_pylist() == part.to_pylist()
+
+
+#: The values of the column in two sources, and the values of both; `None` if they are refused.
+PAIRS = {
+    "integers and fractions": ([1, 2], [0.5, 1.5], [1.0, 2.0, 0.5, 1.5]),
+    "large integers and fractions": ([LARGE, 2], [0.5, 1.5], None),
+    "fractions and large integers": ([0.5, 1.5], [LARGE, 2], None),
+    "values and nothing": ([1, 2], [None, None], [1, 2, None, None]),
+    "nothing and values": ([None, None], [1, 2], [None, None, 1, 2]),
+    "nothing and text": ([None, None], ["a", "b"], [None, None, "a", "b"]),
+    "nothing and fractions": ([None, None], [0.5, 1.5], [None, None, 0.5, 1.5]),
+    "nothing and nothing": ([None, None], [None, None], [None] * 4),
+    "text and numbers": (["a", "b"], [1, 2], None),
+    "codes and numbers": (["007", "010"], [1, 2], None),
+    "booleans and numbers": ([True, False], [1, 2], None),
+}
+
+
+@pytest.fixture
+def tables(tmp_path):
+    for number in range(4):
+        (tmp_path / f"{number}.jpg").write_bytes(encode(photo(number)))
+
+    def write(kind, number, values):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        columns = {
+            "path": [f"../{2 * number + row}.jpg" for row in range(2)],
+            "label": ["cat", "dog"],
+            "x": values,
+        }
+        return write_table(folder, kind, columns)
+
+    return write
+
+
+def stored(out):
+    rows = [row for batch in read_dataset(str(out)) for row in batch.table.to_pylist()]
+    return [row["x"] for row in sorted(rows, key=lambda row: row["source"][-5:])]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("kind", TABLES)
+def test_merge_and_append_follow_one_rule(kind, pair, tables, invoke, tmp_path):
+    first, second, expected = PAIRS[pair]
+    if kind == ".csv" or kind == ".tsv":
+        texts = [
+            ["" if value is None else str(value) for value in part] for part in (first, second)
+        ]
+        first, second = texts
+    a, b = tables(kind, 0, first), tables(kind, 1, second)
+    status = 0 if expected else 2
+    merged = ["convert", "--src", a, "--src", b, "--out", tmp_path / "merged"]
+    invoke("convert", "--src", a, "--out", tmp_path / "appended")
+    for arguments in (merged, ["convert", "--src", b, "--out", tmp_path / "appended", "--append"]):
+        output = invoke(*arguments, status=status).output
+        if not expected:
+            assert "column x has the type" in output
+            continue
+        out = arguments[arguments.index("--out") + 1]
+        assert stored(out) == expected
+        # The result can be a source again.
+        again = tmp_path / f"{out.name}-again"
+        invoke("convert", "--src", out, "--out", again, "--fmt", "webdataset")
+        assert stored(again) == expected
+
+
+def test_unsigned_integers(tables, invoke, tmp_path):
+    sources = []
+    for number, values in enumerate((pa.array([7, 8], pa.uint64()), pa.array([-1, 8]))):
+        sources += ["--src", tables(".parquet", number, values)]
+    invoke("convert", *sources, "--out", tmp_path / "out")
+    assert stored(tmp_path / "out") == [7, 8, -1, 8]
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_an_integer_that_a_record_cannot_have_is_refused(fmt, tables, invoke, tmp_path):
+    table = tables(".parquet", 0, pa.array([2**64 - 1, 0], pa.uint64()))
+    arguments = ["convert", "--src", table, "--out", tmp_path / "out", "--fmt", fmt]
+    if fmt == "webdataset":
+        invoke(*arguments)
+        assert stored(tmp_path / "out") == [2**64 - 1, 0]
+        return
+    output = invoke(*arguments, status=2).output
+    assert "column x has the integer 18446744073709551615" in output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([LARGE, 0.5], "line 2: member 'x' is a number, but an integer above 2\\*\\*53 in line 1"),
+        ([0.5, LARGE], "line 2: member 'x' is an integer above 2\\*\\*53, but a number in line 1"),
+        ([1, LARGE, 0.5], "line 3: member 'x' is a number, but an integer above"),
+    ],
+)
+def test_json_lines_do_not_round_integers(lines, message, make_tree):
+    images = {f"{number}.jpg": "x" for number in range(len(lines))}
+    root = make_tree(images)
+    table = write_table(
+        root, ".jsonl", {"path": [*images], "label": ["a"] * len(lines), "x": lines}
+    )
+    with pytest.raises(SourceError, match=message):
+        read(table)
