@@ -17,6 +17,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources import (
     coco,
     databases,
+    exports,
     imagenet,
     parquet,
     patterns,
@@ -189,6 +190,7 @@ FOLDERS = (
         read_unlabelled,
     ),
     *patterns.KINDS,
+    *exports.KINDS,
     *coco.KINDS,
     *voc.KINDS,
     *yolo.KINDS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -79,22 +79,45 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
             or listed twice.
 
     """
-    table, lines = _load(file)
+    table, lines = load_table(file)
+    root = options.image_root or parent_folder(file) or "."
+    return table_source(table, root, options, file, lambda row: (file, int(lines[row])))
+
+
+def table_source(
+    table: pa.Table,
+    root: str,
+    options: SourceOptions,
+    file: str,
+    locate: Locate,
+    *,
+    label_names: Sequence[str] | None = None,
+) -> Source:
+    """Return the samples of the rows of a table.
+
+    Args:
+        table: the rows.
+        root: the folder that paths are relative to.
+        options: how to read it.
+        file: the table, or the first of several files that the table was read from.
+        locate: returns the file and line of a row, for errors.
+        label_names: the columns of labels, if they are known.
+
+    Raises:
+        CallError, SourceError: as `read_table`.
+
+    """
     columns = table.column_names
     path_names = find_columns("--path-column", options.path_column, PATH_COLUMNS, columns, file)
     if not path_names:
         raise _no_column(file, PATH_COLUMNS, "--path-column", columns)
-    label_names = label_columns(columns, options, file)
+    if label_names is None:
+        label_names = label_columns(columns, options, file)
     split_names = find_columns("--split-column", options.split_column, ["split"], columns, file)
-
-    def locate(row: int) -> tuple[str, int]:
-        return file, int(lines[row])
-
     # Paths and splits are text of one line in each row.
     for name in {*path_names, *split_names}:
         check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
-    root = options.image_root or parent_folder(file) or "."
     path = normalize_paths(_text_column(table, path_names[0], file), locate)
     labels = labels_of(table, label_names, options, locate)
     if KINDS[labels.label_type].is_class:
@@ -113,11 +136,19 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _load(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Read all columns; return them with the number of the line, or of the row, of each row."""
+def load_table(
+    file: str, aside: Mapping[str, list[Any]] | None = None
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Read all columns; return them with the number of the line, or of the row, of each row.
+
+    Args:
+        file: the table.
+        aside: as in `load_jsonl`.
+
+    """
     suffix = os.path.splitext(file)[1].lower()
     if suffix != ".parquet":
-        return load_jsonl(file) if suffix in JSON_SUFFIXES else load_csv(file)
+        return load_jsonl(file, aside) if suffix in JSON_SUFFIXES else load_csv(file)
     with opened_parquet(file, "write the file again", threads=True) as parquet:
         for field in parquet.schema:
             if not (is_readable_type(field.type) or is_list(field.type)):

@@ -8,7 +8,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from types import NoneType
 from typing import Any, NoReturn, get_origin
@@ -182,10 +182,16 @@ _WIDER: dict[Any, Any] = {
 }
 
 
-def load_jsonl(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
+def load_jsonl(
+    file: str, aside: Mapping[str, list[Any]] | None = None
+) -> tuple[pa.Table, NDArray[np.int64]]:
     """Read all columns; return them with the number of the line of each row.
 
     A missing member is null.
+
+    Args:
+        file: the file.
+        aside: receives the values of members that are objects, by their names; `None` without.
 
     Raises:
         SourceError: a line is not an object of text, numbers and booleans, or a column mixes them.
@@ -193,7 +199,7 @@ def load_jsonl(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     """
     seen: dict[str, tuple[Any, int]] = {}
     parts, lines = [], array("q")
-    objects = _objects(file, seen)
+    objects = _objects(file, seen, aside or {})
     while batch := list(islice(objects, _BATCH)):
         numbers, members = zip(*batch, strict=True)
         lines.extend(numbers)
@@ -209,11 +215,14 @@ def _row_type(seen: dict[str, tuple[Any, int]]) -> pa.StructType:
     return pa.struct([(name, _KINDS[kind][1]) for name, (kind, _) in seen.items()])
 
 
-def _objects(file: str, seen: dict[str, tuple[Any, int]]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(
+    file: str, seen: dict[str, tuple[Any, int]], aside: Mapping[str, list[Any]]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number and the members of each line that is not empty.
 
     Args:
         file: the file.
+        aside: as in `load_jsonl`.
         seen: receives the kind of the values of each column, and the line that it was first seen
             on.
 
@@ -231,6 +240,9 @@ def _objects(file: str, seen: dict[str, tuple[Any, int]]) -> Iterator[tuple[int,
                 line=number,
                 hint='write each line like {"path": "images/0001.jpg", "label": "cat"}',
             ) from None
+        for name, values in aside.items():
+            if isinstance(members.get(name), (dict, list, NoneType)):
+                values.append(members.pop(name, None))
         try:
             _note_kinds(seen, number, members)
         except ValueError as error:

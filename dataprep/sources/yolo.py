@@ -267,7 +267,8 @@ def _configs_in(folder: str) -> Iterator[Config]:
     for name in sorted(storage.names_in(folder)):
         path = os.path.join(folder, name)
         if name in _NAME_FILES:
-            yield Config(path, _checked(path, [*text_lines(path, SOURCE_LIST)]))
+            lines = "".join(text_lines(path, SOURCE_LIST)).rstrip()
+            yield Config(path, _checked(path, lines.splitlines()))
         elif name.endswith((".yaml", ".yml")):
             content = load_yaml(path)
             if isinstance(content, dict) and "names" in content:
@@ -304,8 +305,6 @@ def _checked(path: str, names: Sequence[Any]) -> Classes:
 
     """
     texts = [str(name).strip() if type(name) in (str, int) else "" for name in names]
-    while texts and not texts[-1]:
-        texts.pop()
     for number, text in enumerate(texts):
         if not text or not is_unicode(text) or texts.index(text) != number:
             raise SourceError(

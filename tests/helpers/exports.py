@@ -12,6 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from helpers import annotated
 from helpers.pictures import encode
 
@@ -493,6 +496,114 @@ def make_kaggle_voc(folder: Path) -> Expected:
     return Expected("boxes", sorted(NAMES), samples)
 
 
+# --- tables beside the images ---------------------------------------------------------------------
+
+LABELS = ("cat", "dog", "cat", "dog", "dog")
+TEXTS = ("a cat", "a dog, sitting", "two cats", "a dog", "a dog")
+
+
+def make_metadata_csv(folder: Path) -> Expected:
+    """Hugging Face, `imagefolder`: metadata.csv in the folder of each split.
+
+    https://huggingface.co/docs/datasets/image_dataset
+    """
+    samples = {}
+    for place, split, numbers in (("train", "train", (0, 1, 2)), ("validation", "val", (3, 4))):
+        lines = ["file_name,label"]
+        for number in numbers:
+            write(folder, f"{place}/{number:04d}.jpg", picture(number))
+            lines.append(f"{number:04d}.jpg,{LABELS[number]}")
+            samples[f"{place}/{number:04d}.jpg"] = split, LABELS[number]
+        write(folder, f"{place}/metadata.csv", "\n".join(lines))
+    return Expected("class", ["cat", "dog"], samples)
+
+
+def make_metadata_text(folder: Path) -> Expected:
+    """Hugging Face, `imagefolder`: one metadata.jsonl for all images, with a column of captions."""
+    names = write_pictures(folder, [f"images/{number}.jpg" for number in range(5)])
+    rows = zip(names, TEXTS, strict=True)
+    lines = [json.dumps({"file_name": name, "text": text}) for name, text in rows]
+    write(folder, "metadata.jsonl", "\n".join(lines))
+    write(folder, "images/unlisted.jpg", picture(0))
+    samples = {name: ("train", text) for name, text in zip(names, TEXTS, strict=True)}
+    return Expected("caption", [], samples, ["skipped 1 image that no table lists"])
+
+
+def make_metadata_parquet(folder: Path) -> Expected:
+    """Hugging Face, `imagefolder`: one metadata.parquet whose paths have the folders of splits."""
+    names = [f"{split}/{number}.jpg" for number, split in enumerate(SPLITS)]
+    write_pictures(folder, names)
+    table = pa.table({"file_name": names, "label": LABELS})
+    pq.write_table(table, folder / "metadata.parquet")
+    samples = dict(zip(names, zip(SPLITS, LABELS, strict=True), strict=True))
+    return Expected("class", ["cat", "dog"], samples, ["the folders of splits in the paths"])
+
+
+def _objects(number: int, *, rows: bool = False) -> Any:
+    boxes = [[x1, y1, x2 - x1, y2 - y1] for _, x1, y1, x2, y2 in BOXES[number]]
+    names = [NAMES.index(each[0]) for each in BOXES[number]]
+    if rows:
+        pairs = zip(boxes, names, strict=True)
+        return [{"bbox": box, "category": NAMES[name]} for box, name in pairs]
+    return {"bbox": boxes, "categories": names}
+
+
+def make_metadata_objects(folder: Path) -> Expected:
+    """Hugging Face, `imagefolder`, object detection: boxes with numbers of classes."""
+    names = write_pictures(folder, [f"train/{number}.jpg" for number in range(5)])
+    lines = []
+    for number, name in enumerate(names):
+        row = {"file_name": name.removeprefix("train/"), "objects": _objects(number)}
+        lines.append(json.dumps(row))
+    write(folder, "train/metadata.jsonl", "\n".join(lines))
+    samples: dict[str, tuple[str, Any]] = {}
+    for number, name in enumerate(names):
+        boxes = [(str(NAMES.index(label)), *sides) for label, *sides in BOXES[number]]
+        samples[name] = "train", boxes
+    return Expected("boxes", ["0", "1", "2"], samples)
+
+
+def make_metadata_object_rows(folder: Path) -> Expected:
+    """The same as a list of objects with names of classes, in a folder called data."""
+    names = write_pictures(folder, [f"data/train/{number}.jpg" for number in range(5)])
+    rows = [_objects(number, rows=True) for number in range(5)]
+    lines = []
+    for number, row in enumerate(rows):
+        lines.append(json.dumps({"file_name": f"{number}.jpg", "objects": row}))
+    write(folder, "data/train/metadata.jsonl", "\n".join(lines))
+    samples = {name: ("train", boxes) for name, boxes in zip(names, boxed(range(5)), strict=True)}
+    return Expected("boxes", sorted(NAMES), samples)
+
+
+def make_roboflow_classes(folder: Path) -> Expected:
+    """Roboflow, "Multi-Label Classification": a header with blanks, 0 or 1 for each class.
+
+    https://roboflow.com/formats/multi-label-classification-csv
+    """
+    samples: dict[str, tuple[str, Any]] = {}
+    for place, split, numbers in (("train", "train", (0, 1, 2)), ("valid", "val", (3, 4))):
+        lines = ["filename, dog, cat, bird"]
+        for number in numbers:
+            name = f"{number}_jpg.rf.0a.jpg"
+            found = {each[0] for each in BOXES[number]}
+            lines.append(", ".join([name, *(str(int(each in found)) for each in NAMES)]))
+            write(folder, f"{place}/{name}", picture(number))
+            samples[f"{place}/{name}"] = split, [each for each in NAMES if each in found]
+        write(folder, f"{place}/_classes.csv", "\n".join(lines) + "\n")
+    return Expected("multi-label", NAMES, samples)
+
+
+def make_roboflow_folders(folder: Path) -> Expected:
+    """Roboflow, "Folder Structure": class folders in train/, valid/ and test/."""
+    samples = {}
+    for number, split in enumerate(SPLITS):
+        path = f"{ROBOFLOW.get(split, split)}/{LABELS[number]}/{number}_jpg.rf.0a.jpg"
+        write(folder, path, picture(number))
+        samples[path] = split, LABELS[number]
+    write(folder, "README.roboflow.txt", "https://roboflow.com")
+    return Expected("class", ["cat", "dog"], samples)
+
+
 #: The layouts by name.
 LAYOUTS: dict[str, Make] = {
     "roboflow-coco": make_roboflow_coco,
@@ -518,4 +629,11 @@ LAYOUTS: dict[str, Make] = {
     "roboflow-voc": make_roboflow_voc,
     "labelimg-voc": make_labelimg_voc,
     "kaggle-voc": make_kaggle_voc,
+    "metadata-csv": make_metadata_csv,
+    "metadata-text": make_metadata_text,
+    "metadata-parquet": make_metadata_parquet,
+    "metadata-objects": make_metadata_objects,
+    "metadata-object-rows": make_metadata_object_rows,
+    "roboflow-classes": make_roboflow_classes,
+    "roboflow-folders": make_roboflow_folders,
 }

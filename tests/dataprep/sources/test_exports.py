@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from helpers import exports
 from helpers.sources import read
 from PIL import Image
 
-from manifests.errors import SourceError
+from dataprep.options import Downscale, Options
+from dataprep.run.convert import convert_dataset
+from manifests.errors import CallError, SourceError
 
 
 def samples_of(source):
@@ -119,3 +123,142 @@ def test_a_split_may_be_a_word_of_the_name(tmp_path):
         SourceError, match=r"lvis_v1_train.json: image .* is listed twice .* or train.json"
     ):
         read(tmp_path)
+
+
+# --- the libraries read the same ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["metadata-csv", "metadata-text", "metadata-objects"])
+def test_the_same_rows_as_datasets(name, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    root = tmp_path / "source"
+    expected = exports.LAYOUTS[name](root)
+    oracle = datasets.load_dataset(
+        "imagefolder", data_dir=str(root), cache_dir=str(tmp_path / "cache")
+    ).cast_column("image", datasets.Image(decode=False))
+    found = {}
+    for split, rows in oracle.items():
+        for row in rows:
+            path = os.path.relpath(row["image"]["path"], root)
+            label = row.get("label") or row.get("text")
+            if "objects" in row:
+                label = []
+                pairs = zip(row["objects"]["categories"], row["objects"]["bbox"], strict=True)
+                for category, (x, y, width, height) in pairs:
+                    label.append((str(category), x, y, x + width, y + height))
+            found[path] = {"validation": "val"}.get(split, split), label
+    assert found == expected.samples
+
+
+# --- YOLO -----------------------------------------------------------------------------------------
+
+
+def test_boxes_become_pixels(tmp_path):
+    """Also of an image that is resized, and of one with an EXIF orientation."""
+    exports.make_ultralytics(tmp_path / "source")
+    path = tmp_path / "source/images/train/1.jpg"
+    with Image.open(path) as image:
+        exif = Image.Exif()
+        exif[274] = 6
+        width, height = image.size
+        image.rotate(90, expand=True).save(path, exif=exif)
+    for name, options in (("same", {}), ("small", {"downscale": Downscale(shorter=48)})):
+        out = tmp_path / name
+        convert_dataset(read(tmp_path / "source"), str(out), Options(**options))
+        table = pq.read_table(out / "train-00000.parquet")
+        scale = 1 if name == "same" else 48 / min(width, height)
+        for row in table.to_pylist():
+            if row["source"] == "images/train/1.jpg":
+                assert np.allclose(row["boxes"], [[0, 0, width * scale, height * scale]], atol=0.6)
+                assert abs(row["annotated_width"] - width * scale) < 1
+
+
+WRONG_YOLO = {
+    "a class without a name": (
+        ("labels/train/0.txt", "3 0.5 0.5 0.1 0.1\n"),
+        r"0.txt, line 1: no class name is known for the class 3; there are 3 names",
+    ),
+    "a number of the confidence": (
+        ("labels/train/0.txt", "0 0.5 0.5 0.1 0.1 0.9\n"),
+        "neither `class x y width height`",
+    ),
+    "text": (("labels/val/3.txt", "0 0.5 0.5 0.1 0.1\nred 1 2 3 4\n"), "line 2: the line 'red 1"),
+    "a fraction as class": (("labels/train/0.txt", "0 1 1 1 1\n0.5 0.5 0.5 0.1 0.1\n"), "line 2"),
+    "too few names": (("pets.yaml", "nc: 4\nnames: [a, b, c]\n"), "names must be 4 names"),
+    "yes": (("pets.yaml", "names: [dog, yes, cat]\n"), r"class name 1 is True, .* in quotes"),
+    "a hole": (("pets.yaml", "names: {0: dog, 2: cat}\n"), "class name 1 is None"),
+    "no names": (("pets.yaml", "train: images\n"), "no file has the names of the classes"),
+    "two lists of names": (("labels/classes.txt", "a\nb\nc\n"), "the class names are not those in"),
+    "no YAML": (("pets.yaml", "names: [a\n"), "invalid YAML"),
+    "another folder": (("images/extra/1.jpg", "x"), "images/extra/ has not the name of a split"),
+    "a split without labels": (("val2/1.jpg", "x"), "val2/ has no labels"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_YOLO)
+def test_wrong_labels_of_yolo_are_named(name, tmp_path):
+    (path, text), message = WRONG_YOLO[name]
+    exports.make_ultralytics(tmp_path)
+    exports.write(tmp_path, path, text)
+    with pytest.raises((CallError, SourceError), match=message):
+        read(tmp_path)
+
+
+def test_pixels_are_no_fractions(tmp_path):
+    exports.make_ultralytics(tmp_path)
+    exports.write(tmp_path, "labels/train/0.txt", "0 12 14 20 30\n")
+    (rejected,) = read(tmp_path).rejected
+    assert rejected["detail"] == (
+        "line 1 of labels/train/0.txt has numbers that are not from 0 to 1"
+    )
+    for number in (1, 3, 4):
+        exports.write(tmp_path, f"labels/{exports.SPLITS[number]}/{number}.txt", "0 12 14 20 30\n")
+    with pytest.raises(SourceError, match=r"no box is a part of its image: .* Hint: divide x"):
+        read(tmp_path)
+
+
+def test_names_of_yolo_can_be_given(tmp_path):
+    exports.make_ultralytics(tmp_path)
+    source = read(tmp_path, classes=("bird", "cat", "dog"))
+    assert source.extra["box_labels"].to_pylist() == [[1, 2], [2], [], [0, 0, 1], [1]]
+    (tmp_path / "pets.yaml").unlink()
+    assert read(tmp_path, classes=("x", "y", "z")).extra["box_labels"].to_pylist()[0] == [1, 0]
+    with pytest.raises(CallError, match=r"--label-type mask: the text files of .* are boxes"):
+        read(tmp_path, label_type="mask")
+
+
+# --- tables beside the images ---------------------------------------------------------------------
+
+WRONG_TABLES = {
+    "two kinds": ("train/metadata.jsonl", '{"file_name": "1.jpg"}', "several tables"),
+    "columns": ("validation/metadata.csv", "file_name,class\n0003.jpg,cat\n", "different columns"),
+    "no image": ("train/metadata.csv", "file_name,label\n9.jpg,cat\n", "does not exist"),
+    "outside": ("train/metadata.csv", "file_name,label\n../1.jpg,cat\n", "leads out of the folder"),
+    "no column": ("validation/metadata.csv", "name,label\n1.jpg,cat\n", "no column 'file_name'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TABLES)
+def test_wrong_tables_are_named(name, tmp_path):
+    path, text, message = WRONG_TABLES[name]
+    exports.make_metadata_csv(tmp_path)
+    exports.write(tmp_path, path, text)
+    with pytest.raises(SourceError, match=message):
+        read(tmp_path)
+
+
+def test_a_hint_about_objects_in_parquet_works(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    exports.make_metadata_objects(tmp_path)
+    file = tmp_path / "train/metadata.jsonl"
+    expected = samples_of(read(tmp_path))
+    pandas.read_json(file, lines=True).to_parquet(file.with_suffix(".parquet"))
+    file.unlink()
+    with pytest.raises(
+        SourceError, match=r"read from metadata.jsonl alone. Hint: write it: `panda"
+    ):
+        read(tmp_path)
+    table = pandas.read_parquet(file.with_suffix(".parquet"))
+    table.to_json(file, orient="records", lines=True)
+    file.with_suffix(".parquet").unlink()
+    assert samples_of(read(tmp_path)) == expected

@@ -1,0 +1,274 @@
+"""Folders with a table of labels beside the images, as Hugging Face and Roboflow have them.
+
+``metadata.csv``, ``.jsonl`` or ``.parquet`` of the loader ``imagefolder`` of Hugging Face, and
+``_classes.csv`` of Roboflow: one for each folder of a split, or one for all images.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataprep import storage
+from dataprep.labels.boxes import BoxList
+from dataprep.labels.columns import Locate, number_labels, row_error
+from dataprep.labels.kinds import OTHER_LABEL_COLUMNS
+from dataprep.options import SourceOptions
+from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, Source, text_array
+from dataprep.sources.coco import add_boxes
+from dataprep.sources.paired import split_of
+from dataprep.sources.scan import Scan, list_folders
+from dataprep.sources.tables import load_table, opened_parquet, table_source
+from manifests.errors import CallError, SourceError
+from manifests.files import SOURCE_TABLE, open_file
+from manifests.json_members import shorten
+from manifests.process.text import plural
+from manifests.schema import COLUMN_PREFIX
+
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_CLASSES = ("_classes.csv",)
+
+#: The column of paths: of Hugging Face, and of Roboflow.
+_FILE_NAME, _ROBOFLOW = "file_name", "filename"
+
+#: Columns of objects and of captions, and the names of the classes of objects.
+_OBJECTS = "objects"
+_TEXT = "text"
+_CATEGORIES = ("categories", "category", "labels", "label")
+
+
+def _find(src: str, folders: Names, wanted: Names) -> list[str]:
+    """Return the files of some names in a folder, in its folders of splits, and in ``data/``."""
+    places = ["", *filter(split_of, folders)]
+    if "data" in folders:
+        inside = list_folders(f"{src}/data")
+        places += ["data", *(f"data/{name}" for name in filter(split_of, inside))]
+    paths = [os.path.join(place, name) for place in places for name in wanted]
+    return [path for path in paths if storage.is_file(os.path.join(src, path))]
+
+
+def find_metadata(src: str, folders: Names, _: SourceOptions) -> list[str]:
+    """Return the tables of Hugging Face's ``imagefolder``, if they name files."""
+    found = _find(src, folders, _METADATA)
+    for path in found[:1]:
+        file = os.path.join(src, path)
+        if path.endswith(".parquet"):
+            with opened_parquet(file, "write the file again") as parquet:
+                names = " ".join(parquet.names)
+                schema = parquet.schema
+            if _OBJECTS in schema.names and pa.types.is_nested(schema.field(_OBJECTS).type):
+                raise SourceError(
+                    f"the column {_OBJECTS} is read from metadata.jsonl alone",
+                    file=file,
+                    hint="write it: `pandas.read_parquet('metadata.parquet').to_json("
+                    "'metadata.jsonl', orient='records', lines=True)`, and remove this file",
+                )
+        else:
+            with open_file(file, SOURCE_TABLE) as opened:
+                names = opened.read(1 << 12).decode("utf-8", "replace")
+        if _FILE_NAME not in names:
+            return []
+    return found
+
+
+def find_classes(src: str, folders: Names, _: SourceOptions) -> list[str]:
+    """Return the tables with a column for each class that Roboflow writes beside the images."""
+    return _find(src, folders, _CLASSES)
+
+
+def read_metadata(src: str, files: Sequence[str], options: SourceOptions) -> Source:
+    """Read the images that the tables of Hugging Face's ``imagefolder`` list.
+
+    Raises:
+        CallError, SourceError: as `table_source`; or the files do not fit together.
+
+    """
+    objects: dict[str, list[Any]] = {_OBJECTS: []}
+    options = replace(options, path_column=options.path_column or _FILE_NAME)
+    read = _load(src, files, str(options.path_column), objects)
+    columns = {*read[0].column_names}
+    if not any(objects[_OBJECTS]):
+        # As in the guide, captions are in a column of this name.
+        if columns.isdisjoint((*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS)) and _TEXT in columns:
+            chosen = options.label_column or options.label_type
+            if not chosen:
+                options = replace(options, label_column=_TEXT, label_type="caption")
+        return _source(src, read, files[0], options)
+    if options.label_type not in (None, "boxes"):
+        raise CallError(
+            f"--label-type {options.label_type}: the column {_OBJECTS} has boxes",
+            hint="leave out --label-type, or remove the column",
+        )
+    unlabelled = replace(options, label_type="none", label_column=None)
+    source = _source(src, read, files[0], unlabelled)
+    return _with_objects(source, objects[_OBJECTS], read[1], options)
+
+
+def read_classes(src: str, files: Sequence[str], options: SourceOptions) -> Source:
+    """Read the images of Roboflow's tables, which have a column of 0 and 1 for each class.
+
+    Raises:
+        CallError, SourceError: as `table_source`; or the files do not fit together.
+
+    """
+    read = _load(src, files, _ROBOFLOW, {})
+    names = [name for name in read[0].column_names if name not in (_ROBOFLOW, "split")]
+    return _source(src, read, files[0], replace(options, path_column=_ROBOFLOW), names)
+
+
+def _load(
+    src: str, files: Sequence[str], column: str, aside: Mapping[str, list[Any]]
+) -> tuple[pa.Table, Locate]:
+    """Return the rows of all tables, with paths relative to `src` and the split of each folder.
+
+    The paths are in the column of this name, and a function locates a row.
+    """
+    tables, places = [], []
+    if len({os.path.splitext(path)[1] for path in files}) > 1:
+        raise SourceError(
+            f"there are several tables of the same images: {', '.join(files)}",
+            file=src,
+            hint="keep one kind of them",
+        )
+    for path in files:
+        file = os.path.join(src, path)
+        table, lines = load_table(file, aside)
+        # Roboflow writes blanks around the names.
+        table = table.rename_columns([*map(str.strip, table.column_names)])
+        if column not in table.column_names:
+            raise SourceError(
+                f"the table has no column {column!r}",
+                file=file,
+                hint=f"add it, with the paths of the images relative to {path}; the columns are"
+                f" {', '.join(table.column_names)}",
+            )
+        folder = os.path.dirname(path)
+        names = [os.path.join(folder, name or "") for name in table[column].to_pylist()]
+        at = table.column_names.index(column)
+        table = table.set_column(at, column, text_array(names))
+        split = split_of(os.path.basename(folder))
+        if split:
+            # A column of this name stays beside it.
+            own = {"split": f"{COLUMN_PREFIX}split"}
+            table = table.rename_columns([own.get(name, name) for name in table.column_names])
+            table = table.append_column("split", pa.array([split] * len(table)))
+        tables.append(table)
+        places += [(file, int(line)) for line in lines]
+    for path, table in zip(files, tables, strict=True):
+        if {*table.column_names} != {*tables[0].column_names}:
+            raise SourceError(
+                f"{path} and {files[0]} have different columns",
+                file=src,
+                hint="remove or add columns, or give the files as --src, one by one",
+            )
+    return pa.concat_tables(tables, promote_options="permissive"), places.__getitem__
+
+
+def _source(
+    src: str,
+    read: tuple[pa.Table, Locate],
+    file: str,
+    options: SourceOptions,
+    label_names: Sequence[str] | None = None,
+) -> Source:
+    """Return the images that a table lists, with their paths in `options.path_column`."""
+    (table, locate), column = read, str(options.path_column)
+    names = table[column].to_pylist()
+    for row, name in enumerate(names):
+        if os.path.isabs(name) or ".." in name.split("/"):
+            raise row_error(
+                locate,
+                row,
+                f"{shorten(name)} leads out of the folder",
+                "write paths relative to the table",
+            )
+    notices = []
+    # A table of all images may list them in the folders of splits.
+    splits = [split_of(name.partition("/")[0]) for name in names]
+    if "split" not in table.column_names and all(splits) and not options.split_column:
+        table = table.append_column("split", pa.array(splits, pa.string()))
+        notices.append("the folders of splits in the paths are the splits")
+    first = os.path.join(src, file)
+    source = table_source(table, src, options, first, locate, label_names=label_names)
+    scan = Scan(src)
+    scan.add("")
+    others = len(scan.path) - len(names)
+    if others > 0:
+        notices.append(f"skipped {plural(others, 'image')} that no table lists")
+    return replace(source, layout=f"{os.path.basename(file)} beside images").with_notices(*notices)
+
+
+def _with_objects(
+    source: Source, values: Sequence[Any], locate: Locate, options: SourceOptions
+) -> Source:
+    """Return a source with the boxes of a column of objects, which are x, y, width and height.
+
+    The objects of an image are a list of them, or an object of lists.
+    """
+    boxes = BoxList()
+    categories: list[str] = []
+    for row, value in enumerate(values):
+        try:
+            for at, (box, category) in enumerate(_objects_of(value)):
+                x, y, width, height = map(float, box)
+                boxes.add(row, len(categories), (x, y, x + width, y + height), at)
+                categories.append(str(category))
+        except (TypeError, ValueError, KeyError):
+            raise row_error(
+                locate,
+                row,
+                f"{_OBJECTS} must be {{'bbox': [[x, y, width, height]], 'categories': [...]}}, not"
+                f" {shorten(value)}",
+                "write the boxes as Hugging Face's guide of imagefolder has them",
+            ) from None
+    image = [*boxes.image]
+    label, classes = number_labels(
+        text_array(categories),
+        options.classes,
+        lambda at: locate(image[at]),
+        max_classes=options.max_classes,
+    )
+    boxes.label[:] = array("q", label.tolist())
+    sizes = np.zeros((len(source), 2), np.int64)
+    source = replace(source, classes=classes, label_type="boxes", label_origin="column 'objects'")
+    return add_boxes(source, boxes, sizes, lambda _, at: f"objects.bbox[{at}]")
+
+
+def _objects_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the box and the category of each object."""
+    if isinstance(value, list):
+        for each in value:
+            name = next(filter(each.__contains__, _CATEGORIES))
+            yield each["bbox"], each[name]
+    elif value is not None:
+        name = next(filter(value.__contains__, _CATEGORIES), "categories")
+        yield from zip(value["bbox"], value[name], strict=True)
+
+
+KINDS = (
+    Kind(
+        "a folder of images with metadata of Hugging Face",
+        find_metadata,
+        read_metadata,
+        ("path_column", "label_column", "split_column"),
+        """
+pets/train/metadata.csv                      # file_name,label; or metadata.jsonl, metadata.parquet
+pets/train/0001.jpg                          # one file for each split, or one for all images
+""",
+    ),
+    Kind(
+        "a folder of images with _classes.csv of Roboflow",
+        find_classes,
+        read_classes,
+        example="""
+pets/train/_classes.csv                      # filename, cat, dog: 0 or 1 for each class
+pets/train/0001.jpg
+""",
+    ),
+)
