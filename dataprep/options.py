@@ -170,25 +170,6 @@ def types_of(record: Any) -> dict[str, Any]:
     return types
 
 
-def _read_value(declared: Declaration, kind: Any, member: Member) -> Any:
-    """Read a value of a type from JSON.
-
-    Raises:
-        MemberError: the value is wrong.
-
-    """
-    if kind is int:
-        return member.integer(declared.low, declared.high)
-    if kind is float:
-        value = member.value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-            member.fail("a number from 0 to 1")
-        return float(value)
-    if kind in (Downscale, Raw):
-        return kind(**_read_fields(kind, member))
-    return member.read(kind)
-
-
 # --- how to read a source -------------------------------------------------------------------------
 
 _SOURCE, _READING, _LABELS = "Source and output", "Reading the source", "Labels"
@@ -658,19 +639,26 @@ def options_from_json(body: Member) -> Options:
 def _read_fields(record: Any, body: Member) -> dict[str, Any]:
     """Read the fields of a record from JSON, as far as they are there."""
     values: dict[str, Any] = {}
-    types = types_of(record)
     for each in fields(record):
-        declared = declaration(each)
-        is_always_there = declared.stored == "always" and not declared.applies
-        member = body[each.name] if is_always_there else body.get(each.name)
-        if member is None:
+        declared, kind = declaration(each), types_of(record)[each.name]
+        may_be_missing = declared.stored == "if set" or declared.applies
+        if may_be_missing and each.name not in body.mapping():
+            continue
+        member = body[each.name]
+        value = member.value
+        if value is None and each.default is None:
             continue
         if declared.stored_as:
-            values[each.name] = True  # `options_from_json` compares the text
-        elif is_always_there and member.value is None and each.default is None:
-            values[each.name] = None
-        else:
-            values[each.name] = _read_value(declared, types[each.name], member)
+            value = True  # `options_from_json` compares the text
+        elif kind in (Downscale, Raw):
+            value = kind(**_read_fields(kind, member))
+        elif kind is int:
+            value = member.integer(declared.low, declared.high)
+        elif kind is not float:
+            value = member.read(kind)
+        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+            member.fail("a number from 0 to 1")
+        values[each.name] = value
     return values
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from manifests.process.text import plural
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 LabelType = Literal[
     "class", "none", "multi-label", "regression", "caption", "boxes", "mask", "depth"
 ]
-LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
 
 #: Column of a source and of the sample tables with the path of each label image in the source.
 MASK_SOURCE = "mask_source"

@@ -19,7 +19,6 @@ FORMAT_NAMES: tuple[Format, ...] = ("tfrecord", "webdataset")
 
 #: What a shard stores per image: the encoded file, or its pixels.
 Store = Literal["encoded", "raw"]
-STORES: tuple[Store, ...] = ("encoded", "raw")
 
 #: The command that made a dataset: ``dataprep convert`` or ``dataprep index``.
 Creator = Literal["convert", "index"]

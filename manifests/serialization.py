@@ -20,20 +20,13 @@ from typing import Any, get_args
 from awscrt.checksums import crc32c
 
 from manifests.json_members import Member, MemberError, parse_json, shorten
-from manifests.labels import LABEL_TYPES, LabelType
 from manifests.schema import (
-    CREATORS,
-    FORMAT_NAMES,
     SCHEMA_VERSION,
     SHARD_LIST_VERSION,
-    STORES,
     Checksum,
-    Components,
     Conversion,
     File,
     Manifest,
-    Pixels,
-    Revision,
     Shard,
     Split,
     TableMetadata,
@@ -134,11 +127,11 @@ def check_revisions(manifest: Manifest) -> None:
                 )
 
 
-def _revision_from_json(number: int, body: Member) -> Revision:
+def _check_revision(number: int, body: Member) -> None:
+    """Check the members of a revision that `Revision` does not have."""
     if body["revision"].integer(1) != number:
         body["revision"].fail(f"the number {number}")
     body["options"]["plan"].text()
-    return body.record(Revision)
 
 
 # --- manifest -----------------------------------------------------------------------------------
@@ -224,28 +217,15 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
                 f"split {shorten(split.name)} has samples={samples}, but its shards have"
                 f" {split.samples}"
             )
-    # Members that are left out if there is nothing to say.
-    pixels, rejected = None, None
-    revisions = []
-    if "pixels" in body.mapping():
-        pixels = body["pixels"].read(Pixels)
-    if "revisions" in body.mapping():
-        revisions = body["revisions"].items()
-    if body["rejected"].value is not None:
-        rejected = file_from_json(body["rejected"])
-    manifest = Manifest(
-        format=body["format"].one_of(FORMAT_NAMES),
-        store=body["store"].one_of(STORES),
-        components=body["components"].record(Components),
-        classes=body["classes"].texts(),
-        splits=tuple(listed),
-        rejected=rejected,
-        options=body["options"].read(Mapping[str, Any]),
-        pixels=pixels,
-        label_type=label_type_of(body),
-        creator=body["creator"].one_of(CREATORS),
-        revisions=tuple(map(_revision_from_json, range(1, MAX_REVISION), revisions)),
-    )
+    # Some members are left out if there is nothing to say; the shards are already read.
+    members = {"label_type": "class", "revisions": (), **body.mapping(), "splits": ()}
+    if body["rejected"].value is None:
+        del members["rejected"]
+    manifest = replace(Member(members).record(Manifest), splits=tuple(listed))
+    for number, revision in enumerate(Member(members)["revisions"].items(), 1):
+        _check_revision(number, revision)
+    if manifest.rejected:
+        check_file_name(manifest.rejected.name)
     image, mask = manifest.components.image, manifest.components.mask
     if not image or not all(image):
         body["components"]["image"].fail("an array of names")
@@ -254,20 +234,12 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
             f"label_type is {manifest.label_type}, but components.mask is"
             f" {'given' if mask else 'missing'}"
         )
-    if (manifest.store == "raw") != (pixels is not None):
+    if (manifest.store == "raw") != (manifest.pixels is not None):
         raise MemberError(
-            f"store is {manifest.store!r}, but pixels is {'given' if pixels else 'None'}"
+            f"store is {manifest.store!r}, but pixels is {'given' if manifest.pixels else 'None'}"
         )
     check_revisions(manifest)
     return manifest
-
-
-def label_type_of(body: Member) -> LabelType:
-    """Read the label type of a manifest or a plan. It is a class if the member is missing."""
-    label_type = body.get("label_type")
-    if label_type is None:
-        return "class"
-    return label_type.one_of(LABEL_TYPES)
 
 
 def _split_from_json(name: str, body: Member) -> Split:

@@ -20,6 +20,8 @@ MAX_LENGTH = 4096
 #: Maximum length of a parser's message, which may quote the file.
 _SHOWN = 200
 
+_HINT = "correct the file there"
+
 
 def load_yaml(file: str) -> Any:
     """Load a YAML file.
@@ -67,14 +69,16 @@ def _parse(text: str) -> Any:
         problem = error.problem or error.context or "it cannot be parsed"
         column = f" at column {mark.column + 1}" if mark else ""
         raise CallError(
-            f"invalid YAML{column}: {problem[:_SHOWN]}", line=mark.line + 1 if mark else None
+            f"invalid YAML{column}: {problem[:_SHOWN]}",
+            line=mark.line + 1 if mark else None,
+            hint=_HINT,
         ) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise CallError(f"invalid YAML: {error.reason}", line=line) from None
+        raise CallError(f"invalid YAML: {error.reason}", line=line, hint=_HINT) from None
     except ValueError as error:
         # For example a date that does not exist, or an integer that is too long to convert.
-        raise CallError(f"invalid YAML: {str(error)[:_SHOWN]}") from None
+        raise CallError(f"invalid YAML: {str(error)[:_SHOWN]}", hint=_HINT) from None
 
 
 def _check_limits(text: str) -> None:

@@ -17,6 +17,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -107,6 +108,18 @@ def is_final(result: ShardResult) -> bool:
 
 def _is_final_row(row: Mapping[str, str]) -> bool:
     return row["reason"] not in _TRIED_AGAIN
+
+
+def find_final(
+    job: Job, names: Iterable[str], in_manifest: Mapping[str, File]
+) -> dict[str, ShardResult]:
+    """Find the shards of these names that are finished and final, by name."""
+    find = partial(find_shard, job.fingerprint, job.out, in_manifest=in_manifest)
+    found = {}
+    for result in storage.map_files(job.out, find, names):
+        if result and is_final(result):
+            found[result.name] = result
+    return found
 
 
 def is_intact(out: str, result: ShardResult) -> bool:

@@ -17,13 +17,13 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from dataprep import storage
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import DamagedError, ManifestError
 from manifests.files import MANIFEST, read_file
-from manifests.json_members import Member, MemberError, parse_json
+from manifests.json_members import MemberError, parse_json
 from manifests.schema import Manifest
 from manifests.serialization import REVISION_FILE, numbered, old_manifest_name
 from manifests.store import REJECTED_NAME, parse_manifest
@@ -76,6 +76,7 @@ class Journal:
 def journal_bytes(journal: Journal) -> bytes:
     """Serialize a journal."""
     members = {"note": _NOTES[journal.action], **asdict(journal)}
+    del members["manifest"]
     return (json.dumps(members, indent=1) + "\n").encode()
 
 
@@ -105,9 +106,16 @@ def parse_journal(data: bytes, path: str) -> Journal:
     """
     try:
         body = parse_json(data)
-        return _journal(body) if body.get("action") else _journal_of(parse_manifest(data, path))
+        if not body.get("action"):
+            manifest = parse_manifest(data, path)
+            return Journal(action="convert", plan=manifest.plans[0], manifest=manifest)
+        journal = body.record(Journal)
+        for name in journal.files:
+            if not (_SHARD_FILE.fullmatch(name) or REVISION_FILE.fullmatch(name)):
+                raise MemberError(f"{name!r} is not the name of a file of a revision")
     except (ValueError, DamagedError) as error:
         raise _damaged(path, error) from None
+    return journal
 
 
 def _damaged(path: str, error: Exception) -> ManifestError:
@@ -115,25 +123,6 @@ def _damaged(path: str, error: Exception) -> ManifestError:
         f"the journal of an interrupted run is damaged or cannot be read ({error})",
         file=path,
         hint="remove it, then the files that `dataprep verify` reports as not in the manifest",
-    )
-
-
-def _journal_of(manifest: Manifest) -> Journal:
-    return Journal(action="convert", plan=manifest.plans[0], manifest=manifest)
-
-
-def _journal(body: Member) -> Journal:
-    files = body["files"].texts()
-    for name in files:
-        if not (_SHARD_FILE.fullmatch(name) or REVISION_FILE.fullmatch(name)):
-            raise MemberError(f"{name!r} is not the name of a file of a revision")
-    return Journal(
-        action=body["action"].one_of(get_args(Action)),
-        plan=body["plan"].text(),
-        overwrite=body["overwrite"].value is True,
-        options=body["options"].mapping(),
-        files=files,
-        stamps={name: member.text() for name, member in body["stamps"].members().items()},
     )
 
 

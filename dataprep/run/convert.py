@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from dataprep import storage
 from dataprep.engines import Engine
 from dataprep.formats import names_of_shard
 from dataprep.ledger.fence import begin_revision, check_owner, owned
-from dataprep.ledger.finished import find_shard, is_final, stamps_of
+from dataprep.ledger.finished import find_final, stamps_of
 from dataprep.ledger.journal import Journal, read_journal
 from dataprep.ledger.state import Folder, State
 from dataprep.options import Options
@@ -417,18 +416,12 @@ def _present(out: str, names: Iterable[str]) -> list[str]:
 def _find_finished(
     planned: AppendPlan, before: Mapping[str, str], now: Mapping[str, str]
 ) -> dict[str, ShardResult]:
-    out, fingerprint = planned.job.out, planned.job.fingerprint
     names = []
     for shard in planned.job.shards:
         # Another stamp: images of the shard may have been replaced since it was written.
         if before.get(shard.name) == now.get(shard.name):
             names.append(shard.name)
-    find = partial(find_shard, fingerprint, out, in_manifest={})
-    found = {}
-    for result in storage.map_files(out, find, names):
-        if result and is_final(result):
-            found[result.name] = result
-    return found
+    return find_final(planned.job, names, {})
 
 
 # --- append in one command ------------------------------------------------------------------------

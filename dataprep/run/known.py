@@ -186,15 +186,11 @@ def labeled_content(
     row = {"mask_size": len(mask), "mask_crc32c": crc32c(mask)}
     equal = []
     for each in same:
-        if _is_same_mask(mask, each, options.max_pixels):
+        # The same bytes, or at least the same pixels.
+        is_same = (len(mask), row["mask_crc32c"]) == (each.size, each.crc32c)
+        if is_same or _has_same_pixels(mask, each, options.max_pixels):
             equal.append(each.number)
     return Content(checksum, kind.text(row, classes), tuple(equal))
-
-
-def _is_same_mask(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
-    """Return whether a mask is one in a dataset: the same bytes, or at least the same pixels."""
-    is_same = (len(mask), crc32c(mask)) == (stored.size, stored.crc32c)
-    return is_same or _has_same_pixels(mask, stored, max_pixels)
 
 
 def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:

@@ -267,10 +267,8 @@ class Trial(NamedTuple):
     stored: float
 
 
-def run_trial(
-    source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0
-) -> Trial:
-    """Read, check, convert and wrap images as a worker would, for about `seconds`."""
+def run_trial(source: Source, shards: Sequence[ShardPlan], options: Options) -> Trial:
+    """Read, check, convert and wrap images as a worker would, for about a second."""
     record_format, labels = FORMATS[options.fmt], KINDS["class"]
     start = time.perf_counter()
     measured = kept = stored = 0
@@ -284,7 +282,7 @@ def run_trial(
         except Rejected:
             pass
         measured += 1
-        if time.perf_counter() - start > seconds:
+        if time.perf_counter() - start > 1:
             break
     return Trial(measured / max(time.perf_counter() - start, 1e-9), measured, stored / max(kept, 1))
 

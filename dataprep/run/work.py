@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from dataprep.formats import names_of_shard
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import BEAT_SECONDS, Claims, begin_conversion, check_owner, owned
 from dataprep.ledger.finished import (
+    find_final,
     find_shard,
     is_final,
     is_listed,
@@ -337,12 +339,14 @@ def work(
         if not plan.append:
             refuse_appended(folder)
         run = _Run(job, plan, engine, folder)
-        stack.enter_context(says_what_is_kept(out, [job.shards[number] for number in numbers]))
+        shards = [job.shards[number] for number in numbers]
+        stack.enter_context(says_what_is_kept(out, shards))
         if progress:
             images = count_images(plan, out, numbers) if share else job.images
             progress.start(images, len(numbers))
         # Of a share, look for finished shards now; with claims, when a shard is about to be claimed.
-        finished = run.find_finished(numbers) if share or folder.files else {}
+        names = map(attrgetter("name"), shards)
+        finished = find_final(job, names, folder.files) if share or folder.files else {}
         for result in finished.values():
             report(result, progress)
         left = run.without_finished(numbers, finished)
@@ -461,19 +465,10 @@ class _Run:
         name = self.job.shards[number].name
         return find_shard(self.job.fingerprint, self.job.out, name, self.folder.files)
 
-    def find_finished(self, numbers: Sequence[int]) -> dict[int, ShardResult]:
-        """Return the finished shards that need not be written again."""
-        found = {}
-        for number in numbers:
-            result = self.find(number)
-            if result and is_final(result):
-                found[number] = result
-        return found
-
-    def without_finished(self, numbers: Sequence[int], finished: Collection[int]) -> list[int]:
-        """Return the shards that are left to write."""
-        left = [number for number in numbers if number not in finished]
+    def without_finished(self, numbers: Sequence[int], finished: Collection[str]) -> list[int]:
+        """Return the shards that are left to write; `finished` are the names of the others."""
         files, shards = self.folder.files, self.job.shards
+        left = [number for number in numbers if shards[number].name not in finished]
         if lists_everything(self.job.out, files):
             fmt = self.job.options.fmt
             # The images of a shard that the manifest does not list are all rejected.
@@ -585,20 +580,19 @@ class ShardTasks(Sequence[ShardTask]):
 
 
 def stored_tasks(job: Job, numbers: Sequence[int], workers: int, plan: StoredPlan) -> ShardTasks:
-    """Return the tasks of shards that are read from the files of a plan when they are needed."""
-    return ShardTasks(job, numbers, workers, partial(stored_task, job, plan))
+    """Return the tasks of shards that are read from the files of a plan when they are needed.
 
-
-def stored_task(job: Job, plan: StoredPlan, number: int) -> ShardTask:
-    """Return the task of a shard, read from the files of a plan.
-
-    Raises:
+    Raises (when a task is read):
         PlanError: its rows are missing, damaged or were changed.
 
     """
-    name = job.shards[number].name
-    keys, samples = read_planned_rows(plan, job.out, number, name)
-    return shard_task(job, name, keys, samples, np.arange(len(keys)))
+
+    def read(number: int) -> ShardTask:
+        name = job.shards[number].name
+        keys, samples = read_planned_rows(plan, job.out, number, name)
+        return shard_task(job, name, keys, samples, np.arange(len(keys)))
+
+    return ShardTasks(job, numbers, workers, read)
 
 
 def planned_task(job: Job, source: Source, shard: ShardPlan) -> ShardTask:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from awscrt.checksums import crc32c
 
@@ -239,37 +239,35 @@ def check_record(
         if stored != row.label:
             message = f"the label is {stored}, but the table states {row.label}"
             yield check.shard_problem(message, number, record.start)
-    if record.size > MAX_BYTES:
-        message = f"the image has {record.size} bytes, but the limit is {MAX_BYTES}"
-        yield check.shard_problem(message, number, record.offset)
-        return
-    yield from _check_image(check, view, record, row, number)
+    if problem := _check_image(check, view, record, row, number):
+        yield problem
 
 
 def _check_image(
     check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int
-) -> Iterator[Problem]:
+) -> Problem | None:
+    """Compare an image with its table row; return the first problem."""
+    in_image = partial(check.shard_problem, record=number, byte=record.offset)
+    if record.size > MAX_BYTES:
+        return in_image(f"the image has {record.size} bytes, but the limit is {MAX_BYTES}")
     image = read_bytes(view, record.offset, record.size)
     # Shards that were indexed without reading them have no checksums.
     if row.crc32c is not None and crc32c(image) != row.crc32c:
         last = record.offset + record.size - 1
-        message = f"the image in bytes {record.offset} to {last} does not match its checksum"
-        yield check.shard_problem(message, number, record.offset)
-        return
+        return in_image(f"the image in bytes {record.offset} to {last} does not match its checksum")
     try:
         info = _image_info(image, check)
     except Rejected as error:
-        yield _invalid_image(check, record, number, error)
-        return
+        return _invalid_image(check, record, number, error)
     # An image that decodes must be the one that the row describes.
     if (info.width, info.height) != (row.width, row.height):
-        message = (
+        return check.table_problem(
             f"row {number} states {row.width}x{row.height} pixels, but the image has"
             f" {info.width}x{info.height} pixels"
         )
-        yield check.table_problem(message)
-    elif check.was_converted:
-        yield from _check_envelope(check, view, record, row, number, info.format)
+    if check.was_converted:
+        return _check_envelope(check, view, record, row, number, info.format)
+    return None
 
 
 def _invalid_image(check: ShardCheck, record: Record, number: int, error: Rejected) -> Problem:
@@ -304,7 +302,7 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
 
 def _check_envelope(  # noqa: PLR0917
     check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int, image_format: str
-) -> Iterator[Problem]:
+) -> Problem | None:
     """Compare the bytes around the image with what `dataprep convert` writes for the table row."""
     classes, labels = check.manifest.classes, KINDS[check.manifest.label_type]
     mask = b""
@@ -313,8 +311,7 @@ def _check_envelope(  # noqa: PLR0917
             mask = _read_mask(view, row)
         except Rejected as error:
             message = f"the mask or depth map is not valid ({error.reason}): {error.detail}"
-            yield check.shard_problem(message, number, row.extra["mask_offset"])
-            return
+            return check.shard_problem(message, number, row.extra["mask_offset"])
     # Write the record again from the row, and compare it.
     lists = row.extra.get(labels.class_lists or "", ())
     sample = PendingSample(
@@ -333,15 +330,15 @@ def _check_envelope(  # noqa: PLR0917
     head, tail, _, mask_start = check.format.envelope(sample)
     start = record.offset - len(head)
     if mask and start + mask_start != row.extra["mask_offset"]:
-        yield check.table_problem("the table states another place of the mask or depth map", number)
-        return
+        message = "the table states another place of the mask or depth map"
+        return check.table_problem(message, number)
     # The first difference is enough to find the damage.
     for at, expected in ((start, head), (record.offset + record.size, tail)):
         actual = read_bytes(view, max(at, 0), len(expected))
         if actual != expected:
             message = "a byte around the image differs from what `dataprep convert` writes"
-            yield check.shard_problem(message, number, at + _first_difference(actual, expected))
-            return
+            return check.shard_problem(message, number, at + _first_difference(actual, expected))
+    return None
 
 
 def _read_mask(view: ByteView, row: Sample) -> bytes:
