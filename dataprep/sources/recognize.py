@@ -15,6 +15,7 @@ from dataprep import storage
 from dataprep.containers import forget_readers
 from dataprep.options import SourceOptions
 from dataprep.sources import (
+    arrays,
     coco,
     databases,
     exports,
@@ -195,6 +196,7 @@ FOLDERS = (
     *voc.KINDS,
     *yolo.KINDS,
     *segmentation.KINDS,
+    *arrays.KINDS,
     Kind("a folder of class folders", lambda *_: True, read_image_folders),
 )
 
@@ -300,11 +302,14 @@ _OTHER_FILES: tuple[tuple[str, str, Names, tuple[bytes, ...]], ...] = (
     (
         "not one of the tables that can be read",
         "save it as CSV, JSON Lines or Parquet",
-        (
-            *(".json", ".feather", ".arrow", ".orc", ".npz", ".npy", ".h5", ".hdf5", ".mat"),
-            *(".pkl", ".pt", ".mdb", ".lmdb", ".db", ".sqlite"),
-        ),
+        (".json", ".feather", ".arrow", ".orc", ".mdb", ".lmdb", ".db", ".sqlite"),
         (),
+    ),
+    (
+        "a file of arrays",
+        arrays.ARRAYS_HINT,
+        (".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pt", ".pth", ".bin"),
+        (b"\0\0\x08\x01", b"\0\0\x08\x03"),
     ),
     (
         "an image",
