@@ -88,8 +88,9 @@ class Loader(LoaderState, Generic[BatchT_co]):
         Args:
             size: height and width of the images in pixels; one number for square images. Every
                 crop, resize, padding and mask in the list is scaled in proportion, from the sizes
-                as written. With views, it is the size of the first view, and the others are scaled
-                alike. `None` changes nothing.
+                as written. What lies before the first resize stays, because it works on images as
+                they are stored. With views, it is the size of the first view, and the others are
+                scaled alike. `None` changes nothing.
             magnitude: strength of the policies: `magnitude` of RandAugment, the section ``m`` of
                 TimmAutoAugment, `severity` of AugMix, in the units of the list. `None` changes
                 nothing.

@@ -10,8 +10,9 @@ from __future__ import annotations
 from loaders.dali.conditional import select, where
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.dali.resize import interpolation
+from loaders.dali.warps import rotated
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
+from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate, RotateAround
 
 
 @apply.register
@@ -41,17 +42,35 @@ def flip_coin(operation: Flip, context: GraphContext) -> Node:
 
 
 @apply.register
-def _(operation: Rotate, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+def _(operation: RotateAround, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    if spec.is_uint8:
+        return rotated(operation, image, context)
+    # torchvision's tensors mix with the fill color.
+    return _rotate(operation, image, spec, context)
+
+
+@apply.register
+def _rotate(operation: Rotate, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     first = context.random.shown
     angle = context.random.uniform(operation, "angle", *operation.degrees)
     context.random.show(lambda angle: f"rotated {angle:+.0f}\N{DEGREE SIGN}", lambda: (angle,))
     interp_type = interpolation(operation, operation.filter, context)
-    (fill,) = context.fill([operation.fill])
+    color = operation.fill if isinstance(operation.fill, tuple) else (operation.fill,) * 3
+
+    def turn(image: Node, angle: Node, fill_value: float) -> Node:
+        return fn.rotate(
+            image, angle=angle, keep_size=True, fill_value=fill_value, interp_type=interp_type
+        )
 
     def rotate(image: Node, angle: Node) -> Node:
-        return fn.rotate(
-            image, angle=angle, keep_size=True, fill_value=fill, interp_type=interp_type
-        )
+        if context.mask_fill is not None:
+            return turn(image, angle, context.mask_fill)
+        if len({*color}) == 1:
+            return turn(image, angle, color[0])
+        # `fn.rotate` has one fill value for all channels.
+        below = fn.coord_transform(image, T=[-value for value in color], dtype=types.FLOAT)
+        turned = turn(below, angle, 0)
+        return fn.cast_like(fn.coord_transform(turned, T=list(color)), image)
 
     if operation.probability == 1:
         return rotate(image, angle)

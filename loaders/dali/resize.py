@@ -40,11 +40,14 @@ def resized_sides(operation: Resize, sides: Node) -> Node:
     """Return the height and width, float32 [2], that `operation` gives an image with these sides."""
     if operation.size is not None:
         return sides * 0.0 + constant(operation.size)
-    exact = sides * float(operation.shorter or 1) / fn.reductions.min(sides)
-    target = math.floor(exact) if operation.rounding == "down" else round_half_even(exact)
+    target, most = sides, float("inf")
+    if operation.shorter is not None:
+        exact = sides * float(operation.shorter) / fn.reductions.min(sides)
+        target = math.floor(exact) if operation.rounding == "down" else round_half_even(exact)
+        most = 1.0
     if not isinstance(operation, ResizeWithin):
         return target
-    share = math.min(float(operation.longest) / fn.reductions.max(target), 1.0)
+    share = math.min(float(operation.longest) / fn.reductions.max(target), most)
     return math.max(math.floor(target * share + _EPSILON), 1.0)
 
 

@@ -17,6 +17,7 @@ from loaders.dali.conditional import where
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, types
 from loaders.dali.resize import INTERPOLATION, round_half_even
 from loaders.transforms.base import ImageSpec
+from loaders.transforms.geometry import RotateAround
 from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 
 _Floats = NDArray[np.float64]
@@ -37,12 +38,52 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
     context.random.show_drawn(
         lambda rng, count: _describe_affine(*draw_affine(operation, rng, count))
     )
-    shape = image.shape(dtype=types.FLOAT)
-    sides = fn.stack(shape[1], shape[0])
-    center = (
-        constant(operation.center) if isinstance(operation, RandomAffineAround) else sides * 0.5
-    )
+    sides = _width_height(image)
+    center = sides * 0.5
+    if isinstance(operation, RandomAffineAround):
+        center = constant(operation.center)
     moved = center + round_half_even(shift * sides)
+    return _warp_affine(operation, image, linear, center=center, moved=moved, context=context)
+
+
+def _width_height(image: Node) -> Node:
+    shape = image.shape(dtype=types.FLOAT)
+    return fn.stack(shape[1], shape[0])
+
+
+def rotated(operation: RotateAround, image: Node, context: GraphContext) -> Node:
+    """Rotate by random angles as Pillow does, which does not mix the image with the fill color."""
+
+    def draw_angles(rng: np.random.Generator, count: int) -> _Floats:
+        return rng.uniform(*operation.degrees, count)
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+        angle = -draw_angles(rng, batch_size)
+        linear = inverse_affine(angle, np.ones(batch_size), np.zeros((batch_size, 2)))
+        return [np.ascontiguousarray(linear, np.float32)]
+
+    (linear,) = context.random.from_numpy(operation, "map", context.batch_size, draw, (2,))
+    context.random.show_drawn(
+        lambda rng, count: [
+            f"rotated {angle:+.0f}\N{DEGREE SIGN}" for angle in draw_angles(rng, count)
+        ]
+    )
+    center = _width_height(image) * 0.5
+    if operation.center is not None:
+        center = constant(operation.center)
+    return _warp_affine(operation, image, linear, center=center, moved=center, context=context)
+
+
+def _warp_affine(
+    operation: RandomAffine | RotateAround,
+    image: Node,
+    linear: Node,
+    *,
+    center: Node,
+    moved: Node,
+    context: GraphContext,
+) -> Node:
+    """Move pixels by the inverse of a linear map around a center, which moves to `moved`."""
     offset = center - fn.reductions.sum(linear * moved, axes=1)
     matrix = fn.cat(linear, fn.reshape(offset, shape=[2, 1]), axis=1)
 
@@ -197,7 +238,7 @@ def _warp_and_fill(
     image: Node,
     warp: Callable[..., Node],
     warp_mask: Callable[..., Node],
-    operation: RandomAffine | RandomPerspective,
+    operation: RandomAffine | RandomPerspective | RotateAround,
 ) -> Node:
     """Warp an image, and set pixels from outside to the fill color.
 
@@ -214,7 +255,7 @@ def _warp_and_fill(
     moved = warp(image, operation.filter)
     inside = warp_mask(image[:, :, 0:1] | types.Constant(255).uint8(), "nearest")
     # Map 255 to 0, and 0 to the fill color.
-    color = np.round(operation.fill)
+    color = np.round(np.broadcast_to(operation.fill, 3))
     outside = fn.coord_transform(
         inside, M=(-color / 255).tolist(), T=color.tolist(), dtype=types.UINT8
     )

@@ -152,15 +152,17 @@ def _target(graph: Graph, operation: Resize, image: str) -> str:
     if operation.size is not None:
         return graph.constant(operation.size)
     sides = graph.sides(image)
-    shorter = graph.add("ReduceMin", sides, keepdims=1)
-    exact = graph.add("Div", graph.arithmetic("Mul", sides, float(operation.shorter or 1)), shorter)
-    target = graph.add("Floor" if operation.rounding == "down" else "Round", exact)
+    target, most = sides, float("inf")
+    if operation.shorter is not None:
+        shorter = graph.add("ReduceMin", sides, keepdims=1)
+        multiplied = graph.arithmetic("Mul", sides, float(operation.shorter))
+        rounding = "Floor" if operation.rounding == "down" else "Round"
+        target, most = graph.add(rounding, graph.add("Div", multiplied, shorter)), 1.0
     if not isinstance(operation, ResizeWithin):
         return target
     longer = graph.add("ReduceMax", target, keepdims=1)
-    share = graph.arithmetic(
-        "Min", graph.add("Div", graph.constant(float(operation.longest)), longer), 1.0
-    )
+    share = graph.add("Div", graph.constant(float(operation.longest)), longer)
+    share = graph.arithmetic("Min", share, most)
     scaled = graph.arithmetic("Add", graph.add("Mul", target, share), 1e-4)
     return graph.arithmetic("Max", graph.add("Floor", scaled), 1.0)
 

@@ -26,7 +26,7 @@ from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
+from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate, RotateAround
 from loaders.transforms.mixing import Cutmix, Fmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
 from loaders.transforms.resize import RandomDownscale, Resize, ResizeWithin, ScaleJitter
@@ -78,6 +78,7 @@ __all__ = [
     "Resize",
     "ResizeWithin",
     "Rotate",
+    "RotateAround",
     "ScaleJitter",
     "Step",
     "SubPolicies",

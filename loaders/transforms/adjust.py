@@ -10,7 +10,7 @@ from loaders.transforms.base import Operation, Size, check_number, check_size
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop import Crop, CropAtRatio, MultiCrop, RandomResizedCrop
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek
-from loaders.transforms.geometry import Pad, PadTo
+from loaders.transforms.geometry import Pad, PadTo, RotateAround
 from loaders.transforms.resize import Resize, ResizeWithin, ScaleJitter
 from loaders.transforms.warps import RandomAffineAround
 from manifests.errors import CallError
@@ -92,6 +92,15 @@ class Scale:
         return max(least, round(length * self.side))
 
 
+def resizes(operation: Operation) -> bool:
+    """Return whether an operation, or one inside it, resizes images."""
+    if isinstance(operation, RandomApply):
+        return any(map(resizes, operation.operations))
+    if isinstance(operation, (RandomChoice, RandomOrder)):
+        return any(resizes(each) for chain in operation.chains for each in chain)
+    return isinstance(operation, (Resize, RandomResizedCrop, CropAtRatio, ScaleJitter))
+
+
 @singledispatch
 def scaled(operation: Operation, scale: Scale) -> Operation:
     """Return an operation whose crops, resizes, padding and masks are scaled. Others are the same.
@@ -143,14 +152,18 @@ def _(operation: Resize, scale: Scale) -> Operation:
 
 @scaled.register
 def _(operation: ResizeWithin, scale: Scale) -> Operation:
-    shorter = scale.length(operation.shorter or 1, 1)
-    return replace(
-        operation, shorter=shorter, longest=max(shorter + 1, scale.length(operation.longest, 1))
-    )
+    longest = scale.length(operation.longest, 1)
+    if operation.shorter is None:
+        return replace(operation, longest=longest)
+    shorter = scale.length(operation.shorter, 1)
+    return replace(operation, shorter=shorter, longest=max(shorter + 1, longest))
 
 
-@scaled.register
-def _(operation: RandomAffineAround, scale: Scale) -> Operation:
+@scaled.register(RotateAround)
+@scaled.register(RandomAffineAround)
+def _(operation: RotateAround | RandomAffineAround, scale: Scale) -> Operation:
+    if operation.center is None:
+        return operation
     right, down = operation.center
     return replace(operation, center=(right * scale.width, down * scale.height))
 

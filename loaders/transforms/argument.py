@@ -91,6 +91,7 @@ def parse_transforms(
             num_classes=config.num_classes,
             notes=config.notes,
             image_size=image_size,
+            library=config.library,
         )
         return ParsedTransforms(
             recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler

@@ -18,9 +18,12 @@ from loaders.transforms.base import (
     check_probability,
     check_range,
     check_size,
+    require_uint8,
 )
 from loaders.transforms.limits import MAX_SIDE
 from manifests.errors import CallError
+
+PAD_MODES = ("constant", "edge", "reflect", "symmetric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +53,48 @@ class Rotate(Operation):
         degrees: minimum and maximum angle in degrees, counterclockwise, from -360 to 360.
         probability: probability of rotating an image.
         filter: ``"nearest"`` or ``"linear"``.
-        fill: value of pixels from outside the image, in the units of the image (0 to 255, or
-            normalized).
+        fill: value of pixels from outside the image, or one for each channel, in the units of the
+            image (0 to 255, or normalized).
 
     """
 
     degrees: Range
     probability: float = 1.0
     filter: Filter = "nearest"
-    fill: float = 0
+    fill: float | tuple[float, float, float] = 0
 
     def __post_init__(self) -> None:
         check_range("degrees", self.degrees, -360, 360)
         check_probability("probability", self.probability)
         check_choice("filter", self.filter, ("nearest", "linear"))
-        check_number("fill", self.fill)
+        if isinstance(self.fill, tuple):
+            check_numbers("fill", self.fill, 3)
+        else:
+            check_number("fill", self.fill)
+
+
+@dataclass(frozen=True, slots=True)
+class RotateAround(Rotate):
+    """Rotate every image around a point, and do not mix uint8 images with `fill` at the edge, as Pillow.
+
+    Attributes:
+        center: the point in pixels to the right and down from the top left corner; `None` means the
+            center of the image.
+
+    """
+
+    center: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        Rotate.__post_init__(self)
+        if self.center is not None:
+            check_numbers("center", self.center, 2)
+            for value in self.center:
+                check_number("center", value, -MAX_SIDE, MAX_SIDE)
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the same spec; around a point, images must be uint8."""
+        return spec if self.center is None else require_uint8(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +132,7 @@ class Pad(Operation):
         for name in ("left", "top", "right", "bottom"):
             check_int(name, getattr(self, name), 0, MAX_SIDE)
         check_numbers("fill", self.fill, 3)
-        check_choice("mode", self.mode, ("constant", "edge", "reflect", "symmetric"))
+        check_choice("mode", self.mode, PAD_MODES)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with the padded size."""

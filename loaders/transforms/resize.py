@@ -45,7 +45,7 @@ class Resize(Operation):
     rounding: Literal["down", "nearest"] = "down"
 
     def __post_init__(self) -> None:
-        if (self.size is None) == (self.shorter is None):
+        if (self.size is None) == (self.shorter is None) and not isinstance(self, ResizeWithin):
             raise CallError(
                 "Resize needs either size or shorter, not both or neither",
                 hint="set exactly one of them",
@@ -79,12 +79,12 @@ class Resize(Operation):
 class ResizeWithin(Resize):
     """Resize the shorter side to a length, but the longer side to at most another.
 
-    Keep the aspect ratio.
+    Keep the aspect ratio. Without `shorter`, resize the longer side to `longest`.
 
     A class of its own, because the ``repr`` of `Resize` seeds random numbers.
 
     Attributes:
-        longest: maximum length of the longer side in pixels, above `shorter`.
+        longest: length of the longer side in pixels: at most, and above `shorter`, if that is set.
 
     """
 
@@ -93,7 +93,7 @@ class ResizeWithin(Resize):
     def __post_init__(self) -> None:
         Resize.__post_init__(self)
         check_int("longest", self.longest, 1, MAX_SIDE)
-        if self.shorter is None or self.longest <= self.shorter:
+        if self.shorter is not None and self.longest <= self.shorter:
             raise CallError(
                 f"the longer side must be above the shorter side of {self.shorter} pixels, got"
                 f" {self.longest}",
@@ -102,8 +102,9 @@ class ResizeWithin(Resize):
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with the new size, which is known if the input size is known."""
-        resized = Resize.output(self, spec)
-        if resized.size is None or max(resized.size) <= self.longest:
+        resized = spec if self.shorter is None else Resize.output(self, spec)
+        fits = self.shorter is not None and max(resized.size or (0,)) <= self.longest
+        if resized.size is None or fits:
             return resized
         long = max(resized.size)
         height, width = (max(1, self.longest * side // long) for side in resized.size)

@@ -52,12 +52,15 @@ def _each(name: str, *arguments: Arguments) -> list[Any]:
     return [{name: each} for each in arguments]
 
 
+#: Choose between transforms of the same name.
+_PADDLECLAS, _TORCHVISION = {"library": "PaddleClas"}, {"library": "torchvision"}
+
 _INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "lanczos", "box", "hamming")
 
 #: Transforms that are followed by a resize, by scenario.
 _TRANSFORMS: dict[str, list[Any]] = {
     "sizes": [
-        *_each("Resize", {"size": 18}, {"size": [30, 14]}, {"size": 18, "max_size": 24}),
+        *_each("Resize", {"size": 18}, {"size": [30, 14]}, {"size": 18, "max_size": 24}, {"max_size": 24}),
         *_each("Resize", *({"size": [13, 17], "interpolation": each} for each in _INTERPOLATIONS)),
         *_each("Resize", *({"size": [44, 52], "interpolation": each} for each in _INTERPOLATIONS)),
         *_each("Resize", {"size": [13, 17], "antialias": False}),
@@ -89,7 +92,10 @@ _TRANSFORMS: dict[str, list[Any]] = {
         *_each("RandomCropImage", {"size": 14}, {"size": [9, 14]}),
         *_each("Pad", {"padding": 5}, {"padding": [1, 2], "fill": 9}),
         *_each("Pad", {"padding": [1, 2, 3, 4], "fill": [9, 99, 200]}),
-        *_each("Pad", *({"padding": 3, "padding_mode": each} for each in ("edge", "reflect"))),
+        *_each("Pad", {"padding": 3, "padding_mode": "edge", **_TORCHVISION}),
+        *_each("Pad", {"padding": 3, "padding_mode": "reflect"}),
+        *_each("Pad", {"padding": 3, "padding_mode": "reflect", **_TORCHVISION}),
+        *_each("Pad", {"padding": 3, "padding_mode": "reflect", **_PADDLECLAS}),
         *_each("Pad_paddle_vision", {"padding": 5}, {"padding": [1, 2, 3, 4], "fill": 7}),
         *_each("Padv2", {}, {"size": [40, 48], "pad_mode": 1}, {"size": [40, 48], "pad_mode": 2}),
         *_each("Padv2", {"size": [40, 48], "pad_mode": -1, "offsets": [3, 5], "fill_value": [1, 2, 3]}),
@@ -100,10 +106,12 @@ _TRANSFORMS: dict[str, list[Any]] = {
         "Identity",
     ],
     "warps": [
-        *_each("RandomRotation", {"degrees": 30}, {"degrees": [20, 40], "expand": True}),
-        *_each("RandomRotation", {"degrees": 30, "interpolation": "bilinear", "fill": 77}),
-        *_each("RandomRotation", {"degrees": 30, "center": [3, 4]}, {"degrees": 30, "prob": 0.5}),
-        *_each("RandomRotation", {"degrees": 30, "fill": [255, 100, 0]}),
+        *_each("RandomRotation", {"degrees": 30}, {"degrees": [20, 40], "expand": True, "prob": 1}),
+        *_each("RandomRotation", {"degrees": 30, "interpolation": "bilinear", "fill": 77, "prob": 1}),
+        *_each("RandomRotation", {"degrees": 30, "center": [3, 4], "prob": 1}),
+        *_each("RandomRotation", {"degrees": 30, "fill": [255, 100, 0], **_TORCHVISION}),
+        *_each("RandomRotation", {"degrees": 30, "interpolation": "bilinear", **_TORCHVISION}),
+        *_each("RandomRotation", {"degrees": 30, "prob": 0.5}),
         *_each("RandomAffine", {"degrees": 20}, {"degrees": 0, "translate": [0.2, 0.3]}),
         *_each("RandomAffine", {"degrees": 9, "scale": [0.5, 1.5], "shear": 20}),
         *_each("RandomAffine", {"degrees": 9, "shear": [1, 9, 2, 8], "interpolation": "bilinear"}),
@@ -140,6 +148,7 @@ _TRANSFORMS: dict[str, list[Any]] = {
     ],
     "erasing": [
         *_each("RandomErasing", {"p": 1}, {"p": 1, "value": [9, 99, 200]}, {"p": 1, "value": "random"}),
+        *_each("RandomErasing", {}, _PADDLECLAS),
         *_each("RandomErasing", {"EPSILON": 1, "sl": 0.1, "sh": 0.4, "r1": 0.3, "mode": "pixel"}),
         *_each("RandomErasing", {"EPSILON": 1, "mode": "rand"}, {"EPSILON": 1, "mode": "const"}),
         *_each("Cutout", {"length": 8}, {"n_holes": 3, "length": 5, "fill_value": [9, 99, 200]}),
@@ -171,15 +180,15 @@ _TRANSFORMS: dict[str, list[Any]] = {
 
 #: Policies, which draw from many operations: more samples in smaller images.
 _POLICIES = [
-    *_each("AutoAugment", *({} if each is None else {"policy": each} for each in (None, "cifar10", "svhn"))),
+    *_each("AutoAugment", {}, _PADDLECLAS, {"policy": "cifar10"}, {"policy": "svhn"}),
     *_each("AutoAugment", {"interpolation": "bilinear", "fill": 77}),
-    *_each("RandAugment", {}, {"num_ops": 3, "magnitude": 15}, {"num_layers": 2, "magnitude": 5}),
+    *_each("RandAugment", {}, _PADDLECLAS, {"num_ops": 3, "magnitude": 15}, {"num_layers": 2, "magnitude": 5}),
     *_each("RandAugment", {"num_ops": 2, "interpolation": "bilinear", "fill": [9, 99, 200]}),
     *_each("RandAugmentV2", {}, {"num_layers": 3, "magnitude": 9}),
     *_each("RandAugmentV3", {}, {"num_layers": 3, "magnitude": 9, "interpolation": "nearest"}),
     "RandAugmentV4",
     *_each("TrivialAugmentWide", {}, {"num_magnitude_bins": 7, "interpolation": "bilinear"}),
-    *_each("AugMix", {"severity": 5}, {"mixture_width": 2, "chain_depth": 2, "all_ops": False}),
+    *_each("AugMix", _PADDLECLAS, {"severity": 5}, {"mixture_width": 2, "chain_depth": 2, "all_ops": False}),
     *_each("AugMix", {"aug_severity": 2}),
     *_each("TimmAutoAugment", {"img_size": 20}, {"config_str": "rand-m5-n3-inc1", "img_size": 20}),
     *_each("TimmAutoAugment", {"config_str": "original-mstd0.5"}, {"config_str": "v0"}),
@@ -292,7 +301,7 @@ def labels(r: BatchRecorder) -> None:
         for transforms in (
             _TRAIN,
             [{"RandomCrop": {"size": 14, "padding": 2}}],
-            [{"RandomRotation": {"degrees": 90}}, *_TAIL],
+            [{"RandomRotation": {"degrees": 90, "prob": 1}}, *_TAIL],
             [{"Pad": {"padding": 3}}, "RandomVerticalFlip", {"Resize": {"size": [13, 17]}}],
         ):
             r.batches(dataset, fields=fields, transforms=transforms)
@@ -482,7 +491,12 @@ def errors(r: BatchRecorder) -> None:
     for options in _REFUSED:
         r.explained("classes", str(options), **{"transforms": _TAIL, **options})
     for dataset, fields in {"mask": ("image", "mask"), "boxes": ("image", "boxes")}.items():
-        for item in ("MixUp", {"RandomPerspective": {"p": 1}}, {"AutoAugment": {}}, "ToGray"):
+        for item in (
+            "MixUp",
+            {"RandomPerspective": {"p": 1}},
+            {"AutoAugment": {"policy": "svhn"}},
+            "ToGray",
+        ):
             r.explained(dataset, fields=fields, transforms=[item, *_TAIL])
     r.explained(["classes", "pixels"], transforms=_TAIL)
     r.explained(["classes", "mask"], transforms=_TAIL)

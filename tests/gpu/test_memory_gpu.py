@@ -119,12 +119,12 @@ def test_work_after_the_crop_takes_less_memory(large):
     first = measure(
         str(large["4k"]),
         batch_size=32,
-        transforms=[{"RandomRotation": {"degrees": 10}}, CROP, *end],
+        transforms=[{"RandomRotation": {"degrees": 10, "prob": 0.5}}, CROP, *end],
     )
     after = measure(
         str(large["4k"]),
         batch_size=32,
-        transforms=[CROP, {"RandomRotation": {"degrees": 10}}, *end],
+        transforms=[CROP, {"RandomRotation": {"degrees": 10, "prob": 0.5}}, *end],
     )
     fused = measure(
         str(large["4k"]), batch_size=32, transforms=[{"RandomGrayscale": {"p": 0.5}}, CROP, *end]

@@ -8,11 +8,17 @@ import pytest
 
 from loaders.transforms.base import Operation
 from loaders.transforms.parse import TransformInfo, read_recipe, transform_table
-from loaders.transforms.parse.registry import Note, parse_transform
+from loaders.transforms.parse.registry import Note, names_of, parse_transform
 from manifests.errors import CallError
 
-#: Description of every registered name.
-INFO: dict[str, TransformInfo] = {info.name: info for info in transform_table()}
+#: Description of every registered name; if two libraries have it, of PaddleClas's.
+INFO: dict[str, TransformInfo] = {}
+for _info in transform_table():
+    if _info.name not in INFO or "PaddleClas" in _info.libraries:
+        INFO[_info.name] = _info
+
+#: Names that mean different transforms in two libraries.
+AMBIGUOUS = ("AugMix", "AutoAugment", "RandAugment", "RandomErasing", "RandomRotation")
 
 #: A valid value for each parameter that has no default.
 _VALID = {
@@ -22,7 +28,10 @@ _VALID = {
 }  # fmt: skip
 
 #: Names that need one of several parameters although each has a default, and the error without any.
-NEEDS_ONE_OF = {"ResizeImage": "size or resize_short is required"}
+NEEDS_ONE_OF = {
+    "ResizeImage": "size or resize_short is required",
+    "Resize": "size or max_size is required",
+}
 
 
 def required_parameters(name: str) -> list[str]:
@@ -43,9 +52,12 @@ def named_parameters(name: str) -> list[str]:
 
 def valid_arguments(name: str) -> dict[str, Any]:
     """Return the smallest set of arguments that a name accepts."""
-    return {parameter: _VALID[parameter] for parameter in required_parameters(name)} | (
-        {"size": 8} if name in NEEDS_ONE_OF else {}
-    )
+    arguments = {parameter: _VALID[parameter] for parameter in required_parameters(name)}
+    if name in NEEDS_ONE_OF:
+        arguments["size"] = 8
+    if name in AMBIGUOUS:
+        arguments["library"] = "PaddleClas"
+    return arguments
 
 
 def valid_value(parameter: str) -> Any:
@@ -54,8 +66,10 @@ def valid_value(parameter: str) -> Any:
 
 
 def parse_operations(name: str, **arguments: Any) -> list[Operation]:
-    """Return the operations of a transform."""
-    return [item for item in parse_transform(name, arguments) if isinstance(item, Operation)]
+    """Return the operations of a transform; if two libraries have it, of PaddleClas's."""
+    with names_of("PaddleClas"):
+        parsed = parse_transform(name, arguments)
+    return [item for item in parsed if isinstance(item, Operation)]
 
 
 def parse_operation(name: str, **arguments: Any) -> Any:
@@ -66,9 +80,9 @@ def parse_operation(name: str, **arguments: Any) -> Any:
 
 def parse_notes(name: str, **arguments: Any) -> str:
     """Return the notes of a transform, joined."""
-    return " ".join(
-        item.text for item in parse_transform(name, arguments) if isinstance(item, Note)
-    )
+    with names_of("PaddleClas"):
+        parsed = parse_transform(name, arguments)
+    return " ".join(item.text for item in parsed if isinstance(item, Note))
 
 
 def recipe_error(items: Any, **options: Any) -> str:

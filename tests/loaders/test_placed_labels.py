@@ -164,17 +164,18 @@ def test_a_resumed_loader_returns_the_same(datasets, kind):
 
 def test_words_are_refused_by_name(datasets):
     with pytest.raises(
-        CallError, match=r"transforms\[1\]: RandomRotation\(degrees=10\) cannot keep boxes right"
+        CallError,
+        match=r"transforms\[1\]: RandomRotation\(degrees=10, prob=1\) cannot keep boxes right",
     ):
         build(
             datasets["boxes", "tfrecord"],
             ("image", "boxes"),
             "stored",
-            [*RAW, {"RandomRotation": {"degrees": 10}}],
+            [*RAW, {"RandomRotation": {"degrees": 10, "prob": 1}}],
         )
-    rand = [*RAW, "RandAugment"]
+    rand = [*RAW, "RandAugmentV2"]
     with pytest.raises(
-        CallError, match=r"transforms\[1\]: RandAugment\(\) cannot keep masks right"
+        CallError, match=r"transforms\[1\]: RandAugmentV2\(\) cannot keep masks right"
     ):
         build(datasets["mask", "tfrecord"], ("image", "mask"), "stored", rand)
     # Without the field, any transform may be used.

@@ -238,11 +238,12 @@ def test_views_with_masks_resume(placed):
 
 def test_a_word_in_a_view_that_cannot_keep_boxes_is_named(placed):
     with pytest.raises(
-        CallError, match=r"views\[1\]\[0\]: RandomRotation\(degrees=10\) cannot keep boxes right"
+        CallError,
+        match=r"views\[1\]\[0\]: RandomRotation\(degrees=10, prob=0.5\) cannot keep boxes right",
     ):
         build(
             placed["boxes"],
-            [[], [{"RandomRotation": {"degrees": 10}}]],
+            [[], [{"RandomRotation": {"degrees": 10, "prob": 0.5}}]],
             SHARED,
             fields=("image", "boxes"),
         )

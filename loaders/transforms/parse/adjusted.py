@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from loaders.transforms.adjust import Adjustment, Scale, scaled
+from loaders.transforms.adjust import Adjustment, Scale, resizes, scaled
 from loaders.transforms.base import Size
 from loaders.transforms.parse.items import RecipeItem, parse_item, written_items
 from loaders.transforms.parse.recipe import Recipe, rechecked
+from loaders.transforms.parse.registry import is_of, names_of
 from manifests.errors import CallError
 
 #: Names that contain a list of transforms.
@@ -22,15 +23,12 @@ _CONTAINERS = ("RandomApply", "RandomChoice", "RandomOrder")
 #: Policies with an argument `magnitude`.
 _WITH_MAGNITUDE = ("RandAugment", "RandAugmentV2", "RandAugmentV3")
 
-#: Arguments of `AugMix` that only torchvision has.
-_TORCHVISION_AUGMIX = {"severity", "chain_depth", "alpha", "all_ops", "interpolation", "fill"}
-
 
 def adjusted(recipe: Recipe, adjustment: Adjustment) -> Recipe:
     """Return a recipe with another size of the images and another strength of its policies.
 
-    Every crop, resize, padding and mask in pixels is scaled in proportion. The descriptions of the
-    items stay.
+    Every crop, resize, padding and mask in pixels is scaled in proportion, except before the first
+    resize, where images have their stored sizes. The descriptions of the items stay.
 
     Args:
         recipe: the recipe as the user wrote it.
@@ -76,8 +74,11 @@ def _with_size(recipe: Recipe, size: Size) -> Recipe:
 def _scaled(recipe: Recipe, size: Size) -> Recipe:
     height, width = recipe.outputs[0].size or recipe.size
     scale = Scale(size[0] / height, size[1] / width)
+    before = _before_first_resize(recipe)
 
     def change(item: RecipeItem) -> RecipeItem:
+        if item.location in before:
+            return item
         return replace(
             item, operations=tuple(scaled(operation, scale) for operation in item.operations)
         )
@@ -86,6 +87,19 @@ def _scaled(recipe: Recipe, size: Size) -> Recipe:
         return rechecked(recipe, change)
     except CallError as error:
         raise CallError(f"size={size} is not possible: {error.message}", hint=error.hint) from None
+
+
+def _before_first_resize(recipe: Recipe) -> set[str]:
+    """Return the locations of the items whose pixels are those of the stored images.
+
+    If no item resizes, the crops set the size of the images, and there are none.
+    """
+    locations: set[str] = set()
+    for items in [(*recipe.items, *view.items) for view in recipe.views] or [recipe.items]:
+        resizing = [any(map(resizes, item.operations)) for item in items]
+        if any(resizing):
+            locations |= {item.location for item in items[: resizing.index(True)]}
+    return locations
 
 
 def _with_magnitude(recipe: Recipe, magnitude: float) -> Recipe:
@@ -99,7 +113,8 @@ def _with_magnitude(recipe: Recipe, magnitude: float) -> Recipe:
         found = True
         return replace(item, operations=parse_item(item.location, written).operations)
 
-    changed = rechecked(recipe, change)
+    with names_of(recipe.library):
+        changed = rechecked(recipe, change)
     if not found:
         raise CallError(
             f"magnitude={magnitude:g} changes nothing: no transform has a magnitude"
@@ -136,7 +151,8 @@ def _strength(name: str, arguments: Mapping[str, Any], magnitude: float) -> dict
     if name in _WITH_MAGNITUDE:
         return {"magnitude": number}
     if name == "AugMix":
-        return {"severity" if _TORCHVISION_AUGMIX & set(arguments) else "aug_severity": number}
+        is_paddleclas = is_of("PaddleClas", name, arguments)
+        return {"aug_severity" if is_paddleclas else "severity": number}
     policy = arguments.get("config_str")
     if (
         name == "TimmAutoAugment"

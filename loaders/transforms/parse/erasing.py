@@ -8,7 +8,6 @@ from loaders.transforms.base import check_bool, check_choice, check_probability,
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import (
-    choose_library,
     parse_channels,
     parse_height_width,
     parse_number,
@@ -18,79 +17,57 @@ from loaders.transforms.parse.values import (
 from manifests.errors import CallError
 from manifests.process.text import shown
 
-_PADDLECLAS_ERASING = ("EPSILON", "sl", "sh", "r1", "mean", "attempt", "use_log_aspect", "mode")
-_TORCHVISION_ERASING = ("p", "scale", "ratio", "value", "inplace")
 
-
-@register(
-    "RandomErasing",
-    "PaddleClas",
-    "torchvision",
-    differs=(
-        "Without arguments it uses PaddleClas's defaults. Arguments of both libraries cannot be"
-        " mixed."
-    ),
-)
-def random_erasing(
-    EPSILON: Any = None,
-    sl: Any = None,
-    sh: Any = None,
-    r1: Any = None,
-    mean: Any = None,
-    attempt: int | None = None,
-    use_log_aspect: bool | None = None,
-    mode: str | None = None,
-    p: Any = None,
-    scale: Any = None,
-    ratio: Any = None,
-    value: Any = None,
-    inplace: bool | None = None,
+@register("RandomErasing", "PaddleClas")
+def paddleclas_erasing(
+    EPSILON: Any = 0.5,
+    sl: Any = 0.02,
+    sh: Any = 0.4,
+    r1: Any = 0.3,
+    mean: Any = (0, 0, 0),
+    attempt: int = 100,
+    *,
+    use_log_aspect: bool = False,
+    mode: str = "const",
 ) -> Parsed:
-    """Erase a random rectangle.
-
-    The first eight arguments are PaddleClas's, the last five torchvision's.
-    """
-    given = {name: argument for name, argument in locals().items() if argument is not None}
-    torchvision = {name: given[name] for name in _TORCHVISION_ERASING if name in given}
-    library = choose_library(
-        {name: given[name] for name in _PADDLECLAS_ERASING if name in given}, torchvision
-    )
-    for name in ("use_log_aspect", "inplace"):
-        check_bool(name, given.get(name, False))
-    yield _torchvision_erasing(given) if library == "torchvision" else _paddleclas_erasing(given)
-
-
-def _paddleclas_erasing(given: dict[str, Any]) -> RandomErasing:
-    ratio = parse_number(given.get("r1", 0.3), "r1")
+    """Erase a random rectangle with probability `EPSILON`."""
+    check_bool("use_log_aspect", use_log_aspect)
+    ratio = parse_number(r1, "r1")
     modes: Any = {"const": "constant", "rand": "color", "pixel": "pixels"}
-    mode = given.get("mode", "const")
     check_choice("mode", mode, modes)
     if ratio <= 0:
-        raise CallError(f"r1 must be above 0, got {shown(given['r1'])}")
-    return RandomErasing(
-        probability=_parse_probability(given.get("EPSILON", 0.5), "EPSILON"),
-        area=(parse_number(given.get("sl", 0.02), "sl"), parse_number(given.get("sh", 0.4), "sh")),
+        raise CallError(f"r1 must be above 0, got {shown(r1)}")
+    yield RandomErasing(
+        probability=_parse_probability(EPSILON, "EPSILON"),
+        area=(parse_number(sl, "sl"), parse_number(sh, "sh")),
         ratio=(min(ratio, 1 / ratio), max(ratio, 1 / ratio)),
-        log_ratio=given.get("use_log_aspect", False),
-        attempts=given.get("attempt", 100),
+        log_ratio=use_log_aspect,
+        attempts=attempt,
         mode=modes[mode],
-        fill=parse_numbers(given.get("mean", (0, 0, 0)), "mean"),  # type: ignore[arg-type]
+        fill=parse_numbers(mean, "mean"),  # type: ignore[arg-type]
     )
 
 
-def _torchvision_erasing(given: dict[str, Any]) -> RandomErasing:
-    value = given.get("value", 0)
+@register("RandomErasing", "torchvision")
+def torchvision_erasing(
+    p: Any = 0.5,
+    scale: Any = (0.02, 0.33),
+    ratio: Any = (0.3, 3.3),
+    value: Any = 0,
+    *,
+    inplace: bool = False,
+) -> Parsed:
+    """Erase a random rectangle with probability `p`; with the value ``"random"`` by noise."""
+    check_bool("inplace", inplace)
     noise = value == "random"
-    if noise:
-        value = 0
-    return RandomErasing(
-        probability=_parse_probability(given.get("p", 0.5), "p"),
-        area=_parse_scale(given.get("scale", (0.02, 0.33))),
-        ratio=parse_pair(given.get("ratio", (0.3, 3.3)), "ratio"),
+    yield RandomErasing(
+        probability=_parse_probability(p, "p"),
+        area=_parse_scale(scale),
+        ratio=parse_pair(ratio, "ratio"),
         log_ratio=True,
         attempts=10,
         mode="pixels" if noise else "constant",
-        fill=_fill(value, "value"),
+        fill=_fill(0 if noise else value, "value"),
     )
 
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import fields
+from typing import Any
 
 from loaders.transforms.base import check_bool, check_choice, check_probability
-from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
+from loaders.transforms.geometry import (
+    PAD_MODES,
+    Flip,
+    Pad,
+    PadTo,
+    RandomRightAngle,
+    Rotate,
+    RotateAround,
+)
 from loaders.transforms.parse.interpolation import (
     parse_backend,
 )
+from loaders.transforms.parse.policy_parts import parse_filter
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import (
     parse_channels,
+    parse_fill,
     parse_number,
     parse_numbers,
     parse_pair,
@@ -32,66 +43,98 @@ def rand_flip_image(flip_code: int = 1) -> Parsed:
     yield Flip(0.5, {1: "horizontal", 0: "vertical", -1: "both"}[flip_code])  # type: ignore[arg-type]
 
 
-def _flip_probability(prob: float, p: float | None) -> float:
-    if p is None:
-        check_probability("prob", prob)
-        return prob
+@register("RandomHorizontalFlip", "PaddleClas")
+def random_horizontal_flip(prob: float = 0.5) -> Parsed:
+    """Swap left and right with probability `prob`."""
+    check_probability("prob", prob)
+    yield Flip(prob, "horizontal")
+
+
+@register("RandomHorizontalFlip", "torchvision")
+def torchvision_horizontal_flip(p: float = 0.5) -> Parsed:
+    """Swap left and right with probability `p`."""
     check_probability("p", p)
-    return p
+    yield Flip(p, "horizontal")
 
 
-@register("RandomHorizontalFlip", "torchvision", "PaddleClas")
-def random_horizontal_flip(prob: float = 0.5, p: float | None = None) -> Parsed:
-    """Swap left and right with a probability: `p` (torchvision) or `prob` (PaddleClas)."""
-    yield Flip(_flip_probability(prob, p), "horizontal")
+@register("RandomVerticalFlip", "PaddleClas")
+def random_vertical_flip(prob: float = 0.5) -> Parsed:
+    """Swap top and bottom with probability `prob`."""
+    check_probability("prob", prob)
+    yield Flip(prob, "vertical")
 
 
-@register("RandomVerticalFlip", "torchvision", "PaddleClas")
-def random_vertical_flip(prob: float = 0.5, p: float | None = None) -> Parsed:
-    """Swap top and bottom with a probability: `p` (torchvision) or `prob` (PaddleClas)."""
-    yield Flip(_flip_probability(prob, p), "vertical")
+@register("RandomVerticalFlip", "torchvision")
+def torchvision_vertical_flip(p: float = 0.5) -> Parsed:
+    """Swap top and bottom with probability `p`."""
+    check_probability("p", p)
+    yield Flip(p, "vertical")
+
+
+@register(
+    "RandomRotation",
+    "torchvision",
+    differs="The bicubic filter is bilinear. expand=True is an error.",
+)
+def random_rotation(
+    degrees: Any,
+    interpolation: Any = "nearest",
+    expand: bool = False,
+    center: Any = None,
+    fill: Any = 0,
+) -> Parsed:
+    """Rotate by an angle between -degrees and degrees, or between two angles, around `center`."""
+    rotation, notes = _parse_rotation(degrees, 1.0, interpolation, expand, fill)
+    point = None if center is None else parse_pair(center, "center")
+    values = {each.name: getattr(rotation, each.name) for each in fields(rotation)}
+    yield RotateAround(**values, center=point)
+    yield from notes
 
 
 @register(
     "RandomRotation",
     "PaddleClas",
-    "torchvision",
-    differs=(
-        "prob is 0.5 by default as in PaddleClas; torchvision rotates every image. The bicubic"
-        " filter is bilinear. expand and center are errors."
-    ),
+    differs="The bicubic filter is bilinear. expand and center are errors.",
 )
-def random_rotation(
+def paddleclas_rotation(
     degrees: Any,
-    prob: float | None = None,
-    interpolation: str = "nearest",
+    prob: float = 0.5,
+    interpolation: Any = "nearest",
     expand: bool = False,
     center: Any = None,
-    fill: float = 0,
+    fill: Any = 0,
 ) -> Parsed:
-    """Rotate by an angle between -degrees and degrees, or between two angles."""
-    check_bool("expand", expand)
-    if expand or center is not None:
+    """Rotate with probability `prob` by an angle between -degrees and degrees, or between two angles."""
+    if center is not None:
         raise CallError(
-            "expand and center are not supported",
-            hint="remove them; images always rotate around their center and keep their size",
+            "center is not supported", hint="remove it; images always rotate around their center"
         )
-    check_choice("interpolation", interpolation, ("nearest", "bilinear", "bicubic"))
+    rotation, notes = _parse_rotation(degrees, prob, interpolation, expand, fill)
+    yield rotation
+    yield from notes
+
+
+def _parse_rotation(
+    degrees: Any, probability: float, interpolation: Any, expand: Any, fill: Any
+) -> tuple[Rotate, tuple[Note, ...]]:
+    check_bool("expand", expand)
+    if expand:
+        raise CallError(
+            "expand=True is not supported", hint="remove it; images always keep their size"
+        )
     if isinstance(degrees, (list, tuple)):
         bounds = parse_pair(degrees, "degrees")
     else:
         limit = parse_number(degrees, "degrees")
         bounds = (-limit, limit)
-    filter_: Literal["nearest", "linear"] = "nearest" if interpolation == "nearest" else "linear"
-    probability = 0.5 if prob is None else prob
+    filter_, notes = parse_filter(interpolation)
     check_probability("prob", probability)
-    yield Rotate(bounds, probability, filter_, fill)
-    if prob is None:
-        yield Note(
-            "prob is 0.5 as in PaddleClas; torchvision rotates every image: set prob=1 for that"
-        )
-    if interpolation == "bicubic":
-        yield Note("the bicubic filter is replaced by a bilinear one")
+    color = parse_fill(fill)
+    if isinstance(fill, (list, tuple)) and len({*color}) > 1:
+        fill = color
+    elif not isinstance(fill, (int, float)):
+        fill = color[0]
+    return Rotate(bounds, probability, filter_, fill), notes
 
 
 @register(
@@ -120,22 +163,22 @@ def parse_padding(padding: Any, fill: Any, mode: str) -> Pad:
     return Pad(left, top, right, bottom, values, mode)  # type: ignore[arg-type]
 
 
-@register(
-    "Pad",
-    "PaddleClas",
-    "torchvision",
-    differs="padding_mode is followed, as in torchvision; PaddleClas always pads with a constant.",
-)
-def pad_image(
+@register("Pad", "torchvision")
+def pad_image(padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Parsed:
+    """Pad: one number for all sides, (left and right, top and bottom), or (left, top, right, bottom)."""
+    yield parse_padding(padding, fill, padding_mode)
+
+
+@register("Pad", "PaddleClas", differs="padding_mode has no effect, as in PaddleClas.")
+def paddleclas_pad(
     padding: Any, fill: Any = 0, padding_mode: str = "constant", backend: str = "pil"
 ) -> Parsed:
-    """Pad: one number for all sides, (left and right, top and bottom), or (left, top, right, bottom)."""
+    """Pad with a constant, whatever `padding_mode` is."""
     parse_backend(backend)
-    yield parse_padding(padding, fill, padding_mode)
+    check_choice("padding_mode", padding_mode, PAD_MODES)
+    yield parse_padding(padding, fill, "constant")
     if padding_mode != "constant":
-        yield Note(
-            "padding_mode is followed, as in torchvision; PaddleClas always pads with a constant"
-        )
+        yield Note("padding_mode has no effect, as in PaddleClas, which pads with a constant")
 
 
 @register("Pad_paddle_vision", "PaddleClas")

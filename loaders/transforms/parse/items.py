@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from loaders.transforms.base import Operation
+from loaders.transforms.limits import MAX_NESTING
 from loaders.transforms.parse.registry import BatchFunction, NeedsBytes, Note, parse_transform
 from loaders.transforms.parse.torchvision_objects import flatten
 from manifests.errors import CallError
@@ -45,6 +47,26 @@ def written_items(source: str, items: Sequence[Any]) -> Iterator[tuple[str, Any]
     """
     for number, item in enumerate(items):
         yield from flatten(f"{source}[{number}]", item)
+
+
+def names_in(items: Iterable[Any], depth: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the names in a list, and in the lists inside it, with their arguments.
+
+    Names of what contains other transforms are left out.
+    """
+    for item in items:
+        written = {item: None} if isinstance(item, str) else item
+        if not isinstance(written, Mapping):
+            continue
+        for name, arguments in written.items():
+            given = arguments if isinstance(arguments, Mapping) else {}
+            inner = given.get("transforms")
+            if isinstance(inner, (list, tuple)) and depth < MAX_NESTING:
+                # An error is raised where the list is parsed, which knows its location.
+                with suppress(CallError):
+                    yield from names_in((each for _, each in written_items("", inner)), depth + 1)
+            elif isinstance(name, str):
+                yield name, given
 
 
 def parse_item(location: str, item: Any) -> RecipeItem:

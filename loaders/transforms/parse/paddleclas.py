@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from loaders.transforms.limits import MAX_BATCH_SIZE, MAX_CLASSES
+from loaders.transforms.parse.registry import Library
 from manifests.errors import CallError
 from manifests.process.text import printable, shown, suggest
 from manifests.yaml_file import load_yaml
@@ -43,6 +44,7 @@ class Config:
         shuffle: whether each epoch has its own random order.
         num_classes: number of classes of the model (``Arch.class_num`` or ``Global.class_num``).
         notes: one sentence for each key of the file that is ignored or interpreted.
+        library: the library of the names, if the file is not just a list.
 
     """
 
@@ -54,6 +56,7 @@ class Config:
     shuffle: bool | None = None
     num_classes: int | None = None
     notes: tuple[str, ...] = ()
+    library: Library | None = None
 
 
 def read_config(path: str | os.PathLike[str], split: str = "train") -> Config:
@@ -109,6 +112,7 @@ def _config(content: Any, split: str) -> Config:
         sampler.flag("shuffle") if sampler else None,
         _num_classes(content),
         (*notes, *_ignored_keys(dataset, sampler)),
+        "PaddleClas",
     )
 
 

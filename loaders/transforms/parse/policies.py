@@ -1,4 +1,4 @@
-"""Transform names of augmentation policies, except those that only timm or torchvision has."""
+"""Transform names of the augmentation policies of PaddleClas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from loaders.transforms.base import check_int, check_number, check_probability
 from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
-from loaders.transforms.parse import torchvision_policies
 from loaders.transforms.parse.autoaugment_tables import IMAGENET
 from loaders.transforms.parse.policy_parts import (
     BICUBIC_NOTE,
@@ -21,7 +20,7 @@ from loaders.transforms.parse.policy_parts import (
     check_interpolation,
 )
 from loaders.transforms.parse.registry import Note, Parsed, register
-from loaders.transforms.parse.values import choose_library, parse_channels
+from loaders.transforms.parse.values import parse_channels
 from loaders.transforms.policies import (
     Amount,
     Color,
@@ -82,19 +81,9 @@ def _fixed_level(magnitude: Any) -> Level:
     return Level(magnitude, magnitude)
 
 
-_WHICH = "Without an argument that only torchvision has, it is PaddleClas's."
-
-
-@register("AutoAugment", "PaddleClas", "torchvision", differs=f"{_WHICH} {_BICUBIC_DIFFERS}")
-def auto_augment(policy: Any = None, interpolation: Any = None, fill: Any = None) -> Parsed:
-    """Run one of AutoAugment's 25 sub-policies.
-
-    `policy` is torchvision's ``imagenet``, ``cifar10`` or ``svhn``.
-    """
-    given = _given(policy=policy, interpolation=interpolation, fill=fill)
-    if given:
-        yield from torchvision_policies.auto_augment(**given)
-        return
+@register("AutoAugment", "PaddleClas", differs=_BICUBIC_DIFFERS)
+def auto_augment() -> Parsed:
+    """Run one of AutoAugment's 25 sub-policies for ImageNet."""
     steps = _auto_augment_steps(_GRAY)
     yield SubPolicies(
         tuple(
@@ -106,46 +95,11 @@ def auto_augment(policy: Any = None, interpolation: Any = None, fill: Any = None
         )
     )
     yield BICUBIC_NOTE
-    yield Note("this is PaddleClas's AutoAugment; set policy='imagenet' for torchvision's")
 
 
-@register("RandAugment", "PaddleClas", "torchvision", differs=f"{_WHICH} {_BICUBIC_DIFFERS}")
-def rand_augment(
-    num_layers: Any = None,
-    magnitude: Any = None,
-    fillcolor: Any = None,
-    num_ops: Any = None,
-    num_magnitude_bins: Any = None,
-    interpolation: Any = None,
-    fill: Any = None,
-) -> Parsed:
-    """Run random steps of strength `magnitude`: `num_layers` of PaddleClas's 14, or `num_ops` of torchvision's 14."""
-    paddleclas = _given(num_layers=num_layers, fillcolor=fillcolor)
-    torchvision = _given(
-        num_ops=num_ops,
-        num_magnitude_bins=num_magnitude_bins,
-        interpolation=interpolation,
-        fill=fill,
-    )
-    library, both = choose_library(paddleclas, torchvision), _given(magnitude=magnitude)
-    if library == "torchvision":
-        yield from torchvision_policies.rand_augment(**torchvision, **both)
-        return
-    yield from _paddleclas_rand_augment(**paddleclas, **both)
-    if library is None:
-        yield Note(
-            "this is PaddleClas's RandAugment, with strengths from 0 to 10; set num_ops=2 for"
-            " torchvision's, with strengths from 0 to 30"
-        )
-
-
-def _given(**arguments: Any) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if value is not None}
-
-
-def _paddleclas_rand_augment(
-    num_layers: int = 2, magnitude: float = 5, fillcolor: Any = _GRAY
-) -> Parsed:
+@register("RandAugment", "PaddleClas", differs=_BICUBIC_DIFFERS)
+def rand_augment(num_layers: int = 2, magnitude: float = 5, fillcolor: Any = _GRAY) -> Parsed:
+    """Run `num_layers` random steps of 14, with strengths from 0 to 10."""
     check_int("num_layers", num_layers, 0, MAX_STEPS)
     steps = _rand_augment_steps(
         "linear", parse_channels(fillcolor, "fillcolor"), both_directions=False
@@ -207,57 +161,15 @@ def rand_augment_v4() -> Parsed:
     yield BICUBIC_NOTE
 
 
-@register("AugMix", "PaddleClas", "torchvision", differs=_WHICH)
+@register("AugMix", "PaddleClas")
 def aug_mix(
-    prob: Any = None,
-    aug_prob_coeff: Any = None,
-    mixture_width: Any = None,
-    mixture_depth: Any = None,
-    aug_severity: Any = None,
-    severity: Any = None,
-    chain_depth: Any = None,
-    alpha: Any = None,
-    all_ops: Any = None,
-    interpolation: Any = None,
-    fill: Any = None,
-) -> Parsed:
-    """Mix an image with augmented copies of it.
-
-    The first five arguments are PaddleClas's, the others torchvision's.
-    """
-    paddleclas = _given(
-        prob=prob,
-        aug_prob_coeff=aug_prob_coeff,
-        mixture_depth=mixture_depth,
-        aug_severity=aug_severity,
-    )
-    torchvision = _given(
-        severity=severity,
-        chain_depth=chain_depth,
-        alpha=alpha,
-        all_ops=all_ops,
-        interpolation=interpolation,
-        fill=fill,
-    )
-    library, both = choose_library(paddleclas, torchvision), _given(mixture_width=mixture_width)
-    if library == "torchvision":
-        yield from torchvision_policies.aug_mix(**torchvision, **both)
-        return
-    yield from _paddleclas_aug_mix(**paddleclas, **both)
-    if library is None:
-        yield Note(
-            "this is PaddleClas's AugMix, which changes half of the images; set severity=3 for"
-            " torchvision's"
-        )
-
-
-def _paddleclas_aug_mix(
     prob: float = 0.5,
     aug_prob_coeff: float = 0.1,
     mixture_width: int = 3,
     mixture_depth: int = 1,
     aug_severity: float = 1,
 ) -> Parsed:
+    """Mix half of the images with augmented copies of them."""
     check_probability("prob", prob)
     check_number("aug_prob_coeff", aug_prob_coeff, 0.01)
     check_int("mixture_width", mixture_width, 1, MAX_CHAINS)

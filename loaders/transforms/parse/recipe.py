@@ -11,7 +11,8 @@ from loaders.transforms.crop import KeepSize
 from loaders.transforms.decode_normalize import Decode, Unpack
 from loaders.transforms.limits import MAX_TRANSFORMS, MAX_VIEWS
 from loaders.transforms.mixing import Mixing
-from loaders.transforms.parse.items import RecipeItem, parse_item, written_items
+from loaders.transforms.parse.items import RecipeItem, names_in, parse_item, written_items
+from loaders.transforms.parse.registry import Library, library_of, names_of
 from loaders.transforms.parse.sequence import (
     SizesVaryError,
     check_functions_are_last,
@@ -57,7 +58,8 @@ class Recipe:
         raw_size: height and width of the stored images for datasets that store raw pixels, else
             ``None``.
         views: views of the images. If there are any, `items` are what they share, and `output` is
-            that of the first.
+            the output of the first.
+        library: the library to which the names of the list belong; `None` if they do not say.
 
     """
 
@@ -68,6 +70,7 @@ class Recipe:
     notes: tuple[str, ...] = ()
     raw_size: Size | None = None
     views: tuple[View, ...] = ()
+    library: Library | None = None
 
     @property
     def outputs(self) -> tuple[ImageSpec, ...]:
@@ -151,6 +154,7 @@ def read_recipe(
     num_classes: int | None = None,
     notes: Sequence[str] = (),
     image_size: Callable[[], Size | None] = lambda: None,
+    library: Library | None = None,
 ) -> Recipe:
     """Parse and check a list of transforms.
 
@@ -163,6 +167,7 @@ def read_recipe(
         notes: differences that concern the whole list instead of one item.
         image_size: returns the height and width of all images of the dataset, or ``None`` if they
             vary. It is called only if the transforms do not give all images one size.
+        library: the library of names that two libraries have; `None` if the other names decide.
 
     Raises:
         CallError: an item is unknown, wrong or in the wrong position; the message names the item's
@@ -171,7 +176,10 @@ def read_recipe(
     """
     file, colon, name = source.rpartition(": ")
     located = [*written_items(source, items), *written_items(f"{file}{colon}batch_{name}", batch)]
-    return _recipe(located, source, image_size, num_classes, notes)
+    library = library or library_of(names_in(item for _, item in located))
+    with names_of(library):
+        recipe = _recipe(located, source, image_size, num_classes, notes)
+    return replace(recipe, library=library)
 
 
 def read_views(
@@ -194,6 +202,18 @@ def read_views(
         )
     shared = [*written_items("transforms", items)]
     lists = [_written_view(f"views[{number}]", view) for number, view in enumerate(views)]
+    library = library_of(names_in(item for each in [shared, *lists] for _, item in each))
+    with names_of(library):
+        recipe = _read_views(shared, lists, image_size)
+    return replace(recipe, library=library)
+
+
+def _read_views(
+    shared: list[tuple[str, Any]],
+    lists: list[list[tuple[str, Any]]],
+    image_size: Callable[[], Size | None],
+) -> Recipe:
+    """Parse the transforms that all views share, and the transforms of each view, with their locations."""
     decoding = [each[0] for each in lists if each and _decodes(parse_item(*each[0]))]
     if decoding and not shared:
         # All views see one decoded image.

@@ -56,21 +56,23 @@ def resize_image(
     differs=TORCHVISION_DIFFERS,
 )
 def resize(
-    size: Any, interpolation: Any = "bilinear", antialias: bool = True, max_size: Any = None
+    size: Any = None, interpolation: Any = "bilinear", antialias: bool = True, max_size: Any = None
 ) -> Parsed:
     """Resize the shorter side to an integer, the longer to at most `max_size`.
 
-    Or resize to (height, width).
+    Or resize the longer side to `max_size`, or to (height, width).
     """
     filters = parse_torchvision_interpolation(interpolation, antialias)
     filter_ = filters.filter
     if max_size is not None:
-        if not isinstance(size, int):
+        if size is not None and not isinstance(size, int):
             raise CallError(
                 "max_size needs a size of one number",
                 hint="remove max_size, or write size as one number",
             )
         yield ResizeWithin(shorter=size, filter=filter_, antialias=antialias, longest=max_size)
+    elif size is None:
+        raise CallError("size or max_size is required", hint="write {'Resize': {'size': ...}}")
     elif isinstance(size, int):
         yield Resize(shorter=size, filter=filter_, antialias=antialias)
     else:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from loaders.transforms.limits import MAX_NESTING
-from loaders.transforms.parse.registry import known_transforms
+from loaders.transforms.parse.registry import is_ambiguous, known_transforms
 from manifests.errors import CallError
 
 #: Attributes that do not change what a transform does to an image.
@@ -38,10 +38,6 @@ REFUSED = {
     "UniformTemporalSubsample": "there are no videos",
     "ToPILImage": "images are arrays from the first transform on; remove it",
 }
-
-#: Arguments that make a name mean torchvision's transform where PaddleClas has one of the same
-#: name.
-_EXTRA = {"RandomRotation": {"prob": 1.0}}
 
 
 def flatten(location: str, item: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -149,7 +145,9 @@ def _translate(location: str, item: Any) -> dict[str, dict[str, Any]]:
     if name == "RandomErasing":
         # v2 stores `None` for "random".
         arguments.setdefault("value", "random")
-    return {name: {**arguments, **_EXTRA.get(name, {})}}
+    if is_ambiguous(name, arguments):
+        arguments["library"] = "torchvision"
+    return {name: arguments}
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,4 @@
-"""torchvision's augmentation policies.
-
-`policies` calls them if the arguments of a shared name are torchvision's.
-"""
+"""Transform names of the augmentation policies of torchvision."""
 
 from __future__ import annotations
 
@@ -35,10 +32,11 @@ from manifests.process.text import shown
 _POLICIES = {"imagenet": IMAGENET, "cifar10": CIFAR10, "svhn": SVHN}
 
 
+@register("AutoAugment", "torchvision", differs="The bicubic filter is bilinear.")
 def auto_augment(
     policy: Any = "imagenet", interpolation: Any = "nearest", fill: Any = None
 ) -> Parsed:
-    """Parse torchvision's AutoAugment."""
+    """Run one of 25 sub-policies for ``imagenet``, ``cifar10`` or ``svhn``."""
     name = getattr(policy, "value", policy)
     if not isinstance(name, str) or name not in _POLICIES:
         raise CallError(f"policy must be one of {', '.join(_POLICIES)}, got {shown(policy)}")
@@ -56,6 +54,7 @@ def auto_augment(
     yield from notes
 
 
+@register("RandAugment", "torchvision", differs="The bicubic filter is bilinear.")
 def rand_augment(
     num_ops: Any = 2,
     magnitude: Any = 9,
@@ -63,7 +62,7 @@ def rand_augment(
     interpolation: Any = "nearest",
     fill: Any = None,
 ) -> Parsed:
-    """Parse torchvision's RandAugment."""
+    """Run `num_ops` random steps of 14, with strengths from 0 to `num_magnitude_bins`."""
     check_int("num_ops", num_ops, 0, MAX_STEPS)
     check_int("num_magnitude_bins", num_magnitude_bins, 2)
     check_int("magnitude", magnitude, 0, num_magnitude_bins - 1)
@@ -74,6 +73,7 @@ def rand_augment(
     yield from notes
 
 
+@register("AugMix", "torchvision", differs="The bicubic filter is bilinear.")
 def aug_mix(
     severity: Any = 3,
     mixture_width: Any = 3,
@@ -83,7 +83,7 @@ def aug_mix(
     interpolation: Any = "bilinear",
     fill: Any = None,
 ) -> Parsed:
-    """Parse torchvision's AugMix."""
+    """Mix an image with augmented copies of it."""
     check_int("severity", severity, 1, MAX_LEVEL)
     check_int("mixture_width", mixture_width, 1, MAX_CHAINS)
     check_int("chain_depth", chain_depth, -1, MAX_CHAIN_STEPS)

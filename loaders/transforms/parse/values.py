@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from loaders.transforms.base import Size
 from loaders.transforms.limits import MAX_NUMBER_LENGTH
@@ -92,30 +91,3 @@ def parse_channels(value: Any, name: str) -> tuple[float, float, float]:
 def parse_fill(fill: Any) -> tuple[float, float, float]:
     """Parse torchvision's ``fill``: as `parse_channels`, and `None` means black."""
     return parse_channels(0 if fill is None else fill, "fill")
-
-
-def choose_library(
-    paddleclas: Mapping[str, Any], torchvision: Mapping[str, Any]
-) -> Literal["PaddleClas", "torchvision"] | None:
-    """Return the library whose transform the arguments belong to, for a name that both libraries have.
-
-    Args:
-        paddleclas: the given arguments that only PaddleClas has.
-        torchvision: the given arguments that only torchvision has.
-
-    Returns:
-        ``None`` if no such argument is given.
-
-    Raises:
-        CallError: arguments of both are given.
-
-    """
-    if paddleclas and torchvision:
-        raise CallError(
-            f"{next(iter(paddleclas))} is an argument of PaddleClas, but {next(iter(torchvision))}"
-            " is an argument of torchvision",
-            hint="use the arguments of only one library",
-        )
-    if torchvision:
-        return "torchvision"
-    return "PaddleClas" if paddleclas else None

@@ -32,7 +32,7 @@ print(json.dumps(opens))
 #: Works on whole images, so that the image sizes are read on the CPU too.
 WHOLE_IMAGES = [
     "RandomGrayscale",
-    {"RandomRotation": {"degrees": 5}},
+    {"RandomRotation": {"degrees": 5, "prob": 0.5}},
     {"RandomResizedCrop": {"size": 32}},
 ]
 

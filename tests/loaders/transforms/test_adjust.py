@@ -93,7 +93,11 @@ CROP = {"RandomResizedCrop": {"size": 64}}
 @pytest.mark.parametrize(
     ("item", "magnitude", "expected"),
     [
-        ("RandAugment", 3, {"RandAugment": {"magnitude": 3}}),
+        (
+            {"RandAugment": {"library": "PaddleClas"}},
+            3,
+            {"RandAugment": {"magnitude": 3, "library": "PaddleClas"}},
+        ),
         ({"RandAugment": {"num_ops": 2}}, 12, {"RandAugment": {"num_ops": 2, "magnitude": 12}}),
         ({"RandAugmentV2": {"magnitude": 5}}, 7.5, {"RandAugmentV2": {"magnitude": 7.5}}),
         (
@@ -111,7 +115,8 @@ CROP = {"RandomResizedCrop": {"size": 64}}
             2,
             {"TimmAutoAugment": {"config_str": "augmix-w3-m2", "img_size": 64}},
         ),
-        ("AugMix", 2, {"AugMix": {"aug_severity": 2}}),
+        ({"AugMix": {"library": "PaddleClas"}}, 2, {"AugMix": {"aug_severity": 2}}),
+        ({"AugMix": {"library": "torchvision"}}, 2, {"AugMix": {"severity": 2}}),
         ({"AugMix": {"alpha": 0.5}}, 2, {"AugMix": {"alpha": 0.5, "severity": 2}}),
         (
             {"RandomApply": {"transforms": ["RandAugment", "RandomInvert"]}},
@@ -138,7 +143,33 @@ def test_objects_of_torchvision_take_a_magnitude():
 
 
 @pytest.mark.parametrize(
-    "item", ["TrivialAugmentWide", "AutoAugment", {"TimmAutoAugment": {"config_str": "v0"}}]
+    "first",
+    [
+        {"RandomCrop": {"size": 200, "padding": 4}},
+        {"RandomAffine": {"degrees": 20, "center": [30, 40]}},
+        {"Pad": {"padding": 8}},
+        {"Cutout": {"length": 30}},
+        {"RandomApply": {"transforms": [{"Pad": {"padding": 8}}]}},
+    ],
+)
+def test_what_lies_before_the_first_resize_stays(first):
+    resized = [{"Resize": {"size": 80}}, {"Pad": {"padding": 8}}, {"CenterCrop": {"size": 64}}]
+    half = [{"Resize": {"size": 40}}, {"Pad": {"padding": 4}}, {"CenterCrop": {"size": 32}}]
+    assert operations([first, *resized], size=(32, 32)) == operations([first, *half])
+    nested = {"RandomChoice": {"transforms": [{"Resize": {"size": 80}}, {"Resize": {"size": 96}}]}}
+    halves = {"RandomChoice": {"transforms": [{"Resize": {"size": 40}}, {"Resize": {"size": 48}}]}}
+    assert operations([first, nested, *resized[1:]], size=(32, 32)) == operations(
+        [first, halves, *half[1:]]
+    )
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "TrivialAugmentWide",
+        {"AutoAugment": {"policy": "svhn"}},
+        {"TimmAutoAugment": {"config_str": "v0"}},
+    ],
 )
 def test_policies_without_a_magnitude_are_refused(item):
     with pytest.raises(CallError, match=r"magnitude=3 changes nothing.*RandomResizedCrop, "):

@@ -752,7 +752,6 @@ def test_notes_state_differences():
     assert not parse_notes("ResizeImage", size=8, interpolation="nearest", backend="pil")
     assert "-0.75" in parse_notes("ResizeImage", size=8, interpolation="bicubic")
     assert not parse_notes("ResizeImage", size=8)
-    assert "prob=1" in parse_notes("RandomRotation", degrees=5)
     assert not parse_notes("RandomRotation", degrees=5, prob=1)
     assert "bilinear" in parse_notes("RandomRotation", degrees=5, prob=1, interpolation="bicubic")
     assert "zeros" in parse_notes("RandomCrop", size=8, pad_if_needed=True, fill=3)

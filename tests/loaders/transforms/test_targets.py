@@ -41,6 +41,7 @@ from loaders.transforms import (
     Resize,
     ResizeWithin,
     Rotate,
+    RotateAround,
     ScaleJitter,
 )
 from loaders.transforms.parse import known_transforms, read_recipe
@@ -84,6 +85,8 @@ MOVING: tuple[tuple[Operation, ...], ...] = (
     (Flip(), Flip()),
     (Rotate((-40, 40), filter="nearest", fill=255),),
     (Rotate((-40, 40), probability=0.5, fill=255),),
+    (RotateAround((-40, 40), fill=255),),
+    (RotateAround((-40, 40), fill=255, center=(10, 30)),),
     (RandomRightAngle(),),
     (Pad(3, 4, 5, 6, fill=FILL),),
     (Pad(3, 4, 5, 6, mode="edge"),),
@@ -244,17 +247,22 @@ def test_padded_boxes() -> None:
 # ----------------------------------------------------------------------------------------------
 
 REFUSED = [
-    ("boxes", "RandomRotation", {"degrees": 10}, "parallel"),
+    ("boxes", "RandomRotation", {"degrees": 10, "prob": 1}, "parallel"),
     ("boxes", "RandomAffine", {"degrees": 10}, "parallel"),
     ("boxes", "RandomPerspective", {}, "parallel"),
     ("boxes", "ElasticTransform", {}, "parallel"),
-    ("boxes", "RandAugment", {}, "'shear_x' moves pixels"),
-    ("masks", "RandAugment", {}, "'shear_x' moves pixels"),
+    ("boxes", "RandAugment", {"num_ops": 2}, "'shear_x' moves pixels"),
+    ("masks", "RandAugment", {"num_ops": 2}, "'shear_x' moves pixels"),
     ("masks", "TrivialAugmentWide", {}, "'shear_x' moves pixels"),
-    ("masks", "AugMix", {}, "moves pixels"),
+    ("masks", "AugMix", {"severity": 3}, "moves pixels"),
     ("masks", "FiveCrop", {"size": 32}, "several crops"),
     ("boxes", "TenCrop", {"size": 32}, "several crops"),
-    ("boxes", "Pad", {"padding": 4, "padding_mode": "reflect"}, "second time"),
+    (
+        "boxes",
+        "Pad",
+        {"padding": 4, "padding_mode": "reflect", "library": "torchvision"},
+        "second time",
+    ),
 ]
 
 

@@ -25,6 +25,7 @@ from loaders.dali.graph import RandomStreams
 from loaders.dali.warps import elastic, places_inside, shifted
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.fuse import fuse
+from loaders.transforms.parse.registry import parse_transform
 from loaders.transforms.policies import RandomSteps, SubPolicies
 
 v1, v2 = import_torchvision()
@@ -249,6 +250,32 @@ def check_affine_around_a_point(gpu: bool = False) -> None:
                 assert (difference > 2).mean() < 0.01, (center, (difference > 2).mean())
 
 
+def check_rotation(gpu: bool = False) -> None:
+    """Pillow does not mix the image with the fill color at the edge."""
+    images = [*photographs(), photographs()[0][:1, :7], photographs()[0][:2, :2]]
+    for degrees in (17, 45, 90, 180, 270, -33.3, 350):
+        for interpolation, fill in (("nearest", 0), ("bilinear", 0), ("bilinear", (255, 100, 0))):
+            (operation,) = parse_transform(
+                "RandomRotation",
+                {"degrees": [degrees] * 2, "interpolation": interpolation, "fill": fill, "library": "torchvision"},
+            )  # fmt: skip
+            found = run_operation(operation, images, gpu=gpu)
+            mode = v1.InterpolationMode(interpolation)
+            for t in (v1, v2):
+                transform = t.RandomRotation((degrees, degrees), mode, fill=fill)
+                for image, each in zip(images, found, strict=True):
+                    off = np.abs(each.astype(float) - with_torchvision(transform, image)).max(-1)
+                    # Where the nearest pixel is a tie, Pillow takes the other one.
+                    assert (off > 2).mean() <= (0.002 if interpolation == "nearest" else 0)
+    for center in ((0, 0), (60, 25.5), (-30, 200)):
+        arguments = {"degrees": [25, 25], "center": center, "library": "torchvision"}
+        found = run_operation(parse_transform("RandomRotation", arguments), images, gpu=gpu)
+        transform = v1.RandomRotation((25, 25), center=center)
+        for image, each in zip(images, found, strict=True):
+            off = np.abs(each.astype(float) - with_torchvision(transform, image)).max(-1)
+            assert (off > 2).mean() <= 0.002
+
+
 def check_resize_within(gpu: bool = False) -> None:
     """Sizes are those of torchvision, also where the longer side limits the shorter one."""
     for size, longest in ((100, 101), (64, 90), (97, 333), (50, 51)):
@@ -260,6 +287,13 @@ def check_resize_within(gpu: bool = False) -> None:
                 assert each.shape == expected.shape
                 assert operation.output(ImageSpec(image.shape[:2])).size == expected.shape[:2]
                 assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
+    for longest in (50, 333):
+        operation = parse_operation("Resize", max_size=longest)
+        found = run_operation(operation, photographs(), gpu=gpu)
+        for image, each in zip(photographs(), found, strict=True):
+            expected = with_torchvision(v2.Resize(None, max_size=longest), image)
+            assert each.shape == expected.shape
+            assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
 
 
 def test_the_sizes_of_resize_within_are_those_of_torchvision() -> None:
@@ -273,6 +307,11 @@ def test_the_sizes_of_resize_within_are_those_of_torchvision() -> None:
             .output(ImageSpec((height, width)))
             .size
         )
+        assert found == tuple(max(1, side) for side in expected)
+        expected = v2.functional._geometry._compute_resized_output_size(
+            (height, width), None, max_size=longest
+        )
+        found = parse_operation("Resize", max_size=longest).output(ImageSpec((height, width))).size
         assert found == tuple(max(1, side) for side in expected)
 
 
@@ -437,7 +476,7 @@ def check_scale_jitter(gpu: bool = False) -> None:
 @pytest.mark.parametrize(
     "check",
     [
-        check_affine, check_affine_around_a_point, check_affine_shifts, check_resize_within, check_perspective,
+        check_rotation, check_affine, check_affine_around_a_point, check_affine_shifts, check_resize_within, check_perspective,
         check_perspective_draws, check_elastic, check_elastic_draws, check_scale_jitter,
     ],
 )  # fmt: skip
@@ -454,6 +493,7 @@ def test_warps(check: Any) -> None:
             "center must be a number from -32768 to 32768",
         ),
         ({"Resize": {"size": [3, 4], "max_size": 9}}, "max_size needs a size of one number"),
+        ({"Resize": {}}, "size or max_size is required"),
         ({"Resize": {"size": 30, "max_size": 30}}, "above the shorter side of 30 pixels, got 30"),
         (
             {"RandomAffine": {"degrees": 3, "translate": [2, 0]}},

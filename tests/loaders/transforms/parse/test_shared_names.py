@@ -1,52 +1,127 @@
-"""Names that PaddleClas and torchvision share: the arguments tell which library is meant."""
+"""Names that PaddleClas and torchvision have for different transforms: arguments, or the other names, decide."""
 
 from __future__ import annotations
 
 import pytest
-from helpers.parsing import parse_notes, parse_operation, recipe_error
+from helpers.parsing import AMBIGUOUS, recipe_error, valid_arguments
 
-from loaders.transforms.parse import read_recipe
+from loaders.transforms import Pad
+from loaders.transforms.parse import read_recipe, transform_table
+from loaders.transforms.parse.registry import parse_transform
 from loaders.transforms.policies import Level
+from manifests.errors import CallError
+
+RESIZE = {"Resize": {"size": [32, 32]}}
+
+#: Lists whose other names belong to a library.
+LISTS = {
+    "PaddleClas": [{"ResizeImage": {"size": 32}}, "ToCHWImage"],
+    "torchvision": [RESIZE, "ToImage", {"RandomInvert": {"p": 0.1}}],
+}
+
+#: Arguments that only one library has, and what both have.
+ONLY = {
+    "RandAugment": ({"num_layers": 2}, {"num_ops": 2}),
+    "AugMix": ({"aug_severity": 1}, {"severity": 3}),
+    "RandomErasing": ({"EPSILON": 0.5}, {"p": 0.5}),
+    "RandomHorizontalFlip": ({"prob": 0.5}, {"p": 0.5}),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "paddleclas", "torchvision", "both"),
-    [
-        ("RandAugment", {"num_layers": 2}, {"num_ops": 2}, {"magnitude": 9}),
-        ("AugMix", {"aug_severity": 1}, {"severity": 3}, {"mixture_width": 3}),
-    ],
-)
-def test_arguments_decide(name, paddleclas, torchvision, both):
-    assert parse_operation(name, **paddleclas, **both) == parse_operation(name, **both)
-    assert parse_operation(name, **torchvision, **both) != parse_operation(name, **both)
-    assert "this is PaddleClas's" in parse_notes(name, **both)
-    assert "this is PaddleClas's" in parse_notes(name)
-    assert "this is" not in parse_notes(name, **paddleclas) + parse_notes(name, **torchvision)
-    text = recipe_error([{name: paddleclas | torchvision}])
-    assert (
-        f"{next(iter(paddleclas))} is an argument of PaddleClas, but {next(iter(torchvision))}"
-        " is an" in text
+def arguments_of(name):
+    return {key: value for key, value in valid_arguments(name).items() if key != "library"}
+
+
+def operations(items, name):
+    recipe = read_recipe(items)
+    return next(item for item in recipe.items if item.description.startswith(name)).operations
+
+
+def test_these_names_are_all():
+    names = [info.name for info in transform_table()]
+    twice = {name for name in names if names.count(name) > 1}
+    assert twice == {*AMBIGUOUS, "Pad", "RandomHorizontalFlip", "RandomVerticalFlip"}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+@pytest.mark.parametrize("library", LISTS)
+def test_the_other_names_of_the_list_decide(name, library):
+    arguments = arguments_of(name)
+    first, *rest = LISTS[library]
+    expected = operations([first, {name: {**arguments, "library": library}}, *rest], name)
+    assert operations([first, {name: arguments}, *rest], name) == expected
+    # Also inside another list, and for names inside another list.
+    nested = {"RandomApply": {"transforms": [{name: arguments}], "p": 0.5}}
+    applied = operations([first, nested, *rest], "RandomApply")
+    assert applied[0].operations == expected
+    evidence = {"RandomOrder": {"transforms": rest[-1:]}}
+    if library == "torchvision":
+        assert operations([RESIZE, {name: arguments}, evidence], name) == expected
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+@pytest.mark.parametrize("others", [[], ["ToGray"], [*LISTS["PaddleClas"], *LISTS["torchvision"]]])
+def test_an_error_shows_both_spellings_if_the_list_does_not_say(name, others):
+    arguments = arguments_of(name)
+    text = recipe_error([RESIZE, {name: arguments}, *others])
+    assert f"transforms[1]: {name} is another transform in " in text
+    for library in LISTS:
+        assert f"{{'{name}': {{'library': '{library}', ...}}}}" in text
+        assert read_recipe([RESIZE, {name: {**arguments, "library": library}}])
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_the_libraries_have_different_transforms(name):
+    arguments = arguments_of(name)
+    both = [parse_transform(name, {**arguments, "library": library}) for library in LISTS]
+    assert both[0] != both[1]
+
+
+@pytest.mark.parametrize("name", ONLY)
+def test_arguments_decide(name):
+    for library, arguments in zip(LISTS, ONLY[name], strict=True):
+        expected = parse_transform(name, {**arguments, "library": library})
+        assert parse_transform(name, arguments) == expected
+        for others in LISTS.values():
+            assert operations([RESIZE, {name: arguments}, *others[1:]], name) == expected[:1]
+    (first, *_), (second, *_) = ONLY[name]
+    text = recipe_error([RESIZE, {name: ONLY[name][0] | ONLY[name][1]}])
+    assert {f"{first} is an argument of PaddleClas", f"{second} is an argument of torchvision"} == {
+        *text.partition(f"{name}: ")[2].partition(". Hint")[0].split(", but ")
+    }
+    text = recipe_error([RESIZE, {name: {"library": "torchvision", first: 1}}])
+    assert f"library is 'torchvision', but {first} is an argument of PaddleClas" in text
+    text = recipe_error([RESIZE, {name: {"library": "timm"}}])
+    assert "library must be one of" in text
+    with pytest.raises(CallError, match=f"{name} has no argument 'nothing'"):
+        parse_transform(name, {"nothing": 1})
+
+
+def test_padding():
+    constant = {"padding": 3, "fill": 9}
+    assert read_recipe([RESIZE, {"Pad": constant}]).all_notes == ()
+    mirrored = {"Pad": {**constant, "padding_mode": "reflect"}}
+    assert operations([RESIZE, mirrored, "ToImage"], "Pad")[0].mode == "reflect"
+    recipe = read_recipe([RESIZE, mirrored, "ToCHWImage"])
+    assert recipe.operations[-1] == Pad(3, 3, 3, 3, (9, 9, 9))
+    assert "padding_mode has no effect, as in PaddleClas" in recipe.all_notes[0]
+    assert "Pad is another transform in torchvision than in PaddleClas" in recipe_error(
+        [RESIZE, mirrored]
     )
 
 
 def test_auto_augment():
-    assert parse_operation("AutoAugment", policy="imagenet") != parse_operation("AutoAugment")
-    assert "set policy='imagenet' for torchvision's" in parse_notes("AutoAugment")
     assert "policy must be one of imagenet, cifar10, svhn, got 'mnist'" in recipe_error(
         [{"AutoAugment": {"policy": "mnist"}}]
     )
 
 
-def test_a_warning_says_which_library_is_meant():
-    recipe = read_recipe([{"CenterCrop": {"size": 8}}, {"RandAugment": {"magnitude": 9}}])
-    assert any("set num_ops=2 for torchvision's" in note for note in recipe.all_notes)
-
-
 def test_strength_of_torchvision_is_a_bin():
-    steps = parse_operation("RandAugment", num_ops=3, magnitude=15).pool
-    assert {step.level for step in steps} == {Level(5, 5)}
-    assert [step.name for step in steps][:4] == ["identity", "shear_x", "shear_y", "translate_x"]
-    assert len(steps) == 14
+    (operation,) = parse_transform("RandAugment", {"num_ops": 3, "magnitude": 15})
+    assert {step.level for step in operation.pool} == {Level(5, 5)}
+    names = [step.name for step in operation.pool]
+    assert names[:4] == ["identity", "shear_x", "shear_y", "translate_x"]
+    assert len(names) == 14
     assert "magnitude must be an integer from 0 to 30, got 31" in recipe_error(
         [{"RandAugment": {"num_ops": 2, "magnitude": 31}}]
     )

@@ -43,7 +43,7 @@ def words(*items):
         (lambda t: t.RandomResizedCrop(9, scale=(0.2, 1)), {"RandomResizedCrop": {"size": 9, "scale": [0.2, 1]}}),
         (lambda t: t.RandomHorizontalFlip(), "RandomHorizontalFlip"),
         (lambda t: t.RandomVerticalFlip(0.3), {"RandomVerticalFlip": {"p": 0.3}}),
-        (lambda t: t.RandomRotation(15), {"RandomRotation": {"degrees": 15, "prob": 1.0}}),
+        (lambda t: t.RandomRotation(15), {"RandomRotation": {"degrees": 15, "library": "torchvision"}}),
         (lambda t: t.Pad((1, 2), fill=3), {"Pad": {"padding": [1, 2], "fill": 3}}),
         (lambda t: t.ColorJitter(0.4, hue=0.1), {"ColorJitter": {"brightness": 0.4, "hue": 0.1}}),
         (lambda t: t.RandomGrayscale(0.3), {"RandomGrayscale": {"p": 0.3}}),
