@@ -347,7 +347,10 @@ def make_ultralytics_background(folder: Path) -> Expected:
     expected = make_ultralytics(folder)
     (folder / "labels/train/2.txt").unlink()
     write(folder, "test/9.jpg", picture(0))
-    notices = ["1 image without a .txt file: without objects", "skipped test/: it has no labels"]
+    notices = [
+        "1 image without a .txt file: no objects",
+        "skipped test/: its images have no labels",
+    ]
     return expected._replace(notices=notices)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import exports
-from helpers.sources import read
+from helpers.sources import has_notice, read
 from PIL import Image
 
 from dataprep.options import Downscale, Options
@@ -190,7 +190,6 @@ WRONG_YOLO = {
     "no names": (("pets.yaml", "train: images\n"), "no file has the names of the classes"),
     "two lists of names": (("labels/classes.txt", "a\nb\nc\n"), "the class names are not those in"),
     "no YAML": (("pets.yaml", "names: [a\n"), "invalid YAML"),
-    "another folder": (("images/extra/1.jpg", "x"), "images/extra/ has not the name of a split"),
     "a split without labels": (("val2/1.jpg", "x"), "val2/ has no labels"),
 }
 
@@ -202,6 +201,14 @@ def test_wrong_labels_of_yolo_are_named(name, tmp_path):
     exports.write(tmp_path, path, text)
     with pytest.raises((CallError, SourceError), match=message):
         read(tmp_path)
+
+
+def test_other_folders_than_splits_are_skipped(tmp_path):
+    exports.make_ultralytics(tmp_path)
+    exports.write(tmp_path, "images/extra/1.jpg", "x")
+    source = read(tmp_path)
+    assert len(source) == 5
+    assert has_notice(source, "skipped images/extra/, which is not the name of a split")
 
 
 def test_pixels_are_no_fractions(tmp_path):
@@ -223,7 +230,7 @@ def test_names_of_yolo_can_be_given(tmp_path):
     assert source.extra["box_labels"].to_pylist() == [[1, 2], [2], [], [0, 0, 1], [1]]
     (tmp_path / "pets.yaml").unlink()
     assert read(tmp_path, classes=("x", "y", "z")).extra["box_labels"].to_pylist()[0] == [1, 0]
-    with pytest.raises(CallError, match=r"--label-type mask: the text files of .* are boxes"):
+    with pytest.raises(CallError, match=r"--label-type mask: the .txt files of .* are boxes"):
         read(tmp_path, label_type="mask")
 
 
