@@ -7,7 +7,7 @@ lists, tables or file names.
 
     which source       recognize: begin here
     folders            folders, imagenet, patterns (labels in file names, re-identification)
-    lists and tables   tables, text_tables, listed (the files that they name)
+    lists and tables   tables, text_tables, columns, listed (the files that they name)
     annotations        coco, voc; masks and depth maps: segmentation
     containers         archives, imagenet, parquet, databases (LMDB, RecordIO)
     datasets           prepared
