@@ -103,7 +103,7 @@ def load_image(
         SourceVanishedError: the file is gone, or its size changed after the scan.
 
     """
-    data = stored = read_image(root, source, size, location, pending)
+    data = stored = _read(root, source, size, location, pending)
     changes: dict[str, Any] = {}
     placement = None
     if options.downscale or options.raw:
@@ -162,10 +162,9 @@ _STOPPING_ERRNOS = (
 )
 
 
-def read_image(
+def _read(
     root: str, source: str, size: int, location: Location | None, pending: Future[Buffer] | None
 ) -> bytes:
-    """Read a source image; the arguments and the errors are the same as of `load_image`."""
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
     try:

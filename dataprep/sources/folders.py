@@ -23,7 +23,6 @@ from dataprep.sources.base import (
     numbered,
     positions,
 )
-from dataprep.sources.paired import CONTENTS
 from dataprep.sources.scan import (
     Scan,
     has_folders,
@@ -35,6 +34,7 @@ from dataprep.sources.scan import (
     skipped_notices,
     stray_notices,
 )
+from dataprep.sources.segmentation import CONTENTS
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import is_unicode
@@ -197,7 +197,7 @@ def _of_tools(src: str, folders: Names) -> Iterator[Layout]:
     files = _files(src)
     for name in files:
         if name.endswith("_annotations.txt") and [*folders] == ["images"]:
-            hint = f"write a list file with a line `path label` for each line of {name}"
+            hint = "give the folder above it, which has train/ and wnids.txt, too"
             yield Layout("the flat val/ of Tiny ImageNet", f"images/ and {name}", hint)
     # img2dataset writes numbered shards, or numbered folders of images with metadata.
     statistics = [name for name in files if re.fullmatch(r"\d{5,}_stats\.json", name)]

@@ -23,6 +23,7 @@ from dataprep.sources import (
     parquet,
     patterns,
     prepared,
+    published,
     segmentation,
     voc,
     yolo,
@@ -185,6 +186,7 @@ FOLDERS = (
     *parquet.KINDS,
     *databases.KINDS,
     # From here on, the images are files.
+    *published.KINDS,
     Kind(
         "a folder of images without labels",
         lambda _, __, options: options.unlabelled,

@@ -459,15 +459,10 @@ class PartialFile:
             StorageError: they cannot be written, or the disk returns other bytes.
 
         """
-        message = "the file cannot be written"
-        try:
+        with translate_errors(self._file, "the file cannot be written"):
             write_all(self._handle, buffers, start)
-            message = "the file cannot be read"
+        with translate_errors(self._file, "the file cannot be read"):
             read = checksum_of(self._handle, start, start + length, self._buffer)
-        except OSError:
-            # Only now: to enter this block takes longer than to call the system.
-            with translate_errors(self._file, message):
-                raise
         if read != crc:
             raise not_as_written(self._file)
 

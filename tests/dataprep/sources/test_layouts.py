@@ -31,7 +31,7 @@ LAYOUTS = {
     ),
     "masks": ("images with masks", ["images/1.jpg", "masks/1.npy"]),
     "masks in splits": (
-        "val/ has no labels, as other folders have",
+        "images with masks",
         ["train/images/1.jpg", "train/masks/1.png", "val/images/1.jpg"],
     ),
     "two kinds of masks": ("images with masks", ["images/1.jpg", "masks/1.png", "labels/1.png"]),
@@ -40,8 +40,8 @@ LAYOUTS = {
         ["Images/n02085620/1.jpg", "Annotation/n02085620/1"],
     ),
     "tiny": (
-        "Tiny ImageNet",
-        ["train/n01/images/n01_0.JPEG", "val/images/val_0.JPEG", "val/val_annotations.txt"],
+        "flat val/ of Tiny ImageNet.*Hint: give the folder above",
+        ["images/val_0.JPEG", "val_annotations.txt"],
     ),
     "laion shards": (
         "shards of img2dataset.*dataprep index",
@@ -56,7 +56,10 @@ LAYOUTS = {
         ["data-00000-of-00001.arrow", "state.json", "dataset_info.json"],
     ),
     "images": ("one folder of images .*Hint: give .*/images if", ["images/1.jpg", "images/2.jpg"]),
-    "flowers": ("one folder of images", ["jpg/image_00001.jpg", "imagelabels.mat"]),
+    "flowers": (
+        "Oxford Flowers 102, but setid.mat does not exist",
+        ["jpg/image_00001.jpg", "imagelabels.mat"],
+    ),
 }
 
 
