@@ -229,7 +229,7 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
     image, mask = manifest.components.image, manifest.components.mask
     if not image or not all(image):
         body["components"]["image"].fail("an array of names")
-    if manifest.labels.has_image != (mask is not None):
+    if (manifest.labels.pixels is None) != (mask is None):
         raise MemberError(
             f"label_type is {manifest.label_type}, but components.mask is"
             f" {'given' if mask else 'missing'}"

@@ -62,8 +62,8 @@ def convert(*, run: RunOptions, reading: SourceOptions, options: Options) -> Exi
         if run.append:
             return _append(source, request, run, engine)
 
+        from dataprep.ledger.finished import check_output
         from dataprep.run.convert import convert_dataset
-        from dataprep.run.source import check_output
 
         check_output(source, request.out)
         if run.dry_run:
@@ -142,10 +142,11 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
         StorageError: another run is writing to the output folder.
 
     """
+    from dataprep.ledger.finished import check_writable
     from dataprep.plan.assign import make_plan
     from dataprep.plan.files import job_of
     from dataprep.run.prepare import find_resumable
-    from dataprep.run.source import check_writable, run_trial
+    from dataprep.run.source import run_trial
 
     options, out = request.options, request.out
     job = job_of(source, make_plan(source, options), out, options)

@@ -40,7 +40,8 @@ class InlinePool:
         Reply to each part before the next one.
         """
         for argument in arguments:
-            yield _Part(function(argument))
+            steps = function(argument)
+            yield _Part(steps, next(steps))
 
     def apply(self, function: Callable[[Task], Result], argument: Task) -> Result:
         """Apply a function to an argument."""
@@ -50,8 +51,8 @@ class InlinePool:
 class _Part:
     """Implements `base.TaskPart`."""
 
-    def __init__(self, steps: Generator[Any, Any, Any]) -> None:
-        self.value = next(steps)
+    def __init__(self, steps: Generator[Any, Any, Any], value: Any) -> None:
+        self.value = value
         self._steps = steps
         self._result: Any = None
 

@@ -33,13 +33,7 @@ __all__ = [
     "RecordFormat",
     "ScanOptions",
     "image_header",
-    "names_of_shard",
     "read_bytes",
 ]
 
 FORMATS: dict[Format, RecordFormat] = {"tfrecord": tfrecord, "webdataset": webdataset}
-
-
-def names_of_shard(fmt: Format, shard: str) -> tuple[str, str, str]:
-    """Return the names of the files of a shard: itself, its index and its table."""
-    return shard + FORMATS[fmt].SUFFIX, f"{shard}.idx", f"{shard}.parquet"

@@ -70,7 +70,8 @@ def bytes_head(
 
 
 def _item(data: bytes) -> bytes:
-    return _FIELD_1 + _varint(len(data)) + data
+    length = len(data)
+    return _FIELD_1 + (_SHORT_VARINTS[length] if length < 0x80 else _varint(length)) + data
 
 
 #: The same for names of features, which recur.

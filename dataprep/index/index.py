@@ -31,7 +31,7 @@ from dataprep.index.shard import (
 )
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import replace_dataset, seen_digest
-from dataprep.ledger.journal import read_journal
+from dataprep.ledger.state import read_journal
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError

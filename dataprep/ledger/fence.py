@@ -41,14 +41,16 @@ from functools import partial
 from typing import Self
 
 from dataprep import storage
-from dataprep.ledger.journal import (
+from dataprep.ledger.state import (
+    Folder,
     Journal,
+    State,
+    inspect,
     journal_bytes,
     parse_journal,
     read_journal,
     remove_journal,
 )
-from dataprep.ledger.state import Folder, State, inspect
 from dataprep.options import Options
 from dataprep.storage.temporary import JOURNAL_NAME, is_dead, this_owner
 from manifests.errors import CallError, DamagedError, LostFolderError

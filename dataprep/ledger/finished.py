@@ -1,4 +1,4 @@
-"""Which shards of a plan are finished, and whose files are in the output folder.
+"""Which shards of a plan are finished, whose files are in the output folder, and whether it can be used.
 
 A file name proves nothing, because other tools also call their shards ``train-00000.tar``. A file
 belongs to the plan of a run only if the manifest or an intact sample table of the plan lists its
@@ -22,18 +22,19 @@ from functools import partial
 import numpy as np
 
 from dataprep import storage
-from dataprep.formats import names_of_shard
+from dataprep.formats import FORMATS
 from dataprep.images.base import FAILED
 from dataprep.ledger.fence import has_displaced
-from dataprep.ledger.journal import own_files
-from dataprep.ledger.state import INCOMPLETE, Folder, State
+from dataprep.ledger.state import INCOMPLETE, Folder, State, own_files
 from dataprep.plan.assign import ConversionPlan
 from dataprep.plan.files import Job
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source
-from manifests.errors import DamagedError, TableError
+from manifests.errors import CallError, DamagedError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
-from manifests.schema import SPLIT_NAMES, Conversion, File
+from manifests.process.text import printable
+from manifests.remote.url import is_url, parse_url
+from manifests.schema import SPLIT_NAMES, Conversion, File, Format
 from manifests.serialization import REVISION_FILE
 from manifests.store import (
     MANIFEST_NAME,
@@ -41,6 +42,11 @@ from manifests.store import (
     may_replace_manifest,
 )
 from manifests.tables import has_canonical_bytes, read_table_metadata
+
+
+def names_of_shard(fmt: Format, shard: str) -> tuple[str, str, str]:
+    """Return the names of the files of a shard: itself, its index and its table."""
+    return shard + FORMATS[fmt].SUFFIX, f"{shard}.idx", f"{shard}.parquet"
 
 
 def read_finished(
@@ -292,3 +298,107 @@ def write_stamps(job: Job, stamps: Mapping[str, str]) -> None:
     members = {"note": note, "plan": job.fingerprint, "shards": dict(stamps)}
     data = (json.dumps(members, indent=1) + "\n").encode()
     storage.replace_file(os.path.join(job.out, STAMPS_NAME), data)
+
+
+# --- whether the folder can be used ----------------------------------------------------------------
+
+
+#: Longest path of an output folder, in bytes: Linux allows 4,096 for the path of a file in it.
+MAX_PATH = 3800
+
+
+def check_output(source: Source, out: str) -> None:
+    """Check that `out` can be an output folder.
+
+    Raises:
+        CallError: `out` is a file, is inside a file or a folder that the scan of the source reads,
+            or is too long.
+
+    """
+    existing, length = _nearest_existing(os.path.realpath(out)), len(os.fsencode(out))
+    if is_url(out):
+        if parse_url(out).is_read_only:
+            hint = "use the s3://, gs:// or az:// URL of a bucket"
+            raise CallError(f"--out {out} can only be read", hint=hint)
+        is_inside = f"{out}/".startswith(f"{source.root}/")
+    elif length > MAX_PATH:
+        raise CallError(
+            f"--out {printable(out[:80])}... is {length:,} bytes long, but the limit is {MAX_PATH:,}",
+            hint="choose a folder with a shorter path",
+        )
+    else:
+        is_inside = _is_scanned(existing, source)
+    if source.folders and is_inside:
+        raise CallError(
+            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
+            " would read it as images",
+            hint="choose a folder outside the source",
+        )
+    if os.path.islink(out.rstrip("/")) and not os.path.exists(out):
+        target = printable(os.path.realpath(out))
+        raise CallError(
+            f"--out {printable(out)} is a link to {target}, which does not exist",
+            hint="make that folder, or remove the link",
+        )
+    if not os.path.isdir(existing):
+        raise CallError(
+            f"--out {printable(out)}: {printable(existing)} is a file, not a folder",
+            hint="choose another folder with --out",
+        )
+
+
+def _is_scanned(path: str, source: Source) -> bool:
+    """Return whether a path without links, or a folder above it, is one that the scan read, by whatever path."""
+    while True:
+        status = os.stat(path)
+        if (status.st_dev, status.st_ino) in source.folders:
+            return True
+        path, below = os.path.dirname(path), path
+        if path == below:
+            return False
+
+
+def check_writable(out: str) -> str:
+    """Return the nearest existing folder, `out` or one of its parents, after checking that it can be written.
+
+    Raises:
+        CallError: this user has no permission to write.
+        StorageError: another run is writing to `out`.
+
+    """
+    if not storage.has_locks(out):  # only a write would tell
+        return out
+    existing = _nearest_existing(os.path.abspath(out))
+    if not os.access(existing, os.W_OK | os.X_OK):
+        hint = "give this user permission to write there, or choose another folder with --out"
+        raise CallError(
+            f"--out {printable(out)}: this user cannot write to {printable(existing)}", hint=hint
+        )
+    if os.path.isdir(out):
+        with storage.locked(out):
+            pass
+    return existing
+
+
+def refuse_folders(out: str, names: Iterable[str]) -> None:
+    """Check that no folder has the name of a file that the run writes or replaces.
+
+    Raises:
+        CallError: there is one. Running the same command again would not help, and folders are
+            never removed.
+
+    """
+    # In an object store, no path is a folder: it can have a file and a folder of the same name.
+    for name in names:
+        if os.path.isdir(os.path.join(out, name)) and not os.path.islink(os.path.join(out, name)):
+            raise CallError(
+                f"--out {printable(out)} contains a folder {name!r}, but a file of this name is"
+                " needed",
+                hint="move it away, or choose another folder",
+            )
+
+
+def _nearest_existing(path: str) -> str:
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path

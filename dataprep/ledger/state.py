@@ -1,6 +1,6 @@
-"""What an output folder contains: `inspect` looks once, and every command decides from what it returns.
+"""What an output folder contains, and what happens there after `kill -9`: `inspect` looks once.
 
-::
+Every command decides from what `inspect` returns::
 
                 convert, plan               the manifest                append
      EMPTY ──────────────────────▶ WRITING ──────────────▶ COMPLETE ──────────────▶ APPENDING
@@ -9,25 +9,190 @@
                                                             │ └─────── revert ──────▶ REVERTING
                                                             └──── older manifest ────────┘
 
-``convert --overwrite`` moves from every state to WRITING. A kill leaves the folder in its state, and the
-same command continues: a conversion in WRITING, an append in APPENDING, `dataprep revert` in
-REVERTING. A kill right after a manifest was written leaves COMPLETE with a journal, which the next
-command removes. Readers use the manifest in COMPLETE, APPENDING and REVERTING.
+``convert --overwrite`` moves from every state to WRITING. Readers use the manifest in COMPLETE,
+APPENDING and REVERTING.
+
+A kill, at any moment, leaves the folder in its state, with these files::
+
+    .dataprep/journal.json     what the run does, and its plan: written first, removed last
+    .dataprep/stamps.json      digests of size, time and inode of the source images: written before
+                               the first shard, to notice images that were replaced
+    .dataprep/partial/         files that were being written, and claims
+    train-00012.tfrecord       a shard gets its name first, then its index, and last its table
+    train-00012.parquet        an intact table of this plan proves that its shard is finished
+    manifest.json              written after the last shard, in one step
+
+The same command continues: a conversion in WRITING, an append in APPENDING, `dataprep revert` in
+REVERTING. It locks the folder, keeps the shards that are finished (`ledger.finished`), removes the
+other files of its plan and the temporary files of dead processes, and writes what is missing; the
+bytes are the same as without the kill. A shard with an image that could not be read is written
+again. `run.prepare` lists the steps of a conversion in their order, and `run.convert` has the steps
+of an append. A kill right after a manifest was written leaves COMPLETE with a journal, which the
+next command removes. Of a killed `work`, another `work` removes the temporary files, if it runs on
+the same machine, and `finish` removes all; `storage.temporary` has the table.
+
+A conversion has no manifest until it ends. On a file system, its last step renames the manifest
+twice, first to `JOURNAL_NAME`, so for a moment the journal is a complete manifest; see
+`dataprep.run.commit`. An append or its removal leaves ``manifest.json`` intact, so readers are not
+disturbed. Its journal proves whose files are in the folder, because it is written when no file has
+one of their names, and it keeps other machines from appending to the same object store.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import Enum, auto
 from functools import cached_property
+from typing import Any, Literal
 
 from dataprep import storage
-from dataprep.ledger.journal import Journal, read_journal
-from manifests.errors import CallError, DatasetError, ManifestError
+from dataprep.storage.temporary import JOURNAL_NAME
+from manifests.errors import (
+    CallError,
+    DamagedError,
+    DatasetError,
+    ManifestError,
+    raise_machine_fault,
+)
+from manifests.files import MANIFEST, read_file
+from manifests.json_members import MemberError, parse_json
+from manifests.process.text import printable
 from manifests.schema import File, Manifest
-from manifests.serialization import manifest_digest
-from manifests.store import MANIFEST_NAME, parse_manifest, read_manifest_bytes
+from manifests.serialization import REVISION_FILE, manifest_digest, numbered, old_manifest_name
+from manifests.store import MANIFEST_NAME, REJECTED_NAME, parse_manifest, read_manifest
+from manifests.tables import SHARD_LIST_NAME
+
+# --- the journal: what a run that has not ended does ----------------------------------------------
+
+
+#: What the command that wrote the journal does.
+Action = Literal["convert", "append", "revert"]
+
+_NOTES: Mapping[Action, str] = {
+    "convert": (
+        "dataprep convert has not completed this dataset. Run the same command again to resume."
+    ),
+    "append": (
+        "dataprep convert --append, or plan --append with work and finish, has not ended. Run the"
+        " same commands again to finish it, or dataprep revert to remove what they wrote. The"
+        " dataset itself is complete."
+    ),
+    "revert": "dataprep revert has not ended. Run it again.",
+}
+
+#: A shard, its index or its table. Nothing else, and nothing in another folder, is ever removed.
+_SHARD_FILE = re.compile(r"[^/\0]+-[0-9]{5,}\.(tfrecord|tar|idx|parquet)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What a run that has not ended does.
+
+    Attributes:
+        action: what the command does.
+        plan: fingerprint of the plan; of a removal, the digest of the manifest that it removes.
+        overwrite: whether a conversion that started over may be resumed by the same command.
+        options: options of a conversion, to describe how another one differs.
+        files: of an append or its removal, the files that are not part of the dataset unless its
+            manifest lists them.
+        stamps: of an append, a digest for each shard; see `dataprep.ledger.finished.stamps_of`.
+        manifest: the manifest that a conversion was about to rename to ``manifest.json``.
+
+    """
+
+    action: Action
+    plan: str
+    overwrite: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    stamps: Mapping[str, str] = field(default_factory=dict)
+    manifest: Manifest | None = None
+
+
+def journal_bytes(journal: Journal) -> bytes:
+    """Serialize a journal."""
+    members = {"note": _NOTES[journal.action], **asdict(journal)}
+    del members["manifest"]
+    return (json.dumps(members, indent=1) + "\n").encode()
+
+
+def read_journal(out: str) -> Journal | None:
+    """Read the journal of an output folder; `None` if there is none.
+
+    Raises:
+        ManifestError: it is damaged.
+
+    """
+    path = os.path.join(out, JOURNAL_NAME)
+    try:
+        data = read_file(path, MANIFEST)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, DamagedError) as error:
+        raise _damaged(path, error) from None
+    return parse_journal(data, path)
+
+
+def parse_journal(data: bytes, path: str) -> Journal:
+    """Parse the content of a journal.
+
+    Raises:
+        ManifestError: it is damaged.
+
+    """
+    try:
+        body = parse_json(data)
+        if not body.get("action"):
+            manifest = parse_manifest(data, path)
+            return Journal(action="convert", plan=manifest.plans[0], manifest=manifest)
+        journal = body.record(Journal)
+        for name in journal.files:
+            if not (_SHARD_FILE.fullmatch(name) or REVISION_FILE.fullmatch(name)):
+                raise MemberError(f"{name!r} is not the name of a file of a revision")
+    except (ValueError, DamagedError) as error:
+        raise _damaged(path, error) from None
+    return journal
+
+
+def _damaged(path: str, error: Exception) -> ManifestError:
+    return ManifestError(
+        f"the journal of an interrupted run is damaged or cannot be read ({error})",
+        file=path,
+        hint="remove it, then the files that `dataprep verify` reports as not in the manifest",
+    )
+
+
+def remove_journal(out: str, plan: str) -> None:
+    """Remove the journal of a plan.
+
+    In an object store, another process may have removed it already, and another append may have
+    begun: its journal stays.
+    """
+    journal = read_journal(out)
+    if journal is not None and journal.plan == plan:
+        storage.remove(os.path.join(out, JOURNAL_NAME))
+
+
+def unlisted_files(journal: Journal, manifest: Manifest) -> list[str]:
+    """Return the files of a journal that do not belong to the dataset."""
+    listed = {*own_files(manifest), *(file.name for file in manifest.shard_files)}
+    return [name for name in journal.files if name not in listed]
+
+
+def own_files(manifest: Manifest) -> Sequence[str]:
+    """Return the names of lists and manifests up to this revision, except ``manifest.json``."""
+    numbers = range(manifest.revision + 1)
+    names = [old_manifest_name(number) for number in numbers[:-1]]
+    for name in (SHARD_LIST_NAME, REJECTED_NAME):
+        names += [numbered(name, number) for number in numbers]
+    return names
+
+
+# --- the folder --------------------------------------------------------------------------------------
 
 
 class State(Enum):
@@ -71,7 +236,6 @@ class Folder:
         journal: what a run that has not ended does; `None` if there is none.
         data: content of ``manifest.json``; empty if there is none.
         newest: the same, parsed; `None` if it cannot be.
-        error: why there is no manifest.
 
     """
 
@@ -81,7 +245,16 @@ class Folder:
     journal: Journal | None = None
     data: bytes = b""
     newest: Manifest | None = None
-    error: DatasetError | None = None
+
+    @cached_property
+    def error(self) -> DatasetError | None:
+        """Why there is no manifest."""
+        if self.newest is None:
+            try:
+                read_manifest(self.out)
+            except (CallError, ManifestError) as error:
+                return error
+        return None
 
     @property
     def manifest(self) -> Manifest:
@@ -135,12 +308,12 @@ def inspect(out: str, plan: str = "") -> Folder:
         journal = read_journal(out)
     except ManifestError as caught:
         damage = caught
-    data, newest, error = b"", None, None
+    data, newest, path = b"", None, os.path.join(out, MANIFEST_NAME)
     try:
-        data = read_manifest_bytes(out)
-        newest = parse_manifest(data, os.path.join(out, MANIFEST_NAME))
-    except (CallError, ManifestError) as caught:
-        error = caught
+        data = read_file(path, MANIFEST)
+        newest = parse_manifest(data, path)
+    except (OSError, ValueError, ManifestError) as caught:
+        raise_machine_fault(caught)  # others are `Folder.error`
     if newest is not None and damage is not None:
         raise damage
     return Folder(
@@ -150,7 +323,6 @@ def inspect(out: str, plan: str = "") -> Folder:
         journal=journal,
         data=data,
         newest=newest,
-        error=error,
     )
 
 
@@ -180,3 +352,29 @@ def _files(manifest: Manifest | None, plan: str) -> dict[str, File]:
     if manifest.rejected:
         files.append(manifest.rejected)
     return {file.name: file for file in files}
+
+
+def refuse_appended(folder: Folder) -> None:
+    """Check that nothing was appended to a dataset since it was made, and that no append is in progress.
+
+    Raises:
+        CallError: it has more than one revision, so it is no longer what a conversion made; or an
+            append, or the removal of one, was interrupted, or is running.
+
+    """
+    if folder.newest and folder.newest.revisions:
+        raise CallError(
+            f"--out {printable(folder.out)} is at revision {folder.newest.revision}: images were appended to it",
+            hint=(
+                "set --append to add the images of another source, choose another folder, or"
+                " replace everything with --overwrite"
+            ),
+        )
+    if folder.state in (State.APPENDING, State.REVERTING):
+        raise CallError(
+            f"--out {printable(folder.out)}: an append to it was interrupted, or is running",
+            hint=(
+                f"`dataprep verify {printable(folder.out)}` says how to finish or to undo it; or choose another"
+                " folder, or replace everything with --overwrite"
+            ),
+        )

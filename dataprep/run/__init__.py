@@ -2,8 +2,8 @@
 
 ::
 
-    source              read the source, choose the samples, check the output folder, try some images, check that
-                        other machines see the folders and write the same bytes
+    source              read the source, choose the samples, try some images, check that other machines see the
+                        folders and write the same bytes
     prepare             what happens in the folder after a kill: which files are kept, and which are replaced
     convert             a whole conversion or append in one command, and the first of three steps
     work                the one loop that writes shards: all, a share of them, or the shards that it claims; their

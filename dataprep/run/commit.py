@@ -11,13 +11,18 @@ from itertools import chain
 from typing import NamedTuple
 
 from dataprep import storage
-from dataprep.formats import FORMATS, names_of_shard
+from dataprep.formats import FORMATS
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import check_owner, owned, owner_text, read_existing, replace_files
-from dataprep.ledger.finished import has_checksum, read_conversion, read_rejected, stale_files
-from dataprep.ledger.journal import remove_journal, unlisted_files
-from dataprep.ledger.state import Folder
+from dataprep.ledger.finished import (
+    has_checksum,
+    names_of_shard,
+    read_conversion,
+    read_rejected,
+    stale_files,
+)
+from dataprep.ledger.state import Folder, remove_journal, unlisted_files
 from dataprep.plan.files import (
     ENDED_NAME,
     Job,

@@ -20,11 +20,15 @@ import numpy as np
 
 from dataprep import storage
 from dataprep.engines import Engine
-from dataprep.formats import names_of_shard
 from dataprep.ledger.fence import begin_revision, check_owner, owned
-from dataprep.ledger.finished import find_final, stamps_of
-from dataprep.ledger.journal import Journal, read_journal
-from dataprep.ledger.state import Folder, State
+from dataprep.ledger.finished import (
+    check_output,
+    find_final,
+    names_of_shard,
+    refuse_folders,
+    stamps_of,
+)
+from dataprep.ledger.state import Folder, Journal, State, read_journal
 from dataprep.options import Options
 from dataprep.plan.assign import (
     ConversionPlan,
@@ -52,7 +56,6 @@ from dataprep.run.commit import (
 )
 from dataprep.run.known import find_known, find_retried, revision_with
 from dataprep.run.prepare import Rereading, Resumable, prepared
-from dataprep.run.source import check_output, refuse_folders
 from dataprep.run.work import Prepared, opened, says_what_is_kept, write_shards
 from dataprep.shards.write import ShardResult
 from dataprep.sources import Source

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from dataprep import storage
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
-from dataprep.formats import names_of_shard
 from dataprep.ledger.fence import check_owner, owned
-from dataprep.ledger.finished import find_shard, has_all_of, read_rejected
-from dataprep.ledger.state import Folder, inspect
+from dataprep.ledger.finished import find_shard, has_all_of, names_of_shard, read_rejected
+from dataprep.ledger.state import Folder, inspect, refuse_appended
 from dataprep.plan.files import ENDED_NAME, Job, PlannedAppend, StoredPlan, plan_folder, read_plan
 from dataprep.progress import Progress
 from dataprep.run.base import read_base
@@ -30,7 +29,6 @@ from dataprep.run.commit import (
     read_result,
     write_dataset,
 )
-from dataprep.run.source import refuse_appended
 from dataprep.run.work import recorded_tasks
 from dataprep.shards.write import ShardResult
 from manifests.errors import StoppedError, StorageError

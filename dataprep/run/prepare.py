@@ -1,9 +1,9 @@
-"""Prepare the output folder of a conversion: what happens there after a kill, at any moment.
+"""Prepare the output folder of a conversion, also after a kill at any moment.
 
-`prepared` does these steps, in this order:
+`dataprep.ledger.state` says what a kill leaves. `prepared` does these steps, in this order:
 
 1. Lock the folder, if it is on a file system.
-2. `inspect` it: `dataprep.ledger.state` draws what it may contain.
+2. `inspect` it.
 3. `find_resumable`: find the finished shards. A shard is finished when its sample table has its
    final name and lists a shard and an index that are intact (`dataprep.ledger.finished`). If the
    times of source images changed, or if the user asks for it, shards and their source images (the
@@ -12,8 +12,7 @@
 4. If the dataset is complete, remove what a run wrote that was killed after the manifest, or that
    had lost a folder in an object store. Else write the journal, and remove the files that this run
    writes again, the manifest first.
-5. Write the stamps of the source images, and remove temporary files that dead processes left
-   (`dataprep.storage` says who removes which).
+5. Write the stamps of the source images, and remove temporary files that dead processes left.
 
 Every kill in between leaves a folder that the same call resumes. Then `convert` writes the shards
 that are not finished and the manifest; `plan` writes the plan, for `work` and `finish`.
@@ -35,12 +34,12 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.containers import Location
 from dataprep.engines import Engine
-from dataprep.formats import names_of_shard
 from dataprep.images.base import Rejected
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import begin_conversion, check_owner, owned
 from dataprep.ledger.finished import (
     STAMPS_NAME,
+    check_output,
     dataset_files,
     foreign_files,
     has_all_of,
@@ -48,13 +47,15 @@ from dataprep.ledger.finished import (
     is_intact,
     listed_files,
     lists_everything,
+    names_of_shard,
     read_finished,
     read_rejected,
     read_stamps,
+    refuse_folders,
     stamps_of,
     write_stamps,
 )
-from dataprep.ledger.state import Folder, State, inspect
+from dataprep.ledger.state import Folder, State, inspect, refuse_appended
 from dataprep.options import Options
 from dataprep.plan.assign import make_plan
 from dataprep.plan.files import (
@@ -68,7 +69,6 @@ from dataprep.plan.files import (
 from dataprep.progress import REPORTED_IMAGES, Progress, report_images
 from dataprep.run.base import options_members
 from dataprep.run.commit import clean_up, has_ended, remove_ended
-from dataprep.run.source import check_output, refuse_appended, refuse_folders
 from dataprep.run.work import Prepared, planned_task
 from dataprep.shards.segments import ShardTask
 from dataprep.shards.source_image import load_image, load_label_image

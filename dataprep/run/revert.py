@@ -8,13 +8,7 @@ from typing import NamedTuple
 
 from dataprep import storage
 from dataprep.ledger.fence import begin_revision, owned, owner_text, take_removal_over
-from dataprep.ledger.journal import (
-    Journal,
-    own_files,
-    remove_journal,
-    unlisted_files,
-)
-from dataprep.ledger.state import Folder, State
+from dataprep.ledger.state import Folder, Journal, State, own_files, remove_journal, unlisted_files
 from dataprep.plan.files import has_append_plan, remove_empty_plan_folder, remove_plan
 from dataprep.run.base import read_base
 from dataprep.run.commit import end_committed, end_conversion

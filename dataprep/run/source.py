@@ -1,11 +1,11 @@
-"""The source of a run: read it, choose its samples, and check that the output folder fits it."""
+"""The source of a run: read it, choose its samples, try some images, and check other machines."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -19,144 +19,14 @@ from dataprep.engines import Engine
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.labels.kinds import KINDS
-from dataprep.ledger.state import Folder, State
+from dataprep.ledger.finished import check_output
 from dataprep.options import Options, SourceOptions
 from dataprep.plan.assign import ShardPlan
 from dataprep.progress import Progress
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
 from dataprep.sources.base import NamedSource
-from manifests.errors import CallError, SourceVanishedError, StorageError
-from manifests.process.text import printable
-from manifests.remote.url import is_url, parse_url
-
-#: Longest path of an output folder, in bytes: Linux allows 4,096 for the path of a file in it.
-MAX_PATH = 3800
-
-
-def check_output(source: Source, out: str) -> None:
-    """Check that `out` can be an output folder.
-
-    Raises:
-        CallError: `out` is a file, is inside a file or a folder that the scan of the source reads,
-            or is too long.
-
-    """
-    existing, length = _nearest_existing(os.path.realpath(out)), len(os.fsencode(out))
-    if is_url(out):
-        if parse_url(out).is_read_only:
-            hint = "use the s3://, gs:// or az:// URL of a bucket"
-            raise CallError(f"--out {out} can only be read", hint=hint)
-        is_inside = f"{out}/".startswith(f"{source.root}/")
-    elif length > MAX_PATH:
-        raise CallError(
-            f"--out {printable(out[:80])}... is {length:,} bytes long, but the limit is {MAX_PATH:,}",
-            hint="choose a folder with a shorter path",
-        )
-    else:
-        is_inside = _is_scanned(existing, source)
-    if source.folders and is_inside:
-        raise CallError(
-            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run"
-            " would read it as images",
-            hint="choose a folder outside the source",
-        )
-    if os.path.islink(out.rstrip("/")) and not os.path.exists(out):
-        target = printable(os.path.realpath(out))
-        raise CallError(
-            f"--out {printable(out)} is a link to {target}, which does not exist",
-            hint="make that folder, or remove the link",
-        )
-    if not os.path.isdir(existing):
-        raise CallError(
-            f"--out {printable(out)}: {printable(existing)} is a file, not a folder",
-            hint="choose another folder with --out",
-        )
-
-
-def _is_scanned(path: str, source: Source) -> bool:
-    """Return whether a path without links, or a folder above it, is one that the scan read, by whatever path."""
-    while True:
-        status = os.stat(path)
-        if (status.st_dev, status.st_ino) in source.folders:
-            return True
-        path, below = os.path.dirname(path), path
-        if path == below:
-            return False
-
-
-def check_writable(out: str) -> str:
-    """Return the nearest existing folder, `out` or one of its parents, after checking that it can be written.
-
-    Raises:
-        CallError: this user has no permission to write.
-        StorageError: another run is writing to `out`.
-
-    """
-    if not storage.has_locks(out):  # only a write would tell
-        return out
-    existing = _nearest_existing(os.path.abspath(out))
-    if not os.access(existing, os.W_OK | os.X_OK):
-        hint = "give this user permission to write there, or choose another folder with --out"
-        raise CallError(
-            f"--out {printable(out)}: this user cannot write to {printable(existing)}", hint=hint
-        )
-    if os.path.isdir(out):
-        with storage.locked(out):
-            pass
-    return existing
-
-
-def refuse_folders(out: str, names: Iterable[str]) -> None:
-    """Check that no folder has the name of a file that the run writes or replaces.
-
-    Raises:
-        CallError: there is one. Running the same command again would not help, and folders are
-            never removed.
-
-    """
-    # In an object store, no path is a folder: it can have a file and a folder of the same name.
-    for name in names:
-        if os.path.isdir(os.path.join(out, name)) and not os.path.islink(os.path.join(out, name)):
-            raise CallError(
-                f"--out {printable(out)} contains a folder {name!r}, but a file of this name is"
-                " needed",
-                hint="move it away, or choose another folder",
-            )
-
-
-def refuse_appended(folder: Folder) -> None:
-    """Check that nothing was appended to a dataset since it was made, and that no append is in progress.
-
-    Raises:
-        CallError: it has more than one revision, so it is no longer what a conversion made; or an
-            append, or the removal of one, was interrupted, or is running.
-
-    """
-    out = printable(folder.out)
-    if folder.newest and folder.newest.revisions:
-        raise CallError(
-            f"--out {out} is at revision {folder.newest.revision}: images were appended to it",
-            hint=(
-                "set --append to add the images of another source, choose another folder, or"
-                " replace everything with --overwrite"
-            ),
-        )
-    if folder.state in (State.APPENDING, State.REVERTING):
-        raise CallError(
-            f"--out {out}: an append to it was interrupted, or is running",
-            hint=(
-                f"`dataprep verify {out}` says how to finish or to undo it; or choose another"
-                " folder, or replace everything with --overwrite"
-            ),
-        )
-
-
-def _nearest_existing(path: str) -> str:
-    while not os.path.lexists(path):
-        path = os.path.dirname(path)
-    return path
-
+from manifests.errors import SourceVanishedError, StorageError
 
 # --- read the source ------------------------------------------------------------------------------
 

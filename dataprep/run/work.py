@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
-from dataprep.formats import names_of_shard
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import BEAT_SECONDS, Claims, begin_conversion, check_owner, owned
 from dataprep.ledger.finished import (
@@ -36,9 +35,10 @@ from dataprep.ledger.finished import (
     is_listed,
     listed_files,
     lists_everything,
+    names_of_shard,
     read_finished,
 )
-from dataprep.ledger.state import Folder, inspect
+from dataprep.ledger.state import Folder, inspect, refuse_appended
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.plan.files import (
     Job,
@@ -50,7 +50,7 @@ from dataprep.plan.files import (
 )
 from dataprep.progress import Progress
 from dataprep.run.commit import is_appended
-from dataprep.run.source import check_machines, refuse_appended
+from dataprep.run.source import check_machines
 from dataprep.shards.segments import ShardTask
 from dataprep.shards.write import (
     ShardResult,

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.containers import (
+    Location,
     ReaderName,
     SourceImages,
     location_table,
@@ -170,11 +171,14 @@ class Source:
 
     def images(self, rows: Integers) -> SourceImages:
         """Return the images in some rows, int64 [N]."""
+        locations: list[Location | None] = [None] * len(rows)
+        if self.location is not None:
+            locations = locations_of(self.location, rows)
         return SourceImages(
             root=self.root,
             paths=self.path.take(pa.array(rows)).to_pylist(),
             sizes=self.size[rows].tolist(),
-            locations=locations_of(self.location, rows),
+            locations=locations,
         )
 
     def _numbers(self, name: str) -> Integers | None:

@@ -3,16 +3,8 @@
 ::
 
     files       the interface of both; local and remote implement it
-    temporary   temporary files: writes and renames them when they are complete; their folders, and
-                which process writes each of them
-
-Who removes a temporary file that is never renamed::
-
-    the process that wrote it                   temporary.discard, after an error
-    the run that has locked the folder          temporary.partials at its end: also files of dead workers
-    the next run, if that run was killed        temporary.sweep
-    another process of `dataprep work`          temporary.sweep: files of dead processes of its machine
-    `dataprep finish`, if no shard is missing   temporary.remove_partials: the files of all machines
+    temporary   temporary files: writes and renames them when they are complete; their folders, which
+                process writes each of them, and who removes the file of a process that died
 """
 
 from dataprep.storage.files import (

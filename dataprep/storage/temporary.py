@@ -7,6 +7,14 @@ Anyone may have a file of the same name, so the folder contains a record of its 
 a folder with this record are ever removed: all of them by a process that holds the lock of the
 folder above it, and files of dead processes of the same machine by any process.
 
+Who removes a temporary file that is never renamed, for example the file of a worker that died::
+
+    the process that wrote it                   `discard`, after an error
+    the run that has locked the folder          `partials`, at its end: also the files of its dead workers
+    the next run, if that run was killed        `sweep` in `dataprep.run.prepare`, before it writes a shard
+    another process of `dataprep work`          `shared_partials`, at its end: files of dead processes of its machine
+    `dataprep finish`, if no shard is missing   `partials`, at its end: the files of all machines
+
 An owner is ``HOST.MACHINE.PID.START``. ``MACHINE`` is a digest of what makes process numbers
 comparable: the host name, the boot, and the PID namespace, so a container or a rebooted host counts
 as another machine. ``START`` is the time at which the process started, because the system uses
@@ -115,7 +123,7 @@ def _start(pid: int) -> str:
 #: The folder of bookkeeping in each output folder: the journal, the stamps, the plan, temporary files.
 BOOKKEEPING = ".dataprep"
 
-#: The journal in it: what a run that has not ended does. See `dataprep.ledger.journal`.
+#: The journal in it: what a run that has not ended does. See `dataprep.ledger.state`.
 JOURNAL_NAME = f"{BOOKKEEPING}/journal.json"
 
 #: The folder of temporary files in each output folder. It exists only during a run, or after a run

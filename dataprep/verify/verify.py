@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dataprep import engines, storage
-from dataprep.ledger.journal import own_files, read_journal, unlisted_files
+from dataprep.ledger.state import own_files, read_journal, unlisted_files
 from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress

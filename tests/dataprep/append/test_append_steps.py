@@ -12,7 +12,7 @@ import pytest
 from helpers.pictures import encode, photo
 
 from dataprep import storage
-from dataprep.ledger.journal import Journal, journal_bytes
+from dataprep.ledger.state import Journal, journal_bytes
 from dataprep.run import commit as complete
 from dataprep.run.base import read_base
 from dataprep.run.commit import finish_append

@@ -25,7 +25,7 @@ from helpers.pictures import encode, photo
 from dataprep.engines import local
 from dataprep.index import index as index_module
 from dataprep.index.index import index_shards
-from dataprep.ledger.journal import Journal, journal_bytes
+from dataprep.ledger.state import Journal, journal_bytes
 from dataprep.options import IndexOptions
 from dataprep.storage.temporary import JOURNAL_NAME
 from dataprep.verify.verify import verify_dataset

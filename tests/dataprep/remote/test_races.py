@@ -11,8 +11,7 @@ import pytest
 
 from dataprep import storage
 from dataprep.images.base import Rejected
-from dataprep.ledger.journal import read_journal
-from dataprep.ledger.state import inspect
+from dataprep.ledger.state import inspect, read_journal
 from dataprep.options import Options
 from dataprep.run import convert as prepare
 from dataprep.run import prepare as dataset

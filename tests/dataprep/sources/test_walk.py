@@ -7,7 +7,7 @@ import os
 import pytest
 from helpers.sources import has_notice, read, rows, shuffled_scandir
 
-from dataprep.run.source import check_output
+from dataprep.ledger.finished import check_output
 from manifests.errors import CallError
 
 
