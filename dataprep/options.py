@@ -31,7 +31,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 from manifests.labels import LABELS, MAX_LABEL, LabelType
-from manifests.schema import DEFAULT_MAX_CLASSES, Format, Store
+from manifests.schema import DEFAULT_MAX_CLASSES, Format, Manifest, Store
 
 #: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
 MAX_PIXELS = 178_956_970
@@ -599,6 +599,16 @@ class Options:
             if declaration(each).inherited and each.name not in own:
                 taken[each.name] = getattr(newest, each.name)
         return replace(self, **taken)
+
+
+def max_pixels_of(manifest: Manifest) -> int:
+    """Return the largest limit that a revision of a dataset was converted with, as the manifest states it."""
+    limits = []
+    for options in (manifest.options, *(revision.options for revision in manifest.revisions)):
+        limit = options.get("max_pixels")
+        if isinstance(limit, int):
+            limits.append(limit)
+    return max(limits, default=MAX_PIXELS)
 
 
 def library_versions() -> dict[str, str]:

@@ -122,7 +122,7 @@ def warm() -> Iterator[WarmPython]:
     )
     # What the commands import when they need it takes longer than their work.
     parts = (
-        "commands.convert", "commands.plan", "commands.index", "commands.verify", "commands.info", "commands.diff",
+        "commands.convert", "commands.plan", "commands.index", "commands.verify", "commands.info",
         "commands.repair", "run.finish", "run.source", "run.work", "info.diff", "info.info", "images.downscale",
         "plan.splits", "repair.repair", "storage.remote",
     )  # fmt: skip

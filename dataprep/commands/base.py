@@ -170,7 +170,7 @@ _COMMANDS = (
     *("convert", "index", "verify", "info", "report", "repair", "revert", "diff", "duplicates"),
     *("plan", "work", "finish"),
 )
-_MODULES = {"work": "plan", "finish": "plan", "revert": "repair"}
+_MODULES = {"work": "plan", "finish": "plan", "revert": "repair", "diff": "info"}
 
 
 class Program(click.Group):

@@ -22,7 +22,15 @@ from dataprep.duplicates.pixels import WORDS, parse_hashes
 from dataprep.engines import LocalEngine
 from dataprep.images.base import Rejected
 from dataprep.images.perceptual_hash import hash_pixels, reduce_image
-from dataprep.options import HASH_COLUMN, HASH_RECIPE, HASHES_NAME, Options, Raw
+from dataprep.options import (
+    HASH_COLUMN,
+    HASH_RECIPE,
+    HASHES_NAME,
+    MAX_PIXELS,
+    Options,
+    Raw,
+    max_pixels_of,
+)
 from dataprep.progress import Progress, divide
 from dataprep.shards.read import Value, read_images
 from dataprep.shards.source_image import LoadedImage
@@ -31,6 +39,7 @@ from manifests.errors import CallError, DamagedError, StoppedError
 from manifests.files import TABLE, open_file
 from manifests.json_members import parse_json
 from manifests.parquet import BoundedParquet, ParquetError, parquet_bytes
+from manifests.store import read_manifest
 
 # --- functions for `read_some` --------------------------------------------------------------------
 
@@ -166,6 +175,8 @@ class Collection:
         computed: whether the hash is not in a sample table.
         unread: whether the image had to be read.
         problems: images that cannot be read or decoded, with the reason.
+        max_pixels: images with more pixels are not decoded; `None` uses the limit that a prepared
+            dataset was converted with.
 
     """
 
@@ -184,6 +195,7 @@ class Collection:
     computed: NDArray[np.bool_]
     unread: NDArray[np.bool_]
     problems: dict[int, str]
+    max_pixels: int | None = None
 
     def __len__(self) -> int:
         return len(self.part)
@@ -222,11 +234,14 @@ def read_some(
         for at, (source, share) in enumerate(zip(images.sources, shares, strict=True)):
             start = int(images.starts[at])
             raw = Raw(source.pixels[0]) if source.pixels else None
+            limit = images.max_pixels or MAX_PIXELS
+            if source.prepared and not images.max_pixels:
+                limit = max_pixels_of(read_manifest(source.root))
             results = read_images(
                 source.images,
                 numbers[ends[at] : ends[at + 1]] - start,
                 function,
-                options=Options(validate="none", raw=raw),
+                options=Options(validate="none", raw=raw, max_pixels=limit),
                 engine=engine,
                 progress=share,
             )
@@ -235,12 +250,17 @@ def read_some(
 
 
 def collect(
-    sources: Sequence[Source], *, workers: int | None = None, progress: Progress | None = None
+    sources: Sequence[Source],
+    *,
+    max_pixels: int | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Collection:
     """Gather checksums and perceptual hashes. Images without them in a sample table are read.
 
     Args:
         sources: the sources.
+        max_pixels: see `Collection.max_pixels`.
         workers: number of processes; `None` means one per CPU.
         progress: receives the images that are read.
 
@@ -279,6 +299,7 @@ def collect(
         label=np.concatenate(label),
         **joined,
         problems=problems,
+        max_pixels=max_pixels,
     )
     if images.unread.any():
         _read_unknown(images, workers, progress)
@@ -384,7 +405,7 @@ def store_hashes(images: Collection) -> dict[str, str]:
             continue
         if not images.unread[start:stop].any():
             # An earlier run may have been killed right after it stored the hashes.
-            storage.remove_partials(source.root, is_locked=False)
+            storage.remove_partials(source.root, is_alone=False)
             continue
         is_new = images.computed[start:stop] & images.readable[start:stop]
         try:
@@ -415,5 +436,5 @@ def _write_stored(images: Collection, source: Source, start: int, rows: NDArray[
     # A sample without a checksum in its sample table may have changed.
     table = table.filter(table["crc32c"].is_valid())
     content = parquet_bytes(table, dictionaries=["shard", "problem"])
-    with storage.partials([source.root], is_locked=False):
+    with storage.partials([source.root], is_alone=False):
         storage.replace_file(os.path.join(source.root, HASHES_NAME), content)

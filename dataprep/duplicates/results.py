@@ -97,7 +97,7 @@ def resolve_duplicates(
     has_column = options.duplicates == "keep" and BY_DUPLICATES in source.extra.column_names
     if not options.finds_duplicates or has_column:
         return source
-    images = collect([source], workers=workers, progress=progress)
+    images = collect([source], max_pixels=options.max_pixels, workers=workers, progress=progress)
     found = find_duplicates(images, options.distance, workers=workers, progress=search_progress)
     source = replace(
         source, notices=(*source.notices, *(f"duplicates: {note}" for note in found.notes))

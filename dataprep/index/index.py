@@ -115,7 +115,7 @@ def index_shards(
         seen = "" if storage.has_locks(shards.folder) else seen_digest(shards.folder)
         scan = find_components(shards, options)
         # Files have temporary names until all shards are indexed.
-        with storage.partials(folders, is_locked=is_locked):
+        with storage.partials(folders, is_alone=is_locked):
             indexed, errors = _index(shards, scan, options, workers, progress)
             if errors:
                 return IndexResult(shards.folder, None, tuple(errors))

@@ -254,7 +254,7 @@ def write_report(made: MadeReport, out: str) -> None:
     out = os.path.abspath(out)
     # The page is last: whoever sees it finds its facts.
     paths = [json_path(out), out]
-    with storage.partials([os.path.dirname(out)], is_locked=False):
+    with storage.partials([os.path.dirname(out)], is_alone=False):
         for path, text in zip(paths, (made.json, made.html), strict=True):
             storage.write_partial(path, text.encode())
         storage.publish(paths)

@@ -24,8 +24,8 @@ from dataprep.report.findings import by_problems
 from dataprep.report.pictures import QUALITIES, SIDE, RejectedImage, make_sprite
 from dataprep.report.statistics import MACHINE
 from manifests.errors import CallError
-from manifests.process.options import make_page as make_html
-from manifests.process.options import mark_code, page_mark
+from manifests.process.pages import make_page as make_html
+from manifests.process.pages import mark_code, page_mark
 from manifests.process.text import format_bytes, format_duration, plural
 
 # --- what the page shows --------------------------------------------------------------------------

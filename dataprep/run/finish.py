@@ -99,14 +99,14 @@ def _finish_conversion(job: Job, engine: Engine, progress: Progress | None) -> C
         files.append(names_of_shard(job.options.fmt, job.shards[number].name)[0])
     if folder.files.keys().isdisjoint(files) and has_all_of(out, folder.files):
         clean_up(folder, found)
-        storage.remove_partials(out, is_locked=True)
+        storage.remove_partials(out, is_alone=True)
         return read_result(job, found)
     if missing:
-        storage.sweep(out, is_locked=False)
+        storage.sweep(out, is_alone=False)
         raise missing_error(job, missing)
     try:
         # All shards are there: nobody needs another temporary file.
-        with storage.partials([out], is_locked=True):
+        with storage.partials([out], is_alone=True):
             return write_dataset(job, found)
     except StorageError:  # another process that finished the dataset removes the files of all
         if not has_all_of(out, inspect(out, job.fingerprint).files):
@@ -121,7 +121,7 @@ def _complete_interrupted(folder: Folder) -> Folder:
     `publish_manifest`.
     """
     if folder.journal and folder.journal.manifest:
-        with storage.partials([folder.out], is_locked=True):
+        with storage.partials([folder.out], is_alone=True):
             publish_manifest(folder.out, folder.journal.manifest)
     return inspect(folder.out, folder.plan)
 
@@ -198,7 +198,7 @@ def _finish_append(
     found, missing = check_shards(job, {}, engine, progress)
     # Another process may have finished it meanwhile.
     if missing and not is_appended(plan, out):
-        storage.sweep(out, is_locked=False)
+        storage.sweep(out, is_alone=False)
         raise missing_error(job, missing)
     # All shards are there. The dataset must still be the one that the append was planned for.
     base = read_base(out, option="")
@@ -206,7 +206,7 @@ def _finish_append(
         return _describe_finished(plan, append, out)
     try:
         # All shards are there: nobody needs another temporary file.
-        with storage.partials([out], is_locked=True):
+        with storage.partials([out], is_alone=True):
             manifest, converted = finish_append(base, job, found, append)
     except StorageError:
         # Another process that finished the append removes the files of all.
@@ -232,7 +232,7 @@ def _describe_finished(plan: StoredPlan, append: PlannedAppend, out: str) -> App
         end_committed(base)
         mark = None
     if mark is None:  # else the temporary files belong to the append of the journal
-        storage.remove_partials(out, is_locked=True)
+        storage.remove_partials(out, is_alone=True)
     # Describe it: every image was rejected, or some were appended.
     if is_rejected:
         rows = [*read_rejected(plan_folder(out), ENDED_NAME)]

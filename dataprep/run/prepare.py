@@ -170,11 +170,11 @@ def prepared(
             clean_up(run.folder, run.finished.values())
         is_unchanged = run.is_complete and not (has_other_plan or always_writes or run.stamps)
         if not is_unchanged or storage.has_partials(out):
-            stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=True))
+            stack.enter_context(storage.partials([out], is_alone=is_locked, keeps_proofs=True))
             _replace_outdated(run, overwrite=overwrite)
             # Last, because a table among the temporary files can prove which run wrote an outdated
             # shard.
-            storage.sweep(out, is_locked=is_locked)
+            storage.sweep(out, is_alone=is_locked)
         if has_other_plan:
             remove_plan(out)
             remove_empty_plan_folder(out)

@@ -52,7 +52,7 @@ def revert_dataset(out: str) -> RevertResult:
     base = read_base(out, option="")
     with storage.locked(out) as is_locked:
         storage.check_partials([out])
-        with storage.partials([out], is_locked=is_locked):
+        with storage.partials([out], is_alone=is_locked):
             base = end_conversion(read_base(out, option=""))
             journal = base.journal
             if journal and base.state is not State.COMPLETE and journal.plan != base.digest:

@@ -236,7 +236,7 @@ def check_partials(folders: Iterable[str]) -> None:
 
 @contextmanager
 def partials(
-    folders: Iterable[str], *, is_locked: bool, keeps_proofs: bool = False
+    folders: Iterable[str], *, is_alone: bool, keeps_proofs: bool = False
 ) -> Iterator[None]:
     """Make the folders for temporary files; at the end, even after an error, remove them.
 
@@ -245,9 +245,10 @@ def partials(
 
     Args:
         folders: the folders to write to.
-        is_locked: whether this process holds their locks. If not, only its own temporary files and
-            the files of dead processes are removed, and the folders stay while another process holds
-            the locks.
+        is_alone: whether no other process needs temporary files there: this process holds the
+            locks of the folders, or every shard is written. If not, only its own files and the files
+            of dead processes are removed, and the folders stay while another process holds the
+            locks.
         keeps_proofs: see `sweep`.
 
     """
@@ -258,10 +259,10 @@ def partials(
         yield
     finally:
         for folder in folders:
-            remove_partials(folder, is_locked=is_locked, keeps_proofs=keeps_proofs)
+            remove_partials(folder, is_alone=is_alone, keeps_proofs=keeps_proofs)
 
 
-def remove_partials(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
+def remove_partials(folder: str, *, is_alone: bool, keeps_proofs: bool = False) -> None:
     """Remove the folder for temporary files, with the files that `sweep` removes, if there is one.
 
     What cannot be removed now, the next run removes.
@@ -269,8 +270,8 @@ def remove_partials(folder: str, *, is_locked: bool, keeps_proofs: bool = False)
     with suppress(OSError, CallError, StorageError):
         # A local folder without one need not be locked, not even for a moment.
         if has_partials(folder) or is_url(folder):
-            sweep(folder, is_locked=is_locked, keeps_proofs=keeps_proofs)
-            _remove_folder(folder, is_locked=is_locked)
+            sweep(folder, is_alone=is_alone, keeps_proofs=keeps_proofs)
+            _remove_folder(folder, is_alone=is_alone)
 
 
 @contextmanager
@@ -286,7 +287,7 @@ def shared_partials(folder: str) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            sweep(folder, is_locked=False, keeps_proofs=True)
+            sweep(folder, is_alone=False, keeps_proofs=True)
 
 
 def _make_folder(folder: str) -> None:
@@ -300,24 +301,24 @@ def _make_folder(folder: str) -> None:
         os.close(os.open(os.path.join(path, _RECORD_NAME), flags, 0o666))
 
 
-def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
-    """Remove the temporary files in a folder; without a lock, only the files of this process and of dead ones.
+def sweep(folder: str, *, is_alone: bool, keeps_proofs: bool = False) -> None:
+    """Remove the temporary files in a folder: all, or only the files of this process and of dead ones.
 
     Args:
         folder: the output folder.
-        is_locked: whether this process holds its lock. If not, the proofs of dead processes stay.
+        is_alone: see `partials`. If not, the proofs of dead processes stay.
         keeps_proofs: keep the sample tables of shards that have their final name while the table
             has not: they tell which run wrote the shard.
 
     """
     inside = _inside(folder)
     names = _temporary_files(inside)
-    if is_locked:
+    if is_alone:
         names += _temporary_files(inside, _SHARED)
     has_ended = cache(is_dead)
     for name in names:
         owner = name.partition("-")[0]
-        may_remove = is_locked or owner == this_owner()
+        may_remove = is_alone or owner == this_owner()
         keeps = (keeps_proofs or not may_remove) and _is_proof(folder, name)
         if (may_remove or has_ended(owner)) and not keeps:
             remove_partial(folder, os.path.join(inside, name))
@@ -361,10 +362,10 @@ def _temporary_files(inside: str, pattern: re.Pattern[str] = _TEMPORARY) -> list
     )
 
 
-def _remove_folder(folder: str, *, is_locked: bool) -> None:
+def _remove_folder(folder: str, *, is_alone: bool) -> None:
     """Remove the folder for temporary files if it contains none.
 
-    Without the lock, do not remove it while another process holds the lock: that process needs the
+    If this process is not alone, keep it while another process holds the lock: that one needs the
     folder between two files too, and for a URL, the folder above is locked, which is also
     removed.
 
@@ -373,7 +374,7 @@ def _remove_folder(folder: str, *, is_locked: bool) -> None:
 
     """
     inside = _inside(folder)
-    with nullcontext() if is_locked else locked(folder):
+    with nullcontext() if is_alone else locked(folder):
         if has_partials(folder) and {*os.listdir(inside)} <= {
             _RECORD_NAME
         }:  # a kill may leave it without the record

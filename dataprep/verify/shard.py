@@ -26,7 +26,7 @@ from dataprep.formats import (
 from dataprep.images.base import FAILED, FAILED_HINT, MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import check_image, parse_header
 from dataprep.labels.kinds import KINDS
-from dataprep.options import MAX_PIXELS
+from dataprep.options import MAX_PIXELS, max_pixels_of
 from dataprep.progress import REPORTED_IMAGES, report_images
 from manifests.dali_index import format_index, record_starts
 from manifests.errors import (
@@ -146,19 +146,13 @@ class ShardCheck:
         return self.manifest.creator == "convert"
 
     @property
-    def converted_max_pixels(self) -> int:
-        """The limit that the dataset was converted with, as the manifest states it."""
-        limit = self.manifest.options.get("max_pixels")
-        return limit if isinstance(limit, int) else MAX_PIXELS
-
-    @property
     def max_pixels(self) -> int:
         """Images with more pixels are not valid.
 
         The manifest is as untrusted as the images, so only the user can raise the limit above its
         default.
         """
-        return self.given_max_pixels or min(self.converted_max_pixels, MAX_PIXELS)
+        return self.given_max_pixels or min(max_pixels_of(self.manifest), MAX_PIXELS)
 
     @property
     def index_hint(self) -> str:
@@ -273,7 +267,7 @@ def _check_image(
 def _invalid_image(check: ShardCheck, record: Record, number: int, error: Rejected) -> Problem:
     message = f"the image is not valid ({error.reason}): {error.detail}"
     problem = check.shard_problem(message, number, record.offset)
-    limit = check.converted_max_pixels
+    limit = max_pixels_of(check.manifest)
     # Not the data is wrong, but this program.
     if error.reason == FAILED:
         return replace(problem, hint=FAILED_HINT)

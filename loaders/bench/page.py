@@ -10,7 +10,7 @@ from markupsafe import Markup
 from loaders.bench.results import Results
 from loaders.bench.rows import Row, all_rows, how_measured
 from loaders.bench.verdict import sentence
-from manifests.process.options import make_page, mark_code, page_mark
+from manifests.process.pages import make_page, mark_code, page_mark
 from manifests.process.text import cut_middle
 
 #: By this element, the command recognizes a file that it may replace.

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from manifests.errors import CallError
-from manifests.process.options import make_page, page_mark, write_output_file
+from manifests.process.options import write_output_file
+from manifests.process.pages import make_page, page_mark
 from manifests.process.text import jpeg_uri
 
 #: Pixels of a picture, uint8 [H, W, 3].

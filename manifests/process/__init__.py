@@ -4,6 +4,7 @@
 
     program     start and end of a program, standard streams, the installed release
     interrupts  Ctrl-C and SIGTERM: handled, awaited, delayed
-    options     options that both programs have: numbers and output files; HTML pages
+    options     options that both programs have: numbers and output files
+    pages       HTML pages
     text        sizes, counts, escaped names, suggestions
 """

@@ -1,19 +1,13 @@
-"""Options that both programs have: numbers, and files that a command writes, among them HTML pages.
-
-A page is one file. It loads nothing from the network and runs no script. All text passes through
-`Markup.format`, which escapes it.
-"""
+"""Options that both programs have: numbers, and files that a command writes."""
 
 from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import click
-from markupsafe import Markup, escape
 
 from manifests.errors import CallError, StorageError
 from manifests.process.text import printable
@@ -107,48 +101,3 @@ def _has_mark(path: str, marks: Sequence[bytes]) -> bool:
     except OSError:
         return False
     return not head or any(mark in head for mark in marks)
-
-
-# --- HTML pages: a report, a preview, a benchmark -------------------------------------------------
-
-_PAGE = Markup(
-    '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{mark}\n<meta'
-    ' http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; style-src'
-    ' \'unsafe-inline\'">\n<meta name="viewport" content="width=device-width,'
-    ' initial-scale=1">\n<title>{title}</title>\n<link rel="icon" href="data:,">\n<style>\n'
-    "{style}\n</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
-)
-
-_STYLE = Markup(":root { color-scheme: light dark } body { margin: 0; padding: 16px }")
-
-#: Text between backquotes.
-BACKQUOTED = re.compile(r"`([^`]*)`")
-
-
-def page_mark(command: str) -> str:
-    """Return the element by which a command recognizes a page of its own, which it may replace."""
-    return f'<meta name="generator" content="{command}">'
-
-
-def make_page(mark: str, title: str, body: Markup, style: Markup = _STYLE) -> str:
-    """Return a whole page.
-
-    Args:
-        mark: what `page_mark` returned.
-        title: title of the page; escaped.
-        body: content of the page.
-        style: its style sheet.
-
-    """
-    return str(_PAGE.format(mark=Markup(mark), title=title, body=body, style=style))  # noqa: S704
-
-
-def mark_code(text: str, code: re.Pattern[str] = BACKQUOTED) -> Markup:
-    """Escape a text, and show as code what the only group of a pattern matches."""
-    parts = []
-    for number, part in enumerate(code.split(text)):
-        if number % 2:
-            parts.append(Markup("<code>{}</code>").format(part))
-        else:
-            parts.append(escape(part))
-    return Markup("").join(parts)

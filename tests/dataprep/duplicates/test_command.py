@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 from helpers.pictures import encode
 from PIL import Image
 
 from dataprep.duplicates import search
+from dataprep.options import MAX_PIXELS
+from manifests.store import read_manifest
 
 #: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise
 #: from the copy.
@@ -189,3 +192,20 @@ def test_a_folder_without_class_folders(invoke, pictures, tmp_path):
         (tmp_path / f"{quality}.jpg").write_bytes(encode(pictures["coffee"], quality=quality))
     invoke("duplicates", tmp_path, status=2)
     assert run(invoke, tmp_path, "--label-type", "none", status=0)["near"] == 1
+
+
+def test_images_above_the_default_limit_of_pixels_are_compared(invoke, tmp_path):
+    """With the limit that a dataset was converted with, or that the option of a conversion sets."""
+    blocks = np.random.default_rng(0).integers(0, 256, (20, 20), np.uint8)
+    (tmp_path / "photos" / "class").mkdir(parents=True)
+    for side in (13, 260):  # the larger image has 27 million pixels in 100 KB
+        image = np.kron(blocks, np.ones((side, side), np.uint8))
+        (tmp_path / f"photos/class/{side}.png").write_bytes(encode(image, "PNG"))
+    limit = ("--max-pixels", 2 * MAX_PIXELS)
+    invoke("convert", "--src", tmp_path / "photos", "--out", tmp_path / "out", *limit)
+    found = invoke("duplicates", tmp_path / "out", "--json")
+    assert "cannot be compared" not in found.stderr
+    assert json.loads(found.stdout)["near"] == 1
+    dropped = ("--out", tmp_path / "dropped", "--duplicates", "drop", *limit)
+    invoke("convert", "--src", tmp_path / "photos", *dropped)
+    assert read_manifest(tmp_path / "dropped").shards[0].samples == 1

@@ -44,7 +44,7 @@ def leave_partials(folder: str, name: str, data: bytes = b"x") -> Path:
 
 def test_a_run_without_a_lock_removes_what_a_killed_one_left(folder):
     leave_partials(folder, "a.html")
-    with storage.partials([folder], is_locked=False):
+    with storage.partials([folder], is_alone=False):
         pass
     assert not storage.has_partials(folder)
 
@@ -57,7 +57,7 @@ def test_a_run_that_writes_nothing_removes_what_a_killed_one_left(folder, left, 
             path.unlink()
         if left == "an empty folder":
             (path.parent / RECORD_NAME).unlink()
-    storage.remove_partials(folder, is_locked=False)
+    storage.remove_partials(folder, is_alone=False)
     assert [*tmp_path.glob(f"set/{PARTIALS_NAME}")] == []
     assert [*tmp_path.glob("tmp/*/*")] == []
 
@@ -66,14 +66,14 @@ def test_files_of_others_stay(folder):
     """Without the record, the folder may be of another program."""
     path = leave_partials(folder, "a.html")
     (path.parent / RECORD_NAME).unlink()
-    storage.remove_partials(folder, is_locked=False)
+    storage.remove_partials(folder, is_alone=False)
     assert path.exists()
 
 
 def test_a_run_without_a_lock_keeps_the_folder_of_one_with_a_lock(folder):
     """That one needs it between two files too; for a URL, the lock is on the folder above it."""
-    with storage.locked(folder), storage.partials([folder], is_locked=True):
-        with storage.partials([folder], is_locked=False):
+    with storage.locked(folder), storage.partials([folder], is_alone=True):
+        with storage.partials([folder], is_alone=False):
             storage.write_partial(os.path.join(folder, "a.html"), b"x")
         assert storage.has_partials(folder)
         assert storage.partials_named(folder, "a.html") == []
@@ -93,5 +93,5 @@ def test_the_upload_of_a_table_of_a_plan_is_aborted_where_it_is(tmp_path, monkey
     monkeypatch.setattr(remote, "abort_uploads", aborted.append)
     url = f"memory://bucket/{tmp_path.name}/set"
     leave_partials(url, ".dataprep~plan~source-00000.parquet", b"x" * 200)
-    storage.sweep(url, is_locked=True)
+    storage.sweep(url, is_alone=True)
     assert parse_url(f"{url}/.dataprep/plan/source-00000.parquet") in aborted
